@@ -95,6 +95,11 @@ def _main(argv: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"dlmexp: {where}{error.strerror}; fix that, or choose another file or folder", file=sys.stderr)
         return 2
+    except MemoryError:
+        print(
+            "dlmexp: not enough memory; what is finished is safe, the same command goes on from there", file=sys.stderr
+        )
+        return 2
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         print("dlmexp: interrupted", file=sys.stderr)

@@ -125,6 +125,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.variant == "fixed" and self.form == "collapsed"
 
     @property
+    def has_stopping_rule(self) -> bool:
+        """Whether it trains until convergence, and not for a number of epochs or iterations."""
+        return self.window is not None and self.max_iterations is not None
+
+    @property
     def evaluate_every(self) -> int | None:
         """Iterations between evaluations during training; None if there are none."""
         if self.evaluate == "end":

@@ -19,14 +19,13 @@ from dlmexp.config import RunConfig
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.plan.checks import check_limits
+from dlmexp.plugins import environment
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
 MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory
 # The package is imported from where it was imported here; nothing is imported from the current folder (-P).
 COMMAND = "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
-# CUDA reads it when it starts: as many queues to a GPU as it can have, one for each stream. With the default of 8, what
-# a batch waits for can be queued behind the steps of another.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,19 @@ class Target:
 
 
 def select_target(device: str, dtype: str) -> Target:
-    """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
+    """The named device and dtype; `auto` is a GPU where there is one, else the CPU.
+
+    CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
+    waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
+    """
     check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
+    if device != "cpu" and torch.cuda.is_available():
+        with environment(**{QUEUES: os.environ.get(QUEUES, "32")}):
+            torch.zeros(1, device="cuda")  # starts CUDA
+        device = "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Target(torch.device(device), getattr(torch, dtype))
+    return Target(torch.device("cpu" if device == "auto" else device), getattr(torch, dtype))
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -106,14 +111,18 @@ class ExtraProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "ExtraProcesses":
-        environment = {"OMP_NUM_THREADS": str(threads_each(len(self.logs) + 1)), **os.environ, EXTRA_PROCESS: "1"}
+        variables = {"OMP_NUM_THREADS": str(threads_each(len(self.logs) + 1)), **os.environ, EXTRA_PROCESS: "1"}
         package = str(Path(dlmexp.__file__).parents[1])
         command = [sys.executable, "-P", "-c", COMMAND, package, "run", *self.arguments, "workers=1"]
-        for i, log in enumerate(self.logs, start=1):
-            own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
-            log.unlink(missing_ok=True)
-            with open(within(log.parents[1], log), "xb") as file:
-                self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
+        try:
+            for i, log in enumerate(self.logs, start=1):
+                own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
+                log.unlink(missing_ok=True)
+                with open(within(log.parents[1], log), "xb") as file:
+                    self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=variables | own))
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

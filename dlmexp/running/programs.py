@@ -4,7 +4,8 @@ trained in memory, without a results folder, are trained here too (`best_fit`)."
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,9 @@ from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.records.table import select
 from dlmexp.running.checkpoint import Batch
+from dlmexp.running.clock import STEP_WORK, TRIAL_SECONDS, step_work
 from dlmexp.running.device import Target
+from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import BatchData, Model, Posterior, Program
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import stepper
@@ -34,6 +37,9 @@ Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
+TRIAL_STEPS = 10_000  # that may be made in a trial, however few the batch would make
+LARGE = 20  # times the work of an empty step
+STEPS_AT_ONCE = {"cpu": 1, "cuda": 10}  # in a trial, between waits for the device
 
 
 def settings(cell: Cell, target: Target) -> Settings:
@@ -96,10 +102,35 @@ def program(
     return Fixed(shared, split, beta, _stack(held, len(seeds), target.device, PARAMETERS))
 
 
-def try_step(cell: Cell, prepared: Splits, target: Target) -> None:
-    """Make a step of a cell, from initial hyperparameters: raises what is wrong with its objective."""
-    made, how = program((cell,), prepared, None, target), settings(cell, target)
-    stepper(made, State.fresh(made.initial(), how), how)()
+def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
+    """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
+    replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`; of a large
+    cell on a CPU, whose batches take as long as their cells one by one, alone."""
+    if target.device.type == "cpu" and cells[1:] and step_work(cells[0], 1) > LARGE * STEP_WORK:
+        return len(cells) * step_seconds(cells[:1], prepared, target, seconds)
+    how = settings(cells[0], target)
+    how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
+    made = program(cells, prepared, None, target)
+    state = State.fresh(made.initial(), how)
+
+    def mean(call: Callable[[], object], times: int) -> float:
+        """Seconds of a call, made so many times between waits for the device. The mean, not the best: what others take
+        of the machine is what matters."""
+        began, calls = 0.0, -times  # the first ones are not counted
+        while calls < times or perf_counter() - began < seconds:
+            for _ in range(times):
+                call()
+            if target.device.type == "cuda":
+                torch.cuda.synchronize(target.device)
+            began = began or perf_counter()
+            calls += times
+        return (perf_counter() - began) / calls
+
+    total = mean(stepper(made, state, how), STEPS_AT_ONCE[target.device.type])
+    if how.evaluate_every:
+        measure = partial(evaluate, made, made.posterior(state.values, state.jitter), "test")
+        total += mean(measure, 1) / how.evaluate_every
+    return total
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:

@@ -163,7 +163,7 @@ class Progress:
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
-        self.clock.settled(record.cell, record.result.iterations or 0)
+        self.clock.finished(record)
         if record.done:
             self.done += 1
             self.show()
@@ -175,8 +175,7 @@ class Progress:
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
         self.by_others += len(cells)
-        for cell in cells:
-            self.clock.settled(cell)
+        self.clock.skipped(cells)
         self.show()
 
     def waiting(self, process: str) -> None:

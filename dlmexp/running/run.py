@@ -22,7 +22,7 @@ from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.clock import bound, is_short
+from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
 from dlmexp.running.device import (
     ExtraProcesses,
     Target,
@@ -34,7 +34,7 @@ from dlmexp.running.device import (
 )
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
-from dlmexp.running.programs import try_step
+from dlmexp.running.programs import step_seconds
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import FAILURE, Stop, StopRequest
@@ -68,7 +68,7 @@ def _try_plugins(sweep: Sweep, target: Target) -> None:
     """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
     for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
         if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
-            try_step(cell, prepared_splits(sweep), target)
+            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
 
 
 def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
@@ -161,16 +161,17 @@ class PlannedRun:
         self.batches = [pending for _, pending in self.queue]
 
     def announcement(self) -> str:
-        """Cells, batches, and the time they take at most; where it is over an hour on a CPU, what takes minutes."""
+        """Cells, batches, and the time they take at most, where that is worth measuring; where it is over an hour on a
+        CPU, what takes minutes."""
         what = f"{counted(sum(map(len, self.batches)), 'cell')} in {counted(len(self.batches), 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        on_gpu, cores = self.target.device.type == "cuda", self.workers * self.threads
-        most = bound(self.batches, self.target.device.type, self.workers if on_gpu else cores)
-        where = "an H200" if on_gpu else counted(cores, "core")
-        what += f": at most about {duration(most)} on {where} if no cell converges before its limit"
-        if most > HOUR and not on_gpu:
+        time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
+        with threads(self.threads):
+            most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
+        what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
+        if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
             command = _typed([*typed, "budget=30min" if self.cfg.preset else "preset=quick"])
             what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {command}"
@@ -199,6 +200,10 @@ class PlannedRun:
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
             print(f"everything is saved, continue with: {_typed(self.arguments)}", file=file)
             return request.code
+        except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
+            if not stop.interrupted_twice:
+                raise
+            raise KeyboardInterrupt from None
         progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.clock.began)}")
         return None
 

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
@@ -20,14 +21,15 @@ class Stop(Exception):
 
 
 class StopRequest:
-    """In its context, a signal only sets `stop`, further ones do nothing; nor does Ctrl-C after it: a process that
-    leaves is not interrupted again.
+    """In its context, a signal only sets `stop`. A second Ctrl-C raises `KeyboardInterrupt` at once, further ones do
+    nothing: a process that leaves is not interrupted again.
 
     `stop` is set too when `seconds` have passed since the creation. Outside the main thread no signal is noted, since
     Python calls handlers in the main thread only.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
+        self.interrupted_twice = False
         self._stop: Stop | None = None
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._before: dict[int, object] = {}
@@ -36,12 +38,12 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
-                    self._before[number] = signal.signal(number, lambda number, _: self.request(number))
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            if number != signal.SIGINT or self._stop is None or self._stop.code != STOPPED + number:
+            if not (self.interrupted_twice and number == signal.SIGINT):
                 signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -62,3 +64,10 @@ class StopRequest:
     def raise_if_requested(self) -> None:
         if self.stop is not None:
             raise self.stop
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._stop is None or number != signal.SIGINT:
+            self.request(number)
+        elif not self.interrupted_twice:
+            self.interrupted_twice = True
+            raise KeyboardInterrupt

@@ -111,6 +111,7 @@ def results_of(words: list[str]) -> str:
     return named[0] if named else ""
 
 
+@pytest.mark.usefixtures("no_trials")
 def test_every_command_that_is_advised_works(said, folder):
     """And goes on with the folder that was read. Of commands that differ in values only, one is tried."""
     commands = advised("\n".join(said.values())) | advised((folder / RESULTS / "report.html").read_text())

@@ -12,6 +12,7 @@ from dlmexp.cli import main
 from dlmexp.records.store import Store
 from dlmexp.running import device
 from dlmexp.running.leases import active_processes
+from dlmexp.running.signals import StopRequest
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.processes
@@ -102,6 +103,28 @@ def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
     assert "2 of 2 cells done" in said.out
     assert "exit code 7" in said.err
     assert "process-2.log" in said.err
+
+
+def test_no_worker_is_left_where_a_later_one_cant_start(tmp_path, monkeypatch):
+    (tmp_path / "running" / "process-3.log").mkdir(parents=True)
+    monkeypatch.setattr(device, "COMMAND", "import time; time.sleep(600)")
+    workers = device.ExtraProcesses(2, [], tmp_path)
+    with pytest.raises(OSError, match="process-3"), workers:
+        pass
+    assert [process.poll() for process in workers._processes] == [-signal.SIGTERM]
+
+
+def test_a_second_ctrl_c_interrupts_at_once():
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with StopRequest() as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert stop.stop and stop.stop.code == 130
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # it leaves: a third one is nothing
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(here):

@@ -8,8 +8,9 @@ import torch
 from msgspec.structs import replace
 from rich.console import Console
 
+from dlmexp.records.record import Result
 from dlmexp.running import clock, progress
-from dlmexp.running.clock import Clock, bound, is_short
+from dlmexp.running.clock import Clock, batch_work, bound, is_short, step_work
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.progress import Progress, described
 from dlmexp.running.signals import StopRequest
@@ -30,11 +31,35 @@ def now(monkeypatch):
     moment = [0.0]
     for module in (clock, progress):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    monkeypatch.setattr(clock, "perf_counter", lambda: moment[0])
     return moment
 
 
-def test_a_bound_and_short_runs():
-    assert 4 * bound(BATCHES, "cpu", 4) == pytest.approx(sum(bound([cells], "cpu", 1) for cells in BATCHES))
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_bound_is_the_time_of_all_steps(now, workers):
+    """Each kind of batch at its own pace."""
+    seconds = bound(BATCHES, lambda cells: cells[0].n * step_work(cells[0], len(cells)), workers)
+    alone = sum(cells[0].n * batch_work(cells) for cells in BATCHES)
+    assert alone / workers * (1 - 1e-9) <= seconds <= alone * (1 + 1e-9)
+    if workers == 1:
+        assert seconds == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(("step", "kinds"), [(1e-4, [900]), (1e-2, [900, 400, 50])])
+def test_timing_takes_a_small_share_of_the_run(now, step, kinds):
+    """The kinds with the most work come first, and no more of them than that allows."""
+    timed = []
+
+    def step_seconds(cells):
+        timed.append(cells[0].n)
+        now[0] += 0.1
+        return step
+
+    assert bound(BATCHES, step_seconds) > 0
+    assert timed == kinds
+
+
+def test_short_runs_are_told_from_long_ones():
     assert is_short([batch(2, n=20, M=5, max_iterations=40)])
     assert not is_short(BATCHES * 9)
 
@@ -47,27 +72,26 @@ def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pac
     assert followed.seconds_left() is None
     for cell in CELLS[:done]:
         now[0] += pace * iterations
-        followed.settled(cell, iterations)
+        followed.finished(replace(scored(cell), result=Result(iterations=iterations, seconds=pace * iterations)))
     left = pace * iterations * (9 - done)
     assert followed.seconds_left() == pytest.approx(left)
-    now[0] += pace * iterations / 2
     followed.seen(CELLS[done : done + 1], iterations // 2)
-    assert followed.seconds_left() == pytest.approx(left - pace * iterations / 2), "as far as it is"
-    for cell in CELLS[done:]:
-        followed.settled(cell)
+    assert 0 < (followed.seconds_left() or 0.0) < left, "a cell in training counts as far as it is"
+    followed.skipped(CELLS[done:])
     assert followed.seconds_left() == 0.0
 
 
-def test_other_cells_follow_by_their_work(now):
+def test_other_kinds_follow_by_their_work(now):
+    """A kind that nothing is known of takes the share of its limit that others took, and time by its work."""
     small, large = batch(4, n=100), batch(4, n=900)
     left = {}
     for known, other in ((small, large), (large, small)):
         followed = Clock([known, other])
         now[0] += 12.0
         for cell in known:
-            followed.settled(cell, 300)
+            followed.finished(replace(scored(cell), result=Result(iterations=300, seconds=3.0)))
         left[known[0].n] = followed.seconds_left()
-    assert left[100] > 12.0 > left[900] > 0
+    assert left[100] > left[900] > 0
 
 
 def _progress(console=None):
