@@ -24,6 +24,8 @@ Values = Mapping[str, np.ndarray]
 
 SHOWN = 8  # names or values in a message
 MISSING_LEVEL = "(missing)"
+MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
+SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,13 +72,15 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def fit(cls, values: Values, features: Sequence[str], task: str, options: CsvConfig) -> tuple["Schema", Values]:
         """What the columns `features` and the target of training rows are, whatever may be wrong with them; and the
-        columns, in which text that is dates is datetime64."""
+        columns, in which text that is dates is datetime64, and a target of amounts of money is numbers."""
         target, recognised = str(options.target), {}
         for name, texts in values.items():
             for form in (None, options.date_format) if value_kind(texts) == "text" and not pd.isna(texts).all() else ():
                 if name not in recognised and (dates := parse_texts(texts, "dates", form)) is not None:
                     recognised[name] = dates, form
         values = {**values, **{name: dates for name, (dates, _) in recognised.items()}}
+        if task != "binary" and value_kind(values[target]) == "text":
+            values[target] = money(values[target])
         classes = as_text(np.unique(values[target][~pd.isna(values[target])]))
         labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
@@ -186,6 +190,14 @@ def from_arrow(name: str, column: pa.Array | pa.ChunkedArray, source: str) -> np
         # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
         return np.asarray(column.cast(pa.float64(), safe=False)).astype(np.float64)
     raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', name)} leaves it out")
+
+
+def money(texts: np.ndarray) -> np.ndarray:
+    """Amounts such as '$1,234.50' as numbers, missing ones as NaN; the texts themselves if one is no amount."""
+    known = [text.strip() for text in texts if text is not None]
+    if not all(map(MONEY.fullmatch, known)) or not any(map(SURELY_MONEY.search, known)):
+        return texts
+    return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
 def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:

@@ -208,15 +208,35 @@ def test_a_column_that_gives_the_target_away(path):
 
 
 @pytest.mark.parametrize(("changed", "task", "word"), [
-    ({"id": range(1, ROWS + 1)}, "regression", "'id' numbers"),
+    ({"id": range(1, ROWS + 1)}, "regression", "'id' numbers"), ({"same": [1]}, "regression", "'same'"),
+    ({"word": ["x"]}, "regression", "'word'"), ({"id": 1001 + Y.argsort().argsort()}, "regression", "'id'"),
     ({name: column[:20] for name, column in VALUES.items()}, "regression", "40 of 60 rows are copies"),
 ])  # fmt: skip
 def test_what_looks_wrong_is_warned_of(path, changed, task, word):
     assert word in " ".join(loaded(written(path, **changed), task, "counts").facts["warnings"])
 
 
-def test_a_saved_index_is_left_out_and_dates_are_recognised(tmp_path, path):
-    assert "numbers the rows" in loaded(written(path, **{"": range(ROWS)})).facts["left_out"][0]
+@pytest.mark.parametrize(("name", "file"), [("", "t.csv"), ("Unnamed: 0", "t.csv"), ("__index_level_0__", "t.parquet")])
+def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, file):
+    path = written(tmp_path / file, **{name: VALUES["day"]})
+    refused(setting("drop", "a", name), path=path, drop=["a"])
+    assert name not in loaded(path, drop=[name]).schema.features
+    assert loaded(path, columns=["a", name]).schema.features == ("a", name)
+    path = written(tmp_path / file, **{name: range(ROWS)})
+    assert "numbers the rows" in loaded(path).facts["left_out"][0]
+    assert name not in loaded(path, split="time", by=name).schema.features
+
+
+def test_dollars_and_thousands_in_the_target(path):
+    for texts, numbers in ((["$1,200", "-$7", "€ 950"], [1200, -7, 950]), (["1,234.50", " 950.00 "], [1234.5, 950]),
+                           (["1,000,000", "7"], [1e6, 7])):  # fmt: skip
+        assert loaded(written(path, ";", y=texts), sep=";").y.tolist() == np.resize(numbers, ROWS).tolist()
+    for doubtful in (["0,054", "1"], ["1,234", "950"], ["1.234,50", "1"], ["12 apples", "3"]):
+        refused("csv.target=y", path=written(path, ";", y=doubtful), sep=";")
+    refused("csv.na=[unknown]", path=written(path, ";", y=["1,234.50", "950.00", "unknown"]), sep=";")
+
+
+def test_dates_are_recognised(tmp_path):
     for name, at in (("t.csv", DATES), ("t.parquet", pd.to_datetime(DATES))):
         path = written(tmp_path / name, when=DATES, at=at)
         assert loaded(path).X[0, -2:].tolist() == [18262, 18262]

@@ -97,13 +97,15 @@ def _columns(path: Path, options: CsvConfig, like: Values | None = None) -> tupl
                 raise UserError(f"csv.{option}={name}: {path.name} has no column '{name}': {nearest(name, names)}")
     used = like or {*(options.columns or set(names).difference(options.drop)), options.target, options.by}
     values, left_out = dict[str, np.ndarray](), []
-    for name, column in zip(names, table.columns, strict=True):
+    for number, (name, column) in enumerate(zip(names, table.columns, strict=True), start=1):
         if name in used:
             values[name] = from_arrow(name, column, path.name)
         if name == options.target and str(column.type) == "bool":  # labels are words, not numbers
             values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
-        if name in UNNAMED and name in values and name not in options.columns and _numbers_rows(values[name]):
-            del values[name]
+        if name in UNNAMED and name in values and name not in (*options.columns, options.target, options.by):
+            if not _numbers_rows(values.pop(name)):
+                advice = f"name it, or leave it out with {setting('drop', *options.drop, name)}"
+                raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     for name, column in (like or {}).items():
         if name not in values:
@@ -154,6 +156,8 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
             warnings.append(f"{sentence}; is it known when you predict?")
         if _numbers_rows(some):
             warnings.append(f"column '{name}' numbers the rows: {advice}")
+        elif (some == some[0]).all():
+            warnings.append(f"column '{name}' is the same in all rows: {advice}")
     if problems:
         raise UserError(_listed(file, problems, options))
     if not schema.features:
@@ -239,7 +243,9 @@ def _category_problems(column: Column, values: np.ndarray, missing: str) -> Prob
 def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
     """What to say of a column of text that is numbers but for a few words in it ('' of others), and the words."""
     texts = pd.Series(values, dtype=object).dropna()
-    odd = texts[pd.to_numeric(texts, errors="coerce").isna()]
+    with_point = texts.str.contains(".", regex=False).astype(bool)  # without one, a comma may be a decimal comma
+    plain = texts.mask(with_point, texts.str.replace(",", ""))
+    odd = texts[pd.to_numeric(plain, errors="coerce").isna()]
     if len(texts) == len(odd) or 2 * len(odd) > len(texts):
         return "", []
     if odd.empty:
@@ -267,6 +273,10 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
             left = "" if rest < EXACTLY else f", which leaves {100 * rest:.2g} % of its variance"
             more = f" plus {offset:.6g}" if abs(offset) > EXACTLY * np.abs(y).max() else ""
             return not left, f"the target is {slope:.6g} times it{more}{left}"
+        order = np.lexsort((y, x))
+        steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
+        if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
+            return False, "sorted by it, the target only rises or only falls"
     pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates()
     if len(pairs) == pairs["x"].nunique() <= len(y) // 5:
         return len(pairs) == pairs["y"].nunique(), "each of its values occurs with one value of the target only"
