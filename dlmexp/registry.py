@@ -8,6 +8,7 @@ module, or the user names the module with `plugins=[module]`; importing it is wh
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from threading import RLock
 from typing import Generic, TypeVar
 
 from dlmexp.errors import UserError, nearest
@@ -43,6 +44,7 @@ class Registry(Generic[T]):
         self._modules = modules
         self._things: dict[str, T] = {}
         self._complete = False
+        self._loading = RLock()  # datasets are read in several threads
 
     def add(self, name: str, thing: T) -> T:
         """Register `thing` under the name that users type and return it; a class gets the name as its attribute `name`.
@@ -78,10 +80,11 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def _load(self) -> None:
-        if self._complete:
-            return
-        self._complete = True  # first: a module that is being imported may ask for names itself
-        for module in self._modules:
-            import_module(module)
-        for point in entry_points(group=f"dlmexp.{self.kind}s"):
-            point.load()
+        with self._loading:
+            if self._complete:
+                return
+            self._complete = True  # first: a module that is being imported may ask for names itself
+            for module in self._modules:
+                import_module(module)
+            for point in entry_points(group=f"dlmexp.{self.kind}s"):
+                point.load()
