@@ -37,10 +37,10 @@ def is_writable(folder: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
 
 
-def check_output(path: Path, typed: str, suffixes: tuple[str, ...]) -> None:
-    """UserError that begins with what was `typed`, for a file that can't be written: one with another ending, or in a
-    folder that is not there or read-only."""
-    if path.suffix not in suffixes:
+def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None:
+    """UserError that begins with what was `typed`, for a file that can't be written: one with none of the
+    `suffixes` that it must have, or in a folder that is not there or read-only."""
+    if suffixes and path.suffix not in suffixes:
         raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
     if path.is_dir() or not path.parent.is_dir() or not is_writable(path.parent):
         raise UserError(f"{typed}: can't write there; name a file in a folder that is there")

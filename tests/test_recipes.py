@@ -74,7 +74,7 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, dlmexp: Callable
     [
         ("dataset=wavs", "did you mean waves"),
         ("dataset=waves dataset.waves.likelihood=cauchy", "did you mean cauchit"),
-        ("experiment=waves estimator.antithetic.weight=x", "estimator.antithetic.weight"),
+        ("experiment=waves estimator.antithetic.weight=x", "estimator.antithetic.weight=x"),
     ],
 )
 def test_names_are_checked_listed_and_completed_as_ours_are(dlmexp: Callable[..., tuple[int, str]], words, sentence):

@@ -96,7 +96,7 @@ def report(args: argparse.Namespace) -> int:
 
     out = Path(args.out) if args.out else Path(args.results) / "report.html"
     if args.out:
-        check_output(out, f"--out {out}", (".html", ".htm"))
+        check_output(out, f"--out {out}")
     write_atomically(out, page(load(args.results)).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -38,6 +38,9 @@ def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterat
     check_by(request.by, results)
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(results, ids, request.by, rows, request.compare_protocols):
+        methods = {*catalogue.entries("method"), *rows["method"]}
+        for odd in (line.method for panel in figure.panels for line in panel.lines if line.method not in methods):
+            raise UserError(f"figure '{figure.id}': there is no method '{odd}': {nearest(odd, sorted(methods))}")
         found = [panel_rows(panel, results, request.by, request.where) for panel in figure.panels]
         drawn = _measured(figure, (name, number), results, found, request)
         yield drawn
@@ -52,7 +55,7 @@ def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterat
 @lru_cache(maxsize=8)
 def _run(results: ResultsFolder) -> pd.DataFrame:
     """What was run on which dataset, under which protocol."""
-    names = ["dataset", "task", "stands_for", "protocol"]
+    names = ["dataset", "task", "stands_for", "method", "protocol"]
     both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
     return pd.concat(both).drop_duplicates()
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dlmexp.catalogue import entries
-from dlmexp.config import MethodConfig, RunConfig
+from dlmexp.config import MethodConfig, RunConfig, literal
 from dlmexp.console import budget_seconds
 from dlmexp.data.spec import as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.errors import UserError, nearest, shortened
@@ -39,7 +39,9 @@ def _converted(name: str, values: dict[str, Any], kind: type[T]) -> T:
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         what, _, place = str(error).partition(" - at ")
-        raise UserError(f"{name}{place.strip('`$.')}: {what[:1].lower()}{what[1:]}") from None
+        place = place.strip("`$.")
+        typed = f"{name}{place}={shortened(literal(values[place]))}" if place in values else f"{name}{place}".strip(".")
+        raise UserError(f"{typed}: {what[:1].lower()}{what[1:]}") from None
 
 
 def _settings(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

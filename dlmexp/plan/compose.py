@@ -1,10 +1,11 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
+import math
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from typing import Any, ClassVar, Self, cast, get_args
 
 from hydra import compose as hydra_compose
@@ -26,6 +27,7 @@ from dlmexp.plan.overrides import as_sentences, parsed, spelled_out
 from dlmexp.plugins import import_plugins
 
 DEFAULT, OWN = "experiment=default", "experiment=own"
+MOST_JOBS = 10_000  # of a multirun
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -201,11 +203,19 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     choices = []
     for override, text in zip(parsed(overrides), overrides, strict=True):
         with as_sentences(overrides):
-            values = override.sweep_string_iterator() if override.is_sweep_override() else ()
+            values = islice(override.sweep_string_iterator(), MOST_JOBS + 1) if override.is_sweep_override() else ()
             choices.append([f"{override.get_key_element()}={value}" for value in values] or [text])
+        if math.prod(map(len, choices)) > MOST_JOBS:
+            raise UserError(f"{text}: that makes more than {MOST_JOBS} jobs; give fewer values")
     return [list(job) for job in product(*choices)]
 
 
-def parts(cfg: RunConfig) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
-    return [*([cfg] if cfg.dataset else []), *(each for part in cfg.parts for each in parts(compose(part)))]
+def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
+    """The selections an experiment consists of: its own, if it names data, and those of its `parts`. `around`: the
+    parts that this one is a part of."""
+    selections = [cfg] if cfg.dataset else []
+    for part in cfg.parts:
+        if part in around:
+            raise UserError(f"the part [{', '.join(part)}] is a part of itself, without an end: take it out of `parts`")
+        selections += parts(compose(part), [*around, part])
+    return selections

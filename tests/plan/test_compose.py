@@ -1,5 +1,6 @@
 """From what people type to what it means, and to a config."""
 
+import re
 import shlex
 from contextlib import suppress
 
@@ -8,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlmexp.cli import main
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
@@ -28,6 +30,19 @@ def test_every_experiment_composes(name):
     for part in parts(cfg):
         assert part.dataset
         assert part.method
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", [["x"], ["x", "y", "z"]])
+def test_an_experiment_that_is_a_part_of_itself(tmp_path, capsys, chain):
+    (tmp_path / "experiment").mkdir()
+    for name, following in zip(chain, [*chain[1:], chain[0]], strict=True):
+        text = f"# @package _global_\nname: {name}\nparts: [[experiment={following}, 'seeds=[1]']]\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    assert main(["run", "--config-dir", str(tmp_path), "experiment=x", "plan=true"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"experiment={[*chain, *chain][1]}" in said
 
 
 @pytest.mark.slow
@@ -60,6 +75,9 @@ def test_jobs_of_a_multirun():
     jobs = [["dataset=pol", "seeds=[0,1]"], ["dataset=cadata", "seeds=[0,1]"]]
     assert expand(["dataset=pol,cadata", "seeds=[0,1]"]) == jobs
     assert len(expand(["dataset=pol,cadata", "method=[elbo],[fitc]", "device=cpu"])) == 4
+    for many in (["seeds=range(0,1000000000)"], [f"{name}=range(0,1000)" for name in ("M", "largest")]):
+        with pytest.raises(UserError, match=re.escape(many[-1])):
+            expand(many)
 
 
 def test_a_file_of_a_user_with_a_name_of_ours(tmp_path, monkeypatch):

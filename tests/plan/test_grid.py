@@ -1,6 +1,7 @@
 """Which cells a config spans."""
 
 import itertools
+import re
 from collections import Counter
 from operator import attrgetter
 
@@ -51,6 +52,15 @@ def test_listed_betas_are_sorted_and_distinct(values):
 def test_a_grid_that_is_not_described_whole(beta):
     with pytest.raises(UserError, match="beta"):
         betas(beta, 100)
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"), [("first", 1e-310), ("ratio", 1.0000001), ("coarse_ratio", 1 + 1e-15), ("smallest", 5e-324)]
+)
+def test_a_grid_without_an_end(typed, value):
+    grid = {"first": 1.0, "ratio": 1.1, "smallest": 0.01, "coarse_above": 0.5, "coarse_ratio": 2.0} | {typed: value}
+    with pytest.raises(UserError, match=re.escape(f"beta.{typed}={value}")):
+        betas(BetaConfig(**grid), 100)
 
 
 def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():

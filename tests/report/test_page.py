@@ -58,6 +58,7 @@ def test_command(made, tmp_path, capsys, monkeypatch):
     assert out.read_text().startswith("<!doctype html>")
     assert elsewhere.read_text() == "mine"  # a link is replaced, not followed
     assert str(out) in capsys.readouterr().out
+    assert main(["report", "--out", str(tmp_path / "page")]) == 0
     for wrong in (tmp_path, tmp_path / "no" / "page.html", Path("/proc/x.html")):
         assert main(["report", "--out", str(wrong)]) == 2
         assert str(wrong) in capsys.readouterr().err
