@@ -17,7 +17,7 @@ from dlmexp.catalogue import entries
 from dlmexp.config import MethodConfig, RunConfig, literal
 from dlmexp.console import budget_seconds
 from dlmexp.data.spec import as_spec, dataset_names, is_drawn, read_spec
-from dlmexp.errors import UserError, nearest, shortened
+from dlmexp.errors import UserError, shortened
 from dlmexp.plan.overrides import unknown
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
     """Raise a UserError about a value, or one in its list or dictionary, beyond the limits of a field
     (`config.limited`)."""
     if limits.get("filled") and value in ("", [], {}):
-        raise UserError(f"{name}={value}: it is empty; give at least one value")
+        raise UserError(f"{name}={value or '[]'}: it is empty; give at least one value")
     if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
         raise UserError(f"{name}.{shortened(sorted(odd)[0])}: it has all of {', '.join(limits['keys'])}, and no others")
     items = {f"{name}.{key}": [item] for key, item in value.items()} if isinstance(value, dict) else {name: value}
@@ -69,7 +69,7 @@ def check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
             if item is None:
                 continue
             if "choices" in limits and item not in limits["choices"]:
-                raise UserError(f"{place}={shortened(item)}: {nearest(str(item), [*limits['choices']])}")
+                raise UserError(f"{place}={shortened(item)}: give {' or '.join(map(str, limits['choices']))}")
             for sign, bound in limits.get("bounds", {}).items():
                 if not COMPARE[sign](item, bound) or item == math.inf:
                     raise UserError(f"{place}={shortened(item)}: give a number {sign} {bound}")
