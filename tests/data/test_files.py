@@ -55,7 +55,7 @@ def serving(body: bytes, *errors: int) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *_: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

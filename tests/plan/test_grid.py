@@ -4,6 +4,7 @@ import itertools
 import re
 from collections import Counter
 from operator import attrgetter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,8 @@ def test_a_grid_that_is_not_described_whole(beta):
     ("typed", "value"), [("first", 1e-310), ("ratio", 1.0000001), ("coarse_ratio", 1 + 1e-15), ("smallest", 5e-324)]
 )
 def test_a_grid_without_an_end(typed, value):
-    grid = {"first": 1.0, "ratio": 1.1, "smallest": 0.01, "coarse_above": 0.5, "coarse_ratio": 2.0} | {typed: value}
+    grid: dict[str, Any] = {"first": 1.0, "ratio": 1.1, "smallest": 0.01, "coarse_above": 0.5, "coarse_ratio": 2.0}
+    grid[typed] = value
     with pytest.raises(UserError, match=re.escape(f"beta.{typed}={value}")):
         betas(BetaConfig(**grid), 100)
 
