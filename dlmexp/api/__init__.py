@@ -74,7 +74,7 @@ def run(
         found.selected
         ```
     """
-    from dlmexp.plan.compose import compose, plugins_in, with_default
+    from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import environment, extended
     from dlmexp.running.run import execute
@@ -94,6 +94,7 @@ def run(
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     with extended(plugins=plugins_in(words)), silence, stored:
         cfg = compose(words)
+        check_table_is_used(words, [cfg])
         interrupted = signal.getsignal(signal.SIGINT)
         try:
             with environment(**{COMMAND: portable(["dlmexp", "run", *words])}):

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from omegaconf import OmegaConf
 
-    from dlmexp.plan.compose import compose, expand, launcher, plugins_in, with_default
+    from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, plugins_in, with_default
     from dlmexp.plan.overrides import groups, settings, spelled_out
     from dlmexp.plugins import extended
 
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
         expanded = expand(overrides) if args.multirun else [overrides]
         jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
+        check_table_is_used(typed, jobs)
         if args.cfg:
             print(OmegaConf.to_yaml(OmegaConf.structured(jobs[0])), end="")
             return 0

@@ -53,7 +53,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             raise UserError(f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out")
     composed = _composed(overrides)
     _keep_selected_estimators(composed, typed)
-    _check_table(composed, overrides)
+    _check_table(composed)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
         check_values(cfg)
@@ -147,13 +147,16 @@ def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -
                 del composed.estimator[name]
 
 
-def _check_table(composed: DictConfig, overrides: Sequence[str]) -> None:
+def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
+    """Refuse settings of a user's own table that no job reads."""
+    typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
+    if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
+        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
+
+
+def _check_table(composed: DictConfig) -> None:
     """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
-    if USER_TABLE not in composed.dataset:
-        for typed in overrides:
-            if _key(typed).startswith("csv.") and not composed.parts:
-                raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
-    else:
+    if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
             raise UserError(f"csv.task={composed.csv.task or ''}: give one of {', '.join(get_args(Task))}")
         if missing := [f"csv.{name}" for name in ("path", "target") if not composed.csv[name]]:

@@ -111,6 +111,13 @@ def results_of(words: list[str]) -> str:
     return named[0] if named else ""
 
 
+def test_a_table_beside_another_dataset_is_a_job_of_its_own(here, capsys):
+    (here / "t.csv").write_text("a,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(300)))
+    words = ["dataset=csv,ringnorm_drawn", "csv.path=t.csv", "csv.target=y", "csv.task=count", "method=elbo"]
+    assert main(["run", "-m", *words, "sizes=[40]", "seeds=[0]", "plan=true"]) == 0
+    assert "ringnorm_drawn" in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("no_trials")
 def test_every_command_that_is_advised_works(said, folder):
     """And goes on with the folder that was read. Of commands that differ in values only, one is tried."""
