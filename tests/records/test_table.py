@@ -36,6 +36,7 @@ def _at(*betas, of=PLAIN):
     return [replace(of, beta=beta) for beta in betas]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
@@ -126,6 +127,7 @@ CHANGES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(CHANGES, CHANGES, st.sampled_from(["paper", "released"]), st.sampled_from(["paper", "mine"]))
 def test_two_settings_never_share_a_row(first, second, protocol, other):
