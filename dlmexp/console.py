@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-LOG_WIDTH = 140
 # Control characters, with which escape sequences begin, and marks that reverse the order of letters.
 COMMANDS = dict.fromkeys({*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}, "?")
 COMMANDS = {code: mark for code, mark in COMMANDS.items() if chr(code) not in "\n\t"}
@@ -59,7 +58,7 @@ def nobody_reads() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def wide_console(stderr: bool = False) -> "Console":
+def wide_console(width: int = 140) -> "Console":
     """A console as wide as the terminal or $COLUMNS; in a file or pipe, wide enough for our tables. Text is shown as it
     is, without markup, and `harmless`."""
     from rich.console import Console  # which takes a while to load, and counts do not need
@@ -70,9 +69,9 @@ def wide_console(stderr: bool = False) -> "Console":
             for part in super().render(*what, **how):
                 yield part if part.control else Segment(harmless(part.text), part.style)
 
-    file = unchanged(sys.stderr if stderr else sys.stdout)
-    width = None if file.isatty() or "COLUMNS" in os.environ else LOG_WIDTH
-    return HarmlessConsole(file=file, width=width, markup=False, emoji=False)
+    file = unchanged(sys.stdout)
+    known = file.isatty() or "COLUMNS" in os.environ
+    return HarmlessConsole(file=file, width=None if known else width, markup=False, emoji=False)
 
 
 def print_table(console: "Console", table: "Table") -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dlmexp.catalogue import labelled
 from dlmexp.claims.judge import Judged
@@ -106,10 +106,10 @@ def changes(judged: Judged) -> list[str]:
 
 def as_table(judged: Judged) -> Table:
     """Claims and columns, for a terminal, a file or a pipe."""
-    table = Table("#", *(escape(column.label) for column in judged.columns), "claim", box=box.SIMPLE)
+    table = Table("#", *(column.label for column in judged.columns), "claim", box=box.SIMPLE)
     for number, claim, under, _ in by_claim(judged):
-        cells = [f"[{COLOURS.get(row.verdict, 'default')}]{escape(row.words)}[/]" for row in under.values()]
-        table.add_row(str(number), *cells, escape(claim))
+        cells = [Text(row.words, COLOURS.get(row.verdict, "default")) for row in under.values()]
+        table.add_row(str(number), *cells, claim)
     return table
 
 

@@ -1,19 +1,33 @@
-"""The command `dlmexp`: arguments and help texts. A subcommand imports what it needs only when it runs."""
+"""The command `dlmexp`: arguments, help texts and shell completion. A subcommand imports what it needs only when it
+runs; completion loads nothing slow."""
 
 import argparse
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any, NoReturn
 
-from dlmexp import __version__
+from dlmexp import __version__, catalogue
 from dlmexp.console import harmless_output, nobody_reads
 from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
-MODULES = ("run", "models", "manage", "outputs", "plot", "data")  # each adds its commands
+Commands = argparse._SubParsersAction  # what `add_subparsers` returns
+MODULES = ("run", "models", "results", "data")  # each adds its commands
 COMPLETION = ("-sc", "--shell-completion")
+BASH = """\
+_dlmexp() { COMPREPLY=( $(COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" "$1" -sc query 2>/dev/null) ); }
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o nospace -o default -F _dlmexp dlmexp
+"""
+SCRIPTS = {
+    "install=bash": BASH,
+    "install=zsh": f"autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n{BASH}",
+    "install=fish": "complete -c dlmexp -a '(COMP_LINE=(commandline -cp) dlmexp -sc query 2>/dev/null)'\n",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,6 +69,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def add_command(
+    commands: Commands, run: Callable[[argparse.Namespace], int], help: str, **more: Any
+) -> argparse.ArgumentParser:
+    """Add the command that a function is: its name, its docstring as the description (with its own line breaks if it
+    begins in its second line), and the option `--results`, unless it takes settings. Returns its parser."""
+    text = run.__doc__ or ""
+    formatter = argparse.RawDescriptionHelpFormatter if text.startswith("\n") else argparse.HelpFormatter
+    parser = commands.add_parser(run.__name__, help=help, description=cleandoc(text), formatter_class=formatter, **more)
+    if run.__name__ != "run":
+        parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    parser.set_defaults(run=run)
+    return parser
+
+
 def _shared_options(parser: argparse.ArgumentParser) -> None:
     """Options of all commands, which may stand anywhere among their arguments."""
     modules = "Python modules that add your own figures, claims, ..."
@@ -72,10 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     try:
         if asked := [argv[i + 1 :] for i, word in enumerate(argv[:2]) if word in COMPLETION]:
-            from dlmexp.cli.complete import answer
-
             with extended():
-                return answer(asked[0])
+                return complete(asked[0])
         shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
         _shared_options(shared)
         common, rest = shared.parse_known_args(argv)
@@ -104,3 +130,71 @@ def _main(argv: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         print("dlmexp: interrupted", file=sys.stderr)
         return 130
+
+
+def complete(arguments: list[str]) -> int:
+    """`install=bash` prints what a shell evaluates to get completions, `query` prints those of $COMP_LINE."""
+    what, line = " ".join(arguments), os.environ.get("COMP_LINE")
+    if what in SCRIPTS:
+        print(SCRIPTS[what], end="")
+    elif what == "query" and line is not None:
+        print("\n".join(completions(line[: int(os.environ.get("COMP_POINT") or len(line))])))
+    else:
+        raise UserError(f"can't read '-sc {what}': give -sc {' | '.join(SCRIPTS)}")
+    return 0
+
+
+def completions(line: str) -> list[str]:
+    """What the last word of a line can become: a command, an option, a name, or a setting with its value."""
+    words = line.split()
+    last = words.pop() if words and not line[-1].isspace() else ""
+    node, before = parser(), ""
+    for word in words[1:]:
+        commands: Any = next((a.choices for a in node._actions if isinstance(a, argparse._SubParsersAction)), {})
+        node, before = commands.get(word, node), word
+    if node.prog == "dlmexp run":
+        return list(_settings(last))
+    for action in node._actions:
+        if before in action.option_strings and action.nargs != 0:
+            return _starting(last, _values(node, action))
+    options = [name for action in node._actions for name in action.option_strings]
+    named = [value for action in node._actions if not action.option_strings for value in _values(node, action)]
+    return _starting(last, options if last.startswith("-") else named or options)
+
+
+def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[str]:
+    """The values of an argument that are known: its choices, or names of figures, datasets and protocols."""
+    if action.choices is not None:
+        return map(str, action.choices)
+    if node.prog == "dlmexp plot" and action.dest == "ids":
+        from dlmexp.figures.panels import FIGURES, PREDICTIONS
+
+        return [*FIGURES.names(), PREDICTIONS]
+    if action.dest == "protocol":
+        return catalogue.names("protocol")
+    return catalogue.names("dataset") if node.prog.startswith("dlmexp data ") and action.dest == "names" else []
+
+
+def _settings(last: str) -> Iterator[str]:
+    """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
+    from dlmexp.plan.overrides import groups, settings
+
+    key, equals, value = last.partition("=")
+    fields = settings(key)
+    if not equals:
+        dotted = "." in key
+        for name in _starting(key, dict.fromkeys([*groups(), *fields])):
+            if dotted or "." not in name:
+                inner = name not in groups() and any(other.startswith(f"{name}.") for other in fields)
+                yield f"{name}{'.' if inner else '='}"
+        return
+    start = max(value.rfind("["), value.rfind(",")) + 1  # of the last name in a list
+    choices = fields[key].metadata.get("choices", ()) if key in fields else ()
+    if key in fields and fields[key].type is bool:
+        choices = ("true", "false")
+    for name in _starting(value[start:], catalogue.names(key) if key in groups() else choices):
+        yield f"{key}={value[:start]}{name}"
+
+
+def _starting(word: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(word)]

@@ -2,18 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dlmexp.cli.folder import Commands
+from dlmexp.cli import Commands
 from dlmexp.console import counted, wide_console
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
-
-if TYPE_CHECKING:
-    from dlmexp.data.raw_files import ProgressCallback
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -30,8 +25,7 @@ def add_parser(commands: Commands) -> None:
         parser.set_defaults(run=lambda args: run(args, data_root(args.data_root)))
         return parser.add_argument
 
-    add = action("list", _list, "list all datasets: ready, partial, missing or drawn")
-    add("--json", action="store_true", help="print JSON instead of a table")
+    action("list", _list, "list all datasets: ready, partial, missing or drawn")
     action("fetch", _fetch, "download datasets")("names", nargs="+", metavar="NAME")
     add = action("import", _import, "copy files that you have to the data root")
     add("name", metavar="NAME")
@@ -41,8 +35,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def _list(args: argparse.Namespace, root: Path) -> int:
-    import json
-
     from rich.table import Table
     from rich.text import Text
 
@@ -50,9 +42,6 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.spec import dataset_names, read_spec
 
     rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
-    if args.json:
-        print(json.dumps(rows, indent=2))
-        return 0
     console, table = wide_console(), Table(*COLUMNS, box=None)
     for row in rows:
         texts = ["" if row[column] is None else str(row[column]) for column in COLUMNS]
@@ -66,11 +55,19 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 
 
 def _fetch(args: argparse.Namespace, root: Path) -> int:
+    from rich.progress import Progress
+
     from dlmexp.data.raw_files import fetch
     from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
-        with _progress() as progress:
+        with Progress(console=wide_console(), disable=not sys.stdout.isatty(), transient=True) as bars:
+
+            def progress(name: str, bars: Progress = bars) -> Callable[[int, int | None], None]:
+                print(f"fetching {name}", file=sys.stderr, flush=True)
+                task = bars.add_task(name, total=None)
+                return lambda done, total: bars.update(task, completed=done, total=total)
+
             fetched = fetch(spec, root, progress)
         for path in fetched:
             print(f"{spec.name}: {path}")
@@ -111,21 +108,3 @@ def _check(args: argparse.Namespace, root: Path) -> int:
         + (f"; {counted(absent, 'other')} without files there" if absent else "")
     )
     return 1 if failed else 0
-
-
-@contextmanager
-def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
-    """A function from the name of a file to its progress callback: a bar on a terminal, else a line per file."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console, file = wide_console(stderr=True), not sys.stderr.isatty()
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=file) as bars:
-
-        def start(name: str) -> "ProgressCallback":
-            if file:
-                print(f"fetching {name}", file=sys.stderr, flush=True)
-            task = bars.add_task(name, total=None)
-            return lambda done, total: bars.update(task, completed=done, total=total)
-
-        yield start

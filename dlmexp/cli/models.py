@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dlmexp.atomic import check_output
-from dlmexp.cli.folder import Commands, add_command
+from dlmexp.cli import Commands, add_command
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 

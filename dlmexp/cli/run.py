@@ -3,7 +3,7 @@
 import argparse
 import gc
 
-from dlmexp.cli.folder import Commands, add_command
+from dlmexp.cli import Commands, add_command
 from dlmexp.errors import UserError, nearest
 
 OPTIONS = ("--multirun", "--cfg", "--config-dir", "--plugins", "--help")

@@ -1,8 +1,7 @@
-"""The status of a results folder, from file names, manifests and failed records, and how it is shown: once, or again
-and again while something runs. Loads neither torch nor pandas."""
+"""The status of a results folder, from file names, manifests and failed records, and how it is shown. Loads neither
+torch nor pandas."""
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,21 +98,6 @@ def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = F
     console = wide_console()
     for part in _parts(status, failed, missing):
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-
-
-def watch(root: Path, seconds: float, failed: bool = False, missing: bool = False) -> None:
-    """Show the status every so many seconds, in place on a terminal, until nothing runs any more or Ctrl-C."""
-    console = wide_console()
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            status = read_status(root, failed)
-            console.clear()  # on a terminal
-            print_tables(status, failed, missing)
-            if not status["running"] and not any(job["active"] for job in status["jobs"]):
-                print("nothing runs")
-                return
-            print(time.strftime("%H:%M:%S"), flush=True)
-            time.sleep(seconds)
 
 
 def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Table | str]:

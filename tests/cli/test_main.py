@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.cli import main, manage
+from dlmexp.cli import main, results
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
 from tests.support.cells import ELBO, candidates, scored
@@ -74,7 +74,7 @@ def test_help_fits_80_columns_and_no_command_loads_more_than_it_needs(collected)
 
 NAMED = {  # what is typed: what the sentence names
     "": "COMMAND", "runn": "'runn'", "status --unknown": "--unknown", "stats": "did you mean status",
-    "status --wach": "did you mean --watch", "data fech": "did you mean fetch",
+    "status --faild": "did you mean --failed", "data fech": "did you mean fetch",
     "collect --protocol paper": "--pack", "collect --pack records.tar.xz": "records.tar.xz",
     "collect --results empty": "dlmexp run", "collect --pack afile/records.parquet": "afile/records.parquet",
     "collect --pack records.parquet --results nowhere": "nowhere", "collect --pack r.parquet --protocol mine": "mine",
@@ -91,7 +91,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(collected, typed, capsys):
     assert err.startswith("dlmexp: ")
     assert err.count("\n") == 1
     assert NAMED[typed] in err
-    if typed in ("status --wach", "data fech"):
+    if typed in ("status --faild", "data fech"):
         assert f"dlmexp {typed.split()[0]} --help" in err
     assert sorted(collected.rglob("*")) == before
 
@@ -108,7 +108,7 @@ def test_errors_of_the_file_system_and_interrupts_are_one_line(monkeypatch, caps
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(manage, "results_folder", fail)
+    monkeypatch.setattr(results, "results_folder", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # it would ignore Ctrl-C from now on
     assert main(["status"]) == code
     err = capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_a_failed_cell_makes_exit_code_1(here, capsys, monkeypatch):
 
 
 COMPLETED = {
-    "st": {"status"}, "status --": {"--failed", "--watch", "--json"}, "data fetch aba": {"abalone"},
+    "st": {"status"}, "status --": {"--failed", "--json"}, "data fetch aba": {"abalone"},
     "plot --protocol re": {"released"}, "run data": {"dataset=", "data_root="}, "run dtype=": {"dtype=float32"},
     "run dataset=[pol,ca": {"dataset=[pol,cadata"}, "run experiment=class": {"experiment=class-log"},
     "run training.binary.cr": {"training.binary.criterion="},

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -189,8 +188,8 @@ def test_status_and_check(root):
 
 
 def test_the_command(root, monkeypatch, capsys):
-    assert main(["data", "list", "--json", "--data-root", str(root)]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == dataset_names()
+    assert main(["data", "list", "--data-root", str(root)]) == 0
+    assert {*dataset_names()} <= {*capsys.readouterr().out.split()}
     for action in (["fetch", "cadata", "sonng"], ["import", "sonng", "x"], ["check", "sonng"]):
         assert main(["data", *action, "--data-root", str(root)]) == 2
         assert "'sonng': did you mean song" in capsys.readouterr().err
