@@ -1,12 +1,25 @@
-"""Where things lie: the configuration that travels with the package, users' own, the data root."""
+"""Where things lie: the configuration that travels with the package, the data root, and what users add: folders of YAML
+files, and modules that register loaders, kernels, objectives, figures, ...
+
+A module is named by `plugins=[module]` in the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS`
+elsewhere, or by an entry point of its package (see `dlmexp.registry`). It is looked for in the current folder too. A
+package may have a folder `conf` with YAML files for our config groups, which are then found like our own.
+"""
 
 import os
 import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from dlmexp.errors import UserError
+
+PLUGINS = "DLMEXP_PLUGINS"  # module names with commas, for all commands and for jobs in other processes
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
 
 
@@ -21,8 +34,11 @@ def conf_dir() -> Path:
 def conf_dirs() -> list[Path]:
     """Our folder of YAML groups, then those that `DLMEXP_CONFIG_DIRS` names, then those of installed packages with an
     entry point of the group `dlmexp.conf`."""
-    own = [Path(folder) for folder in os.environ.get(CONFIG_DIRS, "").split(os.pathsep) if folder]
-    return list(dict.fromkeys([conf_dir(), *own, *_installed_conf_dirs()]))
+    return list(dict.fromkeys([conf_dir(), *map(Path, _listed(CONFIG_DIRS, os.pathsep)), *_installed_conf_dirs()]))
+
+
+def _listed(variable: str, separator: str) -> list[str]:
+    return [word for word in os.environ.get(variable, "").split(separator) if word]
 
 
 @cache
@@ -42,3 +58,53 @@ def in_folder(command: str, results: str | os.PathLike[str]) -> str:
     if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] == "data":
         return command
     return f"{command} {shlex.join([f'results={folder}'] if 'run' in words else ['--results', folder])}"
+
+
+def cores() -> int:
+    """As many as this process may use, which `taskset` and SLURM set; all of the machine where nothing does."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Environment variables for this process and those that it starts; restored on exit."""
+    before = dict(os.environ)
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
+    """While entered, a user's conf folder and plugins are in use, here and in processes that are started meanwhile."""
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir {config_dir}: there is no such folder")
+    names = list(dict.fromkeys([*_listed(PLUGINS, ","), *plugins]))
+    import_plugins(names)
+    packages = [Path(place) for name in names for place in getattr(sys.modules[name], "__path__", ())]
+    own = [package / "conf" for package in packages if (package / "conf").is_dir()]
+    folders = [*_listed(CONFIG_DIRS, os.pathsep), *([config_dir] if config_dir else []), *own]
+    places = os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in folders))
+    with environment(**{PLUGINS: ",".join(names), CONFIG_DIRS: places}):
+        yield
+
+
+def import_plugins(names: Sequence[str]) -> None:
+    """Import modules, which registers what is in them; what is wrong with one is a sentence for the user."""
+    if names and "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            import_module(name)
+        except UserError:
+            raise
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                where = "install its package, or start dlmexp in the folder it lies in"
+                raise UserError(f"plugins=[{name}]: there is no module '{error.name}': {where}") from None
+            raise UserError(f"plugins=[{name}]: it imports '{error.name}', which is not installed") from None
+        except Exception as error:  # a stranger's module can raise anything
+            raise UserError(f"plugins=[{name}] can't be imported: {type(error).__name__}: {error}") from error

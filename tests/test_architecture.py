@@ -12,20 +12,17 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
 BASIS = {
-    "errors", "paths", "config", "registry", "catalogue", "plugins", "console", "cores", "atomic", "reading", "labels",
-    "__init__",
+    "errors", "paths", "config", "registry", "catalogue", "console", "atomic", "reading", "labels", "__init__",
 }  # fmt: skip
 ALLOWED = {
     "errors": set(),
-    "paths": set(),
+    "paths": {"errors"},
     "reading": {"errors"},
     "config": {"errors"},
     "console": {"errors"},
-    "cores": set(),
     "atomic": {"errors"},
     "registry": {"errors"},
     "catalogue": {"config", "errors", "paths"},
-    "plugins": {"errors", "paths"},
     "gp": {"errors", "registry"},
     "data": BASIS,
     "estimators": {"gp", "errors", "registry"},

@@ -7,9 +7,8 @@ import pytest
 
 from dlmexp import atomic, catalogue
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
-from dlmexp.cores import cores
 from dlmexp.errors import UserError, nearest
-from dlmexp.paths import conf_dir, data_root, in_folder
+from dlmexp.paths import conf_dir, cores, data_root, in_folder
 
 
 def test_a_file_appears_at_the_end_and_unfinished_ones_name_their_writer(tmp_path):

@@ -74,9 +74,9 @@ def run(
         found.selected
         ```
     """
+    from dlmexp.paths import environment, extended
     from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
-    from dlmexp.plugins import environment, extended
     from dlmexp.running.run import execute
 
     settings: dict[str, Any] = {"results": os.fspath(results)}

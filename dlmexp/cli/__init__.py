@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from dlmexp import __version__, catalogue
 from dlmexp.console import harmless_output, nobody_reads
 from dlmexp.errors import UserError, nearest
-from dlmexp.plugins import extended
+from dlmexp.paths import extended
 
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 MODULES = ("run", "models", "results", "data")  # each adds its commands

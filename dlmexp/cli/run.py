@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     """
     from omegaconf import OmegaConf
 
+    from dlmexp.paths import extended
     from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, plugins_in, with_default
     from dlmexp.plan.overrides import groups, settings, spelled_out
-    from dlmexp.plugins import extended
 
     for word in args.overrides:
         name, _, value = word.lstrip("-").partition("=")

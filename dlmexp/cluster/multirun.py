@@ -21,9 +21,8 @@ from dlmexp.cluster.status import job_facts, job_line
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
 from dlmexp.errors import UserError
-from dlmexp.paths import in_folder
+from dlmexp.paths import environment, in_folder
 from dlmexp.plan.compose import compose
-from dlmexp.plugins import environment
 from dlmexp.records.record import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store

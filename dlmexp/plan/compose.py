@@ -21,10 +21,9 @@ from dlmexp.catalogue import entries, read_settings
 from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
-from dlmexp.paths import conf_dirs
+from dlmexp.paths import conf_dirs, import_plugins
 from dlmexp.plan.checks import check_together, check_values
 from dlmexp.plan.overrides import as_sentences, parsed, spelled_out
-from dlmexp.plugins import import_plugins
 
 DEFAULT, OWN = "experiment=default", "experiment=own"
 MOST_JOBS = 10_000  # of a multirun

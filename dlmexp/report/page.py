@@ -23,12 +23,12 @@ from dlmexp.claims.render import by_claim, changes, part_words, summaries
 from dlmexp.claims.rules import Verdict, compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.console import counted, duration
-from dlmexp.cores import cores
 from dlmexp.figures import style
 from dlmexp.figures.choose import own_datasets
 from dlmexp.figures.panels import FIGURES
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.labels import METRICS, estimator_label, method_label
+from dlmexp.paths import cores
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, as_text, changes_of, parse_where
 

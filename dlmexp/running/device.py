@@ -16,10 +16,9 @@ import torch
 import dlmexp
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
-from dlmexp.cores import cores
 from dlmexp.errors import UserError
+from dlmexp.paths import cores, environment
 from dlmexp.plan.checks import check_limits
-from dlmexp.plugins import environment
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
 MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dlmexp.errors import UserError
+from dlmexp.paths import extended
 from dlmexp.plan.checks import check, check_limits
 from dlmexp.plan.compose import compose
-from dlmexp.plugins import extended
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
