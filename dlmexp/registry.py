@@ -22,7 +22,7 @@ class Registry(Generic[T]):
 
     | registry | of | holds |
     |---|---|---|
-    | `dlmexp.data.parsers.registry.LOADERS` | loaders (see `parser`) | functions that give X and y |
+    | `dlmexp.data.dataset.LOADERS` | loaders | functions that give X and y |
     | `dlmexp.gp.kernels.KERNELS` | kernels | objects |
     | `dlmexp.gp.likelihoods.LIKELIHOODS` | likelihoods | classes |
     | `dlmexp.objectives.OBJECTIVES` | objectives | objects |

@@ -92,7 +92,7 @@ DECODERS = {
     rf"{IMPORT}zlib\b": {"records.packed"},
     rf"{IMPORT}pooch\b": {"data.raw_files"},
     rf"{IMPORT}socket\b": {"atomic", "records.record", "running.leases"},
-    rf"{OF}(?:loads|{READS}|open_stream|input_stream|memory_map)\(": {"data.parsers.registry"},  # an example
+    rf"{OF}(?:loads|{READS}|open_stream|input_stream|memory_map)\(": set(),
     rf"{OF}load\(": {"catalogue", "models.export"},  # the latter in a script that it writes
     rf"{OF}ParquetFile\(": {"records.packed"},
     r"msgspec\.json\.decode\b": set(),

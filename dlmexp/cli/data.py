@@ -38,8 +38,8 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from dlmexp.data.dataset import dataset_status
-    from dlmexp.data.spec import dataset_names, read_spec
+    from dlmexp.data.dataset import dataset_names, read_spec
+    from dlmexp.data.raw_files import dataset_status
 
     rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
     console, table = wide_console(), Table(*COLUMNS, box=None)
@@ -57,8 +57,8 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 def _fetch(args: argparse.Namespace, root: Path) -> int:
     from rich.progress import Progress
 
+    from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import fetch
-    from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
         with Progress(console=wide_console(), disable=not sys.stdout.isatty(), transient=True) as bars:
@@ -77,8 +77,8 @@ def _fetch(args: argparse.Namespace, root: Path) -> int:
 
 
 def _import(args: argparse.Namespace, root: Path) -> int:
+    from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get, import_files
-    from dlmexp.data.spec import read_spec
 
     spec = read_spec(args.name)
     for path in import_files(spec, root, args.files):
@@ -89,8 +89,8 @@ def _import(args: argparse.Namespace, root: Path) -> int:
 
 
 def _check(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.dataset import verify
-    from dlmexp.data.spec import dataset_names, read_spec
+    from dlmexp.data.dataset import dataset_names, read_spec
+    from dlmexp.data.raw_files import verify
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
     if not root.is_dir():

@@ -1,43 +1,95 @@
-"""A dataset in memory, read from raw files. Which datasets are available (`dlmexp data list`), and whether their files
-are sound (`dlmexp data check`)."""
+"""A dataset: its specification, as `conf/dataset/NAME.yaml` says it; loaders, which make arrays of raw files or draw
+them; and the arrays, checked against the specification."""
 
-import hashlib
-import json
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from dlmexp.catalogue import stand_ins
+from dlmexp import catalogue
 from dlmexp.config import DatasetConfig
-from dlmexp.console import counted
-from dlmexp.data.parsers.registry import Parsed, parse
-from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
-from dlmexp.data.spec import TEST, as_spec, is_drawn
 from dlmexp.data.splits import Arrangement
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, nearest, shortened
+from dlmexp.registry import Registry
 
 if TYPE_CHECKING:
     from dlmexp.data.schema import Schema
 
-DRAWN_VERSION = 1  # part of the checksum of drawn data: increase it when other values are drawn than before
+Task = Literal["regression", "binary", "count"]
+Checks = dict[Literal["positives", "y_mean", "x_mean", "x_std"], float | list[float]]
+"""The `options.checks` of a spec, which tell the data from any other: `positives` is a number of rows, `x_mean` and
+`x_std` are of all columns."""
+
+USER_TABLE = "csv"  # the dataset that is a user's own file; its spec is complete only inside a composed config
+MAX_ABS_VALUE = 1e100  # the squares of larger values would overflow in the normalisation
+SAME = 1e-3  # means and deviations of features that differ by less, in deviations, are those of the same data
+
+
+class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A raw file of a dataset."""
+
+    name: str  # its path in the data root, or a pattern such as `flights/*.npz` (all matches)
+    url: str | None = None
+    mirrors: tuple[str, ...] = ()  # tried after the url
+    page: str | None = None  # a web page where a user can get it
+    sha256: str | None = None
+    git_blob: str | None = None
+    group: str = "raw"  # files of a group are read together; the first complete group is read
+    pinned: bool = True  # it must have this checksum; else only a download must
+    package: str | None = None  # the installed Python package that it is part of
+
+
+def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
+    """A dataset of a composed config, or as YAML has it, with its files as `FileSpec`; unknown keys are ignored."""
+    values = {name: v for name, v in (node if isinstance(node, dict) else vars(node)).items() if v is not None}
+    try:
+        files = msgspec.convert(values.get("files", []), list[FileSpec])
+        spec = msgspec.convert(values | {"files": files}, DatasetConfig)
+        msgspec.convert(spec.options.get("checks") or {}, Checks)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("$[", "files[")
+        raise UserError(f"dataset '{values.get('name')}': {said}") from None
+    if spec.task not in get_args(Task):
+        raise UserError(f"dataset '{spec.name}': task={spec.task}: give one of {', '.join(get_args(Task))}")
+    return spec
+
+
+def is_drawn(spec: DatasetConfig) -> bool:
+    """Whether a dataset is drawn from its definition, not read from files."""
+    return not spec.files and spec.loader != "table"
+
+
+def dataset_names() -> list[str]:
+    """Every dataset with a YAML file, except `csv` (a user's own table)."""
+    return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
+
+
+def read_spec(name: str) -> DatasetConfig:
+    """The spec of one dataset by name, without Hydra."""
+    from omegaconf import OmegaConf
+
+    if name not in dataset_names():
+        raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
+    values: Any = OmegaConf.to_container(OmegaConf.create(catalogue.entries("dataset")[name]), resolve=True)
+    return as_spec(values)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows as published, before any split or normalisation; the arrays are read-only."""
+    """Rows as published, before any split or normalisation. A loader gives the arrays and what there is to show; they
+    are then checked, and become read-only with the rest (`dlmexp.data.raw_files.load`)."""
 
-    name: str
-    task: str
-    X: Float[np.ndarray, "N D"]
-    y: Float[np.ndarray, " N"]
-    checksum: str  # of the values, whatever the file format, or of the definition they are drawn from
-    facts: Mapping[str, Any] = field(default_factory=dict)  # to show: names of features, parts that were read
+    X: Float[np.ndarray, "rows D"]
+    y: Float[np.ndarray, " targets"]  # one for each row, which is checked
+    facts: Mapping[str, Any] = field(default_factory=dict)  # names of features, parts that were read
     arrangement: Arrangement | None = None  # how a user wants the rows divided; None: as the task's split does
+    name: str = ""
+    task: str = ""
+    checksum: str = ""  # of the values, whatever the file format, or of the definition they are drawn from
 
     @property
     def schema(self) -> "Schema":
@@ -47,86 +99,46 @@ class Dataset:
         return self.facts.get("schema") or Schema.plain(self.facts.get("features") or self.X.shape[1], self.task)
 
 
-def load(spec: Any, root: str | Path) -> Dataset:
-    """The dataset that `spec` describes (a DatasetConfig, a config node or a dict), from the data root `root`, parsed
-    and checked. UserError if files are missing or fail a check."""
-    spec, root = as_spec(spec), Path(root)
-    files = {} if is_drawn(spec) else _present_files(spec, root)
-    _verify_pinned(spec, files, root)
-    parsed = parse(spec, files)
-    checksum = _definition_checksum(spec) if is_drawn(spec) else _content_checksum(spec.task, parsed)
-    for array in (parsed.X, parsed.y):
-        array.flags.writeable = False
-    return Dataset(spec.name, spec.task, parsed.X, parsed.y, checksum, dict(parsed.facts), parsed.arrangement)
+MODULES = ("dlmexp.data.own_table", "dlmexp.data.published")
+LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry("loader", *MODULES)
+"""Functions of a spec and the paths of its raw files, by the `name` in the spec. A dataset without files is drawn from
+the `options` of the spec."""
 
 
-def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
-    """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
-    own = {name: spec.options.get(name) for name in ("path", "test")} if spec.loader == "table" else {}
-    files = dict[str, Path]()
-    if spec.files:
-        found = find_files(spec, root)
-        if found.state != "ready":
-            raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
-        files, own["path"] = found.best.files, None
-    elif not own["path"]:
-        raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
-    for option, typed in ((option, typed) for option, typed in own.items() if typed):
-        path = (root if spec.files else Path()) / Path(str(typed)).expanduser()
-        if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
-            raise UserError(f"csv.{option}={typed}: there is no such file")
-        files = files | {TEST if option == "test" else path.name: path}
-    return files
+def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """The arrays of a dataset from its raw files, by name, checked: shape, finite values, targets that fit the task,
+    then the `options.checks` of the spec. UserError with the first check that fails."""
+    parsed = LOADERS[spec.loader](spec, files)
+    for name, fine, expected, actual in _checked(parsed.X, parsed.y, spec):
+        if not fine:
+            raise UserError(f"dataset '{spec.name}': check '{name}' failed: expected {expected}, found {actual}")
+    return parsed
 
 
-def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> int:
-    """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
-    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob)]
-    for entry in pinned:
-        if problem := mismatch(entry, files[entry.name]):
-            fetch = data_command(f"fetch {spec.name}", root)
-            raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
-    return len(pinned)
-
-
-def _definition_checksum(spec: DatasetConfig) -> str:
-    definition = {"name": spec.name, "loader": [spec.loader, DRAWN_VERSION], "options": spec.options}
-    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-
-
-def _content_checksum(task: str, parsed: Parsed) -> str:
-    """Hash of the task and the values, and of what rows are divided by: the same for every file format that a dataset
-    can be read from."""
-    digest = hashlib.sha256(json.dumps([task, parsed.X.shape]).encode())
-    by = parsed.arrangement and parsed.arrangement.by
-    for array in (parsed.X, parsed.y) if by is None else (parsed.X, parsed.y, by):
-        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
-    return digest.hexdigest()
-
-
-def dataset_status(spec: DatasetConfig, root: Path) -> dict[str, Any]:
-    """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
-    `detail` notes, or what to do."""
-    found, detail = find_files(spec, root), spec.note or ""
-    if found.state in ("missing", "partial"):
-        others = " and ".join(stand_ins(spec.name))
-        detail = how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
-    places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
-    about = {name: getattr(spec, name) for name in ("name", "task", "rows", "features", "M")}
-    return about | {"state": found.state, "folders": list(dict.fromkeys(places)), "detail": detail}
-
-
-def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
-    """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
-    check), and what was seen."""
-    found = find_files(spec, root)
-    if found.state == "missing":
-        return None, "no files"
-    try:
-        verified = f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; " * bool(found.present)
-        if found.state == "partial":
-            return True, f"{verified}incomplete, so not parsed"
-        rows, features = parse(spec, found.best.files).X.shape
-    except UserError as error:
-        return False, str(error)
-    return True, f"{verified}{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"
+def _checked(X: np.ndarray, y: np.ndarray, spec: DatasetConfig) -> Iterator[tuple[str, Any, object, object]]:
+    """Checks by name: whether the data passes it, what was expected and what is there."""
+    fits = X.ndim == 2 and y.shape == X.shape[:1]
+    yield "shape", fits, "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}"
+    for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
+        yield name, actual and actual == (wanted or actual), wanted or "some", actual or "none"
+    filled = spec.options.get("missing") in ("mean", "level")
+    for column, values in enumerate((y, *X.T)):
+        # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
+        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
+        row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
+        wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
+        yield "finite", fine.all(), wanted, f"that in row {row + 1}, {what} is {values[row]}"
+    if spec.task == "binary":
+        wrong = (y != 0.0) & (y != 1.0)
+        yield "labels", not wrong.any(), "0 and 1", f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
+        yield "labels", y.min() < y.max(), "two classes", f"only {y[0]:g}"
+    elif spec.task == "count":
+        wrong = (y < 0.0) | (y != np.floor(y))
+        yield "counts", not wrong.any(), "integers >= 0", f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
+    spread = X.std(axis=0)
+    measured = {"positives": (y.sum(), 1e-6 * y.sum()), "y_mean": (y.mean(), 1e-6 * abs(y.mean()))}
+    measured |= {"x_mean": (X.mean(axis=0), SAME * spread), "x_std": (spread, SAME * spread)}
+    for name, wanted in (spec.options.get("checks") or {}).items():
+        actual, tolerance = measured[name]
+        same = np.shape(wanted) == np.shape(actual) and (np.abs(actual - wanted) <= tolerance).all()
+        yield name, same, shortened(wanted), f"{shortened(actual)}: these are other data"

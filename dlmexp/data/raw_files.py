@@ -1,8 +1,10 @@
-"""Raw files of a dataset: which are present, whether they are the published ones, how to get the others; downloads (by
-pooch) and imports. A file gets its final name in the data root only after it was verified and parsed."""
+"""Raw files of a dataset: which are there, whether they are the published ones, how to get others; the dataset in
+them; downloads (by pooch) and imports. A file gets its final name in the data root only after it was verified and
+parsed."""
 
 import hashlib
 import importlib.util
+import json
 import logging
 import os
 import shlex
@@ -10,14 +12,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
+
 from dlmexp.atomic import is_writable
+from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig
-from dlmexp.data.parsers.registry import parse
-from dlmexp.data.spec import FileSpec, is_drawn
+from dlmexp.console import counted
+from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
@@ -26,6 +32,8 @@ Availability = Literal["ready", "partial", "missing", "drawn"]  # all files pres
 ProgressCallback = Callable[[int, int | None], None]  # called with bytes so far, bytes in total if known
 MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
+TEST = "test rows"  # the name under which a user's own file of test rows is given to the loader of tables
+DRAWN_VERSION = 1  # part of the checksum of drawn data: increase it when other values are drawn than before
 
 
 class FileGroup(NamedTuple):
@@ -105,6 +113,88 @@ def mismatch(entry: FileSpec, path: Path) -> str | None:
     return None
 
 
+def load(spec: Any, root: str | Path) -> Dataset:
+    """The dataset that `spec` describes (a DatasetConfig, a config node or a dict), from the data root `root`, parsed
+    and checked; its arrays are read-only. UserError if files are missing or fail a check."""
+    spec, root = as_spec(spec), Path(root)
+    files = {} if is_drawn(spec) else _present_files(spec, root)
+    _verify_pinned(spec, files, root)
+    parsed = parse(spec, files)
+    for array in (parsed.X, parsed.y):
+        array.flags.writeable = False
+    return replace(parsed, name=spec.name, task=spec.task, checksum=_checksum(spec, parsed))
+
+
+def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
+    """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
+    files, typed = dict[str, Path](), spec.options if spec.loader == "table" else {}
+    if spec.files:
+        found = find_files(spec, root)
+        if found.state != "ready":
+            raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
+        files |= found.best.files
+    elif not typed["path"]:
+        raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
+    for option in ("test",) if spec.files else ("path", "test"):
+        if name := typed.get(option):
+            path = (root if spec.files else Path()) / Path(str(name)).expanduser()
+            if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
+                raise UserError(f"csv.{option}={name}: there is no such file")
+            files[TEST if option == "test" else path.name] = path
+    return files
+
+
+def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> int:
+    """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
+    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob)]
+    for entry in pinned:
+        if problem := mismatch(entry, files[entry.name]):
+            fetch = data_command(f"fetch {spec.name}", root)
+            raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
+    return len(pinned)
+
+
+def _checksum(spec: DatasetConfig, data: Dataset) -> str:
+    """Hash of the task and the values, and of what rows are divided by: the same for every file format that a dataset
+    can be read from. Of drawn data, that of the definition."""
+    if is_drawn(spec):
+        definition = {"name": spec.name, "loader": [spec.loader, DRAWN_VERSION], "options": spec.options}
+        return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([spec.task, data.X.shape]).encode())
+    by = data.arrangement and data.arrangement.by
+    for array in (data.X, data.y) if by is None else (data.X, data.y, by):
+        digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+    return digest.hexdigest()
+
+
+def dataset_status(spec: DatasetConfig, root: Path) -> dict[str, Any]:
+    """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
+    `detail` notes, or what to do."""
+    found, detail = find_files(spec, root), spec.note or ""
+    if found.state in ("missing", "partial"):
+        others = " and ".join(stand_ins(spec.name))
+        detail = how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
+    places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
+    about = {name: getattr(spec, name) for name in ("name", "task", "rows", "features", "M")}
+    return about | {"state": found.state, "folders": list(dict.fromkeys(places)), "detail": detail}
+
+
+def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
+    """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
+    check), and what was seen."""
+    found = find_files(spec, root)
+    if found.state == "missing":
+        return None, "no files"
+    try:
+        verified = f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; " * bool(found.present)
+        if found.state == "partial":
+            return True, f"{verified}incomplete, so not parsed"
+        rows, features = parse(spec, found.best.files).X.shape
+    except UserError as error:
+        return False, str(error)
+    return True, f"{verified}{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"
+
+
 class _Bar:
     """What pooch tells the progress of a download; one that does not end is refused."""
 
@@ -123,24 +213,6 @@ class _Bar:
     def close(self) -> None: ...
 
 
-def download(url: str, target: Path, progress: ProgressCallback, sha256: str | None = None) -> None:
-    """Downloads `url` to the file `target`, which appears when it is complete and has the checksum. Errors that may
-    pass are tried again after some seconds."""
-    import pooch
-
-    if not url.startswith(("http://", "https://")):
-        raise UserError(f"'{url}' is no address of a file: it should begin with https:// and a host")
-    logging.getLogger("pooch").setLevel(logging.WARNING)
-    known = {target.name: sha256 and f"sha256:{sha256}"}
-    files = pooch.create(target.parent, "", registry=known, urls={target.name: url}, retry_if_failed=RETRIES)
-    by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
-    with reading(url, "could not be downloaded"):
-        try:
-            files.fetch(target.name, downloader=by_http)
-        except OSError as error:  # requests' errors are such, without a number
-            raise UserError(f"{url}: {error}; is the address right, and is there a network here?") from error
-
-
 def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
     """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
     `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
@@ -157,22 +229,32 @@ def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCal
             return []
         try:
             with _staging_folder(root) as folder:
-                return _parse_and_move(spec, root, {e.name: _fetch_file(e, folder, progress(e.name)) for e in wanted})
+                return _parse_and_move(spec, root, {e.name: _download(e, folder, progress(e.name)) for e in wanted})
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
 
 
-def _fetch_file(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Path:
-    """The file, from the first of its addresses that has it."""
+def _download(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Path:
+    """The file, from the first of its addresses that has it. Errors that may pass are tried again after some seconds;
+    the file appears when it is complete and has its checksum."""
+    import pooch
+
+    logging.getLogger("pooch").setLevel(logging.WARNING)
     target, problems = folder / Path(entry.name).name, []
+    known = {target.name: entry.sha256 and f"sha256:{entry.sha256}"}
     for url in filter(None, (entry.url, *entry.mirrors)):
+        files = pooch.create(folder, "", registry=known, urls={target.name: url}, retry_if_failed=RETRIES)
+        by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
         try:
-            download(url, target, progress, entry.sha256)
-            if (problem := mismatch(entry, target)) is None:
-                return target
-            target.unlink()
-            problems.append(f"{url} is not the expected file: {problem}; the download was deleted")
+            with reading(url, "could not be downloaded; is the address right, and is there a network here?"):
+                if not url.startswith(("http://", "https://")):
+                    raise ValueError("it should begin with https:// and a host")
+                files.fetch(target.name, downloader=by_http)
+                if problem := mismatch(entry, target):
+                    target.unlink()
+                    raise ValueError(f"not the expected file: {problem}")
+            return target
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.parsers.published`)
+FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.published`)
 
 
 def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False) -> pd.DataFrame:

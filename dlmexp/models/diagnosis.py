@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 
 from dlmexp.config import DatasetConfig
-from dlmexp.data.dataset import Dataset, load
+from dlmexp.data.dataset import Dataset
+from dlmexp.data.raw_files import load
 from dlmexp.data.splits import split, training_rows
 from dlmexp.errors import UserError
 from dlmexp.models.choice import Chosen

@@ -16,7 +16,7 @@ import msgspec
 from dlmexp.catalogue import entries
 from dlmexp.config import MethodConfig, RunConfig, literal
 from dlmexp.console import budget_seconds
-from dlmexp.data.spec import as_spec, dataset_names, is_drawn, read_spec
+from dlmexp.data.dataset import as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.errors import UserError, shortened
 from dlmexp.plan.overrides import unknown
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dlmexp.catalogue import entries, read_settings
 from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
-from dlmexp.data.spec import USER_TABLE, Task
+from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs, import_plugins
 from dlmexp.plan.checks import check_together, check_values

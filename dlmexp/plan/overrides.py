@@ -21,7 +21,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from dlmexp.catalogue import entries, names
 from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes
-from dlmexp.data.spec import USER_TABLE
+from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
 

@@ -7,9 +7,8 @@ from functools import lru_cache
 
 from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
-from dlmexp.data.dataset import Dataset, load
-from dlmexp.data.raw_files import find_files
-from dlmexp.data.spec import read_spec
+from dlmexp.data.dataset import Dataset, read_spec
+from dlmexp.data.raw_files import find_files, load
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root

@@ -15,9 +15,8 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.config import DatasetConfig
 from dlmexp.data import raw_files
-from dlmexp.data.dataset import dataset_status, load, verify
-from dlmexp.data.raw_files import download, fetch, find_files, how_to_get, import_files
-from dlmexp.data.spec import FileSpec, dataset_names, read_spec
+from dlmexp.data.dataset import FileSpec, dataset_names, read_spec
+from dlmexp.data.raw_files import dataset_status, fetch, find_files, how_to_get, import_files, load, verify
 from dlmexp.errors import UserError
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
@@ -108,7 +107,7 @@ def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file
 def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
     with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
-        download(url, tmp_path / "f", silent())
+        fetch(toy(url=url), tmp_path, silent)
     (tmp_path / "closed").mkdir(mode=0o555)
     with pytest.raises(UserError, match="read-only"):
         fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
@@ -118,8 +117,7 @@ def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files
 
 def test_errors_that_pass_mirrors_and_other_formats_are_tried_in_order(tmp_path):
     with serving(TABLE, 503, 500) as url:
-        download(url, tmp_path / "f", silent(), SHA)
-    assert (tmp_path / "f").read_bytes() == TABLE
+        fetch(toy(url=url, sha256=SHA), tmp_path / "d", silent)
     with serving(b"", *[404] * 99) as gone, serving(TABLE) as good:
         fetch(toy(url=gone, mirrors=(gone, good), sha256=SHA), tmp_path / "a", silent)
         with pytest.raises(UserError, match=r"404.*; then .*404"):
@@ -194,8 +192,8 @@ def test_the_command(root, monkeypatch, capsys):
         assert main(["data", *action, "--data-root", str(root)]) == 2
         assert "'sonng': did you mean song" in capsys.readouterr().err
     assert all_files(root) == ["toy/toy.dat"]
-    monkeypatch.setattr("dlmexp.data.spec.read_spec", lambda name: toy())
-    monkeypatch.setattr("dlmexp.data.spec.dataset_names", lambda: ["toy"])
+    monkeypatch.setattr("dlmexp.data.dataset.read_spec", lambda name: toy())
+    monkeypatch.setattr("dlmexp.data.dataset.dataset_names", lambda: ["toy"])
     there = ["--data-root", str(root / "[red]")]
     assert main(["data", "list", *there]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["toy", "binary", "2", "missing"]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dlmexp.config import DatasetConfig, setting
-from dlmexp.data.dataset import load
+from dlmexp.data.raw_files import load
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose

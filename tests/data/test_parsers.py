@@ -14,9 +14,9 @@ import pytest
 from scipy.io import savemat
 
 from dlmexp.config import DatasetConfig
-from dlmexp.data.dataset import load
-from dlmexp.data.parsers.published import FLIGHT_FEATURES, SHIFT
-from dlmexp.data.spec import FileSpec, Task, read_spec
+from dlmexp.data.dataset import FileSpec, Task, read_spec
+from dlmexp.data.published import FLIGHT_FEATURES, SHIFT
+from dlmexp.data.raw_files import load
 from dlmexp.errors import UserError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.config import DatasetConfig
-from dlmexp.data.dataset import load
+from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column, Schema
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data import splits
-from dlmexp.data.dataset import Dataset
-from dlmexp.data.spec import Task
+from dlmexp.data.dataset import Dataset, Task
 from dlmexp.data.splits import prepare, split, training_rows
 from dlmexp.errors import UserError
 
@@ -21,7 +20,7 @@ rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(splits.SPLITS), st.i
 def made_up(n: int, task: Task = "regression") -> Dataset:
     rng = np.random.default_rng(n)
     y = rng.normal(5.0, 3.0, n) if task == "regression" else rng.integers(0, 2, n).astype(float)
-    return Dataset("made_up", task, rng.normal(2.0, 4.0, (n, 3)), y, "checksum")
+    return Dataset(rng.normal(2.0, 4.0, (n, 3)), y, name="made_up", task=task)
 
 
 def spec(kind: str, task: Task = "regression") -> DatasetConfig:
@@ -55,7 +54,7 @@ def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n,
     size = data.draw(st.integers(2, len(parts.train_pool)))
     X, y, used = np.full_like(dataset.X, 1e9), np.full_like(dataset.y, -1e9), training_rows(parts, size)
     X[used], y[used] = dataset.X[used], dataset.y[used]
-    a, b = (prepare(some, how, seed, size) for some in (dataset, Dataset("made_up", "regression", X, y, "other")))
+    a, b = (prepare(some, how, seed, size) for some in (dataset, Dataset(X, y, task="regression")))
     assert np.array_equal(a.X_train, b.X_train)
     assert np.array_equal(a.y_train, b.y_train)
     assert (a.y_mean, a.y_std) == (b.y_mean, b.y_std)

@@ -33,7 +33,7 @@ def test_what_is_asked_for_was_published(published, protocol):
         for key, dataset in config.dataset.items():
             if checksum := checksums.get(dataset.name):
                 y = np.zeros(dataset.rows or FLIGHTS)
-                data = Dataset(dataset.name, dataset.task, y[:, None], y, checksum)  # pyright: ignore[reportArgumentType]
+                data = Dataset(y[:, None], y, name=dataset.name, task=dataset.task, checksum=checksum)
                 asked += [group for group, _ in Grid(config, key, dataset, data).candidates()]
     assert len(asked) > 300
     assert [group for group in asked if known.get(group.identity) != group.setting] == []

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import softplus
 
 from dlmexp.cli import main
-from dlmexp.data.dataset import load
-from dlmexp.data.spec import read_spec
+from dlmexp.data.dataset import read_spec
+from dlmexp.data.raw_files import load
 from dlmexp.data.splits import prepare
 from dlmexp.gp.likelihoods import Gaussian, Poisson, Probit
 from dlmexp.records.store import Store

@@ -71,7 +71,7 @@ def planned(*words: str, rows: int = 600) -> list[SimpleNamespace]:
     groups = []
     for key, dataset in cfg.dataset.items():
         y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
-        data = Dataset(dataset.name, dataset.task, rng.normal(size=(rows, 2)), y, "sum")  # pyright: ignore[reportArgumentType]
+        data = Dataset(rng.normal(size=(rows, 2)), y, name=dataset.name, task=dataset.task, checksum="sum")
         for each, cells in Grid(cfg, key, dataset, data).candidates():
             groups.append(SimpleNamespace(**asdict(each), cells=cells))
     return groups

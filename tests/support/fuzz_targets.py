@@ -17,9 +17,8 @@ import numpy as np
 
 from dlmexp.cli import main
 from dlmexp.config import DatasetConfig
-from dlmexp.data.parsers.registry import parse
+from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema
-from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows
 from dlmexp.reading.arrays import read_npz, read_variables

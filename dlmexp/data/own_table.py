@@ -13,9 +13,9 @@ import pandas as pd
 
 from dlmexp.config import CsvConfig, DatasetConfig, setting
 from dlmexp.console import counted
-from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.dataset import LOADERS, Dataset
+from dlmexp.data.raw_files import TEST
 from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, parse_texts, value_kind
-from dlmexp.data.spec import TEST
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.tables import read_table
@@ -33,8 +33,8 @@ MANY = 0.1  # as a share of the rows: so many copies are no coincidence
 EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
 
 
-@parser("table")
-def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+@LOADERS.register("table")
+def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Column `options.target` is y, the others are features. The facts say what was read, and what was left out."""
     options = _options(spec.options)
     path, test = next(path for name, path in files.items() if name != TEST), files.get(TEST)
@@ -51,7 +51,7 @@ def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     left_out += [f"column '{name}'" for name in options.drop]
     facts = {"schema": schema, "file": path.name, "test_file": test and test.name, "left_out": left_out}
     facts |= {"filled": int(np.isnan(X).any(axis=1).sum()), "warnings": warnings}
-    return Parsed(X, y, facts, _arrangement(values, options, test_rows))
+    return Dataset(X, y, facts, _arrangement(values, options, test_rows))
 
 
 def _options(given: Mapping[str, Any]) -> CsvConfig:
