@@ -17,7 +17,7 @@ from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
 # Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
 # matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
 PRODUCTS = 1 + 2 + 1
-REPLAYS = 5  # of a batch, before the next one is given to the device
+REPLAYS, ROUNDS = 5, 4  # of a batch before the next one is given to the device; of all, before the device is waited for
 COLUMNS = ("model-steps/s", "one batch", "batches together", "of the product limit",
            "x GPyTorch batch_shape", "x GPyTorch, one model")  # fmt: skip
 
@@ -82,12 +82,12 @@ def steps_per_second(shape: Shape, device: str, together: int, seconds: float) -
             lanes.append((stream, joint_step(shape.B, shape.likelihood, shape.objective, None, *shape[:3], device)))
 
     def replay() -> None:
-        for stream, step in lanes:
+        for stream, step in ROUNDS * lanes:
             with torch.cuda.stream(stream):
                 for _ in range(REPLAYS):
                     step()
 
-    return REPLAYS * together / fastest({"": replay}, seconds, device)[""]
+    return ROUNDS * REPLAYS * together / fastest({"": replay}, seconds, device)[""]
 
 
 def product_rate(device: str) -> float:
