@@ -29,7 +29,7 @@ from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
-from dlmexp.running.device import select_target
+from dlmexp.running.process import select_target
 from dlmexp.running.programs import NothingFitted, best_fit
 
 KERNELS = {"matern": "matern52"}  # other names of kernels

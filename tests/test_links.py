@@ -9,7 +9,7 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
+from dlmexp.running.recording import Checkpoint, save_checkpoint
 from dlmexp.running.sweep import prepare_sweep
 from tests.support.processes import TINY
 
@@ -25,7 +25,7 @@ def example(tmp_path_factory):
     root = tmp_path_factory.mktemp("example") / "results"
     assert main(["run", *WORDS, "seeds=[0]", f"results={root}"]) == 0
     cells = tuple(prepare_sweep(compose([*WORDS, "seeds=[1]"])).cells)
-    checkpoint.save(checkpoint.path_of(Store(root), cells), checkpoint.Checkpoint(cells, [0]), {})
+    save_checkpoint(Store(root), Checkpoint(cells, [0]), {})
     (root / "checkpoints" / "damaged.npz").write_bytes(b"")
     for name in ("figures", "running", "quarantine"):
         (root / name).mkdir(exist_ok=True)

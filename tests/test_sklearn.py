@@ -18,7 +18,7 @@ from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.data.schema import Schema  # noqa: E402
 from dlmexp.data.splits import normalised  # noqa: E402
 from dlmexp.models.predictor import Predictor  # noqa: E402
-from dlmexp.running.device import select_target  # noqa: E402
+from dlmexp.running.process import select_target  # noqa: E402
 from dlmexp.running.programs import best_fit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations

@@ -20,7 +20,6 @@ from dlmexp.config import literal
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import load
-from dlmexp.running.signals import BUDGET_SPENT, STOPPED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,6 +76,7 @@ def run(
     from dlmexp.paths import environment, extended
     from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
+    from dlmexp.running.process import BUDGET_SPENT, STOPPED
     from dlmexp.running.run import execute
 
     settings: dict[str, Any] = {"results": os.fspath(results)}

@@ -26,11 +26,9 @@ from dlmexp.plan.compose import compose
 from dlmexp.records.record import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
-from dlmexp.running.device import select_target
-from dlmexp.running.run import execute, results_folder, say_once, write_what_is_asked
-from dlmexp.running.signals import FAILURE, STOPPED, StopRequest
-from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
-from dlmexp.running.tables import show_plan, summary, what_was_read
+from dlmexp.running.process import FAILURE, STOPPED, StopRequest, select_target
+from dlmexp.running.run import execute, make_folder, say_once, write_what_is_asked
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, show_plan, summary
 
 DEVICE = re.compile(r"\+*device=")
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
@@ -62,7 +60,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     sweeps, said = list[Sweep](), list[str]()
     for cfg in configs:
         sweep = prepare_sweep(cfg)
-        said += [*what_was_read(sweep), *sweep.notes]
+        said += sweep.notes
         sweeps.append(replace(sweep, datasets={}))  # the jobs load the data themselves
     say_once(said)
     if configs[0].plan:
@@ -75,7 +73,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     say_once(f"left out: {message}" for sweep in sweeps for message in sweep.missing)
     # Processes of jobs know what was typed, and import nothing from the current folder that was not asked for.
     variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
-    with results_folder(root), environment(**variables):
+    make_folder(root)
+    with environment(**variables):
         write_what_is_asked(root, sweeps)
         keys = frozenset(key for sweep in sweeps for key in sweep.by_key)
         with StopRequest() as stop:

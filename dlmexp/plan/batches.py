@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dlmexp.plan.cell import Cell
 
+Batch = tuple[Cell, ...]
 # A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
 # a column for every feature); predictions and draws need some more.
 ARRAYS = 12
@@ -19,7 +20,7 @@ class Plan:
     """All cells of a run, and the batches of those that are not done, the ones others depend on first."""
 
     cells: tuple[Cell, ...]
-    batches: tuple[tuple[Cell, ...], ...]
+    batches: tuple[Batch, ...]
     done: frozenset[str]
     failed: frozenset[str]
 
@@ -52,7 +53,7 @@ def plan(
         start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
         work = (cell.M * cell.n, cell.dataset, cell.base is not None)
         groups.setdefault((*work, cell.group, start), []).append(cell)
-    batches: list[tuple[Cell, ...]] = []
+    batches: list[Batch] = []
     ordered = [groups[rank] for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:])))]
     for members in ordered:
         size = max(1, cells_at_once(members[0]))

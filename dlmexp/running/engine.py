@@ -13,17 +13,21 @@ import numpy as np
 import torch
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.batches import bytes_of, entries_of
+from dlmexp.plan.batches import Batch, bytes_of, entries_of
 from dlmexp.reading.files import typed_value
 from dlmexp.records.record import Result
-from dlmexp.running import checkpoint
-from dlmexp.running.checkpoint import Batch, Checkpoint
-from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.leases import Leases
+from dlmexp.running.process import Stop, StopRequest, Target, is_out_of_memory
 from dlmexp.running.programs import needs_the_device, program, settings
 from dlmexp.running.progress import Progress
-from dlmexp.running.recording import Recorder
-from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.recording import (
+    Checkpoint,
+    Recorder,
+    checkpoint_path,
+    read_checkpoint,
+    read_tensors,
+    save_checkpoint,
+)
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.program import Program
 from dlmexp.training.state import Settings, State
@@ -140,7 +144,7 @@ class Engine:
         self._seen = (0, 0)  # `_state` after the last start
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
-        """Train batches (`checkpoint.resumed_first`). Those that another process trains come last; should it die, they
+        """Train batches (`recording.resumed_first`). Those that another process trains come last; should it die, they
         are trained here."""
         queue = deque(batches)
         with self.writer:
@@ -227,7 +231,7 @@ class Engine:
     def _out_of_memory(self, flight: Flight) -> list[tuple[Batch, Batch]]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        resumes = checkpoint.path_of(self.store, batch).exists()
+        resumes = checkpoint_path(self.store, batch).exists()
         together = batch if resumes else pending  # what is resumed has all cells of its checkpoint
         if len(self.running) == len(together) == 1:
             raise UserError(
@@ -289,9 +293,8 @@ class Engine:
         how = settings(batch[0], self.target)
         resumed = self._resume(batch, how)
         training, cells = resumed or (Training.start(self._program(pending), how), pending)
-        path = checkpoint.path_of(self.store, cells)
         if not resumed:
-            checkpoint.save(path, Checkpoint(cells, list(range(len(cells)))), {})
+            save_checkpoint(self.store, Checkpoint(cells, list(range(len(cells)))), {})
         saved, wanted = time.monotonic(), {cell.key for cell in pending}
 
         def between(training: Training) -> None:
@@ -309,7 +312,7 @@ class Engine:
                     alone=training.alone,
                     iteration=int(training.state.iteration),
                 )
-                self.writer.do(partial(checkpoint.save, path, about, training.state.arrays()))
+                self.writer.do(partial(save_checkpoint, self.store, about, training.state.arrays()))
                 saved = time.monotonic()
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 raise requested
@@ -327,14 +330,14 @@ class Engine:
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
         """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
         Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`."""
-        path = checkpoint.path_of(self.store, batch)
-        if (saved := checkpoint.read(self.store, path)) is None:
+        path = checkpoint_path(self.store, batch)
+        if (saved := read_checkpoint(self.store, path)) is None:
             return None
         if saved.iteration is None:
             return Training.start(self._program(saved.cells), how), saved.cells
         made = self._program(tuple(saved.cells[i] for i in saved.inside))
         try:
-            state = State.from_arrays(checkpoint.read_tensors(path), self.target.device)
+            state = State.from_arrays(read_tensors(path), self.target.device)
             state.check(State.fresh(made.initial(), how))
             curves = [typed_value(curve, Curve) for curve in saved.curves]
         except (Unreadable, TypeError) as why:

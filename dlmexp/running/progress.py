@@ -1,9 +1,12 @@
-"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere."""
+"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere. With the time
+left, from what the run has done, by kind of batch: what its cells share (`Cell.group`). Where a kind has finished cells
+its own numbers count; other kinds follow by their work."""
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -11,22 +14,29 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from dlmexp.console import counted, duration, nobody_reads, speed
+from dlmexp.plan.batches import Batch
+from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
-from dlmexp.running.checkpoint import Batch
-from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress, RunProgress
-from dlmexp.running.signals import SIGPIPE, StopRequest
+from dlmexp.running.process import SIGPIPE, StopRequest
+from dlmexp.running.programs import step_work, steps_at_most
 
 # Between looks at a batch, alone or beside others (each look at its objective is a wait for the GPU), and lines.
 ALONE_SECONDS, BESIDE_SECONDS, LINE_SECONDS = 0.25, 5.0, 10.0
+MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
 
 
-class _Look(NamedTuple):
-    """The last look at a batch in training: when, with which numbers."""
+@dataclass
+class _Kind:
+    """The cells of a kind of batch: how many have no record, and what the finished ones took."""
 
-    moment: float
-    began: tuple[float, int]  # moment and iteration of the first look
-    told: BatchProgress
+    first: Cell
+    cell_work: float  # of one cell in an iteration (`step_work`)
+    waiting: int = 0
+    by_others: int = 0  # cells that other processes have trained
+    cells: int = 0
+    iterations: int = 0
+    seconds: float = 0.0
 
 
 class _Bar(Bar):
@@ -45,11 +55,17 @@ class Progress:
 
     def __init__(self, batches: Sequence[Batch], stop: StopRequest, console: Console | None = None):
         self.total, self.batches, self.batch = sum(map(len, batches)), len(batches), 0
-        self.clock, self.stop = Clock(batches), stop
+        self.began, self.stop = time.monotonic(), stop
         self.done = self.failed = self.by_others = 0
         self.current, self.idle = "", False
-        self._shown = time.monotonic()
-        self._training: dict[int, _Look] = {}  # by the id of the training
+        self._shown = self.began
+        # By the id of a training: the moment of the last look, moment and iteration of the first, what was seen last.
+        self._training: dict[int, tuple[float, tuple[float, int], BatchProgress]] = {}
+        self._reached: dict[str, tuple[tuple, int]] = {}  # kinds and iterations of cells in training
+        self._kinds: dict[tuple, _Kind] = {}
+        for batch in sorted(batches, key=len, reverse=True):
+            work = step_work(batch[0], len(batch)) / len(batch)
+            self._kinds.setdefault(batch[0].group, _Kind(batch[0], work)).waiting += len(batch)
         self._bar = None
         if console is not None and console.is_terminal and not console.is_dumb_terminal:
             columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -103,7 +119,7 @@ class Progress:
     @property
     def left(self) -> str:
         """Time left as text; `?` if it is not known."""
-        return "?" if (seconds := self.clock.seconds_left()) is None else duration(seconds)
+        return "?" if (seconds := self.seconds_left()) is None else duration(seconds)
 
     @property
     def numbers(self) -> str:
@@ -116,15 +132,37 @@ class Progress:
         return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s" if batches else "starting"
 
     def _told(self) -> tuple[BatchProgress, ...]:
-        return tuple(look.told for look in list(self._training.values()))
+        return tuple(told for _, _, told in list(self._training.values()))
 
     def so_far(self) -> RunProgress:
         """The numbers, for whoever follows the run from another process. May be called in another thread."""
-        left = self.clock.seconds_left()
+        left = self.seconds_left()
         left = None if left is None else round(left)
         return RunProgress(
             settled=self.settled, total=self.total, failed=self.failed, seconds_left=left, batches=self._told()
         )
+
+    def seconds_left(self) -> float | None:
+        """The time left of the run; None before a cell is finished here. In any thread."""
+        done = [kind for kind in self._kinds.values() if kind.cells]
+        if not done:
+            return None
+        pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.cell_work for kind in done) or 1.0
+        ruled = [kind for kind in done if kind.first.has_stopping_rule]
+        shares = [kind.iterations / kind.cells / max(1, kind.first.iterations) for kind in ruled]
+        training, made, left = list(self._reached.values()), 0.0, 0.0
+        for name, kind in self._kinds.items():
+            limit = steps_at_most(kind.first)
+            share = sum(shares) / len(shares) if shares and kind.first.has_stopping_rule else 1.0
+            expected = kind.iterations / kind.cells if kind.cells else max(1.0, limit * share)
+            reached = [iteration for group, iteration in training if group == name]
+            more = (min(max(expected - i, MORE * i), kind.first.iterations - i) for i in reached)
+            to_do = sum(max(0.0, iterations) for iterations in more)
+            to_do += expected * max(0, kind.waiting - len(reached))
+            seconds = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.cell_work  # of an iteration
+            left += seconds * to_do
+            made += seconds * (kind.iterations + kind.by_others * expected + sum(reached))
+        return (time.monotonic() - self.began) * left / made if made else None
 
     def started(self, cells: Batch) -> None:
         """A batch begins."""
@@ -135,17 +173,17 @@ class Progress:
     def tick(self, cells: Batch, training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment, iteration = time.monotonic(), training.iteration
-        last = self._training.get(id(training))
+        looked, began, last = self._training.get(id(training), (moment, (moment, iteration), None))
         pause = ALONE_SECONDS if self._training.keys() <= {id(training)} else BESIDE_SECONDS
-        if last and (moment - last.moment < pause or iteration == last.told.iteration):
+        if last and (moment - looked < pause or iteration == last.iteration):
             return
-        began = last.began if last else (moment, iteration)
         live = training.live()
         objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else nan
-        self.clock.seen((cells[i] for i, lives in zip(training.cells, live, strict=True) if lives), iteration)
+        running = (cells[i] for i, lives in zip(training.cells, live, strict=True) if lives)
+        self._reached.update((cell.key, (cell.group, iteration)) for cell in running)
         rate = round((iteration - began[1]) / max(moment - began[0], 1e-9), 3)
         told = BatchProgress(
-            what=last.told.what if last else described(cells),
+            what=described(cells),
             cells=len(cells),
             live=int(live.sum()),
             iteration=iteration,
@@ -154,7 +192,7 @@ class Progress:
             objective=None if isnan(objective) else objective,
             most_seconds_left=(cells[0].iterations - iteration) / rate if rate > 0 else None,
         )
-        self._training[id(training)] = _Look(moment, began, told)
+        self._training[id(training)] = moment, began, told
         self.show()
 
     def ended(self, training: Any) -> None:
@@ -163,7 +201,12 @@ class Progress:
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
-        self.clock.finished(record)
+        self._reached.pop(record.key, None)
+        if kind := self._kinds.get(record.cell.group):
+            kind.waiting -= 1
+            kind.cells += 1
+            kind.iterations += record.result.iterations or 1
+            kind.seconds += record.result.seconds or 0.0
         if record.done:
             self.done += 1
             self.show()
@@ -175,7 +218,11 @@ class Progress:
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
         self.by_others += len(cells)
-        self.clock.skipped(cells)
+        for cell in cells:
+            self._reached.pop(cell.key, None)
+            if kind := self._kinds.get(cell.group):
+                kind.waiting -= 1
+                kind.by_others += 1
         self.show()
 
     def waiting(self, process: str) -> None:

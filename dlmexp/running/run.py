@@ -2,14 +2,13 @@
 
 import os
 import shlex
-import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from subprocess import Popen
 
 import torch
 
@@ -21,28 +20,34 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
-from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
-from dlmexp.running.device import (
-    ExtraProcesses,
+from dlmexp.running.engine import Engine
+from dlmexp.running.leases import Leases, remove_leftovers
+from dlmexp.running.process import (
+    FAILURE,
+    Stop,
+    StopRequest,
     Target,
+    extra_processes,
     gpus_for,
     is_extra,
     processes_that_pay,
     select_target,
     threads_each,
 )
-from dlmexp.running.engine import Engine
-from dlmexp.running.leases import Leases, remove_leftovers
-from dlmexp.running.programs import step_seconds
+from dlmexp.running.programs import PLAN_SECONDS, RUN_SECONDS, bound, is_short, step_seconds
 from dlmexp.running.progress import Progress
-from dlmexp.running.recording import Recorder
-from dlmexp.running.signals import FAILURE, Stop, StopRequest
-from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
-from dlmexp.running.tables import show_plan, summary, what_was_read
+from dlmexp.running.recording import Recorder, resumed_first
+from dlmexp.running.sweep import (
+    RESERVED,
+    Sweep,
+    plan_sweep,
+    prepare_sweep,
+    prepared_splits,
+    show_plan,
+    summary,
+)
 
 HOUR = 3600.0  # seconds
-GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
 def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
@@ -50,40 +55,27 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
     sweep = prepare_sweep(cfg)
     if not is_extra():
-        say_once([*what_was_read(sweep), *sweep.notes])
+        say_once(sweep.notes)
     target = select_target(cfg.device, cfg.dtype)
     gpus_for(cfg.workers or 1, target.device.type)
     _try_plugins(sweep, target)
-    plan_run = partial(PlannedRun, sweep, target, arguments, choose_workers)
-    if not cfg.plan:
-        with results_folder(Path(cfg.results)):
-            return _run(sweep, plan_run)
-    planned = plan_run()
-    show_plan(planned.plan, sweep)
-    print(planned.announcement())
-    return 0
-
-
-def _try_plugins(sweep: Sweep, target: Target) -> None:
-    """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
-    for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
-        if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
-            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
-
-
-def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
-    """Train a sweep, and print what was selected. The folder is there; the job looks into it."""
+    if cfg.plan:
+        run = PlannedRun(sweep, target, arguments, choose_workers)
+        show_plan(run.plan, sweep)
+        print(run.announcement())
+        return 0
+    root, written_to = Path(cfg.results), cfg.results
+    make_folder(root)
     say_once(f"left out: {message}" for message in sweep.missing)
-    root, written_to = Path(sweep.cfg.results), sweep.cfg.results
     try:
         remove_leftovers(root)
         write_what_is_asked(root, [sweep])
-        planned = plan_run()
-        if (stopped := planned.train()) is not None:
+        run = PlannedRun(sweep, target, arguments, choose_workers)
+        if (stopped := run.train()) is not None:
             return stopped
-        drop_unselected(planned.store)  # also what other processes of this run left undecided
+        drop_unselected(run.store)  # also what other processes of this run left undecided
         written_to = "standard output"
-        code = summary(sweep.candidates, planned.store)
+        code = summary(sweep.candidates, run.store)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -91,10 +83,17 @@ def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
         safe = "what is finished is safe, the same command goes on from there"
         print(f"dlmexp: can't read or write '{where}': {error.strerror}; {safe}", file=sys.stderr)
         return FAILURE
-    others = planned.extra.ended_otherwise(code) if planned.extra else {}
+    others = {log: process.returncode for log, process in run.extra.items() if process.returncode not in (0, code)}
     for log, other in others.items():
         print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
     return max(code, FAILURE if others else 0)
+
+
+def _try_plugins(sweep: Sweep, target: Target) -> None:
+    """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
+    for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
+        if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
+            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
 
 
 def say_once(lines: Iterable[str]) -> None:
@@ -122,28 +121,17 @@ def threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def results_folder(root: Path) -> Iterator[None]:
-    """Make the folder, and raise `UserError` if it can't be written to.
-
-    Where the folder belongs to a group (`chmod g+ws`), the umask within the context lets the group write to new files.
-    """
+def make_folder(root: Path) -> None:
+    """Make a results folder; `UserError` if it can't be written to."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
-        belongs_to_group = root.stat().st_mode & GROUP_FOLDER == GROUP_FOLDER
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise UserError(f"results={root}: can't write there ({why}); choose another folder") from None
     for name in RESERVED:
         within(root, root / name)
-    before = os.umask(0)
-    os.umask(before & ~stat.S_IRWXG if belongs_to_group else before)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 class PlannedRun:
@@ -155,9 +143,9 @@ class PlannedRun:
         self.plan, self.again = plan_sweep(sweep, self.store, target)
         self.is_short = is_short(self.plan.batches, device)
         unasked = processes_that_pay(len(self.plan.batches), device) if choose_workers and not self.is_short else 1
-        self.workers, self.extra = self.cfg.workers or unasked, None
+        self.workers, self.extra = self.cfg.workers or unasked, dict[Path, "Popen[bytes]"]()
         self.threads = threads_each(self.workers, self.is_short and device == "cpu")
-        self.queue = checkpoint.resumed_first(self.store, self.plan.batches)
+        self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
 
     def announcement(self) -> str:
@@ -167,9 +155,9 @@ class PlannedRun:
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
+        seconds = PLAN_SECONDS if self.cfg.plan else RUN_SECONDS
         with threads(self.threads):
-            most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
+            most = bound(self.batches, prepared_splits(self.sweep), self.target, self.workers, seconds)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
@@ -186,11 +174,11 @@ class PlannedRun:
         progress = Progress(self.batches, stop, wide_console())
         if not is_extra():
             progress.say(self.announcement())
-        self.extra = ExtraProcesses(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
+        extra = extra_processes(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
         alone = device.type == "cuda" or (self.workers == 1 and not is_extra())  # a process of its own for each GPU
         recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
         try:
-            with threads(self.threads), stop, Leases(root, stop.fail) as leases, self.extra, progress:
+            with threads(self.threads), stop, Leases(root, stop.fail) as leases, extra as self.extra, progress:
                 leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except Stop as request:
@@ -204,7 +192,7 @@ class PlannedRun:
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
-        progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.clock.began)}")
+        progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.began)}")
         return None
 
 

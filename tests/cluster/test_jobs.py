@@ -21,7 +21,7 @@ from dlmexp.cluster.jobs import (
 )
 from dlmexp.cluster.multirun import SETUP, THREADS, settings
 from dlmexp.running.leases import ActiveProcess
-from dlmexp.running.signals import StopRequest
+from dlmexp.running.process import StopRequest
 
 
 @pytest.fixture

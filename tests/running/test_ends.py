@@ -3,6 +3,7 @@ nothing is left running."""
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -10,9 +11,8 @@ import pytest
 import dlmexp
 from dlmexp.cli import main
 from dlmexp.records.store import Store
-from dlmexp.running import device
 from dlmexp.running.leases import active_processes
-from dlmexp.running.signals import StopRequest
+from dlmexp.running.process import StopRequest, extra_processes
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.processes
@@ -97,7 +97,7 @@ def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(launcher
 
 
 def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
-    monkeypatch.setattr(device, "COMMAND", "import sys; sys.exit(7)")
+    monkeypatch.setattr("dlmexp.running.process.COMMAND", "import sys; sys.exit(7)")
     assert main(["run", *tiny, "method=[elbo]", "workers=2"]) == 1
     said = capsys.readouterr()
     assert "2 of 2 cells done" in said.out
@@ -107,11 +107,12 @@ def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
 
 def test_no_worker_is_left_where_a_later_one_cant_start(tmp_path, monkeypatch):
     (tmp_path / "running" / "process-3.log").mkdir(parents=True)
-    monkeypatch.setattr(device, "COMMAND", "import time; time.sleep(600)")
-    workers = device.ExtraProcesses(2, [], tmp_path)
-    with pytest.raises(OSError, match="process-3"), workers:
+    monkeypatch.setattr("dlmexp.running.process.COMMAND", "import time; time.sleep(600)")
+    started, plain = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **how: started.append(plain(*words, **how)) or started[-1])
+    with pytest.raises(OSError, match="process-3"), extra_processes(2, [], tmp_path):
         pass
-    assert [process.poll() for process in workers._processes] == [-signal.SIGTERM]
+    assert [process.poll() for process in started] == [-signal.SIGTERM]
 
 
 def test_a_second_ctrl_c_interrupts_at_once():
@@ -128,15 +129,7 @@ def test_a_second_ctrl_c_interrupts_at_once():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(here):
-    (here / "results").mkdir()
-    (here / "results").chmod(0o2775)
-    before = os.umask(0o077), dict(os.environ), signal.getsignal(signal.SIGINT)
-    try:
-        dlmexp.run("ringnorm_drawn", "elbo", sizes=[20], seeds=[0], M=5, training={"max_iterations": 5}, verbose=False)
-        assert os.umask(0o077) == 0o077
-    finally:
-        os.umask(before[0])
-    assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before[1:]
-    (record,) = Store("results").records.glob("*/*.json")
-    assert record.stat().st_mode & 0o060 == 0o060, "the group may write"
+def test_a_run_from_python_leaves_environment_and_handlers_as_they_were(here):
+    before = dict(os.environ), signal.getsignal(signal.SIGINT)
+    dlmexp.run("ringnorm_drawn", "elbo", sizes=[20], seeds=[0], M=5, training={"max_iterations": 5}, verbose=False)
+    assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before

@@ -6,19 +6,19 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 import dlmexp.running.engine as module
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
-from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
-from dlmexp.running.recording import Writer
+from dlmexp.running.process import Stop, select_target
+from dlmexp.running.recording import Checkpoint, Writer, checkpoint_path, find_checkpoints, save_checkpoint
 from dlmexp.running.run import execute
-from dlmexp.running.signals import Stop
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
+from tests.support.cells import PLAIN
 from tests.support.engines import Sweep
 from tests.support.processes import arrays_of
 
@@ -117,7 +117,7 @@ def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
     sweep.engine.recorder.finished = lambda record: sweep.stop.request(15)
     with pytest.raises(Stop):
         sweep.run()
-    ((path, saved),) = checkpoint.find(sweep.store).items()
+    ((path, saved),) = find_checkpoints(sweep.store).items()
     recorded = sweep.store.keys()[0]
     assert 0 < len(recorded) < 6
     assert {cell.key for cell in saved.open} == {cell.key for cell in sweep.cells} - recorded
@@ -137,6 +137,17 @@ def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
     assert len(list((tmp_path / "part" / "quarantine").glob("*.why"))) == (1 if torn == "checkpoint" else len(recorded))
 
 
+@pytest.mark.parametrize(("of", "wrong"), [(3, {}), (2, {}), (3, {"unrecorded": [3]}), (3, {"seconds": [1.0]})])
+def test_a_checkpoint_that_is_not_of_its_cells_is_quarantined(tmp_path, of, wrong):
+    store, cells = Store(tmp_path), tuple(replace(PLAIN, seed=seed) for seed in range(3))
+    saved = Checkpoint(cells, [0, 2], inside=[0, 2], seconds=[1.0, 2.0], curves=[{}, {}], iteration=7)
+    save_checkpoint(store, replace(saved, **wrong), {})
+    path = checkpoint_path(store, cells).rename(checkpoint_path(store, cells[:of]))
+    sound = of == 3 and not wrong
+    assert find_checkpoints(store) == ({path: saved} if sound else {})
+    assert path.exists() == sound
+
+
 def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr("dlmexp.running.leases.HEARTBEAT_SECONDS", 0.01)
     sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0", "training.binary.max_iterations=100000"])
@@ -144,7 +155,7 @@ def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tin
     with pytest.raises(Stop, match="division") as stopped:
         sweep.run()
     assert stopped.value.code == 1
-    (saved,) = checkpoint.find(sweep.store).values()
+    (saved,) = find_checkpoints(sweep.store).values()
     assert saved.iteration
 
 
@@ -176,8 +187,8 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     def small(self, flight):
         tried.append(len(flight.pending))
         if len(flight.pending) > 2:
-            path, saved = checkpoint.path_of(sweep.store, flight.batch), checkpoint.Checkpoint(flight.batch, [0])
-            self.writer.do(lambda: (time.sleep(0.01), checkpoint.save(path, saved, {})))
+            saved = Checkpoint(flight.batch, [0])
+            self.writer.do(lambda: (time.sleep(0.01), save_checkpoint(sweep.store, saved, {})))
             raise torch.OutOfMemoryError("CUDA out of memory")
         yield from plain(self, flight)
 

@@ -9,12 +9,20 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from dlmexp.records.record import Result
-from dlmexp.running import clock, progress
-from dlmexp.running.clock import Clock, batch_work, bound, is_short, step_work
+from dlmexp.running import programs, progress
 from dlmexp.running.leases import BatchProgress, RunProgress
+from dlmexp.running.process import StopRequest, select_target
+from dlmexp.running.programs import batch_work, bound, is_short, step_work
 from dlmexp.running.progress import Progress, described
-from dlmexp.running.signals import StopRequest
 from tests.support.cells import PLAIN, scored
+
+
+def look(shown, cells, iteration, objective=1.0, training=None):
+    """A batch in training is seen at this iteration."""
+    training = training or SimpleNamespace()
+    training.cells, training.iteration, training.live = range(len(cells)), iteration, lambda: torch.ones(len(cells))
+    training.state = SimpleNamespace(history=torch.full((len(cells), iteration), objective))
+    shown.tick(cells, training)
 
 
 def batch(cells: int, **values):
@@ -29,16 +37,20 @@ BATCHES = (batch(4, n=50), batch(8, n=400), batch(8, n=900), batch(2, n=900))
 def now(monkeypatch):
     """The time, in its only element."""
     moment = [0.0]
-    for module in (clock, progress):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: moment[0]))
-    monkeypatch.setattr(clock, "perf_counter", lambda: moment[0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    monkeypatch.setattr(programs, "perf_counter", lambda: moment[0])
     return moment
 
 
+def _bound(monkeypatch, step_seconds, workers=1):
+    monkeypatch.setattr(programs, "step_seconds", lambda cells, prepared, target: step_seconds(cells))
+    return bound(BATCHES, lambda _: pytest.fail("no data is needed"), select_target("cpu", "float64"), workers, 5.0)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_a_bound_is_the_time_of_all_steps(now, workers):
+def test_a_bound_is_the_time_of_all_steps(now, monkeypatch, workers):
     """Each kind of batch at its own pace."""
-    seconds = bound(BATCHES, lambda cells: cells[0].n * step_work(cells[0], len(cells)), workers)
+    seconds = _bound(monkeypatch, lambda cells: cells[0].n * step_work(cells[0], len(cells)), workers)
     alone = sum(cells[0].n * batch_work(cells) for cells in BATCHES)
     assert alone / workers * (1 - 1e-9) <= seconds <= alone * (1 + 1e-9)
     if workers == 1:
@@ -46,7 +58,7 @@ def test_a_bound_is_the_time_of_all_steps(now, workers):
 
 
 @pytest.mark.parametrize(("step", "kinds"), [(1e-4, [900]), (1e-2, [900, 400, 50])])
-def test_timing_takes_a_small_share_of_the_run(now, step, kinds):
+def test_timing_takes_a_small_share_of_the_run(now, monkeypatch, step, kinds):
     """The kinds with the most work come first, and no more of them than that allows."""
     timed = []
 
@@ -55,27 +67,27 @@ def test_timing_takes_a_small_share_of_the_run(now, step, kinds):
         now[0] += 0.1
         return step
 
-    assert bound(BATCHES, step_seconds) > 0
+    assert _bound(monkeypatch, step_seconds) > 0
     assert timed == kinds
 
 
 def test_short_runs_are_told_from_long_ones():
-    assert is_short([batch(2, n=20, M=5, max_iterations=40)])
-    assert not is_short(BATCHES * 9)
+    assert is_short([batch(2, n=20, M=5, max_iterations=40)], "cpu")
+    assert not is_short(BATCHES * 9, "cpu")
 
 
 @pytest.mark.parametrize("pace", [0.1, 3.0])
 @pytest.mark.parametrize(("iterations", "done"), [(100, 1), (400, 7), (3000, 3)])
 def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pace, iterations, done):
     """9 cells with equal needs, one after the other: what `done` of them took tells what the others will."""
-    followed = Clock([CELLS])
+    followed = Progress([CELLS], StopRequest())
     assert followed.seconds_left() is None
     for cell in CELLS[:done]:
         now[0] += pace * iterations
         followed.finished(replace(scored(cell), result=Result(iterations=iterations, seconds=pace * iterations)))
     left = pace * iterations * (9 - done)
     assert followed.seconds_left() == pytest.approx(left)
-    followed.seen(CELLS[done : done + 1], iterations // 2)
+    look(followed, CELLS[done : done + 1], iterations // 2)
     assert 0 < (followed.seconds_left() or 0.0) < left, "a cell in training counts as far as it is"
     followed.skipped(CELLS[done:])
     assert followed.seconds_left() == 0.0
@@ -86,7 +98,7 @@ def test_other_kinds_follow_by_their_work(now):
     small, large = batch(4, n=100), batch(4, n=900)
     left = {}
     for known, other in ((small, large), (large, small)):
-        followed = Clock([known, other])
+        followed = Progress([known, other], StopRequest())
         now[0] += 12.0
         for cell in known:
             followed.finished(replace(scored(cell), result=Result(iterations=300, seconds=3.0)))
@@ -122,22 +134,17 @@ def test_batches_at_once_and_what_others_are_told(now):
     shown = _progress()
     assert shown.so_far() == RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=())
 
-    def look(cells, training, iteration, objective):
-        training.iteration = iteration
-        training.state = SimpleNamespace(history=torch.full((cells, 20), objective))
-        shown.tick(CELLS[:cells], training)
-
-    first, second = (SimpleNamespace(cells=range(n), live=lambda n=n: torch.ones(n)) for n in (2, 5))
+    first, second = SimpleNamespace(), SimpleNamespace()
     for now[0], iteration, objective in ((0, 1, 3.0), (4, 5, 2.0), (8, 17, 1.0)):
-        look(2, first, iteration, objective)
-        look(5, second, iteration, objective)
+        look(shown, CELLS[:2], iteration, objective, first)
+        look(shown, CELLS[:5], iteration, objective, second)
     assert shown.numbers == "2 batches at once, 7 live, 14 model-steps/s"
     numbers = {"cells": 2, "live": 2, "iteration": 17, "limit": 3000, "rate": 2.0, "objective": 1.0}
     expected = BatchProgress(what=described(CELLS[:2]), most_seconds_left=(3000 - 17) / 2, **numbers)
     assert shown.so_far().batches[0] == expected
     shown.ended(second)
     now[0] = 9
-    look(2, first, 19, 2.0)
+    look(shown, CELLS[:2], 19, 2.0, first)
     assert shown.numbers == "it 19, 2 live, 2 it/s, objective 2.0000"
 
 

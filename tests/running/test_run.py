@@ -16,14 +16,11 @@ from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
 from dlmexp.records.results import load
 from dlmexp.records.store import Store
-from dlmexp.running import device as device_module
 from dlmexp.running import run as module
-from dlmexp.running.device import gpus_for, processes_that_pay, select_target
+from dlmexp.running.process import BUDGET_SPENT, gpus_for, processes_that_pay, select_target
 from dlmexp.running.progress import Progress
 from dlmexp.running.run import execute
-from dlmexp.running.signals import BUDGET_SPENT
-from dlmexp.running.sweep import prepare_sweep, prepared_splits
-from dlmexp.running.tables import summary
+from dlmexp.running.sweep import prepare_sweep, prepared_splits, summary
 from tests.support.cells import PLAIN, candidates, scored
 from tests.support.processes import comparable
 
@@ -72,9 +69,9 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(here, tiny, capsy
     ("cores", "batches", "expected"), [(1, 9, 1), (2, 1, 1), (2, 2, 1), (2, 3, 2), (8, 6, 3), (64, 99, 8)]
 )
 def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
-    monkeypatch.setattr(device_module, "cores", lambda: cores)
+    monkeypatch.setattr("dlmexp.running.process.cores", lambda: cores)
     for given in (False, True):
-        monkeypatch.setattr(device_module, "threads_given", lambda given=given: given)
+        monkeypatch.setattr("dlmexp.running.process.threads_given", lambda given=given: given)
         assert processes_that_pay(batches, "cpu") == (1 if given else expected)
         assert processes_that_pay(batches, "cuda") == 1
 

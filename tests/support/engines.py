@@ -3,13 +3,11 @@
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
-from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases
+from dlmexp.running.process import StopRequest, select_target
 from dlmexp.running.progress import Progress
-from dlmexp.running.recording import Recorder, Writer
-from dlmexp.running.signals import StopRequest
+from dlmexp.running.recording import Recorder, Writer, resumed_first
 from dlmexp.running.sweep import prepare_sweep
 
 
@@ -50,7 +48,7 @@ class Sweep:
 
     def train(self, batches):
         with self.leases:
-            self.engine.run(checkpoint.resumed_first(self.store, batches))
+            self.engine.run(resumed_first(self.store, batches))
 
     def run(self, **how):
         self.train(self.plan(**how).batches)

@@ -26,7 +26,7 @@ from dlmexp.reading.files import open_raw
 from dlmexp.records.record import sealed
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
+from dlmexp.running import recording
 from tests.support import mutations, overrides
 
 CODES = (0, 1, 2, 3, 130)
@@ -61,7 +61,7 @@ class Sweep(NamedTuple):
 @cache
 def sweep() -> Sweep:
     folder = Path(tempfile.mkdtemp()) / "results"
-    with mock.patch.object(checkpoint, "write_atomically", wraps=checkpoint.write_atomically) as write:
+    with mock.patch.object(recording, "write_atomically", wraps=recording.write_atomically) as write:
         main_ends_well(RUN, folder)
     path, state = write.call_args.args
     collect_packed(str(folder), str(folder.with_name("packed.parquet")))
@@ -162,7 +162,7 @@ def target_checkpoint(chance: random.Random, folder: Path) -> None:
         place.write_bytes(mutations.npz(arrays, chance))
     main_ends_well(RUN, folder)
     assert sorted(record.key for record in Store(folder).own()) == sorted(sweep().keys)
-    assert not checkpoint.find(Store(folder))
+    assert not recording.find_checkpoints(Store(folder))
 
 
 def target_mat(chance: random.Random, folder: Path) -> None:
