@@ -208,7 +208,7 @@ def left_alone(folder: Folder, results: Results) -> None:
 
 
 def two_users(folder: Folder, results: Results) -> None:
-    """Sweeps of two users that overlap, into one folder that belongs to their group, with a umask that lets it write."""
+    """Sweeps of two users that overlap, into one folder that belongs to their group, whose umask lets it write."""
     env = folder.env | {"HOME": "/nonexistent"}
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), packages])
