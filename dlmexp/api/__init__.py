@@ -163,8 +163,8 @@ def plot(
     if name != PREDICTIONS:
         return draw(records, name, Request(parse_by(given))).canvas
     from dlmexp.figures.predictions import render
-    from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
+    from dlmexp.models.file import choose_models
 
     (chosen,) = choose_models(records, given, option="plot:")
     return render(diagnose(records, chosen, data_root))

@@ -86,7 +86,7 @@ class Results:
             mixture = found.model(method="joint_log_dlm", seeds="all")
             ```
         """
-        from dlmexp.models.choice import choose_models
+        from dlmexp.models.file import choose_models
         from dlmexp.models.predictor import Predictor
 
         if seeds not in (None, "all"):

@@ -56,9 +56,8 @@ def predict(args: argparse.Namespace) -> int:
       dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
       dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
     """
-    from dlmexp.models.choice import choose_models
-    from dlmexp.models.file import load_file
-    from dlmexp.models.prediction_file import open_rows, predict_file
+    from dlmexp.models.file import choose_models, load_file
+    from dlmexp.models.predictor import Predictor, open_rows, predict_file
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)
@@ -82,9 +81,6 @@ def predict(args: argparse.Namespace) -> int:
     open_rows(file, models[0].schema)  # mistakes first
     for text in said:
         print(f"model {text}", file=sys.stderr)
-
-    from dlmexp.models.predictor import Predictor
-
     predictor = Predictor(models)
     if not predictor.has_distribution:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
@@ -109,7 +105,7 @@ def export(args: argparse.Namespace) -> int:
                                                   start of its key
       dlmexp export --where dataset=houses method=elbo model.pt
     """
-    from dlmexp.models.choice import choose_models
+    from dlmexp.models.file import choose_models
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)

@@ -235,8 +235,8 @@ def _predictions(args: argparse.Namespace, results: "ResultsFolder", out: Path, 
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import save
     from dlmexp.figures.predictions import numbers, render, text
-    from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
+    from dlmexp.models.file import choose_models
 
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]

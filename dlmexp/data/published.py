@@ -13,8 +13,7 @@ import pandas as pd
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.errors import UserError
-from dlmexp.reading.arrays import parse_rows, read_npz, read_variables
-from dlmexp.reading.files import GIB, open_raw, reading
+from dlmexp.reading.files import GIB, open_raw, parse_rows, read_npz, read_variables, reading
 from dlmexp.reading.tables import csv_chunks
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")

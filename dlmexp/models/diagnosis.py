@@ -15,8 +15,7 @@ from dlmexp.data.dataset import Dataset
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import split, training_rows
 from dlmexp.errors import UserError
-from dlmexp.models.choice import Chosen
-from dlmexp.models.file import TrainedCell
+from dlmexp.models.file import Chosen, TrainedCell
 from dlmexp.models.predictor import Columns, Predictor, errors_in_own_units
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default

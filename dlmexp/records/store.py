@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.reading.arrays import unpack_arrays
-from dlmexp.reading.files import content
+from dlmexp.reading.files import content, unpack_arrays
 from dlmexp.records.packed import PATTERN, TABLE, Packed, arrow_table
 from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 

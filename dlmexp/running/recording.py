@@ -22,8 +22,7 @@ from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Batch
 from dlmexp.plan.cell import Cell
-from dlmexp.reading.arrays import read_npz
-from dlmexp.reading.files import json_value, typed_value
+from dlmexp.reading.files import json_value, read_npz, typed_value
 from dlmexp.records.record import CALIBRATION, Record, Result, plain, provenance
 from dlmexp.records.store import Store
 from dlmexp.running.process import Stop

@@ -12,7 +12,7 @@ from dlmexp.config import DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column, Schema
 from dlmexp.errors import UserError
-from dlmexp.models.prediction_file import open_rows
+from dlmexp.models.predictor import open_rows
 
 ROWS = 40
 WORDS = st.lists(st.text("abX é,'\"", min_size=1).filter(lambda w: w.strip() == w), min_size=2, max_size=3, unique=True)

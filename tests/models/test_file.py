@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.models.choice import choose_models
-from dlmexp.models.file import ABOUT, decoded, encoded, lower_triangular
+from dlmexp.models.file import ABOUT, choose_models, decoded, encoded, lower_triangular
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.results import load
 from dlmexp.records.store import Store

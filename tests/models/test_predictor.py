@@ -14,7 +14,7 @@ from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
 from dlmexp.models import predictor
-from dlmexp.models.choice import load_model
+from dlmexp.models.file import load_model
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import load

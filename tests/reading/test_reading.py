@@ -15,8 +15,16 @@ from pyarrow import parquet
 from scipy.io import savemat
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.arrays import read_npz, read_variables, unpack_arrays
-from dlmexp.reading.files import content, json_value, open_raw, reading, typed_json
+from dlmexp.reading.files import (
+    content,
+    json_value,
+    open_raw,
+    read_npz,
+    read_variables,
+    reading,
+    typed_json,
+    unpack_arrays,
+)
 from dlmexp.reading.tables import read_table, stream_table
 
 

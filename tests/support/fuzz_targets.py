@@ -20,9 +20,8 @@ from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema
 from dlmexp.errors import UserError
-from dlmexp.models.prediction_file import open_rows
-from dlmexp.reading.arrays import read_npz, read_variables
-from dlmexp.reading.files import open_raw
+from dlmexp.models.predictor import open_rows
+from dlmexp.reading.files import open_raw, read_npz, read_variables
 from dlmexp.records.record import sealed
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
