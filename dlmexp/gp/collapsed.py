@@ -1,11 +1,13 @@
-"""Objectives with a closed form over q: the regression ELBO for any beta (docs/SPEC.md, section 2) and square loss.
+"""Objectives with a closed form over q, for Gaussian noise: the ELBO for any beta (docs/SPEC.md, section 2), square
+loss, power EP with FITC, and the exact Gaussian process.
 
-Both are functions of a few moments in whitened coordinates, A A^T, A y, y.y and tr(Kff - Qff), whatever the number of
-rows.
+The first two are functions of a few moments in whitened coordinates, A A^T, A y, y.y and tr(Kff - Qff), whatever the
+number of rows.
 """
 
 import math
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,9 +15,22 @@ from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.kernels import Hyper, Kernel, has_fused
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.gp.posterior import positive
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum, sum_over_rows
 from dlmexp.gp.projected import moment_gradients, moments_of_rows
 from dlmexp.gp.special import once_differentiable
+
+
+class Problem(NamedTuple):
+    """The rows of B cells, and hyperparameters. With `rows_at_once` memory, backward pass included, is that of so many
+    rows."""
+
+    kernel: Kernel
+    hyper: Hyper
+    X: Float[Tensor, "B N D"]
+    y: Float[Tensor, "B N"]
+    jitter: Float[Tensor, "B"]
+    rows_at_once: int | None = None
 
 
 class Closed(NamedTuple):
@@ -28,23 +43,8 @@ class Closed(NamedTuple):
     """which cells could be factorised"""
 
 
-@runtime_checkable
-class CollapsedObjective(Protocol):
-    """An objective as a function of the hyperparameters alone. `loss` is differentiable in `hyper`; with `rows_at_once`
-    its memory, backward pass included, is that of so many rows."""
-
-    def __call__(
-        self,
-        kernel: Kernel,
-        hyper: Hyper,
-        X: Float[Tensor, "B N D"],
-        y: Float[Tensor, "B N"],
-        beta: Float[Tensor, "B"],
-        jitter: Float[Tensor, "B"],
-        rows_at_once: int | None = None,
-    ) -> Closed: ...
-
-
+CollapsedObjective = Callable[[Problem, Float[Tensor, "B"]], Closed]
+"""An objective as a function of the hyperparameters alone, in which `loss` is differentiable, and of beta [B]."""
 SINGULAR = 1e-10  # relative to the mean of the diagonal
 
 
@@ -65,15 +65,9 @@ class Moments(NamedTuple):
         return SINGULAR * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
-def moments(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    y: Float[Tensor, "B N"],
-    jitter: Float[Tensor, "B"],
-    rows_at_once: int | None = None,
-) -> Moments:
-    """The moments of all N rows, differentiable; with `rows_at_once`, memory is that of so many rows in both passes."""
+def moments(problem: Problem) -> Moments:
+    """The moments of all rows, differentiable in the hyperparameters."""
+    kernel, hyper, X, y, jitter, rows_at_once = problem
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     of_rows, (K, inverse) = hyper_as_rows(X, hyper), as_rows(X, Kuu.K, Kuu.inverse.detach())
     y = y - of_rows["mean"][..., None]
@@ -114,67 +108,55 @@ class _Moments(torch.autograd.Function):
         return V.addcmul_(w.unsqueeze(-1), y.unsqueeze(-2)), d_Kuu, None, d_y
 
 
-def collapsed_elbo(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    y: Float[Tensor, "B N"],
-    beta: Float[Tensor, "B"],
-    jitter: Float[Tensor, "B"],
-    rows_at_once: int | None = None,
-) -> Closed:
-    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)`, of the hyperparameters.
+class GaussianPosterior(NamedTuple):
+    """N(m, L L^T) = N((I + H)^-1 b, (I + H)^-1) of q, and what evidences need of it."""
 
-    With t = beta noise it is `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t
-    - n/2 log(2 pi t) ]`, and the q that attains it is Titsias' solution with noise t. With `H = A A^T / t` and
-    `b = A y / t` its L gives `log |I + H| = -2 sum log L_jj` and `y^T (Qff + t I)^-1 y = y.y / t - |L^T b|^2`.
-    At beta = 0 q is a point and t = 0: a t that is lost beside A A^T stands for it."""
-    s = moments(kernel, hyper, X, y, jitter, rows_at_once)
-    beta = torch.where(beta > 0, beta, s.least_ridge / hyper["noise"].detach())
-    t = beta * hyper["noise"]
-    H, b = s.AA / t[..., None, None], s.Ay / t[..., None]
-    m, L, ok = gaussian_posterior(H, b)
-    log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    misfit = (s.yy + s.residual) / t - (L.mT @ b[..., None]).square().sum((-2, -1))
-    loss = 0.5 * s.n * torch.log(2 * math.pi * hyper["noise"]) + 0.5 * beta * (log_det + misfit)
-    return Closed(loss, m.detach(), L.detach(), s.ok & ok)
+    m: Float[Tensor, "B M"]
+    L: Float[Tensor, "B M M"]
+    log_det: Float[Tensor, "B"]
+    """log |I + H|"""
+    explained: Float[Tensor, "B"]
+    """b^T (I + H)^-1 b"""
+    ok: Bool[Tensor, "B"]
 
 
-def gaussian_posterior(
-    H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]
-) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"], Bool[Tensor, "B"]]:
-    """m and lower-triangular L of N((I + H)^-1 b, (I + H)^-1), and which cells factorised. That is done from the last
-    row up, `I + H = U U^T` with U upper triangular: then `L = U^-T` is lower triangular without a second factor."""
+def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> GaussianPosterior:
+    """With L lower triangular. `I + H` is factorised from the last row up, `U U^T` with U upper triangular: then
+    `L = U^-T` is lower triangular without a second factor."""
     eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
     # H is positive semi-definite, so I + H needs no jitter, unless H is so large that the I is lost to rounding.
     factor = factorise(H.flip(-2, -1) + eye, torch.zeros_like(b[..., 0]))
     L = factor.inverse.flip(-2, -1).mT
-    return (L @ (L.mT @ b[..., None])).squeeze(-1), L, factor.ok
+    Lb = L.mT @ b[..., None]
+    log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return GaussianPosterior((L @ Lb).squeeze(-1).detach(), L.detach(), log_det, Lb.square().sum((-2, -1)), factor.ok)
 
 
-def collapsed_square(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    y: Float[Tensor, "B N"],
-    beta: Float[Tensor, "B"],
-    jitter: Float[Tensor, "B"],
-    rows_at_once: int | None = None,
-) -> Closed:
-    """min over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2 = 1/2 (y.y - y.A^T m)`, of the hyperparameters.
-    Square loss says nothing about q's covariance: L is 0."""
-    s = moments(kernel, hyper, X, y, jitter, rows_at_once)
-    m, ok = square_mean(s, beta)
-    return Closed(0.5 * (s.yy - (s.Ay * m).sum(-1)), m.detach(), torch.zeros_like(s.AA), s.ok & ok)
+def collapsed_elbo(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
+    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)`.
+
+    With t = beta noise it is `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t
+    - n/2 log(2 pi t) ]`, and the q that attains it is Titsias' solution with noise t. With `H = A A^T / t` and
+    `b = A y / t` the first term has `log |I + H|` and `y^T (Qff + t I)^-1 y = y.y / t - b^T (I + H)^-1 b`.
+    At beta = 0 q is a point and t = 0: a t that is lost beside A A^T stands for it."""
+    s, noise = moments(problem), problem.hyper["noise"]
+    beta = torch.where(beta > 0, beta, s.least_ridge / noise.detach())
+    t = beta * noise
+    q = gaussian_posterior(s.AA / t[..., None, None], s.Ay / t[..., None])
+    misfit = (s.yy + s.residual) / t - q.explained
+    loss = 0.5 * s.n * torch.log(2 * math.pi * noise) + 0.5 * beta * (q.log_det + misfit)
+    return Closed(loss, q.m, q.L, s.ok & q.ok)
 
 
-def square_mean(s: Moments, beta: Float[Tensor, "B"]) -> tuple[Float[Tensor, "B M"], Bool[Tensor, "B"]]:
-    """`m = (A A^T + beta I)^-1 A y`, and which cells factorised."""
+def collapsed_square(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
+    """min over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2 = 1/2 (y.y - y.A^T m)`, at `m = (A A^T + beta I)^-1 A y`. Square
+    loss says nothing about q's covariance: L is 0."""
+    s = moments(problem)
     eye = torch.eye(s.AA.shape[-1], dtype=s.AA.dtype, device=s.AA.device)
     ridge = torch.where(beta > 0, beta, s.least_ridge)
     factor = factorise(s.AA + ridge[..., None, None] * eye, torch.zeros_like(beta))
-    R = factor.inverse
-    return (R.mT @ (R @ s.Ay[..., None])).squeeze(-1), factor.ok
+    m = (factor.inverse.mT @ (factor.inverse @ s.Ay[..., None])).squeeze(-1)
+    return Closed(0.5 * (s.yy - (s.Ay * m).sum(-1)), m.detach(), torch.zeros_like(s.AA), s.ok & factor.ok)
 
 
 def square_path(s: Moments, betas: Float[Tensor, "K"]) -> tuple[Float[Tensor, "B K M"], Float[Tensor, "B K"]]:
@@ -185,3 +167,54 @@ def square_path(s: Moments, betas: Float[Tensor, "K"]) -> tuple[Float[Tensor, "B
     ridges = torch.where(betas > 0, betas, s.least_ridge[..., None])
     shrunk = c.mT / (e.clamp_min(0)[..., None, :] + ridges[..., None])
     return shrunk @ U.mT, 0.5 * (s.yy[..., None] - (shrunk @ c).squeeze(-1))
+
+
+def power_ep(problem: Problem, alpha: Float[Tensor, "B"]) -> Closed:
+    """The negative energy of power expectation propagation (Bui, Yan and Turner, 2017) at its fixed point, and its q.
+    With r_i = (Kff - Qff)_ii and D = diag(alpha r_i + noise):
+
+        -log N(y; mean, Qff + D) + (1 - alpha) / (2 alpha) sum_i log(1 + alpha r_i / noise)
+
+    alpha, in [0, 1], is given where others have beta. 1 is FITC; at 0 the sum has its limit, sum_i r_i / (2 noise), and
+    it is the ELBO.
+    With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(w) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
+    kernel, hyper, X, y, jitter, rows_at_once = problem
+    Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
+    of_rows, (inverse,) = hyper_as_rows(X, hyper), as_rows(X, Kuu.inverse)
+    constant = kernel.diagonal(X[..., :1, :], of_rows) if kernel.stationary else None
+    noise, (power,) = of_rows["noise"][..., None], as_rows(X, alpha[..., None])
+    share = (1 - power) / (2 * torch.where(power > 0, power, torch.ones_like(power)))
+
+    def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        A = inverse @ kernel(of_rows["Z"], X, of_rows)
+        prior = kernel.diagonal(X, of_rows) if constant is None else constant
+        rest = positive(prior - A.square().sum(-2), prior)
+        d = power * rest + noise
+        corrected = torch.where(power > 0, share * torch.log1p(power * rest / noise), rest / (2 * noise))
+        scaled = A / d.sqrt().unsqueeze(-2)
+        b = A @ (y / d).unsqueeze(-1)
+        return row_gram(scaled), b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log() + 2 * corrected)
+
+    H, b, yy, log_d = sum_over_rows(piece, X, y - of_rows["mean"][..., None], rows_at_once)
+    q = gaussian_posterior(H, b)
+    loss = 0.5 * (X.shape[-2] * math.log(2 * math.pi) + log_d + q.log_det + yy - q.explained)
+    return Closed(loss, q.m, q.L, Kuu.ok & q.ok)
+
+
+def exact_evidence(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
+    """`-log N(y; mean, Kff + noise I)` and the posterior of f at the training rows, Z = X, which stay where they are.
+
+    With `Luu Luu^T = Kff + j I` and t = noise - j, where j is what the jitter adds to the diagonal, `Kff + noise I` is
+    `Luu Luu^T + t I`: so the jitter changes neither the evidence nor the predictions (as long as noise > 2 j).
+    Neither beta nor `rows_at_once` plays a part."""
+    kernel, hyper, X, y, jitter, _ = problem
+    Kff = kernel(X, X, hyper)
+    factor = factorise(Kff, jitter)
+    added = jitter * Kff.diagonal(dim1=-2, dim2=-1).mean(-1)
+    t = torch.maximum(hyper["noise"] - added, added)[..., None]
+    y = y - hyper["mean"][..., None]
+    b = (factor.L.mT @ y[..., None]).squeeze(-1) / t
+    q = gaussian_posterior(factor.L.mT @ factor.L / t[..., None], b)
+    log_det = X.shape[-2] * t[..., 0].log() + q.log_det
+    misfit = (y.square() / t).sum(-1) - q.explained
+    return Closed(0.5 * (X.shape[-2] * math.log(2 * math.pi) + log_det + misfit), q.m, q.L, factor.ok & q.ok)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
-from dlmexp.gp.collapsed import Closed, moments
+from dlmexp.gp.collapsed import Closed, Problem, moments
 from dlmexp.gp.posterior import marginals, projection, shared_marginals, to_whitened
 from dlmexp.gp.products import Workspace
 from dlmexp.gp.rbf_posterior import applies_to, rbf_marginals
@@ -134,7 +134,8 @@ class Collapsed(Program):
     def _closed(self, hyper: Tensors, jitter: Tensor) -> Closed:
         objective = self.model.objective
         assert objective.collapsed is not None
-        closed = objective.collapsed(self.model.kernel, hyper, self._X, self._y, self.beta, jitter, self._rows_at_once)
+        problem = Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
+        closed = objective.collapsed(problem, self.beta)
         objective.check_shape("the loss of collapsed", closed.loss, self.beta.shape)
         return closed
 
@@ -170,11 +171,11 @@ def _solution(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
     lines = len(split.X) if objective.path else len(index)  # one solution per repetition serves all betas of a path
     rows = _rows_at_once(lines, program)
     if objective.path:
-        s = moments(kernel, program.hyper, split.X, split.y, program.jitter, rows)
+        s = moments(Problem(kernel, program.hyper, split.X, split.y, program.jitter, rows))
         betas, which = torch.unique(program.beta, return_inverse=True)
         means, losses = objective.path(s, betas)
         return means[index, which], torch.zeros_like(s.AA)[index], losses[index, which]
     assert objective.collapsed is not None
     hyper, jitter = program.hyperparameters({}), program.jitter[index]
-    closed = objective.collapsed(kernel, hyper, split.X[index], split.y[index], program.beta, jitter, rows)
+    closed = objective.collapsed(Problem(kernel, hyper, split.X[index], split.y[index], jitter, rows), program.beta)
     return closed.m, closed.L, closed.loss

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dlmexp.estimators import BMC, UPS, Draws, Exact
-from dlmexp.gp.collapsed import moments, square_path
+from dlmexp.gp.collapsed import Problem, moments, square_path
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
 from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
@@ -121,7 +121,7 @@ def square(device: str, seconds: float) -> Iterator[Measurement]:
 
     @torch.no_grad()
     def solve(betas: Tensor) -> None:
-        square_path(moments(rbf, hyper, X, y, 1e-6 * ones), betas)
+        square_path(moments(Problem(rbf, hyper, X, y, 1e-6 * ones)), betas)
 
     best = fastest({"20": lambda: solve(betas), "1": lambda: solve(betas[:1])}, seconds / 2, device)
     yield Measurement("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms")

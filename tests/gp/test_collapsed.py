@@ -9,11 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal
 
-from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, moments, square_path
-from dlmexp.gp.exact import exact_evidence
+from dlmexp.gp.collapsed import (
+    Problem,
+    collapsed_elbo,
+    collapsed_square,
+    exact_evidence,
+    moments,
+    power_ep,
+    square_path,
+)
 from dlmexp.gp.kernels import KERNELS, rbf
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.gp.power_ep import power_ep
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
 LATENT = ("Z", "lengthscale", "outputscale", "mean")
@@ -30,6 +36,10 @@ def elbo(kernel, c, m, L):
 def square_loss(kernel, c, m, L):
     mu, _ = marginals(projection(kernel, c, c["X"], c["jitter"]), c["mean"], m, L)
     return 0.5 * (c["y"] - mu).square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
+
+
+def problem(kernel, c, rows_at_once=None):
+    return Problem(kernel, c, c["X"], c["y"], c["jitter"], rows_at_once)
 
 
 def with_leaves(c, learned):
@@ -49,7 +59,7 @@ def test_is_the_objective_at_a_stationary_q(collapsed, objective, learned, kerne
     """Same value, same gradient in every hyperparameter (envelope theorem), no gradient left in q."""
     c, kernel = cells(3, 6, 50, 2), KERNELS[kernel]
     ours, explicit = (with_leaves(c, learned) for _ in range(2))
-    closed = collapsed(kernel, ours, c["X"], c["y"], BETA, c["jitter"], rows_at_once)
+    closed = collapsed(problem(kernel, ours, rows_at_once), BETA)
     closed.loss.sum().backward()
     m, L = closed.m.detach().clone().requires_grad_(), closed.L.detach().clone().requires_grad_()
     value = objective(kernel, explicit, m, L)
@@ -69,10 +79,10 @@ def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
     """Where A A^T is not finite, the cell is marked; its neighbour is as it is alone."""
     c = cells(2, 6, 30, 2)
     c["X"][1, 0] = float("nan")
-    found = collapsed(rbf, c, c["X"], c["y"], BETA[:2], c["jitter"])
+    found = collapsed(problem(rbf, c), BETA[:2])
     assert found.ok.tolist() == [True, False]
     one = {name: value[:1] for name, value in c.items()}
-    alone = collapsed(rbf, one, one["X"], one["y"], BETA[:1], one["jitter"]).loss
+    alone = collapsed(problem(rbf, one), BETA[:1]).loss
     torch.testing.assert_close(found.loss[:1], alone, rtol=1e-12, atol=0)
 
 
@@ -81,7 +91,7 @@ def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
 def test_path_is_a_direct_solve_at_every_beta(M, N, seed, cells):
     """Also where A A^T has not full rank (N < M)."""
     c = cells(2, M, N, 2, seed=seed)
-    s = moments(rbf, c, c["X"], c["y"], c["jitter"])
+    s = moments(problem(rbf, c))
     betas = torch.tensor([float(N) / 2**k for k in range(8)], dtype=torch.float64)
     m, loss = square_path(s, betas)
     for k, beta in enumerate(betas):
@@ -123,7 +133,7 @@ def test_equals_dense_computation(rows_at_once, alpha, cells):
     loss.sum().backward()
     powers = torch.full((3,), 1.0 if exact else alpha, dtype=torch.float64)
     form = exact_evidence if exact else power_ep
-    closed = form(rbf, ours, c["X"], c["y"], powers, c["jitter"], rows_at_once)
+    closed = form(problem(rbf, ours, rows_at_once), powers)
     closed.loss.sum().backward()
     torch.testing.assert_close(closed.loss, loss, rtol=1e-9, atol=1e-9)
     same_gradients(ours, theirs, learned)
@@ -138,7 +148,7 @@ def test_power_ep_has_the_elbo_as_its_limit(alpha, cells):
     """The other end, alpha = 1, is FITC, whose covariance is written out above."""
     c = cells(3, 5, 40, 2)
     ours, theirs = (
-        form(rbf, c, c["X"], c["y"], torch.full((3,), power, dtype=torch.float64), c["jitter"])
+        form(problem(rbf, c), torch.full((3,), power, dtype=torch.float64))
         for form, power in ((power_ep, alpha), (collapsed_elbo, 1.0))
     )
     tolerance = 1e-6 if alpha else 1e-8  # the error of a small alpha is of its order
