@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.kernels import Hyper, Kernel, has_fused
+from dlmexp.gp.kernels import Hyper, Kernel, fused_parameters
 from dlmexp.gp.posterior import positive
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum, sum_over_rows
-from dlmexp.gp.projected import moment_gradients, moments_of_rows
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.gp.products import moment_gradients, moments_of_rows, row_gram
 from dlmexp.gp.special import once_differentiable
 
 
@@ -73,10 +73,10 @@ def moments(problem: Problem) -> Moments:
     y = y - of_rows["mean"][..., None]
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        if has_fused(kernel, of_rows["Z"], X):
-            from dlmexp.gp.fused.projected import moments_of_stationary
+        if parameters := fused_parameters(kernel, of_rows, X):
+            from dlmexp.gp.fused import projected
 
-            AA, Ay = moments_of_stationary(kernel, of_rows, X, K, inverse, y)
+            AA, Ay = projected.Moments.apply(*parameters, X, K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
         else:
             AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
         return AA, Ay.to(PARAMETERS)

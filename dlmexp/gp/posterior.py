@@ -12,10 +12,9 @@ from torch import Tensor
 
 from dlmexp.gp.cholesky import Factor, factorise
 from dlmexp.gp.fused import fused
-from dlmexp.gp.kernels import Hyper, Kernel, has_fused
+from dlmexp.gp.kernels import Hyper, Kernel, fused_parameters
 from dlmexp.gp.precision import as_rows, hyper_as_rows
-from dlmexp.gp.products import shared_gram, spread
-from dlmexp.gp.projected import marginal_gradients, marginal_products
+from dlmexp.gp.products import marginal_gradients, marginal_products, shared_gram, spread
 from dlmexp.gp.special import once_differentiable
 
 
@@ -58,10 +57,10 @@ def marginals(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
     mean, *small = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
-    if has_fused(p.kernel, p.hyper["Z"], p.X):
-        from dlmexp.gp.fused.projected import marginals_of_stationary
+    if parameters := fused_parameters(p.kernel, p.hyper, p.X):
+        from dlmexp.gp.fused.projected import Marginals
 
-        fit, gain = marginals_of_stationary(p.kernel, p.hyper, p.X, *small)
+        fit, gain = Marginals.apply(*parameters, p.X, *small)  # pyright: ignore[reportGeneralTypeIssues]
     else:
         fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff

@@ -1,4 +1,6 @@
-"""Products of which a part is zero or known, strip by strip without it; and memory that they are written into."""
+"""Products of which a part is zero or known, strip by strip without it, and memory that they are written into; what
+marginals and moments compute with them, the same for kernels of any kind and for those whose Kuf has a gradient of its
+own (`fused.projected`)."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,11 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.gp.cholesky import pullback
 from dlmexp.gp.fused import MULTIPLE, fused
+from dlmexp.gp.precision import PARAMETERS, as_rows
 
 LARGE_PRODUCT = 20_000_000  # entries of [B, M, N] from which tiles of our own pay on a GPU
 WIDTH = 45  # of a strip on a CPU; measured with M from 74 to 206
 LEAST_WORK = 2_500_000  # multiplications of a strip on a CPU
+ROWS_OF_A_PIECE = 64  # of float32 rows that are summed in float64
 
 
 class Workspace:
@@ -119,3 +124,61 @@ def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
         return [slice(0, M)]
     count = max(1, min(round(M / WIDTH), M * M * N // LEAST_WORK))
     return [slice(M * i // count, M * (i + 1) // count) for i in range(count)]
+
+
+def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
+    """`A A^T`, of float32 rows in pieces whose products are summed in float64.
+
+    A product of n float32 rows adds them up one after the other, and its error grows with n: `log |I + A A^T / t|` with
+    a small t (a small beta or noise) was wrong by 1e-4 a row, in pieces by 2e-6 (cadata, n = 691). A piece has at least
+    M / 2 rows, so that all of their products take no more than twice the memory of A."""
+    if A.dtype == PARAMETERS:
+        return gram(A)
+    rows = max(ROWS_OF_A_PIECE, A.shape[-2] // 2)
+    whole = A.shape[-1] // rows * rows
+    pieces, rest = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2), A[..., whole:]
+    return (pieces @ pieces.mT).sum(-3, dtype=PARAMETERS) + rest @ rest.mT
+
+
+def symmetrised(P: Float[Tensor, "*B M M"]) -> Float[Tensor, "*B M M"]:
+    """P, which is symmetric but for rounding; of float32 rows without that. At the start, where q is the prior, the
+    gradient of the inducing inputs is a multiple of `P - P^T`: Adam would make a step of what float32 leaves of it."""
+    return P if P.dtype == PARAMETERS else 0.5 * (P + P.mT)
+
+
+def marginal_products(
+    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
+    """A and V of `posterior._Marginals`."""
+    S = L @ L.mT
+    S.diagonal(dim1=-2, dim2=-1).sub_(1)
+    A = triangular_product(Luu_inv, Kuf)
+    return A, (Luu_inv.mT @ S) @ A
+
+
+def marginal_gradients(
+    Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """Those in Kuu, m and L of `posterior._Marginals`."""
+    P, r = symmetrised(gram(A, h)), (A @ g.unsqueeze(-1)).squeeze(-1)
+    PL = P @ L
+    SP = L @ PL.mT - P
+    return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
+
+
+def moments_of_rows(
+    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], y: Float[Tensor, "B N"]
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
+    """A, A A^T and A y."""
+    A = triangular_product(Luu_inv, Kuf)
+    return A, row_gram(A), (A @ y.unsqueeze(-1)).squeeze(-1)
+
+
+def moment_gradients(
+    Luu_inv: Tensor, A: Tensor, AA: Tensor, Ay: Tensor, d_AA: Tensor, d_Ay: Tensor
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu, as `collapsed._Moments` has them."""
+    G, AA = as_rows(A, d_AA + d_AA.mT, AA)
+    g = d_Ay.unsqueeze(-1)
+    d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
+    return (Luu_inv.mT @ G) @ A, (Luu_inv.mT @ g).squeeze(-1), d_Kuu

@@ -68,7 +68,7 @@ class _LogNdtr(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.fused = fused(x)
         if ctx.fused:
-            from dlmexp.gp.fused.rowwise import log_ndtr_and_hazard
+            from dlmexp.gp.fused.small import log_ndtr_and_hazard
 
             value, slope = log_ndtr_and_hazard(x)
             ctx.save_for_backward(slope)

@@ -15,8 +15,8 @@ pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
 )
 
 from dlmexp.gp import posterior, special
-from dlmexp.gp.fused import products, rowwise, small, stationary
-from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, has_fused, rbf
+from dlmexp.gp.fused import products, small, stationary
+from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, fused_parameters, rbf
 from dlmexp.training import fused_update, step
 from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, Settings, State
 from dlmexp.training.variants import Collapsed
@@ -152,7 +152,7 @@ def test_scores_of_counts_one_by_one(random):
     k = torch.arange(low, high + 1, device=DEVICE, dtype=torch.float64)[:, None, None]
     p = torch.exp(k * rates.log() - rates - torch.lgamma(k + 1))
     F = torch.einsum("k,ckr->cr", weights, p).cumsum(0)
-    crps, lower, upper = rowwise.sums_over_counts(p[0], rates, weights, low, high, y, (0.025, 0.975))
+    crps, lower, upper = small.sums_over_counts(p[0], rates, weights, low, high, y, (0.025, 0.975))
     torch.testing.assert_close(crps, (F - (y <= k[:, 0]).double()).square().sum(0))
     torch.testing.assert_close(lower, (F < 0.025).double().sum(0))
     torch.testing.assert_close(upper, (F < 0.975).double().sum(0))
@@ -162,12 +162,12 @@ def test_scores_of_counts_one_by_one(random):
 def test_log_ndtr_and_its_slope(dtype):
     """Also across the borders of the approximations, at |x| = 0.66 and 5.66, and far in the tails."""
     x = torch.cat([torch.linspace(-8, 8, 4001), torch.tensor([-1e8, -1e3, -40, 0, 37, 40, 1e3])]).to(DEVICE, dtype)
-    value, slope = rowwise.log_ndtr_and_hazard(x)
+    value, slope = small.log_ndtr_and_hazard(x)
     expected = torch.special.log_ndtr(x.double()), special.hazard(x.double())
     unit = torch.finfo(dtype).eps
     torch.testing.assert_close(value.double(), expected[0], rtol=200 * unit, atol=torch.finfo(dtype).tiny)
     torch.testing.assert_close(slope.double(), expected[1], rtol=200 * unit, atol=torch.finfo(dtype).tiny)
-    of_nan = rowwise.log_ndtr_and_hazard(torch.tensor([torch.nan], device=DEVICE, dtype=dtype))
+    of_nan = small.log_ndtr_and_hazard(torch.tensor([torch.nan], device=DEVICE, dtype=dtype))
     assert all(part.isnan().all() for part in of_nan)
 
 
@@ -279,5 +279,6 @@ def test_a_kernel_derived_from_rbf_takes_the_general_way(monkeypatch):
 
     monkeypatch.setattr("dlmexp.gp.kernels.fused", lambda tensor: True)
     X = torch.zeros(1, 2, 2)
-    assert has_fused(rbf, X, X)
-    assert not has_fused(Doubled("doubled"), X, X)
+    hyper = {"Z": X, "lengthscale": X, "outputscale": X}
+    assert fused_parameters(rbf, hyper, X)
+    assert not fused_parameters(Doubled("doubled"), hyper, X)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dlmexp.gp import products
-from dlmexp.gp.precision import row_gram, row_mean, row_sum, sum_over_rows
-from dlmexp.gp.products import symmetric_product, triangular_product
+from dlmexp.gp.precision import row_mean, row_sum, sum_over_rows
+from dlmexp.gp.products import row_gram, symmetric_product, triangular_product
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ Each does what the plain functions beside it do, to rounding, with fewer passes 
 where a tensor is on a CUDA device and Triton is installed (it comes with torch for CUDA); elsewhere the plain functions
 are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `products`: what the sparse
 posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written. `small`: jitter,
-KL and triangles of [B, M, M]. `rowwise`: log Phi and scores of counts.
+KL and triangles of [B, M, M]; log Phi and scores of counts.
 """
 
 import os

@@ -9,45 +9,16 @@ from torch import Tensor
 
 from dlmexp.gp.fused.products import column_sums
 from dlmexp.gp.fused.stationary import Outer, covariance, pull, right_factor
-from dlmexp.gp.kernels import Hyper, Kernel, Matern52
-from dlmexp.gp.products import columns
-from dlmexp.gp.projected import marginal_gradients, marginal_products, moment_gradients, moments_of_rows
+from dlmexp.gp.products import columns, marginal_gradients, marginal_products, moment_gradients, moments_of_rows
 from dlmexp.gp.special import once_differentiable
 
 
-def marginals_of_stationary(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    Kuu: Float[Tensor, "B M M"],
-    Luu_inv: Float[Tensor, "B M M"],
-    m: Float[Tensor, "B M"],
-    L: Float[Tensor, "B M M"],
-) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """A^T m and `A_i^T S A_i`, as `posterior._Marginals` has them."""
-    return _Marginals.apply(*_parameters(hyper), X, isinstance(kernel, Matern52), Kuu, Luu_inv, m, L)  # pyright: ignore[reportReturnType]
+class Marginals(torch.autograd.Function):
+    """(Z, lengthscale, outputscale, matern, X, Kuu, Luu^-1, m, L) -> A^T m, `A_i^T S A_i` of `posterior._Marginals`."""
 
-
-def moments_of_stationary(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    Kuu: Float[Tensor, "B M M"],
-    Luu_inv: Float[Tensor, "B M M"],
-    y: Float[Tensor, "B N"],
-) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
-    """A A^T and A y, as `collapsed._Moments` has them."""
-    return _Moments.apply(*_parameters(hyper), X, isinstance(kernel, Matern52), Kuu, Luu_inv, y)  # pyright: ignore[reportReturnType]
-
-
-def _parameters(hyper: Hyper) -> tuple[Tensor, Tensor, Tensor]:
-    return hyper["Z"], hyper["lengthscale"], hyper["outputscale"]
-
-
-class _Marginals(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool,
+        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, matern: bool, X: Tensor,
         Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         N = X.shape[-2]
@@ -70,10 +41,12 @@ class _Marginals(torch.autograd.Function):
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
 
 
-class _Moments(torch.autograd.Function):
+class Moments(torch.autograd.Function):
+    """(Z, lengthscale, outputscale, matern, X, Kuu, Luu^-1, y) -> A A^T, A y of `collapsed._Moments`."""
+
     @staticmethod
     def forward(
-        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool, Kuu: Tensor, Luu_inv: Tensor, y: Tensor
+        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, matern: bool, X: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         right = right_factor(X, l, columns(Z, X.shape[-2]))
         K = covariance(Z, right, l, s, matern)

@@ -5,14 +5,16 @@ As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a product `left 
 column per feature), computed tile by tile on tensor cores; columns of zeros make their number a power of two."""
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.fused.products import chunks_of_rows, tile
+from dlmexp.gp.special import once_differentiable
 
 # Measured on an H200: inducing inputs and rows of a tile.
 MATRIX = 32, 64
@@ -93,6 +95,27 @@ def pull(
         sums, of_scale, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D, l.shape[1] > 1, matern, gram, F, tile(D), TM
     )  # fmt: skip
     return d_Z, d_l, d_s
+
+
+class StationaryMatrix(torch.autograd.Function):
+    """The kernel matrix between Z and X (None: Z itself) in one pass, and its gradients in another."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, Z: Tensor, X: Tensor | None, lengthscale: Tensor, outputscale: Tensor, matern: bool
+    ) -> Tensor:
+        right = right_factor(Z if X is None else X, lengthscale)
+        K = covariance(Z, right, lengthscale, outputscale, matern)
+        ctx.save_for_backward(Z, right, lengthscale, outputscale, K)
+        ctx.matern, ctx.gram = matern, X is None
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        Z, right, l, s, K = ctx.saved_tensors
+        d_Z, d_l, d_s = pull(grads[0], K, Z, right, l, s, ctx.matern, ctx.gram)
+        return d_Z, None, d_l, d_s, None
 
 
 def _left_factor(Z: Float[Tensor, "B M D"], l: Float[Tensor, "B P"], F: int) -> Float[Tensor, "B M F"]:

@@ -198,7 +198,7 @@ def _by_counts(
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
     ends = {name: low.expand_as(y).clone() for name in TAILS}
     if fused(y):
-        from dlmexp.gp.fused.rowwise import sums_over_counts
+        from dlmexp.gp.fused.small import sums_over_counts
 
         more = sums_over_counts(p, rates, weights, int(low), int(high), y, (TAILS["lower_95"], TAILS["upper_95"]))
         return {name: value + added for (name, value), added in zip((("crps", crps), *ends.items()), more, strict=True)}
