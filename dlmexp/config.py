@@ -1,6 +1,6 @@
 """The schema of `conf/`: what can be configured, of which type, within which limits, and its defaults (docs/SPEC.md,
-sections 5 and 6). `plan.checks.check_values` holds every composed config against it. And settings as a user types them:
-words that a shell and `dlmexp run` take as they are."""
+sections 5 and 6). `plan.overrides.check_values` holds every composed config against it. And settings as a user types
+them: words that a shell and `dlmexp run` take as they are."""
 
 # ruff: noqa: RUF009 (functions in defaults of dataclasses: they make fields)
 import math

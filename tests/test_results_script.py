@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose, parts
+from dlmexp.plan.grid import check
 from tests.conftest import REPOSITORY
 
 

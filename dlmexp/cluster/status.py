@@ -13,7 +13,7 @@ from rich.table import Table
 from dlmexp.cluster.jobs import Job, unfinished_jobs
 from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.errors import Unreadable
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import Asked
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.packed import PATTERN
 from dlmexp.records.store import FAILED, Store

@@ -1,32 +1,31 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
 from itertools import islice, product
-from typing import Any, ClassVar, Self, cast, get_args
+from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
+from dlmexp.config import CsvConfig, DatasetConfig, MethodConfig, RunConfig, register
+from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, shortened
 from dlmexp.paths import conf_dirs, import_plugins
-from dlmexp.plan.checks import check_together, check_values
-from dlmexp.plan.overrides import as_sentences, parsed, spelled_out
+from dlmexp.plan.overrides import as_sentences, check_values, parsed, spelled_out
 
 DEFAULT, OWN = "experiment=default", "experiment=own"
 MOST_JOBS = 10_000  # of a multirun
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -59,7 +58,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     keys = {key for override in typed for key in _keys(override.key_or_group, override.value())}
     _apply_to_all(cfg, keys)
     _make_room(cfg, keys)
-    check_together(cfg)
+    _check_together(cfg)
     import_plugins(cfg.plugins)
     if cfg.name == "custom" and len(cfg.dataset) == 1:
         (dataset,) = cfg.dataset.values()
@@ -116,6 +115,29 @@ def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
             training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 
 
+def _check_together(cfg: RunConfig) -> None:
+    """Raise a UserError about the first settings that can't be used with one another."""
+    budget_seconds(cfg.budget)
+    if not re.fullmatch(r"end|epoch|[1-9]\d{0,15}", cfg.evaluate):
+        raise UserError(f"evaluate={shortened(cfg.evaluate)}: give end, epoch or a number of iterations")
+    for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
+        training = cfg.training[kind]
+        if (training.final_lr is None) != (training.decay is None):
+            raise UserError(f"training.{kind}: final_lr and decay belong together; give both, or null for both")
+        if not training.has_room:
+            least = (training.decay or 0) + (training.window or 0)
+            given = f"training.{kind}.max_iterations={training.max_iterations}"
+            raise UserError(f"{given}: give at least {least}, for decay and the window of the stopping rule after it")
+    for dataset in cfg.dataset.values():
+        if not PLAIN_NAME.fullmatch(dataset.name):
+            limits = "at most 100 letters, digits, '-', '_', '.'"
+            raise UserError(f"dataset name '{dataset.name[:80]}': it names a folder; choose {limits}")
+    for name, method in cfg.method.items():
+        ours = entries("method").get(name)
+        if ours and method != MethodConfig(**ours):
+            raise UserError(f"method.{name}: a method of ours has this name, and other settings; choose another name")
+
+
 @cache
 def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
@@ -170,29 +192,14 @@ def launcher(overrides: Sequence[str]) -> dict[str, Any]:
         return cast(dict[str, Any], OmegaConf.to_container(composed.hydra.launcher, resolve=True))
 
 
-class _Files(CachingConfigRepository):
-    """Config files as Hydra reads them, which takes a third of a composition: kept for the next one."""
-
-    kept: ClassVar[dict[Hashable, Self]] = {}
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self  # every composition copies its repository
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        return deepcopy(super().load_config(config_path))
-
-
 def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
     ours, *others = conf_dirs()
-    own = [(file, file.stat().st_mtime_ns) for folder in others for file in folder.glob("*/*.yaml")]
-    for file, _ in own:
+    for file in (file for folder in others for file in folder.glob("*/*.yaml")):
         if (ours / file.parent.name / file.name).exists():
             raise UserError(f"{file}: we have a {file.parent.name} of that name, which is taken first; rename yours")
         read_settings(file)
     register()
     with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
-        loader: Any = GlobalHydra.instance().config_loader()
-        loader.repository = _Files.kept.setdefault((ours, *others, *own), _Files(loader.repository))
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 
 

@@ -1,7 +1,9 @@
-"""Which cells a composed config asks for, and which of them are candidates of one another (docs/SPEC.md, 2, 5, 6)."""
+"""Which cells a composed config asks for, under which setting, and which of them are candidates of one another
+(docs/SPEC.md, 2, 5, 6); and what is refused before, since the registries do not know it or it does not fit the data."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
 from dataclasses import replace as with_changed
 from functools import cached_property
 from itertools import product
@@ -12,20 +14,21 @@ from torch import Tensor
 
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
-from dlmexp.data.dataset import Dataset
+from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pool_rows, resolve_size
 from dlmexp.errors import UserError
+from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.cell import Cell
-from dlmexp.plan.checks import combinations
+from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import dataset_config, protocol_config
-from dlmexp.plan.overrides import INITIAL
-from dlmexp.plan.setting import Asked, Setting, cell_setting
+from dlmexp.plan.overrides import INITIAL, check_limits, converted
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
+OPTION = {"bounds": {">": 0, "<=": 1_000_000}}  # limits of the numbers among an estimator's options
+MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
     "decay": None, "epsilon": 1e-8, "resolution": None,
@@ -55,6 +58,44 @@ def split_name(dataset: DatasetConfig, data: Dataset) -> str:
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
     cap += "" if dataset.validation == "all" else f"-{dataset.validation}"
     return f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if data.arrangement is None else data.arrangement.label}"
+
+
+def check(cfg: RunConfig) -> None:
+    """Raise a UserError about the first name that nothing is registered under, or that does not go with the data."""
+    for key, dataset in cfg.dataset.items():
+        if dataset.name in dataset_names():  # results under a name that we ship are taken for the data we ship
+            given, ours = as_spec(dataset), read_spec(dataset.name)
+            source = ("loader", "files") if is_drawn(ours) else ("loader", "files", "options")
+            if key != dataset.name or any(getattr(given, part) != getattr(ours, part) for part in source):
+                raise UserError(f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name")
+        kernel_named(dataset.kernel, typed=True)
+        likelihood = LIKELIHOODS[dataset.likelihood]
+        if likelihood.task != dataset.task:
+            what = f"dataset.{dataset.name}.likelihood={dataset.likelihood}"
+            raise UserError(f"{what} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data")
+        for name, method in cfg.method.items():
+            if not OBJECTIVES[method.objective].fits(likelihood):
+                raise UserError(f"method {name} is not for {dataset.task} data such as {dataset.name}: leave it out")
+    for name, options in cfg.estimator.items():
+        known = [field.name for field in fields(ESTIMATORS[name])]
+        for option, values in options.items():
+            if option not in known:
+                raise UserError(f"estimator.{name}.{option}: {name} takes {', '.join(known) or 'no options'}")
+            check_limits(f"estimator.{name}.{option}", values, {"filled": True})
+        for values in _combinations(options):
+            estimator = converted(f"estimator.{name}.", values, ESTIMATORS[name])
+            for option, value in values.items():
+                check_limits(f"estimator.{name}.{option}", value, {} if isinstance(value, str) else OPTION)
+            if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
+                for dataset in cfg.dataset.values():
+                    estimator.check(LIKELIHOODS[dataset.likelihood])
+
+
+def _combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of an estimator's options, of which any may be a list."""
+    lists = [value if isinstance(value, list) else [value] for value in options.values()]
+    for values in product(*lists):
+        yield dict(zip(options, values, strict=True))
 
 
 class Grid:
@@ -93,18 +134,43 @@ class Grid:
     def candidates(self) -> Iterator[tuple[Asked, tuple[Cell, ...]]]:
         """All that is asked for, with its cells; the base fits that fixed variants take their hyperparameters from
         included."""
-        cfg, dataset = self.cfg, self.dataset
-        file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
+        cfg = self.cfg
         known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
         for (n, size), seed in product(self.sizes.items(), dict.fromkeys(cfg.seeds)):
             for method, cells in self._methods(self._template(n, seed)):
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
-                    known[which] = cell_setting(cfg, usual, dataset, file, cells[0])
+                    known[which] = self._setting(cells[0])
                 of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
                 role = "fit" if gradients and cells[0].kind == "fit" else of_run
                 about = {"setting": known[which], "experiment": cfg.name, "role": role, "size": size}
-                yield Asked.of(method, cells, **about, stands_for=dataset.stands_for), cells
+                yield Asked.of(method, cells, **about, stands_for=self.dataset.stands_for), cells
+
+    def _setting(self, cell: Cell) -> Setting:
+        """The setting that a cell is asked for under: what differs from the config of the protocol (and preset) alone,
+        and from the dataset's own file. What `cfg.factors` names is a column of results, not a change."""
+        cfg, dataset, training = self.cfg, self.dataset, self.training
+        file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
+        protocol = usual.training[dataset.kind]
+        beta = cfg.beta if cfg.beta.values is None else with_changed(usual.beta, values=cfg.beta.values)  # no grid
+        model = dataset if cfg.M is None else with_changed(dataset, M=cfg.M)
+        compared = [("training", training, protocol)]
+        compared += [(name, getattr(cfg, name), getattr(usual, name)) for name in ("selection", "collapsed", "dtype")]
+        compared += [("beta", beta, usual.beta)]
+        compared += [(name, getattr(model, name), getattr(file, name)) for name in MODEL]
+        known = catalogue.entries("estimator").get(cell.estimator, {})
+        options = {name: value for name, value in cell.options.items() if name != "samples"}
+        compared += [(f"estimator.{cell.estimator}.{name}", v, known.get(name)) for name, v in options.items()]
+        changes = {name: value for each in compared for name, value in _differing(*each)}
+        if cell.parameterisation not in protocol.parameterisation:
+            changes["parameterisation"] = cell.parameterisation
+        ignored = {"training.parameterisation", *cfg.factors}
+        if training.window is None and training.decay == training.max_iterations:  # it follows the limit users type
+            ignored.add("training.decay")
+        # A preset's run has a name of its own, so that it is never taken for the protocol's.
+        names = [name for name in ("" if cfg.preset and cfg.protocol == "paper" else cfg.protocol, cfg.preset) if name]
+        kept = {name: value for name, value in changes.items() if name not in ignored}
+        return Setting("-".join(names), kept, cfg.selection)
 
     def notes(self) -> Iterator[str]:
         """Sentences about what is not done quite as it was typed: sizes beyond the data, more inducing inputs than
@@ -213,10 +279,20 @@ class Grid:
                 sampled = replace(cell, estimator=name, lr=self.training.estimator_lr.get(name, cell.lr))
                 if self.cfg.measure == "gradient":
                     sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
-                yield from (replace(sampled, options=values) for values in combinations(options))
+                yield from (replace(sampled, options=values) for values in _combinations(options))
         elif closed and method.variant == "fixed":  # nothing of the training settings changes the result
             yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
         elif closed:
             yield self._collapsed(cell)
         else:
             yield cell
+
+
+def _differing(name: str, value: Any, usual: Any) -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of what is different, down to single values."""
+    value, usual = (asdict(v) if is_dataclass(v) and not isinstance(v, type) else v for v in (value, usual))
+    if isinstance(value, dict):
+        for key in dict.fromkeys([*value, *(usual or {})]):
+            yield from _differing(f"{name}.{key}", value.get(key), (usual or {}).get(key))
+    elif value != usual:
+        yield name, value

@@ -1,18 +1,21 @@
-"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names held against the schema, and
-what Hydra raises as one sentence with the nearest names.
+"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names and values held against the
+schema, and what Hydra raises as one sentence with the nearest names.
 
 `beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
 `hydra.launcher.partition=a,b`: an override with a single sensible meaning has that meaning.
 """
 
+import math
+import operator
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, asdict, fields, is_dataclass
 from functools import lru_cache
-from typing import get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
+import msgspec
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -20,11 +23,13 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes, literal
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
 
+T = TypeVar("T")
+COMPARE = {">": operator.gt, ">=": operator.ge, "<=": operator.le}
 GROUPS = ("dataset", "method", "estimator")  # that take lists of names
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
 PATHS = ("csv.path", "csv.test", "results", "data_root")
@@ -193,3 +198,52 @@ def _sentence(error: Exception) -> str:
         odd = isinstance(inner, ConfigKeyError | ConfigAttributeError)
         return f"{match[1]}.yaml: {unknown(str(inner.full_key)) if odd else f'{inner.full_key}: {reason}'}"
     return shortened("; ".join(filter(None, map(str.strip, text.splitlines()))), 400)
+
+
+def check_values(cfg: RunConfig) -> None:
+    """Raise a UserError about the first setting of another type than its field, or beyond its limits."""
+    converted("", asdict(cfg), RunConfig)  # OmegaConf takes a list for a number that is in a list
+    for name, value, limits in _settings(cfg):
+        check_limits(name, value, limits)
+
+
+def converted(name: str, values: dict[str, Any], kind: type[T]) -> T:
+    """`values` as a dataclass; UserError for one of another type than its field."""
+    try:
+        return msgspec.convert(values, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, place = str(error).partition(" - at ")
+        place = place.strip("`$.")
+        typed = f"{name}{place}={shortened(literal(values[place]))}" if place in values else f"{name}{place}".strip(".")
+        raise UserError(f"{typed}: {what[:1].lower()}{what[1:]}") from None
+
+
+def _settings(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """The dotted name, value and limits of every setting of a dataclass and of those in it."""
+    for name in vars(node).keys() - {field.name for field in fields(node)}:  # which were added as +name=value
+        raise UserError(unknown(prefix + name))
+    for field in fields(node):
+        name, value = prefix + field.name, getattr(node, field.name)
+        yield name, value, field.metadata
+        for key, item in value.items() if isinstance(value, dict) else [("", value)]:
+            if is_dataclass(item):
+                yield from _settings(item, f"{name}.{key}." if key else f"{name}.")
+
+
+def check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raise a UserError about a value, or one in its list or dictionary, beyond the limits of a field
+    (`config.limited`)."""
+    if limits.get("filled") and value in ("", [], {}):
+        raise UserError(f"{name}={value or '[]'}: it is empty; give at least one value")
+    if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
+        raise UserError(f"{name}.{shortened(sorted(odd)[0])}: it has all of {', '.join(limits['keys'])}, and no others")
+    items = {f"{name}.{key}": [item] for key, item in value.items()} if isinstance(value, dict) else {name: value}
+    for place, some in items.items():
+        for item in some if isinstance(some, list) else [some]:
+            if item is None:
+                continue
+            if "choices" in limits and item not in limits["choices"]:
+                raise UserError(f"{place}={shortened(item)}: give {' or '.join(map(str, limits['choices']))}")
+            for sign, bound in limits.get("bounds", {}).items():
+                if not COMPARE[sign](item, bound) or item == math.inf:
+                    raise UserError(f"{place}={shortened(item)}: give a number {sign} {bound}")

@@ -13,8 +13,7 @@ import msgspec
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.cell import Name
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import Asked, Name
 from dlmexp.reading.files import content, typed_json
 
 

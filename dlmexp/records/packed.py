@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
-from dlmexp.plan.cell import Cell
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import Asked, Cell
 from dlmexp.reading.files import reading, typed_json
 from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
 

@@ -12,7 +12,7 @@ import pandas as pd
 from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import Asked
 from dlmexp.reading.files import reading
 from dlmexp.reading.tables import read_table
 from dlmexp.records.manifest import distinct, read_manifests

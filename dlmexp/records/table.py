@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError, nearest
-from dlmexp.plan.cell import FIRST_OPTIONS
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import FIRST_OPTIONS, Asked
 from dlmexp.reading.files import json_value
 
 SETTING = ["protocol", "changes", "evaluate", "data", "split"]  # rows that differ in one of them never meet

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.batches import Batch, bytes_of, entries_of
+from dlmexp.plan.cell import Batch, bytes_of, entries_of
 from dlmexp.reading.files import typed_value
 from dlmexp.records.record import Result
 from dlmexp.running.leases import Leases

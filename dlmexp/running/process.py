@@ -23,7 +23,7 @@ from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 from dlmexp.paths import cores, environment
-from dlmexp.plan.checks import check_limits
+from dlmexp.plan.overrides import check_limits
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes

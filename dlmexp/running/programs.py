@@ -22,8 +22,7 @@ from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedCell
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.batches import Batch, cells_at_once
-from dlmexp.plan.cell import FIELDS, Cell
+from dlmexp.plan.cell import FIELDS, Batch, Cell, cells_at_once
 from dlmexp.records.table import select
 from dlmexp.running.process import Target
 from dlmexp.training.metrics import evaluate

@@ -14,8 +14,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from dlmexp.console import counted, duration, nobody_reads, speed
-from dlmexp.plan.batches import Batch
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.cell import Batch, Cell
 from dlmexp.records.record import Record
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.process import SIGPIPE, StopRequest

@@ -20,8 +20,7 @@ from dlmexp.errors import Unreadable
 from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.batches import Batch
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.cell import Batch, Cell
 from dlmexp.reading.files import json_value, read_npz, typed_value
 from dlmexp.records.record import CALIBRATION, Record, Result, plain, provenance
 from dlmexp.records.store import Store

@@ -21,12 +21,9 @@ from dlmexp.data.splits import Prepared, prepare, split
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
-from dlmexp.plan.batches import Plan, cells_at_once, plan
-from dlmexp.plan.cell import SHARED, Cell
-from dlmexp.plan.checks import PLAIN_NAME, check
-from dlmexp.plan.compose import dataset_config
-from dlmexp.plan.grid import Grid, split_name
-from dlmexp.plan.setting import Asked
+from dlmexp.plan.cell import SHARED, Asked, Cell, Plan, cells_at_once, plan
+from dlmexp.plan.compose import PLAIN_NAME, dataset_config
+from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.plan.batches import ARRAYS, CPU_BYTES, CPU_CELLS, GPU_SHARE, bytes_of, cells_at_once, plan
+from dlmexp.plan.cell import ARRAYS, CPU_BYTES, CPU_CELLS, GPU_SHARE, bytes_of, cells_at_once, plan
 from tests.support.cells import ELBO, PLAIN
 
 

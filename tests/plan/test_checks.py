@@ -7,8 +7,9 @@ import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.paths import extended
-from dlmexp.plan.checks import check, check_limits
 from dlmexp.plan.compose import compose
+from dlmexp.plan.grid import check
+from dlmexp.plan.overrides import check_limits
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 

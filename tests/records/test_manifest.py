@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
-from dlmexp.plan.setting import Setting
+from dlmexp.plan.cell import Setting
 from dlmexp.records.manifest import check_same_data, manifest, merged, read_manifests, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.errors import UserError
-from dlmexp.plan.setting import Setting
+from dlmexp.plan.cell import Setting
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import FORMAT
 from dlmexp.records.results import ResultsFolder, collect_packed, collect_table, load

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
-from dlmexp.plan.setting import Setting
+from dlmexp.plan.cell import Setting
 from dlmexp.records.manifest import distinct
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat

@@ -7,7 +7,7 @@ import torch
 from msgspec.structs import replace
 
 import dlmexp.running.engine as module
-from dlmexp.plan.batches import entries_of
+from dlmexp.plan.cell import entries_of
 from dlmexp.plan.compose import compose
 from dlmexp.running.engine import Capacity, Engine, Flight
 from dlmexp.running.leases import Leases

@@ -9,9 +9,8 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from dlmexp.data.dataset import Dataset
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import compose
-from dlmexp.plan.setting import Asked, Setting
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
 from dlmexp.records.store import Store
@@ -63,8 +62,10 @@ def fill(root: Path, *several: Asked) -> None:
 
 def planned(*words: str, rows: int = 600) -> list[SimpleNamespace]:
     """What overrides ask for, and its `cells`, on random data of so many rows and two features."""
-    from dlmexp.plan.checks import check
-    from dlmexp.plan.grid import Grid  # needs torch
+    from dlmexp.plan.grid import (
+        Grid,  # needs torch
+        check,
+    )
 
     cfg, rng = compose(list(words)), np.random.default_rng(0)
     check(cfg)

@@ -1,6 +1,6 @@
 """A small job with an engine of its own, in this process."""
 
-from dlmexp.plan.batches import plan
+from dlmexp.plan.cell import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
 from dlmexp.running.engine import Engine
