@@ -1,14 +1,28 @@
-"""The ground floor: atomic files, paths, cores, the end of an error sentence, and what is looked up in `conf/`."""
+"""The ground floor: atomic files, paths, cores, the end of an error sentence, what is looked up in `conf/`; tables that
+do not fold in a log, text that does not command the terminal, counts in the right number."""
 
+import io
 import os
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
 
 from dlmexp import atomic, catalogue
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
+from dlmexp.cli import main
+from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, speed, wide_console
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dir, cores, data_root, in_folder
+from dlmexp.records.manifest import read_manifests, write_manifest
+from dlmexp.records.store import Store
 
 
 def test_a_file_appears_at_the_end_and_unfinished_ones_name_their_writer(tmp_path):
@@ -93,3 +107,91 @@ def test_a_settings_file_that_is_none(tmp_path, text):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=r"mine\.yaml"):
         catalogue.read_settings(tmp_path / "mine.yaml")
+
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # what a console of ours writes by itself
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@given(st.one_of(st.text(), st.sampled_from([EVIL, "\r"])))
+def test_no_text_commands_the_terminal(text):
+    screen = Terminal()
+    with redirect_stdout(screen), redirect_stderr(screen), harmless_output():
+        print(text, text, sep="\n", file=sys.stderr)
+        table = Table("name", title=text)
+        table.add_row(text)
+        wide_console().print(table, text, style="red")
+    shown = COLOURS.sub("", screen.getvalue())
+    assert not {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e"} - {"\n", "\t"} & set(shown)
+    if text == EVIL:
+        assert shown.count("[/red]") >= 4, "it is text, not markup"
+
+
+def _is_harmless(said):
+    assert "gone" in said
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
+
+
+@pytest.mark.slow
+def test_records_of_a_stranger(here, tiny, capsys):
+    """All that commands print in a folder whose records and manifest hold such texts."""
+    store = Store("results")
+    assert main(["run", *tiny, "method=[elbo]", "name=one"]) == 0
+    for path in store.records.glob("*/*.json"):
+        record = store.read(path)
+        assert record is not None
+        made = replace(record.made, **dict.fromkeys(("host", "command", "device", "version"), EVIL))
+        path.unlink()
+        store.write(replace(record, made=made, result=replace(record.result, reason=EVIL, note=EVIL), status="failed"))
+    (asked,) = read_manifests(store.root)
+    changed = dict.fromkeys(("method", "label", "experiment", "role"), EVIL)
+    groups = [replace(g, **changed, keys=(*g.keys, "0" * 20), betas=(*g.betas, 2.0)) for g in asked.candidates]
+    write_manifest(store.root, replace(asked, candidates=groups))
+    capsys.readouterr()
+    commands = [
+        "status --failed --missing",
+        "logs",
+        "collect",
+        "predict x.csv",
+        "plot default",
+        "claims",
+    ]
+    for command in commands:
+        assert main(command.split()) in (0, 2)
+    _is_harmless("".join(capsys.readouterr()))
+
+
+def test_wide_where_there_is_no_terminal(capsys):
+    wide_console().print(Table(*("x" * 25 for _ in range(4))))
+    assert ("x" * 25) in capsys.readouterr().out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (lambda number: counted(number, "cell"), 0, "0 cells"), (lambda number: counted(number, "cell"), 1, "1 cell"),
+        (lambda number: counted(number, "batch"), 3, "3 batches"), (duration, 90, "90 s"), (duration, 7199, "120 min"),
+        (duration, 12240, "3.4 h"), (speed, 0.333, "0.33 it/s"), (speed, 1204, "1204 it/s"),
+        (budget_seconds, None, None), (budget_seconds, "25min", 1500), (budget_seconds, "1.5h", 5400),
+    ],
+)  # fmt: skip
+def test_numbers_in_words(function, value, text):
+    assert function(value) == text
+
+
+def test_a_table_fits_a_narrow_console():
+    """What is the same in every row goes below, from the last column on, until the rest fits."""
+    file = io.StringIO()
+    table = Table("name", "kind", "left", "right")
+    for name in ("one", "two"):
+        table.add_row(name, "the same kind", name * 2, "as before")
+    print_table(Console(file=file, width=44), table)
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 44
+    assert lines[-1] == "in every row: right as before"
+    assert "the same kind" in file.getvalue()

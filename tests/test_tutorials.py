@@ -1,15 +1,103 @@
-"""The tutorials do what they say: their blocks run, print what is shown, and draw their pictures."""
+"""The tutorials of docs/tutorials do what they say: their blocks run in order, in a folder of their own, print what is
+shown, and draw their pictures.
 
+    ```console                  lines with `$` are commands, the others what they print (progress is left out);
+    ```python                   runs in this process, all blocks of a page in one module;
+    ```text                     directly after it: what it prints;
+    ```python title="FILE"      (yaml, too) is written to FILE;
+    ```sh                       is only shown.
+
+`scripts/tutorials` runs all pages and writes outputs and pictures into them.
+"""
+
+import os
 import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.support.tutorials import NAMES, PAGES, PICTURES, played
+from dlmexp.cli import main
 from tests.support.values import same_text
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = REPOSITORY / "docs" / "tutorials"
+PICTURES = PAGES / "pictures"
+NAMES = sorted(path.name for path in PAGES.glob("[0-9]*.md"))
+PUBLISHED = "results/paper"
+BLOCK = re.compile(
+    r"""^```(console|python|yaml)(?: title="([^"]+)")?\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?""",
+    re.MULTILINE | re.DOTALL,
+)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
+PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES.name}/([^)]+)\)")
+PROGRESS = re.compile(r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,).*\n", re.MULTILINE)
+
+
+def played(name: str, folder: Path) -> tuple[str, dict[str, Path]]:
+    """A tutorial run in a process of its own (plugins stay there, and no GPU changes a digit): its text with what was
+    printed this time, and the pictures that were drawn."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DLMEXP_")}
+    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY), "MPLBACKEND": "agg"}
+    with mock.patch.dict(os.environ, kept | settings, clear=True), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        text = pool.submit(_play, name, folder).result()
+    return text, {picture: next(folder.rglob(picture)) for picture in PICTURE.findall(text)}
+
+
+def _play(name: str, folder: Path) -> str:
+    """Run a tutorial in this process, with `folder` as the current one; its text with what was printed."""
+    (folder / PUBLISHED).mkdir(parents=True)  # as in a checkout
+    for pack in (REPOSITORY / PUBLISHED).glob("records*.parquet"):
+        (folder / PUBLISHED / pack.name).symlink_to(pack)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    module: dict[str, Any] = {"__name__": "tutorial"}
+    return BLOCK.sub(lambda block: _block(block, module), (PAGES / name).read_text())
+
+
+def _block(block: re.Match[str], module: dict[str, Any]) -> str:
+    """A block as it reads after it was run."""
+    language, file, body, shown = block.groups()
+    if file is not None:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(body)
+    elif language == "console":
+        body = "".join(f"$ {line}\n{_printed_by(line)}" for line in COMMAND.findall(body))
+    elif language == "python":
+        with redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
+            exec(compile(body, "tutorial", "exec"), module)
+        shown = _steady(printed.getvalue()) or None
+    title = "" if file is None else f' title="{file}"'
+    return f"```{language}{title}\n{body}```\n" + ("" if shown is None else f"\n```text\n{shown}```\n")
+
+
+def _printed_by(line: str) -> str:
+    """What a command prints: of ours in this process, which has torch already, others in a shell."""
+    words = shlex.split(line.replace("\\\n", ""))
+    if words[0] != "dlmexp":
+        return subprocess.check_output(line, shell=True, text=True)
+    sys.argv = words  # which records keep
+    with redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
+        code = main(words[1:])
+    return _steady(printed.getvalue()) + (f"[exit code {code}]\n" if code else "")
+
+
+def _steady(text: str) -> str:
+    """Output without progress and estimates of time, which are others each time, and without blank edges."""
+    kept = re.sub(" +$", "", PROGRESS.sub("", text), flags=re.MULTILINE).strip("\n")
+    return f"{kept}\n" if kept else ""
 
 
 def blocks(path: Path) -> np.ndarray:
@@ -40,3 +128,13 @@ def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
         assert np.abs(np.subtract(drawn.shape, before.shape)).max() <= 2
         rows, columns = np.minimum(drawn.shape, before.shape)[:2]
         assert np.abs(drawn[:rows, :columns] - before[:rows, :columns]).mean() < 0.04, picture
+
+
+if __name__ == "__main__":
+    for name in NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            text, pictures = played(name, Path(folder))
+            (PAGES / name).write_text(text)
+            for picture, path in pictures.items():
+                (PICTURES / picture).write_bytes(path.read_bytes())
+        print(f"{name}: {len(pictures)} pictures")

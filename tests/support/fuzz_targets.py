@@ -26,7 +26,7 @@ from dlmexp.records.record import sealed
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import recording
-from tests.support import mutations, overrides
+from tests.support import mutations
 
 CODES = (0, 1, 2, 3, 130)
 READERS = (
@@ -203,7 +203,7 @@ def target_archive(chance: random.Random, folder: Path) -> None:
 
 def target_overrides(chance: random.Random, folder: Path) -> None:
     """What may be typed after `dlmexp run`: a plan, or one sentence, and nothing is written."""
-    words = [*overrides.BASE, *overrides.typed(chance), f"results={folder}"]
+    words = [*mutations.BASE, *mutations.typed(chance), f"results={folder}"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
         code = main(["run", *words, "plan=true"])
     text = said.getvalue()
