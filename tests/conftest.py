@@ -33,9 +33,3 @@ def data_root() -> Path:
 @pytest.fixture(autouse=True)
 def hints_are_checked_again() -> None:
     calls.clear()
-
-
-@pytest.fixture
-def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs and plans without a bound of their time, for which steps would be timed."""
-    monkeypatch.setattr("dlmexp.running.run.is_short", lambda *_: True)

@@ -96,6 +96,7 @@ DECODERS = {
     rf"{OF}load\(": {"catalogue", "models.export"},  # the latter in a script that it writes
     rf"{OF}ParquetFile\(": {"records.packed"},
     r"msgspec\.json\.decode\b": set(),
+    r"\bConsole\(": {"console"},  # of all that is printed past its consoles, escape sequences are made harmless
 }
 
 

@@ -16,7 +16,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.paths import extended
 
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
-MODULES = ("run", "models", "results", "data")  # each adds its commands
+MODULES = ("models", "results", "data")  # each adds its commands
 COMPLETION = ("-sc", "--shell-completion")
 BASH = """\
 _dlmexp() { COMPREPLY=( $(COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" "$1" -sc query 2>/dev/null) ); }

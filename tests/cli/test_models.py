@@ -19,7 +19,7 @@ from dlmexp.models.predictor import Predictor
 from dlmexp.reading import tables
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
-from tests.support.cells import ask, candidates, scored
+from tests.support.cells import candidates, scored
 from tests.support.models import MIXED, made_up_model
 
 NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
@@ -72,14 +72,12 @@ def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where):
 
 def test_own_units_decide_which_model_is_best(here, capsys):
     """A model whose targets have a spread of 100 has log 100 more NLL in own units than on its normalised scale."""
-    store = Store("results")
-    models = [made_up_model(seed=seed, schema=MIXED) for seed in range(2)]
-    for model, unit, nll in zip(models, (1.0, 100.0), (0.5, 0.4), strict=True):
+    store, models = Store("results"), fill(seeds=(0, 1), keep=False)
+    for model, unit, nll in zip(models.values(), (1.0, 100.0), (0.5, 0.4), strict=True):
         record = scored(model.cell, nll=nll)
         record.result.y_std = unit
         store.write(record, model=encoded(model))
-    ask(store.root, "mine", [model.cell for model in models])
-    assert models[0].cell.key in predicted(capsys)[1]
+    assert models[0, 1.0].cell.key in predicted(capsys)[1]
 
 
 def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
@@ -189,7 +187,7 @@ def _another():
     """The file of another cell under the name that this one's should have: its checksum fits, its cell does not."""
     model = made_up_model(schema=MIXED)
     cell = replace(model.cell, n=7)
-    ask(Path("results"), "mine", [cell])
+    write_manifest(Path("results"), manifest("mine", [candidates("elbo", [cell])]))
     Store("results").write(scored(cell, nll=1.0), model=encoded(model))
 
 
@@ -203,11 +201,7 @@ ASKED = {  # what is there, what is typed, what the sentence names
     "no folder": (lambda: None, "predict new.csv", ["'results'"]),
     "no records": (lambda: Path("results").mkdir(), "predict new.csv", ["'results'"]),
     "no models": (lambda: fill(keep=False), "predict new.csv", ["'results'", "results="]),
-    "no model": (
-        _with(seeds=(4,), keep=False),
-        "predict new.csv --where seed=4",
-        ["seed=4", "1 record without"],
-    ),
+    "no model": (_with(seeds=(4,), keep=False), "predict new.csv --where seed=4", ["seed=4", "1 record without"]),
     "a field that cells do not have": (fill, "predict new.csv --where sede=1", ["sede", "seed"]),
     "no value": (fill, "predict new.csv --where seed=", ["--where seed="]),
     "two files": (fill, "predict new.csv --where seed=0 other.csv", ["one file"]),
@@ -217,11 +211,7 @@ ASKED = {  # what is there, what is typed, what the sentence names
     "a key that is not there": (fill, "predict new.csv --where key=xyz", ["key=xyz"]),
     "several datasets": (_with(dataset="other"), "predict new.csv", ["dataset=banana|other"]),
     "all seeds, and one": (fill, "predict new.csv --seeds all --where seed=0", ["seed="]),
-    "a mixture of tables": (
-        _with(seeds=(1,), schema=COST),
-        "predict new.csv --seeds all",
-        ["columns"],
-    ),
+    "a mixture of tables": (_with(seeds=(1,), schema=COST), "predict new.csv --seeds all", ["columns"]),
     "a damaged model": (_damaged, "predict new.csv", ["checksum", "results="]),
     "that of another cell": (_another, "predict new.csv", ["another cell"]),
     "no share": (fill, "predict new.csv --interval 95", ["--interval 95"]),

@@ -3,6 +3,8 @@
 import pytest
 
 from dlmexp.cli import main
+from dlmexp.records.store import Store
+from tests.support.cells import scored
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -65,21 +67,12 @@ def test_a_mistake_in_a_file_of_a_user_names_the_file(line, value, here, capsys)
     assert value in said
 
 
-def test_a_users_own_conf_folder(here):
-    text = "# @package _global_\ndefaults:\n  - override /dataset: [ringnorm_drawn]\n  - override /method: [elbo]\n"
-    own_file(here, "experiment", f"{text}name: mine\n")
-    assert main(["run", "experiment=mine", *TINY[1:], "--config-dir", "conf"]) == 0
-    assert (here / "results" / "mine" / "cells").is_dir()
-
-
-def test_composed_config_and_plan(here, capsys):
+def test_the_composed_config(here, capsys):
     assert main(["run", "dataset=[pol,banana]", "--cfg", "job", "seeds=[3]"]) == 0
     said = capsys.readouterr().out
     assert "seeds:\n- 3\n" in said
     assert "  banana:\n    name: banana" in said
     assert "  pol:\n    name: pol" in said
-    assert main(["run", *TINY, "plan=true"]) == 0
-    assert "6 cells: 0 done, 0 failed, 6 to run in 3 batches" in capsys.readouterr().out
     assert list(here.iterdir()) == []
 
 
@@ -103,25 +96,19 @@ def test_run_and_again_and_a_plan_that_counts_a_torn_record_as_missing(here, cap
 
 
 @pytest.mark.slow
-def test_a_failed_cell_makes_exit_code_1(here, capsys, monkeypatch):
-    import torch
-
-    from dlmexp.training.program import Program
-
-    plain = Program.value
-
-    def poisoned(self, *given):
-        value = plain(self, *given)
-        return value._replace(objective=torch.where(self.beta == 1.0, torch.nan, 1.0) * value.objective)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Program, "value", poisoned)
-        assert main(["run", *TINY, "method=[beta_elbo]"]) == 1
+def test_a_failed_cell_makes_exit_code_1_until_it_is_retried(here, capsys):
+    words, store = ["run", *TINY, "method=[beta_elbo]"], Store("results")
+    assert main(words) == 0
+    path = next(store.records.rglob("*.json"))
+    record = store.read(path)
+    assert record is not None
+    path.unlink()
+    store.write(scored(record.cell, "failed"))
+    assert main(words) == 1
     said = capsys.readouterr().out
     assert "1 of 2 cells done, 1 failed" in said
     assert "retry_failed=true" in said
-    assert main(["run", *TINY, "method=[beta_elbo]"]) == 1, "it still is failed"
-    assert main(["run", *TINY, "method=[beta_elbo]", "retry_failed=true"]) == 0
+    assert main([*words, "retry_failed=true"]) == 0
 
 
 COMPLETED = {

@@ -1,6 +1,5 @@
 """Cells with nothing special about them, records with the scores that a test wants, and folders that hold them."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -45,11 +44,6 @@ def candidates(
     ordered = tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0)))
     KNOWN.update({cell.key: cell for cell in cells})
     return Asked.of(method, ordered, setting=setting, experiment=experiment, role=role, size=str(cells[0].n))
-
-
-def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:
-    """Write what a run of ELBO fits would have asked for."""
-    write_manifest(root, manifest(name, [candidates("elbo", [cell], experiment=name) for cell in cells]))
 
 
 def fill(root: Path, *several: Asked) -> None:
