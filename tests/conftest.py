@@ -1,24 +1,60 @@
-"""Fixtures shared by all tests, and the check of type hints."""
+"""Fixtures shared by all tests, and the check of type hints while tests run, wherever they say the shape of a tensor
+or an array."""
 
+import inspect
 import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
 import pytest
+from beartype import BeartypeConf, beartype
 from hypothesis import settings
-
-from tests.support.hints import calls, check_hints
 
 os.environ.pop("COLUMNS", None)  # of the terminal in which pytest-xdist was started: tables would be as narrow
 
-if not os.environ.get("NOHINTS"):
-    check_hints()  # before anything of dlmexp is imported
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = ["data", "estimators", "gp", "mlls", "objectives", "training"]  # where hints have shapes
+SHAPED = re.compile(r"\b(Float|Int|Bool)\[")
+CALLS = 5  # of a function are checked in each test: what a training step calls, it calls a thousand times alike
+
+calls: Counter[Callable[..., Any]] = Counter()  # in the present test
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int may be given where a hint says float
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def _where_shaped(*, typechecker: Any) -> Callable[[Any], Any]:
+    def decorate(plain: Any) -> Any:
+        if inspect.isfunction(plain) and not SHAPED.search(str(plain.__annotations__)):
+            return plain
+        always = _jaxtyped(plain, typechecker=typechecker)
+        if not inspect.isfunction(plain):
+            return always
+
+        @wraps(plain)
+        def at_first(*arguments: Any, **options: Any) -> Any:
+            calls[plain] += 1
+            return (always if calls[plain] <= CALLS else plain)(*arguments, **options)
+
+        return at_first
+
+    return decorate
+
+
+if not os.environ.get("NOHINTS"):  # before anything of dlmexp is imported
+    # Every function with shapes and every class of these packages that is imported from now on is checked in use. A
+    # check takes some 40 us: with all calls of all functions, training would take twice as long.
+    jaxtyping.jaxtyped = _where_shaped  # which the hook puts on all functions
+    jaxtyping.install_import_hook([f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked")
 
 settings.register_profile("dlmexp", deadline=None)  # a busy machine is no error
 settings.load_profile("dlmexp")
 
 pytest_plugins = ["tests.support.processes"]
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
