@@ -21,8 +21,7 @@ from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, speed, wide_console
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dir, cores, data_root, in_folder
-from dlmexp.records.manifest import read_manifests, write_manifest
-from dlmexp.records.store import Store
+from dlmexp.records.store import Store, read_manifests, write_manifest
 
 
 def test_a_file_appears_at_the_end_and_unfinished_ones_name_their_writer(tmp_path):

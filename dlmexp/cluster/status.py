@@ -14,9 +14,8 @@ from dlmexp.cluster.jobs import Job, unfinished_jobs
 from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Asked
-from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.packed import PATTERN
-from dlmexp.records.store import FAILED, Store
+from dlmexp.records.store import FAILED, Store, read_manifests
 from dlmexp.running.leases import active_processes
 
 COUNTS = ("done", "running", "queued", "failed", "missing")  # queued: on a cluster
@@ -32,9 +31,11 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
     states |= dict.fromkeys(failed, "failed")
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
     states |= dict.fromkeys(done, "done")
-    experiments = []
-    for name, asked in merged(read_manifests(root)).items():
-        cells = {key: each for each in asked for key in each.keys}
+    asked, experiments = dict[str, dict[str, Asked]](), []
+    for each in read_manifests(root):
+        cells = asked.setdefault(each.experiment, {})
+        cells |= {key: group for group in each.candidates for key in group.keys}
+    for name, cells in asked.items():
         of = {key: states.get(key, "missing") for key in cells}
         counts = Counter(of.values())
         failures = [key for key in cells if of[key] == "failed" and failure_reasons]

@@ -152,10 +152,9 @@ def write_packed(
     bare = [msgspec.structs.replace(group, keys=()) for group in kept]
     text = base64.b64encode(zlib.compress(msgspec.json.encode(bare), 9))
     cells = cells.replace_schema_metadata({b"dlmexp": str(FORMAT).encode(), b"asked": text})
-    split = [f.name for f in cells.schema if f.type == pa.float64() and f.name.startswith(("test_", "validation_"))]
-    options: dict[str, Any] = {
-        "use_byte_stream_split": split, "use_dictionary": [name for name in cells.column_names if name not in split],
-    }  # fmt: skip
+    texts: Any = [field.name for field in cells.schema if field.type == pa.string()]  # numbers are smaller without
     sink = pa.BufferOutputStream()
-    pq.write_table(cells, sink, compression="zstd", compression_level=19, write_page_checksum=True, **options)
+    pq.write_table(
+        cells, sink, compression="zstd", compression_level=19, write_page_checksum=True, use_dictionary=texts
+    )
     write_atomically(path, sink.getvalue().to_pybytes())

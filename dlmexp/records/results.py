@@ -15,9 +15,8 @@ from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Asked
 from dlmexp.reading.files import reading
 from dlmexp.reading.tables import read_table
-from dlmexp.records.manifest import distinct, read_manifests
 from dlmexp.records.packed import TABLE, write_packed
-from dlmexp.records.store import FIGURES, Store
+from dlmexp.records.store import FIGURES, Store, distinct, read_manifests
 from dlmexp.records.table import as_text, candidate_cells, selected_or_undecided, tidy
 
 log = logging.getLogger(__name__)
@@ -135,8 +134,7 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
     cells = read.store.cells({key for group in asked for key in group.keys})
     shown, arrays = {*selected_or_undecided(read.candidates)["key"]}, {}
-    done = {*read.candidates["key"][read.candidates["status"] == "done"]}
-    for key in (key for key in map(str, cells["key"].to_pylist()) if key in done):
+    for key in map(str, cells["key"].to_pylist()):
         arrays[key] = {
             name: values
             for name, values in read.arrays(key).items()

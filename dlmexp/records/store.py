@@ -1,4 +1,8 @@
-"""Records on disk: one small JSON file per cell, arrays beside it, safe with many writers and damaged files.
+"""A results folder on disk: what was asked for, written before anything is trained (`Manifest`), and one small JSON
+file per cell with arrays beside it (`Store`); safe with many writers and damaged files.
+
+`status` knows from manifests what is missing, and the tidy table takes its groups of candidates and their settings from
+them. Neither is ever concluded from the records that happen to be there.
 
 Readers (`read`, `cells`, `arrays`) skip what is damaged and leave it alone. A run (`find`, `base`) moves it to
 `quarantine`, so that the cell is trained again; a store that is `read_only` (of a plan) counts it as missing.
@@ -7,11 +11,12 @@ Readers (`read`, `cells`, `arrays`) skip what is damaged and leave it alone. A r
 import contextlib
 import hashlib
 import io
+import json
 import logging
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +27,8 @@ import pyarrow.compute as pc
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.reading.files import content, unpack_arrays
+from dlmexp.plan.cell import Asked, Name
+from dlmexp.reading.files import content, typed_json, unpack_arrays
 from dlmexp.records.packed import PATTERN, TABLE, Packed, arrow_table
 from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
@@ -65,7 +71,9 @@ class Store:
             record.model = hashlib.sha256(model).hexdigest()
             self._write(self.path(dataset, key, MODEL, record.model), model, durable=False)
         if arrays:
-            written = npz_bytes(arrays)
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+            written = buffer.getvalue()
             record.arrays = hashlib.sha256(written).hexdigest()
             self._write(self.path(dataset, key, ".npz", record.arrays), written, durable=False)
         failed = self.path(dataset, key, FAILED)
@@ -99,24 +107,20 @@ class Store:
             raise Unreadable("its name is not its key")
         return record
 
-    def find(self, dataset: str, key: str) -> Record | None:
-        """The folder's own record of a done cell; None where it must be trained (again), or is only in packed records.
+    def find(self, dataset: str, key: str, base: bool = False) -> dict[str, np.ndarray] | None:
+        """The arrays of the folder's own record of a done cell, as far as it is of no use without them: of a `base`
+        fit, of curves and of gradients. None where the cell must be trained (again), or is only in packed records.
         What was damaged is quarantined."""
-        return self._find(dataset, key)[0]
-
-    def _find(self, dataset: str, key: str, base: bool = False) -> tuple[Record | None, dict[str, np.ndarray]]:
-        """A record, with its arrays where it is of no use without them: of a base fit, of curves and of gradients."""
         path = self.path(dataset, key)
         try:
-            record = self.read(path)
-            if record and (base or record.cell.kind != "fit" or record.cell.evaluate != "end"):
-                return record, self._arrays(dataset, key, record.arrays)
-            return record, {}
+            if record := self.read(path):
+                needed = base or record.cell.kind != "fit" or record.cell.evaluate != "end"
+                return self._arrays(dataset, key, record.arrays) if needed else {}
         except OtherFormat as why:
             raise UserError(f"'{path}': {why}; give another folder with results=DIR") from None
         except Unreadable as why:
             self.quarantine(path, str(why))
-        return None, {}
+        return None
 
     def has(self, dataset: str, key: str) -> bool:
         """Whether a cell is done, in the folder or in packed records."""
@@ -124,7 +128,7 @@ class Store:
 
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """The hyperparameters of a done base fit, for fixed variants to start from; None if it must be fitted again."""
-        arrays, drawn = self._find(dataset, key, base=True)[1], (*FIGURES, "objective")
+        arrays, drawn = self.find(dataset, key, base=True) or {}, (*FIGURES, "objective")
         return {name: array for name, array in arrays.items() if not name.startswith(drawn)} if "Z" in arrays else None
 
     def arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
@@ -141,16 +145,15 @@ class Store:
     def _arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
         if checksum is None:
             return {}
-        if (written := self._beside(dataset, key, ".npz", checksum)) is None:
+        if (written := self.beside(dataset, key, ".npz", checksum)) is None:
             raise Unreadable("the arrays of the record are not there")
         return unpack_arrays(written, f"'{key}.npz'")
 
-    def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
-        """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
-        return None if checksum is None else self._beside(dataset, key, MODEL, checksum)
-
-    def _beside(self, dataset: str, key: str, suffix: str, checksum: str) -> bytes | None:
-        """The content of a file beside a record; None if there is none, `Unreadable` if it is not what was written."""
+    def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes | None:
+        """The content of a file beside a record (`MODEL`: the trained model); None if there is none, `Unreadable` if it
+        is not what was written."""
+        if checksum is None:
+            return None
         try:
             written = content(self.path(dataset, key, suffix, checksum))
         except ABSENT:
@@ -208,8 +211,52 @@ class Store:
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
 
 
-def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of a compressed `.npz`."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-    return buffer.getvalue()
+class Manifest(msgspec.Struct, omit_defaults=True):
+    """What one run asked for, and whose trained models are kept (`none | selected | all`)."""
+
+    experiment: Name
+    candidates: Sequence[Asked]
+    keep: str = "none"
+
+
+def distinct(asked: Iterable[Asked]) -> list[Asked]:
+    """All that was asked for, each of it once."""
+    return list({each.identity: each for each in asked}.values())
+
+
+def write_manifest(root: Path, asked: Manifest) -> None:
+    """Add it to the experiment's folder: one file per content, named by it, so that no two collide."""
+    text = msgspec.json.encode(msgspec.structs.replace(asked, candidates=distinct(asked.candidates)))
+    path = root / asked.experiment / "cells" / _name(text)
+    if not path.exists() or path.read_bytes() != text:
+        write_atomically(within(root, path), text)
+
+
+def _name(text: bytes) -> str:
+    return f"{hashlib.sha256(text).hexdigest()[:16]}.json"
+
+
+def read_manifests(root: Path) -> list[Manifest]:
+    """All manifests in a results folder; a file that is not what its name says is torn or foreign, and skipped."""
+    manifests = []
+    for path in sorted(root.glob("*/cells/*.json")):
+        try:
+            text = content(path)
+            if _name(text) == path.name and (read := typed_json(text, Manifest)).experiment == path.parent.parent.name:
+                manifests.append(read)  # tables are written, and files removed, in the folder that it names
+        except (Unreadable, *ABSENT):
+            continue
+    return manifests
+
+
+def check_same_data(root: Path, dataset: str, checksum: str) -> None:
+    """Refuse to mix results of different contents under one dataset's name."""
+    path = root / "data" / f"{dataset}.json"
+    text = json.dumps({"dataset": dataset, "checksum": checksum}).encode()
+    if not path.exists():
+        write_atomically(within(root, path), text)
+    elif content(path) != text:
+        raise UserError(
+            f"dataset '{dataset}' has changed: its checksum is {checksum[:16]}, and '{path}' has another; restore the "
+            "data, give another folder with results=DIR, or name a table of your own with csv.name=NAME"
+        )

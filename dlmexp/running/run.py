@@ -17,9 +17,8 @@ from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted, duration, wide_console
 from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, check_same_data, write_manifest
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.process import (
@@ -107,7 +106,7 @@ def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
     for name, checksum in sorted({(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}):
         check_same_data(root, name, checksum)
     for sweep in sweeps:
-        write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+        write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
 
 
 @contextmanager

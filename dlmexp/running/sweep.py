@@ -24,7 +24,6 @@ from dlmexp.plan import compose
 from dlmexp.plan.cell import SHARED, Asked, Cell, Plan, cells_at_once, plan
 from dlmexp.plan.compose import PLAIN_NAME, dataset_config
 from dlmexp.plan.grid import Grid, check, split_name
-from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
 from dlmexp.running.process import Target
@@ -222,13 +221,13 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         console.print(f"left out: {message}", highlight=False)
 
 
-def summary(asked_for: Sequence[Asked], store: Store) -> int:
+def summary(asked: Sequence[Asked], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    console, asked = wide_console(), manifest("", asked_for)
+    console, keys = wide_console(), {key for each in asked for key in each.keys}
     say = partial(console.print, highlight=False, soft_wrap=True)
-    candidates = as_text(candidate_cells(store.cells(asked.keys), asked.candidates))
+    candidates = as_text(candidate_cells(store.cells(keys), asked))
     cells, table = candidates.drop_duplicates("key"), tidy(candidates)
     collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
     if not (chosen := rows_for(table[table["status"] == "done"], "nll")).empty:
@@ -246,9 +245,9 @@ def summary(asked_for: Sequence[Asked], store: Store) -> int:
         what = f"{at_limit} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged"
         say(f"{what}; training.max_iterations=N trains longer, as other cells")
     done = int((cells["status"] == "done").sum())
-    failed, missing = len(cells) - done, len(asked.keys) - len(cells)
+    failed, missing = len(cells) - done, len(keys) - len(cells)
     without = f", {missing} without a record" if missing else ""
-    say(f"{done} of {counted(len(asked.keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
+    say(f"{done} of {counted(len(keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
     if failed:
         say(f"`{status} --failed` lists them, retry_failed=true runs them again")
     if missing:

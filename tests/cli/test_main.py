@@ -18,8 +18,7 @@ from dlmexp.atomic import machine
 from dlmexp.cli import main, results
 from dlmexp.cluster import jobs as jobs_module
 from dlmexp.cluster.jobs import SUBMITTED, SlurmState, write_submission
-from dlmexp.records.manifest import manifest, write_manifest
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 from tests.support.cells import ELBO, candidates, scored
 
 LOADED = """
@@ -49,7 +48,7 @@ def mine(here):
     several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
     others = [replace(ELBO, seed=seed) for seed in (2, 3)]
     several += [candidates("elbo", [each]) for each in (*CELLS[::2], *others)]
-    write_manifest(store.root, manifest("mine", several))
+    write_manifest(store.root, Manifest("mine", several))
     for each in CELLS:
         store.write(scored(each, nll=each.beta or 0.0, error=0.1))
     store.write(scored(others[0], "failed", "the objective is [red]NaN[/red]"))

@@ -17,8 +17,7 @@ from dlmexp.data.schema import MISSING_LEVEL, Column, Schema
 from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading import tables
-from dlmexp.records.manifest import manifest, write_manifest
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 from tests.support.cells import candidates, scored
 from tests.support.models import MIXED, made_up_model
 
@@ -38,7 +37,7 @@ def fill(folder="results", likelihood="gaussian", schema=MIXED, seeds=(0,), beta
             store.write(record, model=encoded(model) if keep else None)
             models[seed, beta] = model
     several = [candidates("joint_log_dlm", [models[seed, beta].cell for beta in betas]) for seed in seeds]
-    write_manifest(store.root, manifest("one", several, "all"))
+    write_manifest(store.root, Manifest("one", several, "all"))
     return models
 
 
@@ -187,7 +186,7 @@ def _another():
     """The file of another cell under the name that this one's should have: its checksum fits, its cell does not."""
     model = made_up_model(schema=MIXED)
     cell = replace(model.cell, n=7)
-    write_manifest(Path("results"), manifest("mine", [candidates("elbo", [cell])]))
+    write_manifest(Path("results"), Manifest("mine", [candidates("elbo", [cell])]))
     Store("results").write(scored(cell, nll=1.0), model=encoded(model))
 
 

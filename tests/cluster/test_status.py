@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.cluster.status import print_tables, read_status
-from dlmexp.records.manifest import manifest, write_manifest
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 from dlmexp.running.leases import BatchProgress, Leases, RunProgress
 from tests.support.cells import PLAIN, candidates, scored
 
@@ -22,7 +21,7 @@ def root(tmp_path):
     """Two done, one failed, one running, two missing."""
     store = Store(tmp_path)
     for name, cells in {"one": CELLS, "two": CELLS[:2]}.items():
-        write_manifest(tmp_path, manifest(name, [candidates("fixed_log_dlm", [cell]) for cell in cells]))
+        write_manifest(tmp_path, Manifest(name, [candidates("fixed_log_dlm", [cell]) for cell in cells]))
     for cell in CELLS[:2]:
         store.write(scored(cell, nll=0.5))
     store.write(scored(CELLS[2], "failed"))
@@ -66,7 +65,7 @@ TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH
 
 
 def test_progress_on_other_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
+    write_manifest(tmp_path, Manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
     about = {"host": "node7", "pid": 7, "job": "12_1", "machine": "another", "name": "node7-7"}
     path = tmp_path / "running" / "node7-7.json"
     path.parent.mkdir()

@@ -8,9 +8,8 @@ import pytest
 
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import ABOUT, choose_models, decoded, encoded, lower_triangular
-from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.results import load
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 from tests.support.cells import candidates, scored
 from tests.support.models import MIXED, made_up_model
 
@@ -74,7 +73,7 @@ def test_mistakes_in_the_choice_name_the_option_that_was_used(tmp_path):
         record = scored(model.cell, nll=0.1)
         record.result.validation.clear()
         Store(tmp_path).write(record, model=encoded(model))
-    write_manifest(tmp_path, manifest("mine", [candidates("elbo", [model.cell]) for model in models]))
+    write_manifest(tmp_path, Manifest("mine", [candidates("elbo", [model.cell]) for model in models]))
     with pytest.raises(UserError, match=f"plot: key=KEY, of ({models[0].cell.key}|{models[1].cell.key})"):
         choose_models(load(tmp_path), [], option="plot:")
     with pytest.raises(UserError, match=r"^plot: seed=0"):

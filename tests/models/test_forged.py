@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.models.file import decoded, encoded
 from dlmexp.plan.compose import compose
-from dlmexp.records.manifest import read_manifests, write_manifest
-from dlmexp.records.store import Store
+from dlmexp.records.store import Store, read_manifests, write_manifest
 from dlmexp.running.recording import Checkpoint, save_checkpoint
 from dlmexp.running.sweep import prepare_sweep
 

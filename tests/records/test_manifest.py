@@ -8,39 +8,32 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.cluster.status import read_status
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
-from dlmexp.records.manifest import check_same_data, manifest, merged, read_manifests, write_manifest
 from dlmexp.records.results import drop_unselected
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, check_same_data, read_manifests, write_manifest
 from tests.support.cells import PLAIN, candidates, scored
 
 CELLS = [replace(PLAIN, seed=seed) for seed in range(3)]
 ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)]) for cell in CELLS]
 
 
-def test_it_says_which_cells_belong_together_the_largest_beta_first():
-    made = manifest("one", ASKED)
-    groups = [(group.betas, group.keys) for group in made.candidates]
-    assert groups == [((2.0, 0.1), (replace(cell, beta=2.0).key, cell.key)) for cell in CELLS]
-    assert made.keys == {key for _, keys in groups for key in keys}
-    assert made.candidates[0].describe(CELLS[0].key) == "banana n=100 seed=0 fixed_log_dlm bmc-10 beta=0.1"
-
-
 def test_a_setting_is_written_as_data(tmp_path):
     changed = Setting("released", {"training.lr": 0.01, "beta.values": [1.0, 0.1], "M": None}, "nll")
-    write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS, changed, "curve")]))
+    write_manifest(tmp_path, Manifest("one", [candidates("fixed_log_dlm", CELLS, changed, "curve")]))
     ((group,),) = (read.candidates for read in read_manifests(tmp_path))
     assert (group.setting, group.role, group.experiment) == (changed, "curve", "test")
     assert group.setting.text == "training.lr=0.01, beta.values=[1,0.1], M=null"
 
 
 def test_what_was_asked_for_adds_up_over_runs(tmp_path):
-    for name, some in (("one", ASKED[:2]), ("one", ASKED[:2]), ("one", ASKED[1:]), ("two", ASKED[:1])):
-        write_manifest(tmp_path, manifest(name, some))
+    for name, some in (("one", ASKED[:2]), ("one", [*ASKED[:2], *ASKED[:2]]), ("one", ASKED[1:]), ("two", ASKED[:1])):
+        write_manifest(tmp_path, Manifest(name, some))
     assert len(list((tmp_path / "one" / "cells").iterdir())) == 2
-    together = merged(read_manifests(tmp_path))
-    assert together == {name: manifest(name, some).candidates for name, some in (("one", ASKED), ("two", ASKED[:1]))}
+    assert sorted(len(each.candidates) for each in read_manifests(tmp_path)) == [1, 2, 2]
+    counts = {each["name"]: each["missing"] for each in read_status(tmp_path)["experiments"]}
+    assert counts == {"one": 6, "two": 2}
 
 
 def _name(text: bytes) -> str:
@@ -48,23 +41,23 @@ def _name(text: bytes) -> str:
 
 
 def test_what_is_not_a_manifest_is_skipped_and_a_torn_one_is_written_again(tmp_path):
-    write_manifest(tmp_path, manifest("one", ASKED))
+    write_manifest(tmp_path, Manifest("one", ASKED))
     folder = tmp_path / "one" / "cells"
     (path,) = folder.iterdir()
     (folder / "notes.json").write_bytes(b"\xff caf\xe9\n")
     (folder / "folder.json").mkdir()
     shutil.copy(path, folder / "0123456789abcdef.json")  # not what its name says
     (folder / _name(b'{"of": "others"}')).write_bytes(b'{"of": "others"}')
-    assert read_manifests(tmp_path) == [manifest("one", ASKED)]
+    assert read_manifests(tmp_path) == [Manifest("one", ASKED)]
     path.write_bytes(path.read_bytes()[:-30])
     assert read_manifests(tmp_path) == []
-    write_manifest(tmp_path, manifest("one", ASKED))
-    assert read_manifests(tmp_path) == [manifest("one", ASKED)]
+    write_manifest(tmp_path, Manifest("one", ASKED))
+    assert read_manifests(tmp_path) == [Manifest("one", ASKED)]
 
 
 @pytest.mark.parametrize("experiment", ["../outside", "", "other", "evil"])
 def test_a_manifest_names_nothing_outside_the_folder_that_it_lies_in(tmp_path, experiment):
-    asked = msgspec.to_builtins(manifest("evil", ASKED)) | {"experiment": experiment}
+    asked = msgspec.to_builtins(Manifest("evil", ASKED)) | {"experiment": experiment}
     asked["candidates"][0]["dataset"] = "../../victim" if experiment == "evil" else "banana"
     text = json.dumps(asked).encode()
     (tmp_path / "evil" / "cells").mkdir(parents=True)
@@ -104,7 +97,7 @@ def test_which_models_stay(tmp_path, runs, scores, left):
     """What any run of the folder keeps, and what is still undecided."""
     store = Store(tmp_path)
     for name, cells in runs.items():
-        write_manifest(tmp_path, manifest(name, [candidates("fixed_log_dlm", cells)], name.split()[0]))
+        write_manifest(tmp_path, Manifest(name, [candidates("fixed_log_dlm", cells)], name.split()[0]))
     for cell, score in zip(GRID, scores, strict=False):
         store.write(scored(cell, **score), model=None if "status" in score else b"a model")
     before = len(store.keys_with_models())

@@ -18,10 +18,9 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
-from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import FORMAT
 from dlmexp.records.results import ResultsFolder, collect_packed, collect_table, load
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 from tests.support.cells import PLAIN, candidates, scored
 
 CURVE = {"evaluated_at": np.arange(10, 40, 10), "test_nll": np.array([3.0, np.nan, 1.0]), "objective": np.ones(9)}
@@ -35,7 +34,7 @@ def _fill(folder, seeds=(0, 1), lacking=(), setting=Setting("paper"), **changes)
     curves = [replace(cells[0], evaluate="10") for cells in fits]
     groups = [candidates("fixed_log_dlm", cells, setting) for cells in fits]
     groups += [candidates("fixed_log_dlm", [cell], setting, "curve") for cell in curves]
-    write_manifest(store.root, manifest("mine", groups))
+    write_manifest(store.root, Manifest("mine", groups))
     for cell in (cell for cells in fits for cell in cells if cell.beta not in lacking):
         nll = cell.seed + abs(np.log(cell.beta))
         store.write(scored(cell, "failed" if cell.beta == 0.1 else "done", nll=nll, error=0.1))

@@ -20,7 +20,7 @@ from dlmexp import __version__
 from dlmexp.cli import main
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.records.record import FORMAT, Made, Record, Result, decoded, encoded, flat, provenance, sealed
-from dlmexp.records.store import Store, npz_bytes
+from dlmexp.records.store import Store
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
@@ -183,9 +183,7 @@ def _flipped(content):
 
 
 @pytest.mark.parametrize("cell", [PLAIN, replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
-@pytest.mark.parametrize(
-    "damage", [_flipped, None, lambda content: content[:-5], lambda _: npz_bytes({"Z": ARRAYS["Z"]})]
-)
+@pytest.mark.parametrize("damage", [_flipped, None, lambda content: content[:-5], lambda _: b"PK"])
 def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_where_a_run_needs_them(
     store, damage, cell, caplog
 ):

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
-from dlmexp.records.manifest import distinct
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
 from dlmexp.records.results import load
+from dlmexp.records.store import distinct
 from dlmexp.records.table import candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 

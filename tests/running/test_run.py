@@ -15,7 +15,7 @@ from dlmexp.models.file import decoded
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
 from dlmexp.records.results import load
-from dlmexp.records.store import Store
+from dlmexp.records.store import MODEL, Store
 from dlmexp.running import run as module
 from dlmexp.running.process import BUDGET_SPENT, gpus_for, processes_that_pay, select_target
 from dlmexp.running.progress import Progress
@@ -144,7 +144,7 @@ def _kept(folder: str) -> set[str]:
     store = Store(folder)
     files, records = store.keys_with_models(), {record.key: record for record in store.own()}
     for key, paths in files.items():
-        written = store.model(records[key].cell.dataset, key, records[key].model)
+        written = store.beside(records[key].cell.dataset, key, MODEL, records[key].model)
         assert len(paths) == 1
         assert written is not None
         assert decoded(written).cell == records[key].cell

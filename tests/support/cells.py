@@ -10,9 +10,8 @@ from msgspec.structs import asdict, replace
 from dlmexp.data.dataset import Dataset
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import compose
-from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, write_manifest
 
 PLAIN = Cell(
     kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",
@@ -48,7 +47,7 @@ def candidates(
 
 def fill(root: Path, *several: Asked) -> None:
     """Results that were asked for as `test`: what is best at beta = 1, and better with larger n."""
-    write_manifest(root, manifest("test", several))
+    write_manifest(root, Manifest("test", several))
     for cell in (KNOWN[key] for each in several for key in each.keys):
         nll = 3 / cell.n**0.5 + 0.1 * abs(np.log(cell.beta or 1.0)) + 0.01 * cell.seed
         Store(root).write(scored(cell, nll=nll, error=nll / 3))
