@@ -16,18 +16,11 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Batch, bytes_of, entries_of
 from dlmexp.reading.files import typed_value
 from dlmexp.records.record import Result
+from dlmexp.running import recording
 from dlmexp.running.leases import Leases
 from dlmexp.running.process import Stop, StopRequest, Target, is_out_of_memory
 from dlmexp.running.programs import needs_the_device, program, settings
 from dlmexp.running.progress import Progress
-from dlmexp.running.recording import (
-    Checkpoint,
-    Recorder,
-    checkpoint_path,
-    read_checkpoint,
-    read_tensors,
-    save_checkpoint,
-)
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.program import Program
 from dlmexp.training.state import Settings, State
@@ -129,7 +122,7 @@ class Engine:
     def __init__(
         self,
         target: Target,
-        recorder: Recorder,
+        recorder: recording.Recorder,
         progress: Progress,
         stop: StopRequest,
         leases: Leases,
@@ -231,7 +224,7 @@ class Engine:
     def _out_of_memory(self, flight: Flight) -> list[tuple[Batch, Batch]]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        resumes = checkpoint_path(self.store, batch).exists()
+        resumes = recording.checkpoint_path(self.store, batch).exists()
         together = batch if resumes else pending  # what is resumed has all cells of its checkpoint
         if len(self.running) == len(together) == 1:
             raise UserError(
@@ -276,14 +269,10 @@ class Engine:
         elif batch[0].solved:
             made = self._program(pending)
             assert isinstance(made, Fixed)
-            for finished in solve(made, self._at_once):
+            for finished in solve(made, lambda: len(self.running)):
                 self.recorder.fit(pending[finished.cell], finished)
         else:
             yield from self._train(batch, pending, flight)
-
-    def _at_once(self) -> int:
-        """Number of batches that share the device."""
-        return max(1, len(self.running))
 
     def _program(self, cells: Batch) -> Program:
         return program(cells, self.recorder.split, self.recorder.base, self.target)
@@ -294,7 +283,7 @@ class Engine:
         resumed = self._resume(batch, how)
         training, cells = resumed or (Training.start(self._program(pending), how), pending)
         if not resumed:
-            save_checkpoint(self.store, Checkpoint(cells, list(range(len(cells)))), {})
+            recording.save_checkpoint(self.store, recording.Checkpoint(cells, list(range(len(cells)))), {})
         saved, wanted = time.monotonic(), {cell.key for cell in pending}
 
         def between(training: Training) -> None:
@@ -303,7 +292,7 @@ class Engine:
             flight.inside = len(training.cells)
             requested = self.stop.stop
             if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
-                about = Checkpoint(
+                about = recording.Checkpoint(
                     cells,
                     unrecorded=[training.cells[i] for i in np.flatnonzero(training.unreported())],
                     inside=training.cells,
@@ -312,13 +301,13 @@ class Engine:
                     alone=training.alone,
                     iteration=int(training.state.iteration),
                 )
-                self.writer.do(partial(save_checkpoint, self.store, about, training.state.arrays()))
+                self.writer.do(partial(recording.save_checkpoint, self.store, about, training.state.arrays()))
                 saved = time.monotonic()
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 raise requested
 
         try:
-            for finished in train(training, how, between, self._at_once):
+            for finished in train(training, how, between, lambda: len(self.running)):
                 if finished is None:
                     yield
                 elif cells[finished.cell].key in wanted:
@@ -330,14 +319,14 @@ class Engine:
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
         """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
         Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`."""
-        path = checkpoint_path(self.store, batch)
-        if (saved := read_checkpoint(self.store, path)) is None:
+        path = recording.checkpoint_path(self.store, batch)
+        if (saved := recording.read_checkpoint(self.store, path)) is None:
             return None
         if saved.iteration is None:
             return Training.start(self._program(saved.cells), how), saved.cells
         made = self._program(tuple(saved.cells[i] for i in saved.inside))
         try:
-            state = State.from_arrays(read_tensors(path), self.target.device)
+            state = State.from_arrays(recording.read_tensors(path), self.target.device)
             state.check(State.fresh(made.initial(), how))
             curves = [typed_value(curve, Curve) for curve in saved.curves]
         except (Unreadable, TypeError) as why:

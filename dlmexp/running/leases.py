@@ -117,8 +117,8 @@ class Leases:
 
     def _holder(self, wanted: frozenset[str], own: Path | None = None) -> ActiveProcess | None:
         """Who has a lease on some of the `wanted` cells, but for the lease `own`. Stale leases are removed."""
-        for path, process in read_leases(self.folder).items():
-            if path != own and process.keys & wanted:
+        for path, process in _read(self.folder, "*.lease").items():
+            if process is not None and path != own and process.keys & wanted:
                 if not is_stale(path, process, disk_time(self.folder)):
                     return process
                 path.unlink(missing_ok=True)
@@ -154,7 +154,7 @@ class Leases:
 def active_processes(root: Path) -> list[ActiveProcess]:
     """The live processes of a results folder with the keys of what they train."""
     folder, keys = root / "running", dict[str, frozenset[str]]()
-    for lease in read_leases(folder).values():
+    for lease in filter(None, _read(folder, "*.lease").values()):
         keys[lease.name] = keys.get(lease.name, frozenset()) | lease.keys
     processes = _read(folder, "*.json")
     now = disk_time(folder) if processes else 0.0
@@ -183,11 +183,6 @@ def remove_leftovers(root: Path) -> list[Path]:
             within(root, path).unlink()
             removed.append(path)
     return sorted(removed)
-
-
-def read_leases(folder: Path) -> dict[Path, ActiveProcess]:
-    """The readable leases of a folder: their processes, with the keys of the leased cells."""
-    return {path: process for path, process in _read(folder, "*.lease").items() if process is not None}
 
 
 def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:

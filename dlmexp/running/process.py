@@ -111,14 +111,15 @@ def gpus_for(workers: int, device: str) -> list[str]:
 
 @contextmanager
 def extra_processes(
-    number: int, arguments: Sequence[str], root: Path, gpus: Sequence[str] = ()
+    number: int, arguments: Sequence[str], root: Path, device: str
 ) -> Iterator[dict[Path, "subprocess.Popen[bytes]"]]:
     """So many processes of `dlmexp run` with these arguments, by their logs, `running/process-2.log` and so on; this
-    process is the first. The i-th trains on the i-th of `gpus`. On exit they are waited for: they end when no batch is
-    left or the budget is spent. After an exception (a signal, say) they are asked to save and leave."""
+    process is the first. Each has a GPU of its own. On exit they are waited for: they end when no batch is left
+    or the budget is spent. After an exception (a signal, say) they are asked to save and leave."""
     words = [word for word in arguments if not word.startswith("workers=")]
     command = [sys.executable, "-P", "-c", COMMAND, str(Path(dlmexp.__file__).parents[1]), "run", *words, "workers=1"]
     variables = {"OMP_NUM_THREADS": str(threads_each(number + 1)), **os.environ, EXTRA_PROCESS: "1"}
+    gpus = gpus_for(number + 1, device)
     started: dict[Path, subprocess.Popen[bytes]] = {}
     try:
         for i in range(1, number + 1):

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -35,7 +36,7 @@ Arrays = dict[str, np.ndarray]
 Place = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
 
 
-class Writer:
+class Writer(AbstractContextManager):
     """Does jobs one after the other: at once, or with `beside` in a thread of its own. After one that fails (a full
     disk, say) no other is done, and the next call here raises its error. On exit it replaces `Stop`, which
     says that all is saved, but no other error."""
@@ -44,9 +45,6 @@ class Writer:
         self._pool = ThreadPoolExecutor(1, "writer") if beside else None
         self._last = Future[None]()
         self._last.set_result(None)
-
-    def __enter__(self) -> "Writer":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pool is not None:

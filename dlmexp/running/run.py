@@ -19,20 +19,9 @@ from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Manifest, Store, check_same_data, write_manifest
+from dlmexp.running import process
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
-from dlmexp.running.process import (
-    FAILURE,
-    Stop,
-    StopRequest,
-    Target,
-    extra_processes,
-    gpus_for,
-    is_extra,
-    processes_that_pay,
-    select_target,
-    threads_each,
-)
 from dlmexp.running.programs import PLAN_SECONDS, RUN_SECONDS, bound, is_short, step_seconds
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, resumed_first
@@ -53,10 +42,10 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     """Run a composed config and return the exit code. `arguments` are what was typed after `dlmexp run`: extra
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
     sweep = prepare_sweep(cfg)
-    if not is_extra():
+    if not process.is_extra():
         say_once(sweep.notes)
-    target = select_target(cfg.device, cfg.dtype)
-    gpus_for(cfg.workers or 1, target.device.type)
+    target = process.select_target(cfg.device, cfg.dtype)
+    process.gpus_for(cfg.workers or 1, target.device.type)
     _try_plugins(sweep, target)
     if cfg.plan:
         run = PlannedRun(sweep, target, arguments, choose_workers)
@@ -81,14 +70,14 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         where = error.filename or written_to
         safe = "what is finished is safe, the same command goes on from there"
         print(f"dlmexp: can't read or write '{where}': {error.strerror}; {safe}", file=sys.stderr)
-        return FAILURE
-    others = {log: process.returncode for log, process in run.extra.items() if process.returncode not in (0, code)}
+        return process.FAILURE
+    others = {log: each.returncode for log, each in run.extra.items() if each.returncode not in (0, code)}
     for log, other in others.items():
         print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
-    return max(code, FAILURE if others else 0)
+    return max(code, process.FAILURE if others else 0)
 
 
-def _try_plugins(sweep: Sweep, target: Target) -> None:
+def _try_plugins(sweep: Sweep, target: process.Target) -> None:
     """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
     for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
         if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
@@ -136,14 +125,15 @@ def make_folder(root: Path) -> None:
 class PlannedRun:
     """The batches of a sweep that are to be trained, by so many processes, of which this is one."""
 
-    def __init__(self, sweep: Sweep, target: Target, arguments: Sequence[str], choose_workers: bool):
+    def __init__(self, sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool):
         self.cfg, self.sweep, self.target, self.arguments = sweep.cfg, sweep, target, arguments
         self.store, device = Store(self.cfg.results, read_only=self.cfg.plan), target.device.type
         self.plan, self.again = plan_sweep(sweep, self.store, target)
         self.is_short = is_short(self.plan.batches, device)
-        unasked = processes_that_pay(len(self.plan.batches), device) if choose_workers and not self.is_short else 1
-        self.workers, self.extra = self.cfg.workers or unasked, dict[Path, "Popen[bytes]"]()
-        self.threads = threads_each(self.workers, self.is_short and device == "cpu")
+        few = self.is_short or not choose_workers
+        self.workers = self.cfg.workers or (1 if few else process.processes_that_pay(len(self.plan.batches), device))
+        self.extra: dict[Path, Popen[bytes]] = {}  # the other processes, by their logs
+        self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
         self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
 
@@ -169,21 +159,22 @@ class PlannedRun:
         if not self.batches:
             return None
         root, device = self.store.root, self.target.device
-        stop = StopRequest(budget_seconds(self.cfg.budget))
+        stop = process.StopRequest(budget_seconds(self.cfg.budget))
         progress = Progress(self.batches, stop, wide_console())
-        if not is_extra():
+        if not process.is_extra():
             progress.say(self.announcement())
-        extra = extra_processes(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
-        alone = device.type == "cuda" or (self.workers == 1 and not is_extra())  # a process of its own for each GPU
+        extra = process.extra_processes(self.workers - 1, self.arguments, root, device.type)
+        # On GPUs there is a process for each.
+        alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
         recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
         try:
             with threads(self.threads), stop, Leases(root, stop.fail) as leases, extra as self.extra, progress:
                 leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
-        except Stop as request:
+        except process.Stop as request:
             recorded = set[str]().union(*recorder.keys())
             left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
-            file = sys.stderr if request.code == FAILURE else sys.stdout
+            file = sys.stderr if request.code == process.FAILURE else sys.stdout
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
             print(f"everything is saved, continue with: {_typed(self.arguments)}", file=file)
             return request.code

@@ -110,7 +110,7 @@ def test_no_worker_is_left_where_a_later_one_cant_start(tmp_path, monkeypatch):
     monkeypatch.setattr("dlmexp.running.process.COMMAND", "import time; time.sleep(600)")
     started, plain = [], subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *words, **how: started.append(plain(*words, **how)) or started[-1])
-    with pytest.raises(OSError, match="process-3"), extra_processes(2, [], tmp_path):
+    with pytest.raises(OSError, match="process-3"), extra_processes(2, [], tmp_path, "cpu"):
         pass
     assert [process.poll() for process in started] == [-signal.SIGTERM]
 
