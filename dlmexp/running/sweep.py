@@ -21,7 +21,7 @@ from dlmexp.data.splits import Prepared, prepare, split
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
-from dlmexp.plan.cell import SHARED, Asked, Cell, Plan, cells_at_once, plan
+from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell, Plan, cells_at_once, plan
 from dlmexp.plan.compose import PLAIN_NAME, dataset_config
 from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.store import Store
@@ -256,36 +256,21 @@ def summary(asked: Sequence[Asked], store: Store) -> int:
 
 
 def _lines(chosen: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """A table with mean and standard deviation over seeds of those metrics that some row has."""
-    q = chosen["parameterisation"].where(chosen["form"] == "explicit", "collapsed")
-    rows = chosen.assign(q=q).sort_values(["dataset", "n", "M", "method", "estimator", "samples", "q"], kind="stable")
-    rows["estimator"] = [_estimator(row) for _, row in rows.iterrows()]
+    """A table with mean and standard deviation over seeds of those metrics that some row has. A column for each setting
+    in which rows of one dataset, size and method differ: the estimator, say."""
+    order = ["dataset", "n", "M", "method", "estimator", "samples", "parameterisation"]
+    rows = chosen.sort_values(order, kind="stable")
     shown = [name for name in metrics if name in rows and rows[name].notna().any()]
-    by = ["dataset", "n", "M", "method", "estimator", "q"]
-    # Parts of an experiment may have settings of their own: those in which rows of one method and size differ.
-    alike = rows.groupby([name for name in by if name != "M"], dropna=False)
-    names = [name for name in (*SHARED, "changes") if name in rows and name not in (*by, "parameterisation", "form")]
-    differing = [name for name in names if (alike[name].nunique(dropna=False) > 1).any()]
-    if usual := "test_mse" not in metrics and (rows["estimator"] == "exact").all():
-        by = by[:4]  # how is of no interest in a user's own table
-    names = [name.removeprefix("test_") if usual else name.replace("_", " ", 1) for name in shown]
-    lines = Table(*by, "seeds", *differing, "beta", *names, box=SIMPLE, pad_edge=False)
-    for _, seeds in rows.groupby([*by, *differing], dropna=False, sort=False):
+    by, alike = order[:4], rows.groupby(["dataset", "n", "method"], dropna=False)
+    settings = [name for name in (*SHARED, *FIRST_OPTIONS, "changes") if name in rows and name not in by]
+    by += [name for name in settings if (alike[name].nunique(dropna=False) > 1).any()]
+    lines = Table(*by, "seeds", "beta", *(name.removeprefix("test_") for name in shown), box=SIMPLE, pad_edge=False)
+    for _, seeds in rows.groupby(by, dropna=False, sort=False):
         betas = [f"{beta:.3g}" for beta in seeds.sort_values("seed")["beta"].dropna()]  # of each seed, if they differ
-        first = seeds.iloc[0]
-        facts = ["" if pd.isna(first[name]) else str(first[name]) for name in (*by, *differing)]
         beta = ", ".join(betas if len(set(betas)) > 1 else betas[:1])
-        means = (_mean(seeds[name]) for name in shown)
-        lines.add_row(*facts[: len(by)], str(len(seeds)), *facts[len(by) :], beta, *means)
+        facts = ("" if pd.isna(value) else str(value) for value in seeds.iloc[0][by])
+        lines.add_row(*facts, str(len(seeds)), beta, *(_mean(seeds[name]) for name in shown))
     return lines
-
-
-def _estimator(row: pd.Series) -> str:
-    """The estimator with its samples, and its sampler where that is not the usual one: `ups-10 rejection`."""
-    if pd.isna(row["samples"]):
-        return str(row["estimator"])
-    usual = pd.isna(row["sampler"]) or row["sampler"] == "auto"
-    return f"{row['estimator']}-{row['samples']:g}" + ("" if usual else f" {row['sampler']}")
 
 
 def _mean(values: pd.Series) -> str:

@@ -180,7 +180,7 @@ def test_the_closing_table(tmp_path, capsys, there, code):
     assert summary([candidates("fixed_log_dlm", group) for group in groups], store) == code
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines() if "fixed_log_dlm" in line]
-    words = "banana 100 53 fixed_log_dlm bmc-10 whitened 3 20.0 10, 0.1, 1 0.5000±0.0000 0.7500±0.0000"
+    words = "banana 100 53 fixed_log_dlm 20.0 3 10, 0.1, 1 0.5000±0.0000 0.7500±0.0000"
     assert (words.split() in lines) == (code == 0)
     assert f"{there + 1} of 10 cells done, 0 failed" in said
     assert ("1 without a record" in said) == (code == 1)
