@@ -45,7 +45,7 @@ NEVER_STARTS = re.compile(
 )
 
 
-class SchedulerUnavailable(Exception):
+class SchedulerUnavailable(UserError):
     """SLURM is not installed here or does not answer, so the state of no job is known."""
 
 
@@ -107,12 +107,12 @@ def ask(*command: str) -> list[str]:
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
-        raise SchedulerUnavailable(f"there is no {command[0]} on this machine") from None
+        raise SchedulerUnavailable(f"there is no SLURM here (no {command[0]})") from None
     except subprocess.TimeoutExpired:
-        raise SchedulerUnavailable(f"{command[0]} gave no answer in {TIMEOUT_SECONDS} s") from None
+        raise SchedulerUnavailable(f"SLURM gave no answer to {command[0]} in {TIMEOUT_SECONDS} s") from None
     if process.returncode:
         said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
-        raise SchedulerUnavailable("; ".join(said) or f"{command[0]} failed")
+        raise SchedulerUnavailable(f"SLURM says: {'; '.join(said) or command[0] + ' failed'}")
     return process.stdout.splitlines()
 
 

@@ -175,10 +175,7 @@ def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Ma
     selected = [block for block, keys in zip(blocks, to_run, strict=True) if keys - in_queue]
     if others := len(blocks) - len(selected):
         print(f"no new job for {others} of {counted(len(blocks), 'block')}")
-    try:
-        most = max_array_size()
-    except SchedulerUnavailable as error:
-        raise UserError(f"SLURM takes no job: {error}") from None
+    most = max_array_size()
     executor = _executor(settings(params, "+".join(dict.fromkeys(sweep.cfg.name for sweep, _ in blocks))))
     for array in (selected[start : start + most] for start in range(0, len(selected), most)):
         try:
