@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlmexp.figures import style
 from dlmexp.figures.numbers import Measured, Series
-from dlmexp.figures.panels import STATISTICS, Panel
+from dlmexp.figures.panels import GREY, INK, METHOD_LOOKS, STATISTICS, Look, Panel
 from dlmexp.figures.stats import half_width
-from dlmexp.figures.style import Look
 from dlmexp.labels import metric_label
 
 STEPS = [1, 2, 2.5, 5, 10]
@@ -28,24 +26,25 @@ AXES = {
     "n": "training rows n", "M": "inducing inputs M", "samples": "samples S of bMC",
     "predict_seconds": "prediction time (s)",
 }  # fmt: skip
-GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
+GUIDE: dict[str, Any] = {"color": GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[Series]
-Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of their intervals
+Values = Float[np.ndarray, " P"]
+Curve = tuple[Values, Values, Values, Look]  # x, means and half of their intervals
 
 
 def draw(ax: Axes, below: Axes | None, measured: Measured) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
     panel, lines, bars = measured.panel, measured.filled, measured.single
     ax.set_ylabel(_label(panel, measured.task))
-    make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
+    make = {"betas": _betas, "curve": _training, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
     if bars:
-        _bars(ax, _means(panel, lines), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
+        _bars(ax, _curves(lines, _nominal(panel)), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
     else:
         make[panel.kind](ax, panel, lines)
     if below is not None and bars:
-        _bars(below, _minus_elbo(lines), f"Δ {metric_label(panel.metric)} vs ELBO")
+        _bars(below, _differences(lines), f"Δ {metric_label(panel.metric)} vs ELBO")
     elif below is not None:
-        _differences(below, panel, lines)
+        _draw_differences(below, panel, lines)
         below.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
@@ -76,13 +75,14 @@ def _label(panel: Panel, task: str) -> str:
     return f"test {metric_label(panel.metric)}" + (f", {unit}" if unit else "")
 
 
-def _band(ax: Axes, x: pd.Series, mean: pd.Series, half: pd.Series, look: Look, **how: Any) -> None:
+def _band(ax: Axes, x: Values, mean: Values, half: Values, look: Look, **how: Any) -> None:
     """Means on a line, with their intervals as a band; as a bar where a point has no neighbour."""
-    for value in mean[x.isna()]:  # the same at every x
+    for value in mean[np.isnan(x)]:  # the same at every x
         ax.axhline(value, color=look.colour, linestyle=look.dashes, label=look.label)
     ax.plot(x, mean, **line_style(look), **how)
-    known, half = mean.notna() & x.notna(), half.fillna(0.0)
-    alone = known & ~known.shift(1, fill_value=False) & ~known.shift(-1, fill_value=False)
+    known, half = np.isfinite(mean) & np.isfinite(x), np.nan_to_num(half)
+    around = np.concatenate([[False], known, [False]])
+    alone = known & ~around[:-2] & ~around[2:]
     ax.fill_between(x[known], (mean - half)[known], (mean + half)[known], color=look.colour, alpha=0.15, linewidth=0)
     if alone.any():
         ax.errorbar(x[alone], mean[alone], yerr=half[alone], fmt="none", ecolor=look.colour, elinewidth=0.7)
@@ -116,13 +116,13 @@ def _bands(ax: Axes, curves: Sequence[Curve], guide: bool, **how: Any) -> None:
 
 def _sizes(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means against n, M or a time."""
-    curves = _means(panel, lines)
+    curves = _curves(lines, _nominal(panel))
     _bands(ax, curves, guide=_nominal(panel) > 0 or panel.metric == "excess_nll")
-    if panel.log and min(float(mean.min()) for _, mean, _, _ in curves) > 0:
+    if panel.log and min(np.nanmin(mean) for _, mean, _, _ in curves) > 0:
         ax.autoscale(axis="y")
         ax.set_yscale("log")
         _log_ticks(ax.yaxis)
-    if all(x.isna().all() for x, *_ in curves):
+    if all(np.isnan(x).all() for x, *_ in curves):
         ax.set_xlim(1, 100)
     ax.set_xscale("log")
     low, high = ax.get_xlim()
@@ -141,26 +141,26 @@ def _log_ticks(axis: Axis, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def _means(panel: Panel, lines: Lines) -> list[Curve]:
-    nominal, tables = _nominal(panel), [(one.points, one.line.look) for one in lines]
-    return [(points["x"], points["mean"] - nominal, half_width(points), look) for points, look in tables]
-
-
-def _minus_elbo(lines: Lines) -> list[Curve]:
-    """The mean differences of lines to the ELBO, with their intervals."""
-    tables = [(one.points, one.line.look) for one in lines if "minus_elbo" in one.points]
+def _curves(lines: Lines, nominal: float = 0.0) -> list[Curve]:
+    tables = [(one.points, one.line.look) for one in lines]
     return [
-        (points["x"], points["minus_elbo"], points["high"] - points["minus_elbo"], look)
+        (points["x"].to_numpy(dtype=float), points["mean"].to_numpy() - nominal, half_width(points), look)
         for points, look in tables
-        if points["minus_elbo"].notna().any()
     ]
 
 
-def _differences(ax: Axes, panel: Panel, lines: Lines) -> None:
+def _differences(lines: Lines) -> list[Curve]:
+    """The mean differences of lines to the ELBO, with their intervals."""
+    compared = [one for one in lines if "minus_elbo" in one.points and one.points["minus_elbo"].notna().any()]
+    tables = [(*one.points[["x", "minus_elbo", "high"]].to_numpy(dtype=float).T, one.line.look) for one in compared]
+    return [(x, mean, high - mean, look) for x, mean, high, look in tables]
+
+
+def _draw_differences(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Each line minus the ELBO of the same repetitions; one far from all others may leave the frame."""
-    ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
-    curves = _minus_elbo(lines)
-    reach = np.array([float(mean.abs().max()) for _, mean, _, _ in curves])
+    ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
+    curves = _differences(lines)
+    reach = np.array([np.nanmax(abs(mean)) for _, mean, _, _ in curves])
     near = reach <= FAR * np.median(reach)
     for i in np.flatnonzero(~near):
         _band(ax, *curves[i], markersize=2.6)
@@ -171,15 +171,15 @@ def _differences(ax: Axes, panel: Panel, lines: Lines) -> None:
 def _bars(ax: Axes, curves: list[Curve], label: str) -> None:
     """A bar with its interval and number for each curve of one point."""
     for row, (_, mean, half, look) in enumerate(curves):
-        value, bar = float(mean.iloc[0]), float(half.fillna(0.0).iloc[0])
+        value, bar = mean[0], np.nan_to_num(half[0])
         ax.barh([row], [value], 0.62, color=look.colour, alpha=0.75)
-        ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=style.INK, elinewidth=0.8)
+        ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=INK, elinewidth=0.8)
         number, place = f"{value:.3g}".replace("-", "−"), (max(value + bar, 0.0), row)
         ax.annotate(number, place, (3, 0), textcoords="offset points", va="center", fontsize=5.5)
     ax.set_yticks(range(len(curves)), [look.label for *_, look in curves])
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
-    ax.axvline(0.0, color=style.INK, linewidth=0.6)
+    ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.margins(x=0.18)
     ax.grid(visible=False, axis="y")
     ax.set(xlabel=label, ylabel="")
@@ -189,15 +189,14 @@ def _betas(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means against beta; a line across for a method without one, a circle at the lowest mean validation metric. The
     frame holds those and most points; far from the best beta, lines may leave it."""
     framed = []
-    for one in lines:
-        look, points = one.line.look, one.points.sort_values("x")
-        half, flat = half_width(points), points["x"].isna()
-        for part in (flat, points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
-            _band(ax, points["x"][part], points["mean"][part], half[part], look)
-        known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
-        best = known[known["validation"] == known["validation"].min()]
-        ax.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
-        framed += [*points["mean"][flat], *best["mean"], *(best["mean"] - half[best.index]), points["mean"].min()]
+    for one, (x, mean, half, look) in zip(lines, _curves(lines), strict=True):
+        flat = np.isnan(x)
+        for part in (flat, x == 0, x > 0):  # a step from 0 is none on this scale: not joined
+            _band(ax, x[part], mean[part], half[part], look)
+        validation = np.where(flat | np.isnan(mean), np.nan, one.points["validation"])
+        best = validation == np.fmin.reduce(validation)
+        ax.plot(x[best], mean[best], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
+        framed += [*mean[flat], *mean[best], *(mean - half)[best], np.fmin.reduce(mean)]
     betas = np.concatenate([one.points["x"].dropna() for one in lines])
     smallest = betas[betas > 0].min(initial=np.inf)
     if (betas == 0).any() and np.isfinite(smallest):  # the place of 0 is left of the smallest other
@@ -216,23 +215,22 @@ def _betas(ax: Axes, panel: Panel, lines: Lines) -> None:
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
 
 
-def _curves(ax: Axes, panel: Panel, lines: Lines) -> None:
+def _training(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means with a band, or medians with quartiles; each labelled where it ends."""
     late, ends = [], []
+    names = ("median", "q75", "q25") if panel.median else ("mean", "mean", "mean")
     for one in lines:
         look, points = one.line.look, one.points[one.points["repetitions"] > 0]
-        if panel.median:
-            centre, up, down = points["median"], points["q75"] - points["median"], points["median"] - points["q25"]
-        else:
-            centre = points["mean"]
-            up = down = half_width(points).fillna(0.0)
+        half = 0.0 if panel.median else np.nan_to_num(half_width(points))
+        x, centre, high, low = points[["x", *names]].to_numpy().T
+        up, down = high - centre + half, centre - low + half
         width = 0.8 if panel.median else 1.1
-        ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
-        ax.fill_between(points["x"], centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
-        after = points["x"] >= (START_OF_MEDIANS if panel.median else START) * points["x"].max()
+        ax.plot(x, centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
+        ax.fill_between(x, centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
+        after = x >= (START_OF_MEDIANS if panel.median else START) * x.max()
         late.append((centre[after], up[after], down[after]))
         label = f"β = {one.line.beta:g}" if one.line.names == "beta" else look.label
-        ends.append((float(centre.iloc[-1]), float(points["x"].iloc[-1]), label, look.colour))
+        ends.append((float(centre[-1]), float(x[-1]), label, look.colour))
     _frame(ax, *late)
     ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
@@ -290,9 +288,8 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
 
 def _reliability(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
-    inside = [one.points["x"].between(0, 1, inclusive="neither") for one in lines]
-    several = [(one.points[some], one.line.look) for one, some in zip(lines, inside, strict=True)]
-    curves = [(some["x"], some["mean"] - some["x"], half_width(some), look) for some, look in several]
+    several = [(x, mean - x, half, look, (x > 0) & (x < 1)) for x, mean, half, look in _curves(lines)]
+    curves = [(x[some], gap[some], half[some], look) for x, gap, half, look, some in several]
     _bands(ax, curves, guide=True, markersize=2.6)
     ax.set_xscale("logit")
     ax.set_xticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"])

@@ -3,13 +3,13 @@ with whatever was run on it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import pandas as pd
 
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures import style
-from dlmexp.figures.panels import FIGURES, LOSSES, PREDICTIONS, Figure, Kind, Line, Panel
+from dlmexp.figures.panels import FIGURES, LOSSES, METHOD_LOOKS, PREDICTIONS, Figure, Kind, Line, Panel
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
@@ -32,21 +32,21 @@ def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def check_by(by: Mapping[str, list[str]], results: ResultsFolder) -> None:
-    """UserError for a value that no result has; a dataset need only exist."""
-    for name, values in by.items():
-        have = {*results.candidates[name].dropna().unique()}
-        have |= {*catalogue.entries("dataset")} if name == "dataset" else set()
-        fitting_values("--by", Term(name, ",".join(values)), have)
-
-
 def figures(
-    results: ResultsFolder, ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
+    results: ResultsFolder, ids: list[str], by: Mapping[str, list[str]], protocol: str | None, side_by_side: bool
 ) -> Iterator[tuple[Figure, str, str]]:
-    """The figures to draw with the names of their files, and the number of the page where a figure needs more than one
-    (`paged`); `rows`: the datasets with results, what they stand for, their tasks."""
+    """The figures to draw with the names of their files, and the number of the page where a figure with protocols side
+    by side needs more than one. UserError for what was asked for and is not there."""
+    rows = _run(results)
     present = dict(zip(rows["dataset"], rows["task"], strict=True))
     named, own = by.get("dataset", []), own_datasets(present)
+    _check_asked(results, ids, by, own)
+    have = sorted(rows["protocol"].unique())
+    if protocol is not None and protocol not in have:
+        raise UserError(f"--protocol {protocol}: nothing was run under it: {nearest(protocol, have)}")
+    if side_by_side and len(have) < 2:
+        only = f"all results are of protocol {have[0]}; protocol=NAME makes a run use another"
+        raise UserError(f"--compare-protocols: {only}")
     found: list[tuple[Figure, str]] = []
     for figure in (FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names()) if name in FIGURES):
         if named and not ids and all(name in own for name in named):
@@ -62,14 +62,39 @@ def figures(
     if named and not any(figure.panels for figure, _ in found):
         which = ", ".join(ids) if ids else "any figure"
         raise UserError(f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}")
+    methods = {*catalogue.entries("method"), *rows["method"]}
     for figure, name in found:
         measured = [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table]
         panels = _with_lines(measured, by)
-        count = -(-len(panels) // PAGE_ROWS) if paged and panels and panels[0].kind != "effects" else 1
+        for odd in (line.method for panel in panels for line in panel.lines if line.method not in methods):
+            raise UserError(f"figure '{figure.id}': there is no method '{odd}': {nearest(odd, sorted(methods))}")
+        count = -(-len(panels) // PAGE_ROWS) if side_by_side and panels and panels[0].kind != "effects" else 1
         length = -(-len(panels) // count)
         for page in range(count if panels else 0):
             on_page = panels[page * length : (page + 1) * length]
             yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
+
+
+@lru_cache(maxsize=8)
+def _run(results: ResultsFolder) -> pd.DataFrame:
+    """What was run on which dataset, under which protocol."""
+    names = ["dataset", "task", "stands_for", "method", "protocol"]
+    both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
+    return pd.concat(both).drop_duplicates()
+
+
+def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Mapping[str, list[str]], own: list[str]) -> None:
+    """UserError for an id that is no figure, or one of own data of which there are no results; and for a value of `by`
+    that no result has (a dataset need only exist)."""
+    valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
+    for name in ids:
+        if name not in valid:
+            of_own = f" (that of data of your own is {OWN}NAME)"
+            raise UserError(f"there is no figure '{name}': {nearest(name, [*valid, PREDICTIONS])}{of_own}")
+    for name, values in by.items():
+        have = {*results.candidates[name].dropna().unique()}
+        have |= {*catalogue.entries("dataset")} if name == "dataset" else set()
+        fitting_values("--by", Term(name, ",".join(values)), have)
 
 
 def _with_lines(panels: Iterable[Panel], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:
@@ -133,15 +158,6 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
     return [name for name in datasets if name not in known and catalogue.is_own(name)]
 
 
-def check_ids(ids: Iterable[str], datasets: Iterable[str]) -> None:
-    """UserError if one of them is no figure, or one of own data of which there are no results."""
-    valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own_datasets(datasets))]
-    for name in ids:
-        if name not in valid:
-            own = f" (that of data of your own is {OWN}NAME)"
-            raise UserError(f"there is no figure '{name}': {nearest(name, [*valid, PREDICTIONS])}{own}")
-
-
 def own_figure(dataset: str, results: ResultsFolder) -> Figure | None:
     """A panel per loss of the task, then betas, learning curves and calibration, each where there is something."""
     rows = results.table[results.table["dataset"] == dataset]
@@ -187,5 +203,5 @@ def _lines(rows: pd.DataFrame, role: str) -> list[Line]:
         alone = (keys["method"] == method).sum() == 1 and estimator == "exact"
         count = None if pd.isna(samples) else int(samples)
         lines.append(Line(method, estimator, count, names="method" if alone else "both", role=role))
-    places = {name: place for place, name in enumerate(style.METHODS)}
+    places = {name: place for place, name in enumerate(METHOD_LOOKS)}
     return sorted(lines, key=lambda one: (places.get(one.method, 99), one.method, one.estimator, one.samples or 0))

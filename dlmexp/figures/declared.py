@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
-from dlmexp.figures import effects
 from dlmexp.figures.panels import FIGURES, STATISTICS, Figure, Line, Panel, estimators, methods
 from dlmexp.labels import ESTIMATORS
 
@@ -77,7 +76,8 @@ def of_counts(*datasets: str) -> list[Panel]:
 def anatomy(dataset: str, kind: str) -> Panel:
     """What makes up DLM - ELBO; noise and FITC in regression alone."""
     names = ("whole", "beta", "objective", "coordinates", *(("noise", "fitc") if kind == "reg" else ()))
-    return Panel("effects", dataset, "nll", effects.lines(*names), f"anatomy-{kind}")
+    lines = tuple(Line("fitc" if name == "fitc" else "joint_log_dlm", effect=name) for name in names)
+    return Panel("effects", dataset, "nll", lines, f"anatomy-{kind}")
 
 
 def inducing(metric: str, x: str, *kinds: str) -> list[Panel]:

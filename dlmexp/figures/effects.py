@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from dlmexp.figures import style
-from dlmexp.figures.panels import Line, Panel
+from dlmexp.figures.panels import EFFECT_LOOKS, GREY, INK, METHOD_LOOKS, Panel
 from dlmexp.figures.stats import half_width, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.table import rows_for
@@ -38,11 +37,6 @@ MARKS = {
     "beta_elbo": "joint DLM − β-ELBO",
 }  # what they stand for; their shapes are those of the methods
 BAR, PLACE, NUMBER = 0.34, 0.05, -0.33  # height of a bar, and from the middle of its row the bar and its number
-
-
-def lines(*names: str) -> tuple[Line, ...]:
-    """The lines of a panel that shows these effects."""
-    return tuple(Line("fitc" if name == "fitc" else "joint_log_dlm", names="effect", effect=name) for name in names)
 
 
 def measure(panel: Panel, rows: pd.DataFrame) -> tuple[int | None, dict[str, pd.DataFrame]]:
@@ -82,22 +76,22 @@ def _values(rows: pd.DataFrame, way: str, metric: str) -> pd.Series:
 
 def draw(ax: Axes, panel: Panel, drawn: list[Any], first: bool) -> None:
     """A row for each effect, the same in all panels; negative, to the left, where DLM gains."""
-    names, edges = list(style.EFFECTS), [0.0]
+    names, edges = list(EFFECT_LOOKS), [0.0]
     for one in drawn:
         row = names.index(one.line.effect) + PLACE
         points = one.points[np.isfinite(one.points["mean"])]
         for point in points[points["part"] == "effect"].itertuples():
-            edges += _bar(ax, row, style.EFFECTS[one.line.effect].colour, point)
+            edges += _bar(ax, row, EFFECT_LOOKS[one.line.effect].colour, point)
         marks = points[points["part"] != "effect"]
         for above, (part, mean) in zip((-0.5, 0.5), zip(marks["part"], marks["mean"], strict=True), strict=False):
             ax.plot([mean], [row + above * BAR], linestyle="none", label=f"_{part}", zorder=4, **_marker(part))
         edges += [*marks["mean"]]
-    ax.axvline(0.0, color=style.INK, linewidth=0.6, zorder=1)
+    ax.axvline(0.0, color=INK, linewidth=0.6, zorder=1)
     low, high = min(edges), max(edges)
     margin = 0.12 * (high - low) or 1.0
     ax.set(xlim=(low - margin, high + margin), ylim=(len(names) - 0.5, -0.5))
     ax.axhline(2.5, color="#bbbbbb", linewidth=0.5)
-    ax.set_yticks(range(len(names)), [style.EFFECTS[name].label if first else "" for name in names])
+    ax.set_yticks(range(len(names)), [EFFECT_LOOKS[name].label if first else "" for name in names])
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
@@ -109,11 +103,11 @@ def draw(ax: Axes, panel: Panel, drawn: list[Any], first: bool) -> None:
 def _bar(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
     """The effect as a bar with its interval, its number above; what has to be in the frame."""
     ax.barh([height], [point.mean], height=BAR, color=colour, alpha=0.85, zorder=2)
-    ax.plot([point.low, point.high], [height] * 2, color=style.INK, linewidth=0.8, zorder=3)
+    ax.plot([point.low, point.high], [height] * 2, color=INK, linewidth=0.8, zorder=3)
     sure = point.low > 0 or point.high < 0
     lost = f" ({point.repetitions}/{point.repetitions + point.failed})" if point.failed else ""
     ax.text(0.5, height - PLACE + NUMBER, f"{point.mean:+.3f}".replace("-", "−") + lost, ha="center", va="center",
-            fontsize=5.5, color=style.INK if sure else style.GREY, transform=ax.get_yaxis_transform(),
+            fontsize=5.5, color=INK if sure else GREY, transform=ax.get_yaxis_transform(),
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     # An interval of two or three repetitions can be huge: it may leave the frame.
     near = [edge for edge in (point.low, point.high) if abs(edge - point.mean) <= 3 * abs(point.mean)]
@@ -121,7 +115,7 @@ def _bar(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
 
 
 def _marker(part: str) -> dict[str, Any]:
-    look = style.METHODS[part]
+    look = METHOD_LOOKS[part]
     how = {"marker": look.marker, "markeredgecolor": look.colour, "markersize": 3.4}
     return {**how, "markerfacecolor": "white", "markeredgewidth": 0.8}
 

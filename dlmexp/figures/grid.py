@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from dlmexp import catalogue
-from dlmexp.figures import axes, effects, style
+from dlmexp.figures import axes, effects
 from dlmexp.figures.numbers import Measured
-from dlmexp.figures.panels import Figure
+from dlmexp.figures.panels import COLUMN, GREY, METHOD_LOOKS, PAGE, TEXT, Figure
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
@@ -31,35 +31,32 @@ class Cell:
         self.has_strip = measured.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
 
-def render(figure: Figure, measured: list[list[Measured]], protocols: tuple[str, ...]) -> Canvas:
-    """Draws a figure at its printed size, with its numbers by panel and by the `protocols` that stand side by side (one
-    where there are none); call within `style.use()`. Panels without results are left out; the rest have letters in
-    reading order."""
+def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> Canvas:
+    """Draws a figure at its printed size, with its numbers by panel and by the `protocols` that stand side by side;
+    call within `paper_style()`. Panels without results are left out; the rest have letters in reading order."""
     cells, columns = _arranged(figure, measured, protocols)
     by_row = figure.legend == "row" and not protocols
-    width = style.COLUMN if columns == 1 else style.TEXT
+    width = COLUMN if columns == 1 else TEXT
     heights: list[float] = []
-    legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
-    place: list[slice] = []  # of each row
-    boxes: list[Axes] = []  # of the legends
+    legends: dict[int, list[Line2D]] = {}  # by their row in the grid
+    place: list[slice] = []  # of each row of panels
     for row in range(1 + max(cell.row for cell in cells)):
         own = [cell for cell in cells if cell.row == row]
         if handles := _legend(own if by_row else cells) if by_row or row == 0 else []:
-            legends.append((len(heights), handles))
+            legends[len(heights)] = handles
             heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
         begin = len(heights)
         heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
         heights += [STRIP] if any(cell.has_strip for cell in own) else []
         place.append(slice(begin, len(heights)))
-    canvas = Canvas(figsize=(width, min(sum(heights) + 0.1, style.PAGE)))
+    canvas = Canvas(figsize=(width, min(sum(heights) + 0.1, PAGE)))
     grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
-    for row, handles in legends:
-        box = canvas.add_subplot(grid[row, :])
+    boxes = {row: canvas.add_subplot(grid[row, :]) for row in legends}
+    for row, box in boxes.items():
         box.set_axis_off()
-        ncols = _across(handles, width)
-        legend = box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0)
+        ncols = _across(legends[row], width)
+        legend = box.legend(handles=_by_rows(legends[row], ncols), loc="center", ncols=ncols, borderaxespad=0)
         legend.set_in_layout(False)
-        boxes.append(box)
     for cell in cells:
         rows = place[cell.row]
         cell.ax = ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
@@ -68,7 +65,7 @@ def render(figure: Figure, measured: list[list[Measured]], protocols: tuple[str,
             cell.below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=share)
         if not cell.series:
             ax.set_axis_off()
-            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
+            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=GREY)
         elif cell.kind == "effects":
             effects.draw(ax, cell.measured.panel, cell.series, cell.column == 0)
         else:
@@ -78,22 +75,24 @@ def render(figure: Figure, measured: list[list[Measured]], protocols: tuple[str,
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
     for title in titles:
         _fit(title, canvas)
-    for box in boxes:
+    for box in boxes.values():
         _move_inside(box, canvas)
     return canvas
 
 
-def _arranged(figure: Figure, measured: list[list[Measured]], protocols: tuple[str, ...]) -> tuple[list[Cell], int]:
+def _arranged(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> tuple[list[Cell], int]:
     """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
     protocol (of effects, a row per protocol)."""
-    shown = [i for i, under in enumerate(measured) if any(one.filled for one in under)]
+    several = len(protocols) or 1
+    by_panel = [measured[i : i + several] for i in range(0, len(measured), several)]
+    shown = [i for i, under in enumerate(by_panel) if any(one.filled for one in under)]
     cells: list[Cell] = []
     if protocols:
         transposed = figure.panels[shown[0]].kind == "effects"
         for place, i in enumerate(shown):
             for k, name in enumerate(protocols):
                 row, column = (k, place) if transposed else (place, k)
-                cells.append(Cell(i, row, column, measured[i][k], name))
+                cells.append(Cell(i, row, column, by_panel[i][k], name))
         return cells, len(shown) if transposed else len(protocols)
     columns = 3 if len(shown) == 3 else min(figure.columns, len(shown))
     row = column = 0
@@ -103,7 +102,7 @@ def _arranged(figure: Figure, measured: list[list[Measured]], protocols: tuple[s
             row, column = (row + 1 if column > asked else row), asked
         elif column >= columns:
             row, column = row + 1, 0
-        cells.append(Cell(i, row, column, measured[i][0]))
+        cells.append(Cell(i, row, column, measured[i]))
         column += 1
     return cells, columns
 
@@ -147,9 +146,9 @@ def _draw_together(cells: list[Cell], protocols: tuple[str, ...]) -> None:
 def _same_limits(several: list[Axes], which: str) -> None:
     """The same limits, so that panels side by side can be compared."""
     for name in which if several else "":
-        limits = np.array([getattr(ax, f"get_{name}lim")() for ax in several])
+        low, high = np.transpose([getattr(ax, f"get_{name}lim")() for ax in several])
         for ax in several:
-            getattr(ax, f"set_{name}lim")(limits[:, 0].min(), limits[:, 1].max())
+            getattr(ax, f"set_{name}lim")(low.min(), high.max())
 
 
 def _legend(cells: Iterable[Cell]) -> list[Line2D]:
@@ -163,7 +162,7 @@ def _legend(cells: Iterable[Cell]) -> list[Line2D]:
             look = line.look if marked else replace(line.look, marker="", dashes="-")
             if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
                 entries[look.label] = Line2D([], [], **axes.line_style(look))
-    order = {look.label: place for place, look in enumerate(style.METHODS.values())}
+    order = {look.label: place for place, look in enumerate(METHOD_LOOKS.values())}
     ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
     return [entries[label] for label in ordered]
 

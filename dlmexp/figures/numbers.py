@@ -6,7 +6,6 @@ mean and interval and counted in `failed`; one that is not complete yet is left 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -64,59 +63,46 @@ class Measured:
         return self.panel.kind == "sizes" and len({x for series in self.filled for x in series.points["x"]}) == 1
 
 
-@lru_cache(maxsize=64)
-def dataset_rows(results: ResultsFolder, dataset: str, every_beta: bool) -> pd.DataFrame:
-    """The rows of a dataset in the tidy table, or all its candidates."""
-    frame = results.candidates if every_beta else results.table
-    return frame[frame["dataset"] == dataset]
-
-
 def panel_rows(
     panel: Panel, results: ResultsFolder, by: Mapping[str, list[str]], where: tuple[Term, ...] = ()
 ) -> pd.DataFrame:
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
     columns that are looked at later."""
-    parts = [
-        _line_rows(panel, i, results, by, {term.name for term in where})
-        for i in range(1 if panel.kind == "effects" else len(panel.lines))
-    ]
+    metric, of_effects = panel.metric.removeprefix("excess_"), panel.kind == "effects"
+    used = [f"test_{metric}", f"validation_{metric}"]
+    again = [name.replace("_", "_recalibrated_", 1) for name in used]
+    names = {*FACTS, panel.x, *used, *again, *by, *(term.name for term in where)}
+    parts = []
+    for i, line in enumerate(panel.lines[:1] if of_effects else panel.lines):
+        every_beta = _every_beta(panel, line)
+        rows = results.candidates if every_beta else results.table
+        fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
+        fits &= rows["method"].isin(effects.METHODS.values() if of_effects else [line.method])
+        if not of_effects:
+            fits &= rows["estimator"] == line.estimator
+        if not of_effects and panel.x != "samples":
+            fits &= rows["samples"].fillna(0) == (line.samples or 0)
+        if line.beta is not None:
+            fits &= np.isclose(rows["beta"].astype(float), line.beta)
+        for name in {*by} - {"dataset", "method", "beta"}:
+            values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
+            fits &= rows[name].isin(values)
+        rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i)
+        if every_beta:
+            rows = rows.assign(selected_by="nll")
+        if line.role == "rivals":  # what the line shows is no setting
+            use = "train" if line.version == "train" else ""
+            rows = rows[rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use]
+            rows = rows.assign(split=rows["split"].str.replace(f"-{use}-", "-"))
+        if line.version == "short":
+            rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
+        if line.version == "recalibrated":
+            rows = rows.assign(**{name: rows.get(other, np.nan) for name, other in zip(used, again, strict=True)})
+        if line.version in ("short", "recalibrated"):  # beside the same group as it is
+            rows = rows.assign(group=-1 - rows["group"])
+        parts.append(rows)
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-
-
-def _line_rows(
-    panel: Panel, i: int, results: ResultsFolder, by: Mapping[str, list[str]], more: set[str]
-) -> pd.DataFrame:
-    """The rows of line `i`, with the columns that every panel needs, those of `by`, and `more`."""
-    line, metric = panel.lines[i], panel.metric.removeprefix("excess_")
-    every_beta, effects_ = _every_beta(panel, line), panel.kind == "effects"
-    rows = dataset_rows(results, panel.dataset, every_beta)
-    methods = list(effects.METHODS.values()) if effects_ else [line.method]
-    fits = (rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))) & rows["method"].isin(methods)
-    if not effects_:
-        fits &= rows["estimator"] == line.estimator
-    if not effects_ and panel.x != "samples":
-        fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
-    if line.beta is not None:
-        fits &= np.isclose(rows["beta"].astype(float), line.beta)
-    for name in {*by} - {"dataset", "method", "beta"}:
-        values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
-        fits &= rows[name].isin(values)
-    used = (f"test_{metric}", f"validation_{metric}")
-    names = {*FACTS, panel.x, *used, *by, *more, *(name.replace("_", "_recalibrated_", 1) for name in used)}
-    selected = {"selected_by": "nll"} if every_beta else {}
-    rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i, **selected)
-    if line.role == "rivals":  # what the line shows is no setting
-        use = line.version if line.version in ("train", "tenth") else ""
-        rows = rows[rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use]
-        rows = rows.assign(split=rows["split"].str.replace(f"-{use}-", "-"))
-    if line.version == "recalibrated":  # beside the same group as it is
-        again = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
-        rows = rows.assign(**again, group=-1 - rows["group"])
-    if line.version == "short":
-        rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
-        rows = rows.assign(group=-1 - rows["group"])
-    return rows
 
 
 def _every_beta(panel: Panel, line: Line) -> bool:
@@ -278,8 +264,9 @@ def _error_of_truth(row: pd.Series, results: ResultsFolder) -> float:
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
     quadrature is the error of G.
     """
-    rows = dataset_rows(results, row["dataset"], True)
-    rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["base"] == row["base"])]
+    rows = results.candidates
+    rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["dataset"] == row["dataset"])]
+    rows = rows[rows["base"] == row["base"]]
     rows = rows[(rows["parameterisation"] == row["parameterisation"]) & (rows["beta"] == row["beta"])]
     best = rows.sort_values("samples").tail(1)
     return float((best["bias"] - best["bias_quadrature"]).iloc[0]) if len(best) else np.nan

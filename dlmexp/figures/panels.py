@@ -1,18 +1,95 @@
-"""The declaration of a figure: its panels, their lines, and all figures by id.
+"""What a figure is made of: its panels, their lines and the looks of these; and all figures by id.
 
 To add one: a `Figure` of `Panel`s in `declared.py`, or `FIGURES.add(id, figure)` in a plugin. What to draw, what is
 missing and what computes it follow from the declaration.
+
+A method looks the same wherever it appears, and like no other thing. The methods' colours are Okabe and Ito's,
+distinguishable for colour-blind readers. An estimator has one hue; its lightness shows the samples S. Markers tell
+lines apart in grey.
 """
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from dlmexp import labels
 from dlmexp.errors import UserError
-from dlmexp.figures import style
-from dlmexp.figures.style import Dashes, Look
+from dlmexp.labels import estimator_label, method_label
 from dlmexp.registry import Registry
+
+COLUMN, TEXT, PAGE = 3.25, 6.75, 9.2  # inches: the widths of AISTATS, and the tallest figure
+GREY, INK = "#9a9a9a", "#333333"
+Dashes = Literal["-", "--", "-.", ":"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn, and its entry in the legend."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: Dashes = "-"
+
+
+METHOD_LOOKS = {
+    name: Look(method_label(name), colour, marker)
+    for name, colour, marker in (
+        ("elbo", "#000000", "o"),
+        ("beta_elbo", "#0072B2", "s"),
+        ("fitc", "#CC79A7", "v"),
+        ("joint_log_dlm", "#D55E00", "D"),
+        ("fixed_log_dlm", "#E69F00", "^"),
+        ("joint_sq_dlm", "#009E73", "P"),
+        ("fixed_sq_dlm", "#56B4E9", "X"),
+        ("ppgpr", "#8B1A1A", "*"),
+        ("power_ep", "#6A51A3", "d"),
+        ("exact", "#777777", "h"),
+        ("elbo_q", "#56B4E9", "<"),
+        ("dlm_elbo_q", "#009E73", ">"),
+        ("dlm_q", "#CC79A7", "p"),
+    )
+}
+# Three shades per estimator: few, some, many samples.
+ESTIMATOR_LOOKS: dict[str, tuple[str, Dashes, tuple[str, str, str]]] = {
+    "bmc": ("<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
+    "ups": (">", "-", ("#C2BD33", "#8E8A00", "#474500")),
+    "smooth_bmc": ("p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
+}
+EFFECT_LOOKS = {  # of the figure `anatomy`
+    "whole": Look("DLM − ELBO", "#6B6B6B", ""),
+    "beta": Look("= choosing β", "#0072B2", ""),
+    "objective": Look("+ objective (log loss)", "#D55E00", ""),
+    "coordinates": Look("change if q is unwhitened", "#009E73", ""),
+    "noise": Look("change if noise > 0.01", "#E69F00", ""),
+    "fitc": Look("FITC − ELBO", "#CC79A7", ""),
+}
+
+
+def method_look(method: str) -> Look:
+    """The look of a method; one that is not ours is dark grey, labelled with its name."""
+    return METHOD_LOOKS.get(method, Look(method_label(method), "#555555", "H", "-."))
+
+
+def estimator_look(estimator: str, samples: int | None) -> Look:
+    """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
+    label = estimator_label(estimator, samples)
+    if estimator not in ESTIMATOR_LOOKS:
+        return Look(label, "#8C6239", "h")
+    marker, dashes, shades = ESTIMATOR_LOOKS[estimator]
+    return Look(label, shades[1 if samples is None else np.searchsorted((10, 100), samples, "right")], marker, dashes)
+
+
+def paper_style() -> AbstractContextManager[None]:
+    """The project's matplotlib style for the time of a `with` block."""
+    import matplotlib.style
+
+    return matplotlib.style.context(["default", str(Path(__file__).with_name("dlmexp.mplstyle"))])
+
 
 Kind = Literal["sizes", "betas", "curve", "histogram", "reliability", "effects"]
 STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²/|G|²", "error": "|g − G|²/|G|²"}
@@ -43,24 +120,24 @@ class Line:
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta", "both", "effect"] = "method"  # what tells the lines of a panel apart
+    names: Literal["method", "estimator", "beta", "both"] = "method"  # what tells the lines of a panel apart
     effect: str = ""  # the effect that is shown, in a panel of effects
     role: str = ""  # of the rows; '': the role that panels of this kind are drawn from
     version: str = ""  # a key of VERSIONS; '': the method as it is
 
     @property
     def look(self) -> Look:
-        if self.names == "effect":
-            return style.EFFECTS[self.effect]
+        if self.effect:
+            return EFFECT_LOOKS[self.effect]
         if self.names == "estimator":
-            return style.estimator_look(self.estimator, self.samples)
+            return estimator_look(self.estimator, self.samples)
         # At beta = 1 the beta-ELBO is the ELBO.
-        look = style.method_look("elbo" if self.method == "beta_elbo" and self.beta == 1.0 else self.method)
+        look = method_look("elbo" if self.method == "beta_elbo" and self.beta == 1.0 else self.method)
         if self.version:
             words, dashes, marker = VERSIONS[self.version]
             return replace(look, label=f"{look.label}, {words}", dashes=dashes, marker=marker or look.marker)
         if self.names == "both":
-            estimator = style.estimator_look(self.estimator, self.samples)
+            estimator = estimator_look(self.estimator, self.samples)
             return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
         return look
 

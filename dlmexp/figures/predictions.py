@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from dlmexp.figures import style
+from dlmexp.figures.panels import COLUMN, TEXT, paper_style
 from dlmexp.labels import metric_label
 from dlmexp.models.diagnosis import Diagnosis
 
@@ -32,8 +32,8 @@ def render(found: Diagnosis) -> Canvas:
     panels = [draw for draw, there in wanted.items() if there]
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    width = style.TEXT if columns > 1 else style.COLUMN
-    with style.use():
+    width = TEXT if columns > 1 else COLUMN
+    with paper_style():
         canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
         for place, draw in enumerate(panels, 1):
             ax = canvas.add_subplot(rows, columns, place)

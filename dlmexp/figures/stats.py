@@ -32,9 +32,10 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
     return pd.DataFrame({"x": x, **about, "repetitions": count, "failed": attempted - count})
 
 
-def half_width(points: pd.DataFrame) -> pd.Series:
-    """Half the 95 % interval (Student's t) around the mean of each point; NaN from a single repetition."""
-    return points["sem"] * stdtrit(np.maximum(points["repetitions"] - 1, 1), 0.975)
+def half_width(points: pd.DataFrame) -> np.ndarray:
+    """Half the 95 % interval (Student's t) around the mean of each point, `[P]`; NaN from a single repetition."""
+    sem, repetitions = points["sem"].to_numpy(), points["repetitions"].to_numpy()
+    return sem * stdtrit(np.maximum(repetitions - 1, 1), 0.975)
 
 
 @cache

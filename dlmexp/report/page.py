@@ -23,9 +23,8 @@ from dlmexp.claims.render import by_claim, changes, part_words, summaries
 from dlmexp.claims.rules import Verdict, compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.console import counted, duration
-from dlmexp.figures import style
 from dlmexp.figures.choose import own_datasets
-from dlmexp.figures.panels import FIGURES
+from dlmexp.figures.panels import FIGURES, paper_style
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.labels import METRICS, estimator_label, method_label
 from dlmexp.paths import cores
@@ -173,7 +172,7 @@ def source(canvas: Canvas) -> str:
     small = BytesIO()
     canvas.set_dpi(DOTS_PER_INCH)
     agg = FigureCanvasAgg(canvas)
-    with style.use():
+    with paper_style():
         agg.draw()  # once; `savefig` would draw twice
     image = Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB")
     # Of the ways to choose few colours, this one keeps those of thin lines.

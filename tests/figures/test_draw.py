@@ -15,9 +15,8 @@ import pytest
 from matplotlib.testing.compare import compare_images
 from matplotlib.text import Text
 
-from dlmexp.figures import style
 from dlmexp.figures.declared import against_beta, against_n, anatomy, histogram
-from dlmexp.figures.panels import FIGURES, Figure, Line, Panel, estimators, methods
+from dlmexp.figures.panels import FIGURES, PAGE, Figure, Line, Panel, estimators, methods, paper_style
 from dlmexp.figures.plot import Drawn, Request, draw, drawings, encode, save
 from dlmexp.models.diagnosis import Diagnosis
 from tests.support.models import MIXED, made_up_model
@@ -47,7 +46,7 @@ def test_a_figure_is_drawn_with_its_caption_beside_it(name, folder):
         canvas = drawn(name, folder).canvas
     words = " ".join(text.get_text() for text in canvas.findobj(Text))
     assert FIGURES[name].caption[:40] not in words
-    assert canvas.get_figheight() <= style.PAGE
+    assert canvas.get_figheight() <= PAGE
     assert "paper" in drawn(name, folder).notes[0]
     assert any(cell.filled for cell in drawn(name, folder).cells)
 
@@ -63,7 +62,7 @@ def test_protocols_side_by_side_have_a_letter_per_row_and_fit_on_a_page():
         letters = [title[:3] for title in titles if title.startswith("(")]
         assert letters == ["(a)", "(b)"]
         assert sum("released" in title for title in titles) == 2
-        assert one.canvas.get_figheight() <= style.PAGE
+        assert one.canvas.get_figheight() <= PAGE
         assert set(one.csv["setting"]) == {"paper", "released"}
 
 
@@ -112,7 +111,7 @@ def test_files_without_constant_columns_and_without_dates(tmp_path):
     assert save(tmp_path, "airline", one.canvas, one.csv, one.text, ["png"]).endswith("airline.{png,csv,md}")
     assert "n = 922684" in (tmp_path / "airline.md").read_text()
     first, second = (draw(Made(sweep(("elbo",))), "class-log").canvas for _ in range(2))
-    with style.use():
+    with paper_style():
         assert encode(first, "svg") == encode(second, "svg")
 
 

@@ -49,7 +49,7 @@ def test_statistics_are_those_of_the_finite_values(rows):
         assert [*medians.loc[i, ["median", "q25", "q75"]]] == pytest.approx([*quartiles], nan_ok=True)
         if len(finite) > 1 and finite.std() > 1e-6:
             half = stats.sem(finite) * stats.t.ppf(0.975, len(finite) - 1)
-            assert float(half_width(table).iloc[i]) == pytest.approx(half)
+            assert half_width(table)[i] == pytest.approx(half)
             assert row["std"] == pytest.approx(finite.std(ddof=1))
 
 
