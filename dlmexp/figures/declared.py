@@ -117,21 +117,14 @@ panels = [Panel("curve", name, "nll", sampling(0.1), "reg-learning") for name in
 caption = "Learning curves of the joint DLM at β = 0.1 with exact and bMC gradients."
 add("reg-learning", "Regression, exact and sampled gradients", 2, panels, caption)  # fig:regression-learning
 
-panels = against_n("nll", BINARY_LOG, "class-log", *BINARY)
-caption = f"Test NLL against training size, {BELOW}."
-add("class-log", "Classification, log loss", 2, panels, caption)  # fig:class-log
-
-panels = against_n("error", BINARY_LOG, "class-err", *BINARY)
-caption = f"Test error rate against training size, β selected by NLL, {BELOW}."
-add("class-err", "Classification, error rate", 2, panels, caption)  # fig:class-err
-
-panels = against_n("nll", COUNT_LOG, "count-log", *COUNTS)
-caption = f"Test NLL against training size, DLM with bMC-10, {BELOW}."
-add("count-log", "Counts, log loss", 2, panels, caption)  # fig:poisson-log
-
-panels = against_n("mre", COUNT_LOG, "count-mre", *COUNTS)
-caption = f"Mean relative error against training size, DLM with bMC-10, β selected by NLL, {BELOW}."
-add("count-mre", "Counts, relative error", 2, panels, caption)  # fig:poisson-mre
+BY_NLL, BMC_10 = ", β selected by NLL", ", DLM with bMC-10"
+for name, title, metric, lines, datasets, words, how in (  # fig:class-log, fig:class-err, fig:poisson-log, -mre
+    ("class-log", "Classification, log loss", "nll", BINARY_LOG, BINARY, "Test NLL", ""),
+    ("class-err", "Classification, error rate", "error", BINARY_LOG, BINARY, "Test error rate", BY_NLL),
+    ("count-log", "Counts, log loss", "nll", COUNT_LOG, COUNTS, "Test NLL", BMC_10),
+    ("count-mre", "Counts, relative error", "mre", COUNT_LOG, COUNTS, "Mean relative error", BMC_10 + BY_NLL),
+):
+    add(name, title, 2, against_n(metric, lines, name, *datasets), f"{words} against training size{how}, {BELOW}.")
 
 pairs = [(dataset, samples) for dataset in ("abalone", "peds1_dir2") for samples in (1, 10, 100)]
 for name, rival in (("count-learning", "ups"), ("count-smooth", "smooth_bmc")):  # fig:poisson-learning-curve, -smooth-

@@ -1,7 +1,9 @@
-"""Draws a whole figure: panels in a grid, and legends above all of them or above each row."""
+"""Draws a whole figure: panels in a grid, and legends above all of them or above each row; and effects, whose panels
+share their rows."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,14 +11,23 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dlmexp import catalogue
-from dlmexp.figures import axes, effects
+from dlmexp.figures import axes
 from dlmexp.figures.numbers import Measured
-from dlmexp.figures.panels import COLUMN, GREY, METHOD_LOOKS, PAGE, TEXT, Figure
+from dlmexp.figures.panels import COLUMN, EFFECT_LOOKS, GREY, INK, METHOD_LOOKS, PAGE, TEXT, Figure
+from dlmexp.labels import metric_label
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
+MARKS = {
+    "elbo": "in ELBO alone",
+    "joint_log_dlm": "in joint DLM alone",
+    "ppgpr": "PPGPR − ELBO",
+    "beta_elbo": "joint DLM − β-ELBO",
+}  # what they stand for; their shapes are those of the methods
+BAR, PLACE, NUMBER = 0.34, 0.05, -0.33  # height of a bar, and from the middle of its row the bar and its number
 
 
 class Cell:
@@ -67,7 +78,7 @@ def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...])
             ax.set_axis_off()
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=GREY)
         elif cell.kind == "effects":
-            effects.draw(ax, cell.measured.panel, cell.series, cell.column == 0)
+            _draw_effects(cell)
         else:
             axes.draw(ax, cell.below, cell.measured)
     titles = [cell.ax.set_title(_title(cell, columns, cells, protocols), loc="left") for cell in cells]
@@ -156,7 +167,7 @@ def _legend(cells: Iterable[Cell]) -> list[Line2D]:
     entries: dict[str, Line2D] = {}
     for cell in cells:
         if cell.kind == "effects":
-            return effects.legend()
+            return [Line2D([], [], linestyle="none", label=text, **_marker(part)) for part, text in MARKS.items()]
         marked = cell.kind not in ("histogram", "curve")
         for line in (series.line for series in cell.series if not cell.measured.single):
             look = line.look if marked else replace(line.look, marker="", dashes="-")
@@ -195,3 +206,49 @@ def _move_inside(box: Axes, canvas: Canvas) -> None:
     beyond = legend.get_window_extent().x1 - canvas.bbox.x1
     if beyond > border:  # less of it has no words
         legend.set_bbox_to_anchor((0.5 - (beyond + border) / box.bbox.width, 0.5), transform=box.transAxes)
+
+
+def _draw_effects(cell: Cell) -> None:
+    """A row for each effect, the same in all panels; negative, to the left, where DLM gains."""
+    ax, names, edges = cell.ax, list(EFFECT_LOOKS), [0.0]
+    for one in cell.series:
+        row = names.index(one.line.effect) + PLACE
+        points = one.points[np.isfinite(one.points["mean"])]
+        for point in points[points["part"] == "effect"].itertuples():
+            edges += _draw_effect(ax, row, EFFECT_LOOKS[one.line.effect].colour, point)
+        marks = points[points["part"] != "effect"]
+        for above, (part, mean) in zip((-0.5, 0.5), zip(marks["part"], marks["mean"], strict=True), strict=False):
+            ax.plot([mean], [row + above * BAR], linestyle="none", label=f"_{part}", zorder=4, **_marker(part))
+        edges += [*marks["mean"]]
+    ax.axvline(0.0, color=INK, linewidth=0.6, zorder=1)
+    low, high = min(edges), max(edges)
+    margin = 0.12 * (high - low) or 1.0
+    ax.set(xlim=(low - margin, high + margin), ylim=(len(names) - 0.5, -0.5))
+    ax.axhline(2.5, color="#bbbbbb", linewidth=0.5)
+    ax.set_yticks(range(len(names)), [EFFECT_LOOKS[name].label if cell.column == 0 else "" for name in names])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x")
+    ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 3, 4, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+    ax.set_xlabel(f"Δ test {metric_label(cell.measured.panel.metric)}")
+
+
+def _draw_effect(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
+    """The effect as a bar with its interval, its number above; what has to be in the frame."""
+    ax.barh([height], [point.mean], height=BAR, color=colour, alpha=0.85, zorder=2)
+    ax.plot([point.low, point.high], [height] * 2, color=INK, linewidth=0.8, zorder=3)
+    sure = point.low > 0 or point.high < 0
+    lost = f" ({point.repetitions}/{point.repetitions + point.failed})" if point.failed else ""
+    ax.text(0.5, height - PLACE + NUMBER, f"{point.mean:+.3f}".replace("-", "−") + lost, ha="center", va="center",
+            fontsize=5.5, color=INK if sure else GREY, transform=ax.get_yaxis_transform(),
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
+    # An interval of two or three repetitions can be huge: it may leave the frame.
+    near = [edge for edge in (point.low, point.high) if abs(edge - point.mean) <= 3 * abs(point.mean)]
+    return [point.mean, *near]
+
+
+def _marker(part: str) -> dict[str, Any]:
+    look = METHOD_LOOKS[part]
+    how = {"marker": look.marker, "markeredgecolor": look.colour, "markersize": 3.4}
+    return {**how, "markerfacecolor": "white", "markeredgewidth": 0.8}

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.console import counted
-from dlmexp.figures import effects
 from dlmexp.figures.panels import SHORTEST, Line, Panel
-from dlmexp.figures.stats import bayes_nll, half_width, statistics
+from dlmexp.figures.stats import EFFECT_METHODS, bayes_nll, half_width, measure_effects, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Term, rows_for, same, select, select_setting
@@ -24,7 +23,7 @@ FACTS = {*IDENTITY, *SELECTION, *SETTING, "group", "M", "form", "noise_floor", "
 FACTS |= {"base", "bias", "bias_quadrature", "norm2_G"}  # of gradients
 
 
-@dataclass
+@dataclass(eq=False)
 class Series:
     """One line. `points` has a row per x: x, mean, std, sem, repetitions, failed (in place of mean, std, sem median,
     q25, q75 where the panel has them), and more where it applies."""
@@ -78,7 +77,7 @@ def panel_rows(
         every_beta = _every_beta(panel, line)
         rows = results.candidates if every_beta else results.table
         fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
-        fits &= rows["method"].isin(effects.METHODS.values() if of_effects else [line.method])
+        fits &= rows["method"].isin(EFFECT_METHODS.values() if of_effects else [line.method])
         if not of_effects:
             fits &= rows["estimator"] == line.estimator
         if not of_effects and panel.x != "samples":
@@ -124,7 +123,7 @@ def measure(
     if about.task != "regression":
         about.coordinates = frozenset(rows["parameterisation"])
     if panel.kind == "effects":
-        about.n, numbers = effects.measure(panel, rows)
+        about.n, numbers = measure_effects(panel, rows)
         for series in about.series:
             series.points = numbers.get(series.line.effect, series.points)
         return about
@@ -201,19 +200,15 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFol
 
 def _add_differences(about: Measured) -> None:
     """Where there is an ELBO: each line minus the ELBO of the same repetitions, with its 95 % interval."""
-    elbo = [one.values for one in about.filled if _plain_elbo(one.line) and one.values is not None]
-    for one in about.filled if elbo else ():
-        if not _plain_elbo(one.line) and one.values is not None:
-            table = (one.values - elbo[0]).reindex(columns=one.values.columns)
+    lines = {one: one.values for one in about.filled if one.values is not None}
+    elbo = [one for one in lines if one.line.method == "elbo" and not one.line.version]
+    for one, values in lines.items() if elbo else ():
+        if one not in elbo:
+            table = (values - lines[elbo[0]]).reindex(columns=values.columns)
             difference = statistics(one.points["x"], table.to_numpy(), 0)
             mean, half = difference["mean"], half_width(difference)
             more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
             one.points = one.points.assign(**more)
-
-
-def _plain_elbo(line: Line) -> bool:
-    """Whether the other lines are compared with this one."""
-    return line.method == "elbo" and not line.version
 
 
 def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:

@@ -152,7 +152,7 @@ class Panel:
 
     sizes: metric against `x`, beta selected. betas: metric against beta at size `n`. curve: metric in training.
     histogram: a statistic of gradient draws. reliability: observed minus predicted shares of class 1, beta selected, at
-    one size. effects: what makes up a difference between methods, beta selected (`dlmexp.figures.effects`).
+    one size. effects: what makes up a difference between methods, beta selected (`dlmexp.figures.stats`).
     """
 
     kind: Kind

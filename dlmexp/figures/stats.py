@@ -1,5 +1,13 @@
-"""Means over repetitions and how sure they are, and the NLL of the truth where data is drawn from a definition."""
+"""Means over repetitions and how sure they are, the effects that make up "DLM - ELBO", and the NLL of the truth where
+data is drawn from a definition.
 
+ELBO and joint DLM differ in two ways: the objective (log loss in place of the ELBO's term) and the choice of beta (1 or
+selected). Beta-ELBO and PPGPR, the joint DLM with beta = 1, change one of them each. There are two orders in which to
+change both; an effect is the mean over them, so that both effects add up to the whole, in every repetition. Beside
+that: by how much the whole changes if q is trained in unwhitened coordinates, or with a floor under the noise.
+"""
+
+import re
 from functools import cache
 from typing import Any
 
@@ -7,7 +15,20 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from dlmexp.figures.panels import Panel
+from dlmexp.records.table import rows_for
+
 FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.published`)
+EFFECT_METHODS = {"E": "elbo", "B": "beta_elbo", "F": "fitc", "P": "ppgpr", "D": "joint_log_dlm"}
+# Effect -> formula of its bar (`effect`), then of its marks; u: q unwhitened, f: with a floor under the noise.
+EFFECTS = {
+    "whole": {"effect": "D - E"},
+    "beta": {"effect": "(B - E + D - P) / 2", "elbo": "B - E", "joint_log_dlm": "D - P"},
+    "objective": {"effect": "(P - E + D - B) / 2", "ppgpr": "P - E", "beta_elbo": "D - B"},
+    "coordinates": {"effect": "Du - Eu - (D - E)", "elbo": "Eu - E", "joint_log_dlm": "Du - D"},
+    "noise": {"effect": "Df - Ef - (D - E)", "elbo": "Ef - E", "joint_log_dlm": "Df - D"},
+    "fitc": {"effect": "F - E"},
+}
 
 
 def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False) -> pd.DataFrame:
@@ -36,6 +57,41 @@ def half_width(points: pd.DataFrame) -> np.ndarray:
     """Half the 95 % interval (Student's t) around the mean of each point, `[P]`; NaN from a single repetition."""
     sem, repetitions = points["sem"].to_numpy(), points["repetitions"].to_numpy()
     return sem * stdtrit(np.maximum(repetitions - 1, 1), 0.975)
+
+
+def measure_effects(panel: Panel, rows: pd.DataFrame) -> tuple[int | None, dict[str, pd.DataFrame]]:
+    """The training size, and by effect its points: a row for the bar, then for each mark. `rows`: of one setting.
+
+    An effect without rows for one of the ways to train that it compares is left out."""
+    rows = rows_for(rows, panel.metric)
+    rows = rows[rows["status"] != "incomplete"]
+    counts = rows[rows["method"] == "ppgpr"].groupby("n").size()  # which nothing but this experiment trains
+    n = max(counts.index, key=lambda size: (counts[size], size), default=None)
+    columns = ["method", "noise_floor", "parameterisation", "form", "seed", "status", f"test_{panel.metric}"]
+    rows = rows.loc[rows["n"] == n, columns]
+    by_effect = {}
+    for name in (line.effect for line in panel.lines):
+        parts = []
+        for part, formula in EFFECTS[name].items():
+            ways = {way: _by_way(rows, way, panel.metric) for way in re.findall(r"[A-Z][uf]?", formula)}
+            if any(values.empty for values in ways.values()):
+                continue
+            values = pd.concat(ways, axis="columns", join="inner").eval(formula).to_numpy()
+            point = statistics([len(parts)], values[:, None], len(values))
+            half = half_width(point)
+            parts.append(point.assign(low=point["mean"] - half, high=point["mean"] + half, effect=name, part=part))
+        if parts and parts[0]["part"].iloc[0] == "effect":
+            by_effect[name] = pd.concat(parts, ignore_index=True)
+    return n, by_effect
+
+
+def _by_way(rows: pd.DataFrame, way: str, metric: str) -> pd.Series:
+    """Test metric by seed at the selected beta; NaN where all candidates failed. A closed form over q knows no
+    coordinates, so it serves for all."""
+    fits = (rows["method"] == EFFECT_METHODS[way[0]]) & (rows["noise_floor"].notna() == way.endswith("f"))
+    how = rows["parameterisation"] == ("unwhitened" if way.endswith("u") else "whitened")
+    own = rows[fits & (how | (rows["form"] == "collapsed"))].drop_duplicates("seed").set_index("seed")
+    return own[f"test_{metric}"].astype(float).where(own["status"] == "done")
 
 
 @cache

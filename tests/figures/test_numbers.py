@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dlmexp.figures import effects
 from dlmexp.figures.declared import BINARY_LOG, against_n, anatomy
 from dlmexp.figures.numbers import Measured, measure, panel_rows
 from dlmexp.figures.panels import Line, Panel, estimators
 from dlmexp.figures.plot import Request, drawings
-from dlmexp.figures.stats import bayes_nll, half_width, statistics
+from dlmexp.figures.stats import EFFECT_METHODS, bayes_nll, half_width, measure_effects, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
 
 (PANEL,) = against_n("nll", BINARY_LOG, "class-log", "banana")
@@ -149,7 +148,7 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
 
 
 LEVELS = [
-    *((method, "whitened", np.nan) for method in effects.METHODS.values()),
+    *((method, "whitened", np.nan) for method in EFFECT_METHODS.values()),
     *((method, "unwhitened", np.nan) for method in ("elbo", "joint_log_dlm")),
     *((method, "whitened", 0.01) for method in ("elbo", "joint_log_dlm")),
 ]
@@ -159,7 +158,7 @@ def effects_of(values: dict[tuple[str, str, float], list[float]], **more) -> dic
     cases = [(*level, seed, value) for level, each in values.items() for seed, value in enumerate(each)]
     names = "method parameterisation noise_floor seed test_nll"
     made = Made(rows(names, *cases, dataset="pol", role="anatomy", n=2010, **more))
-    return effects.measure(anatomy("pol", "reg"), made.table)[1]
+    return measure_effects(anatomy("pol", "reg"), made.table)[1]
 
 
 def test_an_effect_needs_all_its_levels_and_a_closed_form_serves_for_all_coordinates():
