@@ -10,8 +10,7 @@ from scipy.special import gammaln, ndtr
 
 from dlmexp.claims.claim import Part, claim
 from dlmexp.claims.evidence import Evidence
-from dlmexp.claims.rules import Verdict
-from dlmexp.claims.thresholds import BOUND_TOLERANCE
+from dlmexp.claims.rules import BOUND_TOLERANCE, Verdict
 
 GRID = np.linspace(-40.0, 40.0, 40_001)
 

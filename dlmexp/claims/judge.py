@@ -10,8 +10,7 @@ from dlmexp import catalogue
 from dlmexp.catalogue import labelled
 from dlmexp.claims.claim import Claim, Part, claims
 from dlmexp.claims.evidence import Evidence
-from dlmexp.claims.rules import Verdict
-from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.claims.rules import MIN_REPETITIONS, Verdict
 from dlmexp.errors import UserError
 from dlmexp.records.results import ResultsFolder, load
 from dlmexp.records.table import changes_of, matching, parse_where

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
+from dlmexp.claims import rules
 from dlmexp.claims.claim import Part, claim
 from dlmexp.claims.evidence import DLM, Evidence
 from dlmexp.claims.rules import BETTER, COMPARABLE, NO_WORSE, Rule, Verdict, by_share, combine
-from dlmexp.claims.thresholds import AGREE_SHARE, COUNTS_NEEDED, MIN_REPETITIONS, PROBABILITY_MARGIN
 from dlmexp.labels import method_label, metric_label
 
 LOG_METHODS = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
@@ -100,10 +100,10 @@ def three_of_four(parts: list[Part]) -> Verdict:
         if part.verdict is not Verdict.NOT_RUN:
             (joint if part.says == JOINT_LOWEST else fixed).setdefault(part.dataset, []).append(part.verdict)
     told = {dataset: combine(verdicts) for dataset, verdicts in joint.items()}  # over the coordinates of q
-    if len(told) < COUNTS_NEEDED:
+    if len(told) < rules.COUNTS_NEEDED:
         return Verdict.PARTLY_SEEN if told else Verdict.NOT_RUN
     others = [dataset for dataset, verdict in told.items() if verdict is not Verdict.HOLDS]
-    if len(told) - len(others) >= COUNTS_NEEDED:
+    if len(told) - len(others) >= rules.COUNTS_NEEDED:
         return combine([Verdict.HOLDS, *(combine(fixed.get(dataset, [])) for dataset in others)])
     verdicts = list(told.values())
     if verdicts.count(Verdict.FAILS) > 1:
@@ -191,7 +191,7 @@ def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: 
     signed = [evidence.fit(dataset, name, "nll", q, f"test_{measure}") for name in (method, "elbo")]
     ours, elbo = (replace(line, values=abs(line.values - level)) for line in signed)
     what = f"coverage error at {level:.0%}" if coverage else metric_label(measure)
-    margin = measure if measure in ("crps", "brier") else PROBABILITY_MARGIN
+    margin = measure if measure in ("crps", "brier") else rules.PROBABILITY_MARGIN
     part = evidence.compare(f"{ours.name} has a lower {what} than ELBO", dataset, q, [(ours, elbo)], BETTER, margin)
     if part.comparisons and all(row["difference"] == 0 == row["error"] for row in part.comparisons):
         part.verdict = part.corrected = Verdict.UNDECIDABLE
@@ -221,8 +221,8 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
         part = Part(f"{method_label(method)} at {size} {what}", "cadata", **evidence.made(at))
         if len(betas):
             share, part.repetitions = float(side.mean()), len(betas)
-            part.verdict = by_share(share, AGREE_SHARE, 1 - AGREE_SHARE, len(betas))
-            part.few = len(betas) < MIN_REPETITIONS
+            part.verdict = by_share(share, rules.AGREE_SHARE, 1 - rules.AGREE_SHARE, len(betas))
+            part.few = len(betas) < rules.MIN_REPETITIONS
             part.figures = {"median_beta": float(np.median(betas)), "share": share}
             part.reason = f"selected: {', '.join(f'{beta:.3g}' for beta in betas)}"
         yield part
@@ -245,7 +245,7 @@ def small_betas(evidence: Evidence) -> Iterator[Part]:
         lines = [evidence.fit(dataset, method, "nll", q, "beta") for method in SELECTING]
         grid = np.stack([line.values for line in lines])
         count = np.isfinite(grid).sum(-1)
-        enough = count >= MIN_REPETITIONS
+        enough = count >= rules.MIN_REPETITIONS
         below = np.zeros(enough.shape, dtype=bool)
         below[enough] = np.nanmedian(grid[enough], axis=-1) < 1
         made = evidence.made(*(line.at for line in lines))

@@ -8,14 +8,14 @@ from itertools import combinations
 import numpy as np
 
 from dlmexp.catalogue import PAPER, REGRESSION
-from dlmexp.claims import thresholds
+from dlmexp.claims import rules
 from dlmexp.claims.claim import Part, claim
 from dlmexp.claims.evidence import MADE, Evidence, Line, Places, made_by
 from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, Rule, Verdict, between, by_share
 from dlmexp.labels import estimator_label
 
 SAMPLES = (1, 10, 100)
-FIRST = thresholds.FIRST_ITERATIONS
+FIRST = rules.FIRST_ITERATIONS
 ERROR, SCATTER = "|g - G|²", "scatter"
 BIASES = {"bias": "bias (G of 10 000 bMC samples)", "bias_quadrature": "bias (G by quadrature)"}
 STATISTICS = (ERROR, SCATTER, *BIASES.values())
@@ -82,7 +82,7 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
     draws - G|^2, is judged with that G and with G by quadrature. All as logs: a difference is a ratio.
     """
     kinds = [(name, samples) for name in ("bmc", "ups", "smooth_bmc") for samples in SAMPLES]
-    margin, one = math.log1p(thresholds.RATIO_MARGIN), ("bmc", 1)
+    margin, one = math.log1p(rules.RATIO_MARGIN), ("bmc", 1)
     logs = {name: np.full(len(evidence.frame), np.nan) for name in STATISTICS}
     condition = np.full(len(evidence.frame), np.nan)
     for row in np.flatnonzero(evidence.column("kind") == "gradient"):
@@ -113,7 +113,7 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
             vars(part).update(evidence.made(at[kind]))
             if len(values := condition[at[kind]][np.isfinite(condition[at[kind]])]):
                 mean, part.repetitions = float(values.mean()), len(values)
-                part.verdict = between(mean, 1 - thresholds.ABOUT_ONE, 1 + thresholds.ABOUT_ONE, len(values))
+                part.verdict = between(mean, 1 - rules.ABOUT_ONE, 1 + rules.ABOUT_ONE, len(values))
                 part.figures, part.reason = {"mean": mean}, f"mean {mean:.3g}"
             yield part
 
@@ -138,7 +138,7 @@ def rejections(evidence: Evidence) -> Iterator[Part]:
         part.repetitions = several["seed"].nunique()
         if len(later):
             part.figures["rejected_per_accepted"] = mean = float(later.mean())
-            part.verdict = between(mean, *thresholds.ABOUT_TWO, len(later))
+            part.verdict = between(mean, *rules.ABOUT_TWO, len(later))
             part.reason = f"{mean:.3g} rejected per accepted after {FIRST} steps"
         else:
             part.verdict = Verdict.UNDECIDABLE
@@ -158,7 +158,7 @@ def pooled(parts: list[Part]) -> Verdict:
     if not parts or Verdict.UNDECIDABLE in told:
         return Verdict.UNDECIDABLE if parts else Verdict.NOT_RUN
     converged, runs = (sum(part.figures[name] for part in parts) for name in ("converged", "runs"))
-    verdict = by_share(converged / runs, thresholds.ALMOST_ALL, thresholds.NOT_ALMOST_ALL)
+    verdict = by_share(converged / runs, rules.ALMOST_ALL, rules.NOT_ALMOST_ALL)
     return Verdict.MIXED if verdict is Verdict.HOLDS and Verdict.FAILS in told else verdict
 
 
@@ -177,7 +177,7 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
     frame = frame.assign(says=np.where(deterministic, DETERMINISTIC, SAMPLED), converged=frame["converged"].eq(True))
     for (dataset, q, says), several in frame.groupby(["dataset", "parameterisation", "says"], observed=True):
         converged, failed = int(several["converged"].sum()), int((several["status"] != "done").sum())
-        verdict = by_share(converged / len(several), thresholds.ALMOST_ALL, thresholds.NOT_ALMOST_ALL)
+        verdict = by_share(converged / len(several), rules.ALMOST_ALL, rules.NOT_ALMOST_ALL)
         verdict = Verdict.UNDECIDABLE if evidence.capped else verdict
         told = f"{converged} of {len(several)} runs converged" + (f", {failed} failed" if failed else "")
         yield Part(
@@ -218,7 +218,7 @@ def cost(evidence: Evidence) -> Iterator[Part]:
     if run.empty:
         yield Part(REJECTION.format(10), "abalone", "whitened")
     for dataset, q, samples, says in run.sort_values([*PLACE, "says"]).itertuples(index=False):
-        limits = (0.0, thresholds.COST_MARGIN) if says == OURS else (thresholds.COST_MARGIN, math.inf)
+        limits = (0.0, rules.COST_MARGIN) if says == OURS else (rules.COST_MARGIN, math.inf)
         here = together.get((dataset, q, samples, says), pairs[:0])
         for device, some in here.groupby("device", observed=True):
             ratio, seeds = math.exp((some["log"] - some["log_bmc"]).mean()), some["seed"].nunique()

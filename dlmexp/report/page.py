@@ -20,8 +20,7 @@ from dlmexp.catalogue import labelled
 from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.judge import Column, judge, rows_of
 from dlmexp.claims.render import by_claim, changes, part_words, summaries
-from dlmexp.claims.rules import Verdict, compare
-from dlmexp.claims.thresholds import ALPHA
+from dlmexp.claims.rules import ALPHA, Verdict, compare
 from dlmexp.console import counted, duration
 from dlmexp.figures.choose import own_datasets
 from dlmexp.figures.panels import FIGURES, paper_style
