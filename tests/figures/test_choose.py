@@ -20,9 +20,9 @@ from tests.support.tidy import Made, sweep
 def run(tmp_path, monkeypatch):
     """`dlmexp plot` on made-up results."""
     results = Made(sweep())
-    results.store = SimpleNamespace(keys_with_models=set)
+    results.store, results.root = SimpleNamespace(keys_with_models=set), tmp_path / "results"
     monkeypatch.setattr(records, "load", lambda folder: results)
-    (tmp_path / "results").mkdir()
+    results.root.mkdir()
     return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])
 
 
