@@ -21,7 +21,7 @@ except ImportError as error:
 from dlmexp.catalogue import entries
 from dlmexp.config import DEVICES
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import normalised
+from dlmexp.data.splits import Split, normalised
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
@@ -132,7 +132,7 @@ class SparseGP(BaseEstimator):
         cells = [self._cell(beta, len(train), seed) for beta in betas]
         schema, target = Schema.plain(X.shape[1], self.task), select_target(self.device, "float64")
         try:
-            fit = best_fit(cells, normalised(X, y, self.task, train, validation, train[:0]), schema, target)
+            fit = best_fit(cells, normalised(X, y, self.task, Split(train, validation, train[:0])), schema, target)
         except NothingFitted as error:
             raise ValueError(f"training failed at every beta: {error}") from None
         if not fit.converged:

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.data.schema import Schema  # noqa: E402
-from dlmexp.data.splits import normalised  # noqa: E402
+from dlmexp.data.splits import Split, normalised  # noqa: E402
 from dlmexp.models.predictor import Predictor  # noqa: E402
 from dlmexp.running.process import select_target  # noqa: E402
 from dlmexp.running.programs import best_fit  # noqa: E402
@@ -67,7 +67,7 @@ def test_regression_in_own_units():
 
 def test_a_batch_of_betas_is_each_beta_alone(fitted):
     X, y, _ = fitted
-    both = normalised(X, y, "regression", np.arange(120), np.arange(120, 150), np.arange(0))
+    both = normalised(X, y, "regression", Split(np.arange(120), np.arange(120, 150), np.arange(0)))
     target, schema = select_target("cpu", "float64"), Schema.plain(2, "regression")
     cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
     together = best_fit(cells, both, schema, target)

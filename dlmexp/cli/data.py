@@ -41,16 +41,16 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import dataset_status
 
-    rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
-    console, table = wide_console(), Table(*COLUMNS, box=None)
-    for row in rows:
-        texts = ["" if row[column] is None else str(row[column]) for column in COLUMNS]
+    console, table, notes = wide_console(), Table(*COLUMNS, box=None), []
+    for spec in map(read_spec, dataset_names()):
+        state, detail = dataset_status(spec, root)
+        values = (spec.name, spec.task, spec.rows, spec.features, spec.M, state)
+        texts = ["" if value is None else str(value) for value in values]
         table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
+        notes += [f"{spec.name}: {detail}"] if detail else []
     console.print(table)
-    for row in rows:
-        folders = ", ".join(row["folders"]) if row["state"] == "ready" else ""
-        if about := ": ".join(filter(None, [folders, row["detail"]])):
-            console.print(f"{row['name']}: {about}", highlight=False)
+    for note in notes:
+        console.print(note, highlight=False)
     return 0
 
 

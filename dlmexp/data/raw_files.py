@@ -28,7 +28,6 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
 
-Availability = Literal["ready", "partial", "missing", "drawn"]  # all files present, some, none; or it needs none
 ProgressCallback = Callable[[int, int | None], None]  # called with bytes so far, bytes in total if known
 MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
@@ -47,7 +46,7 @@ class FileGroup(NamedTuple):
 class FoundFiles(NamedTuple):
     """The files of a dataset by group, and the group closest to complete, which is read if it is."""
 
-    state: Availability
+    state: Literal["ready", "partial", "missing", "drawn"]  # all files present, some, none; or it needs none
     best: FileGroup
     groups: list[FileGroup]
 
@@ -167,16 +166,14 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
     return digest.hexdigest()
 
 
-def dataset_status(spec: DatasetConfig, root: Path) -> dict[str, Any]:
-    """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
-    `detail` notes, or what to do."""
-    found, detail = find_files(spec, root), spec.note or ""
+def dataset_status(spec: DatasetConfig, root: Path) -> tuple[str, str]:
+    """The state of a dataset's files, and where they are with a note, or what to do."""
+    found = find_files(spec, root)
     if found.state in ("missing", "partial"):
         others = " and ".join(stand_ins(spec.name))
-        detail = how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
+        return found.state, how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
     places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
-    about = {name: getattr(spec, name) for name in ("name", "task", "rows", "features", "M")}
-    return about | {"state": found.state, "folders": list(dict.fromkeys(places)), "detail": detail}
+    return found.state, ": ".join(filter(None, [", ".join(dict.fromkeys(places)), spec.note]))
 
 
 def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:

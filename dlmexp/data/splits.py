@@ -6,7 +6,7 @@ first n of the pool. So a smaller set is nested in a larger one, and test and va
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -64,11 +64,10 @@ def _next_group(ranks: np.ndarray, cut: int) -> int:
     return int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Row numbers into the dataset; the three parts are disjoint."""
 
-    train_pool: Int[np.ndarray, " P"]
+    train: Int[np.ndarray, " P"]  # the pool: a training set of n rows is its first n
     validation: Int[np.ndarray, " V"]
     test: Int[np.ndarray, " T"]
 
@@ -149,11 +148,6 @@ def split(
     return Split(pool, validation, test[:test_cap])
 
 
-def pool_rows(n_rows: int, kind: str, arrangement: Arrangement | None = None) -> int:
-    """How many rows the training pool of every `split` has."""
-    return len(split(n_rows, kind, None, None, arrangement).train_pool)
-
-
 def resolve_size(size: int | str, pool: int) -> int:
     """The number of training rows for a size in the config: a number, at most that of the pool, or a percentage of the
     pool such as '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063."""
@@ -168,7 +162,7 @@ def resolve_size(size: int | str, pool: int) -> int:
 
 def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:
     """The first rows of the training pool, so that smaller training sets are subsets of larger ones."""
-    return split.train_pool[: resolve_size(size, len(split.train_pool))]
+    return split.train[: resolve_size(size, len(split.train))]
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
@@ -194,24 +188,17 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
         rows = np.concatenate([rows, validation])
     elif spec.validation == "tenth":
         validation = validation[: max(1, len(rows) // 10)]
-    return normalised(dataset.X, dataset.y, dataset.task, rows, validation, parts.test)
+    return normalised(dataset.X, dataset.y, dataset.task, Split(rows, validation, parts.test))
 
 
-def normalised(
-    X: Float[np.ndarray, "N D"],
-    y: Float[np.ndarray, " N"],
-    task: str,
-    train: Int[np.ndarray, " n"],
-    validation: Int[np.ndarray, " V"],
-    test: Int[np.ndarray, " T"],
-) -> Prepared:
-    """The rows with these numbers. Features, and y in regression, are normalised by the training rows alone."""
-    features, mean, std = normalisation(X[train]), 0.0, 1.0
+def normalised(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"], task: str, rows: Split) -> Prepared:
+    """All rows of the split. Features, and y in regression, are normalised by the training rows alone."""
+    features, mean, std = normalisation(X[rows.train]), 0.0, 1.0
     if task == "regression":
-        target = normalisation(y[train][:, None])
+        target = normalisation(y[rows.train][:, None])
         mean, std, y = float(target.mean[0]), float(target.std[0]), target.apply(y[:, None].copy())[:, 0]
-    X_train, X_val, X_test = (features.apply(X[rows]) for rows in (train, validation, test))
-    return Prepared(X_train, y[train], X_val, y[validation], X_test, y[test], mean, std, features)
+    X_train, X_val, X_test = (features.apply(X[part]) for part in rows)
+    return Prepared(X_train, y[rows.train], X_val, y[rows.validation], X_test, y[rows.test], mean, std, features)
 
 
 def inducing_points(n_rows: int) -> int:

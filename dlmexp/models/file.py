@@ -21,7 +21,7 @@ from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED, Cell
 from dlmexp.reading.files import content, typed_json, unpack_arrays
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import MODEL
-from dlmexp.records.table import Term, fitting_values, parse_terms
+from dlmexp.records.table import fitting_values, parse_terms
 
 FORMAT = 1
 ABOUT, HYPER = "about", "hyper."
@@ -153,7 +153,17 @@ def choose_models(
     with_model = rows["key"].isin(results.store.keys_with_models()) & (rows["status"] == "done") & ("model" in rows)
     if not with_model.any():
         raise UserError(f"there are no models in '{folder}': {TRAIN}")
-    matching = _matching(rows, wanted, option).drop_duplicates("key")
+    matching = rows
+    for term in wanted:
+        values = matching[term.name].unique()
+        if term.name == "key":
+            fitting = [value for value in values if value.startswith(tuple(term.value.split(",")))]
+        else:
+            fitting = fitting_values(option, term, values)
+        matching = matching[matching[term.name].isin(fitting)]
+        if matching.empty:
+            raise UserError(f"{option} {term.name}={term.value}: no record has this value")
+    matching = matching.drop_duplicates("key")
     kept = matching[with_model[matching.index]]
     if kept.empty:
         without = f"which {counted(len(matching), 'record')} without a model would"
@@ -189,19 +199,6 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
         path = results.store.path(row.dataset, row.key, MODEL, row.model)
         raise UserError(f"'{path}' can't be used: {why}; {TRAIN}") from None
     return model
-
-
-def _matching(rows: pd.DataFrame, wanted: Sequence[Term], option: str) -> pd.DataFrame:
-    for term in wanted:
-        values = rows[term.name].unique()
-        if term.name == "key":
-            fitting = [value for value in values if value.startswith(tuple(term.value.split(",")))]
-        else:
-            fitting = fitting_values(option, term, values)
-        rows = rows[rows[term.name].isin(fitting)]
-        if rows.empty:
-            raise UserError(f"{option} {term.name}={term.value}: no record has this value")
-    return rows
 
 
 def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:

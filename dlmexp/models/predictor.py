@@ -4,10 +4,11 @@ rows of a file, which are read, predicted and written in pieces of bounded memor
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -206,22 +207,21 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
     """Predict on the rows of a file and write its own columns and those of the predictions to `out`:
     CSV, or Parquet by its suffix; `-`: CSV on standard output. The file appears when all is written, and not at all
     after an error. Returns the number of rows, and by column that of missing values which the model fills."""
-    gaps = Counter()
-    tables = _predicted(predictor, path, level, gaps)
-    if out == "-":
-        stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
-        return _write_csv(tables, stream.write), gaps
-    with replacing(Path(out)) as temporary:
-        if not out.endswith(".parquet"):
-            with open(temporary, "w", encoding="utf-8", newline="") as file:
-                return _write_csv(tables, file.write), gaps
-        first = next(tables)
-        with parquet.ParquetWriter(temporary, first.schema) as writer:
-            rows = 0
-            for table in chain([first], tables):
+    gaps, rows, writer = Counter(), 0, None
+    text: Any = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
+    with ExitStack() as stack:
+        temporary = None if out == "-" else stack.enter_context(replacing(Path(out)))
+        if temporary and not out.endswith(".parquet"):
+            text = stack.enter_context(open(temporary, "w", encoding="utf-8", newline=""))
+        for table in _predicted(predictor, path, level, gaps):
+            if out.endswith(".parquet"):
+                writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
                 writer.write_table(table)
-                rows += table.num_rows
-        return rows, gaps
+            else:  # only what needs quotes has them
+                frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+                text.write(frame.to_csv(index=False, header=not rows, lineterminator="\n"))
+            rows += table.num_rows
+    return rows, gaps
 
 
 def _predicted(predictor: Predictor, path: Path, level: float, gaps: Counter) -> Iterator[pa.Table]:
@@ -242,16 +242,6 @@ def _predicted(predictor: Predictor, path: Path, level: float, gaps: Counter) ->
             print(f"{rows} rows", file=sys.stderr, flush=True)
     if not rows:
         raise UserError(f"{path} has columns but no rows")
-
-
-def _write_csv(tables: Iterator[pa.Table], write: Callable[[str], object]) -> int:
-    """A header and all rows; only what needs quotes has them."""
-    rows = 0
-    for table in tables:
-        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-        write(frame.to_csv(index=False, header=not rows, lineterminator="\n"))
-        rows += len(frame)
-    return rows
 
 
 def open_rows(path: Path, schema: Schema) -> Iterator[pa.RecordBatch]:

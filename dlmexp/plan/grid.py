@@ -15,7 +15,7 @@ from torch import Tensor
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pool_rows, resolve_size
+from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, split
 from dlmexp.errors import UserError
 from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import Parameter, kernel_named
@@ -105,7 +105,7 @@ class Grid:
         self.cfg, self.key, self.dataset, self.data = cfg, key, dataset, data
         self.training = cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
-        self.pool = pool_rows(len(data.y), dataset.split, data.arrangement)
+        self.pool = len(split(len(data.y), dataset.split, None, None, data.arrangement).train)
         self.asked = [str(size) for size in cfg.sizes or dataset.sizes]  # training sizes, as they were typed
 
     @cached_property

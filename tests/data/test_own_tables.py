@@ -139,7 +139,7 @@ def test_missing_values(path):
 def test_the_mean_is_that_of_the_training_rows(path):
     """A missing value is 0 after normalisation: what it would be if the mean of the n training rows stood there."""
     data = loaded(written(path, **lacking("a", *range(0, ROWS, 4))), missing="mean")
-    rows = split(ROWS, "regression", 1).train_pool[:20]
+    rows = split(ROWS, "regression", 1).train[:20]
     known = VALUES["a"][[row for row in rows if row % 4]]
     column = np.where(np.arange(ROWS) % 4 == 0, known.mean(), VALUES["a"])
     prepared = prepare(data, DatasetConfig("m", "table", "regression", split="regression"), 1, 20)
@@ -250,7 +250,7 @@ def test_own_test_rows(tmp_path, path):
     data = loaded(path, test=str(other))
     parts = split(len(data.y), "regression", 1, None, data.arrangement)
     assert parts.test.tolist() == list(range(ROWS, ROWS + 25))
-    assert sorted([*parts.train_pool, *parts.validation]) == list(range(ROWS))
+    assert sorted([*parts.train, *parts.validation]) == list(range(ROWS))
     assert data.checksum != loaded(path).checksum
     other.write_text("a,b,day,y\n1,2,3,4\n")
     refused("'house'", "csv.drop=[house]", path=path, test=str(other))
@@ -265,13 +265,13 @@ def test_division_by_time_and_by_groups(tmp_path, path):
         data = loaded(path, split="time", by=by)
         assert by not in data.schema.features
         parts = split(ROWS, "regression", 0, None, data.arrangement)
-        days = [VALUES["day"][rows] for rows in (parts.train_pool, parts.validation, parts.test)]
+        days = [VALUES["day"][rows] for rows in (parts.train, parts.validation, parts.test)]
         assert days[0].max() < days[1].min() <= days[1].max() < days[2].min()
     house = np.sort(RNG.integers(0, 15, ROWS))  # of different sizes
     data = loaded(written(path, house=house), split="group", by="house")
     for seed in range(10):
         parts = split(ROWS, "regression", seed, None, data.arrangement)
-        houses = [set(house[rows]) for rows in (parts.train_pool, parts.validation, parts.test)]
+        houses = [set(house[rows]) for rows in (parts.train, parts.validation, parts.test)]
         assert sum(map(len, houses)) == len(set.union(*houses))
     two = loaded(written(path, house=[0, 1]), split="group", by="house")
     with pytest.raises(UserError, match="2 groups"):

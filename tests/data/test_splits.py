@@ -38,12 +38,12 @@ def test_the_first_indices_do_not_change():
 @settings(max_examples=50)
 def test_parts_are_disjoint_and_training_sets_nested(n, kind, seed, cap, data):
     parts = split(n, kind, seed, cap)
-    together = np.concatenate([parts.train_pool, parts.validation, parts.test])
+    together = np.concatenate([parts.train, parts.validation, parts.test])
     assert len(np.unique(together)) == len(together) <= n
     assert 0 <= together.min() <= together.max() < n
-    assert len(parts.train_pool) > 0 < len(parts.test) <= (cap or n)
+    assert len(parts.train) > 0 < len(parts.test) <= (cap or n)
     assert cap is not None or len(together) == n
-    small, large = sorted(data.draw(st.tuples(*[st.integers(1, len(parts.train_pool))] * 2)))
+    small, large = sorted(data.draw(st.tuples(*[st.integers(1, len(parts.train))] * 2)))
     assert np.array_equal(training_rows(parts, large)[:small], training_rows(parts, small))
 
 
@@ -51,7 +51,7 @@ def test_parts_are_disjoint_and_training_sets_nested(n, kind, seed, cap, data):
 @settings(max_examples=20)
 def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n, kind, seed, data):
     dataset, how, parts = made_up(n), spec(kind), split(n, kind, seed)
-    size = data.draw(st.integers(2, len(parts.train_pool)))
+    size = data.draw(st.integers(2, len(parts.train)))
     X, y, used = np.full_like(dataset.X, 1e9), np.full_like(dataset.y, -1e9), training_rows(parts, size)
     X[used], y[used] = dataset.X[used], dataset.y[used]
     a, b = (prepare(some, how, seed, size) for some in (dataset, Dataset(X, y, task="regression")))
@@ -69,12 +69,12 @@ def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n,
 ])  # fmt: skip
 def test_sizes_of_the_parts(kind, n, cap, sizes):
     parts = split(n, kind, 0, cap)
-    assert (len(parts.train_pool), len(parts.validation), len(parts.test)) == sizes
+    assert (len(parts.train), len(parts.validation), len(parts.test)) == sizes
 
 
 def test_groups_are_refused_by_their_order_in_the_split_not_in_the_file():
     house = splits.Arrangement("group", np.repeat(np.arange(5.0), [5, 5, 5, 5, 40]), "house")
-    assert splits.pool_rows(60, "regression", house) == len(split(60, "regression", 0, None, house).train_pool) == 40
+    assert [len(split(60, "regression", seed, None, house).train) for seed in (None, 0)] == [40, 40]
 
 
 def test_sizes_and_inducing_points_are_the_papers():
@@ -103,7 +103,7 @@ def test_training_rows_have_mean_zero_and_deviation_one_and_other_targets_stay()
     dataset = made_up(300, task="binary")
     prepared = prepare(dataset, spec("counts", "binary"), 0, 100)
     assert (prepared.y_mean, prepared.y_std) == (0.0, 1.0)
-    assert np.array_equal(prepared.y_train, dataset.y[split(300, "counts", 0).train_pool[:100]])
+    assert np.array_equal(prepared.y_train, dataset.y[split(300, "counts", 0).train[:100]])
 
 
 @given(st.lists(st.floats(-1e90, 1e90), min_size=1, max_size=30), st.floats(-1e50, 1e50))
