@@ -101,10 +101,7 @@ def import_plugins(names: Sequence[str]) -> None:
             import_module(name)
         except UserError:
             raise
-        except ModuleNotFoundError as error:
-            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-                where = "install its package, or start dlmexp in the folder it lies in"
-                raise UserError(f"plugins=[{name}]: there is no module '{error.name}': {where}") from None
-            raise UserError(f"plugins=[{name}]: it imports '{error.name}', which is not installed") from None
         except Exception as error:  # a stranger's module can raise anything
-            raise UserError(f"plugins=[{name}] can't be imported: {type(error).__name__}: {error}") from error
+            absent = isinstance(error, ModuleNotFoundError)
+            advice = "; install it, or start dlmexp in the folder where it lies" if absent else ""
+            raise UserError(f"plugins=[{name}] can't be imported: {type(error).__name__}: {error}{advice}") from error

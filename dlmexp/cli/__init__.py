@@ -70,10 +70,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_command(
-    commands: Commands, run: Callable[[argparse.Namespace], int], help: str, **more: Any
+    commands: Commands, run: Callable[[argparse.Namespace], int | None], help: str, **more: Any
 ) -> argparse.ArgumentParser:
     """Add the command that a function is: its name, its docstring as the description (with its own line breaks if it
-    begins in its second line), and the option `--results`, unless it takes settings. Returns its parser."""
+    begins in its second line), and the option `--results`, unless it takes settings. It returns an exit code, or None
+    for 0. Returns its parser."""
     text = run.__doc__ or ""
     formatter = argparse.RawDescriptionHelpFormatter if text.startswith("\n") else argparse.HelpFormatter
     parser = commands.add_parser(run.__name__, help=help, description=cleandoc(text), formatter_class=formatter, **more)
@@ -90,49 +91,43 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config-dir", metavar="DIR", help="a conf folder of your own, with datasets, methods, ...")
 
 
+@harmless_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 3: budget= is
     spent; 128 + N: ended by signal N (130: Ctrl-C)."""
-    with harmless_output():
-        return _main(list(sys.argv[1:] if argv is None else argv))
-
-
-def _main(argv: list[str]) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if asked := [argv[i + 1 :] for i, word in enumerate(argv[:2]) if word in COMPLETION]:
+        if asked := [words[i + 1 :] for i, word in enumerate(words[:2]) if word in COMPLETION]:
             with extended():
-                return complete(asked[0])
+                complete(asked[0])
+                return 0
         shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
         _shared_options(shared)
-        common, rest = shared.parse_known_args(argv)
+        common, rest = shared.parse_known_args(words)
         with extended(common.config_dir, [name for name in common.plugins.split(",") if name]):
             args = parser().parse_args(rest)
-            args.typed = argv[argv.index(args.command) + 1 :]
-            return args.run(args)
-    except UserError as error:
-        print(f"dlmexp: {error}", file=sys.stderr)
-        return 2
+            args.typed = words[words.index(args.command) + 1 :]
+            return args.run(args) or 0
     except BrokenPipeError:
         nobody_reads()  # as after `dlmexp status | head`
         return 0
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
+        said, code = "interrupted", 130
+    except MemoryError:
+        said, code = "not enough memory; what is finished is safe, the same command goes on from there", 2
+    except UserError as error:
+        said, code = str(error), 2
     except OSError as error:
         if error.errno is None:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        print(f"dlmexp: {where}{error.strerror}; fix that, or choose another file or folder", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print(
-            "dlmexp: not enough memory; what is finished is safe, the same command goes on from there", file=sys.stderr
-        )
-        return 2
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
-        print("dlmexp: interrupted", file=sys.stderr)
-        return 130
+        said, code = f"{where}{error.strerror}; fix that, or choose another file or folder", 2
+    print(f"dlmexp: {said}", file=sys.stderr)
+    return code
 
 
-def complete(arguments: list[str]) -> int:
+def complete(arguments: list[str]) -> None:
     """`install=bash` prints what a shell evaluates to get completions, `query` prints those of $COMP_LINE."""
     what, line = " ".join(arguments), os.environ.get("COMP_LINE")
     if what in SCRIPTS:
@@ -141,7 +136,6 @@ def complete(arguments: list[str]) -> int:
         print("\n".join(completions(line[: int(os.environ.get("COMP_POINT") or len(line))])))
     else:
         raise UserError(f"can't read '-sc {what}': give -sc {' | '.join(SCRIPTS)}")
-    return 0
 
 
 def completions(line: str) -> list[str]:

@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
     data = commands.add_parser("data", help="list, fetch, import and check datasets")
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def action(name: str, run: Callable[[argparse.Namespace, Path], int], help: str) -> Callable[..., argparse.Action]:
+    def action(name: str, run: Callable[..., int | None], help: str) -> Callable[..., argparse.Action]:
         parser = actions.add_parser(name, help=help)
         parser.add_argument("--data-root", metavar="DIR", help=ROOT)
         parser.set_defaults(run=lambda args: run(args, data_root(args.data_root)))
@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     add("names", nargs="*", metavar="NAME", help="only these datasets")
 
 
-def _list(args: argparse.Namespace, root: Path) -> int:
+def _list(args: argparse.Namespace, root: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -51,10 +51,9 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     console.print(table)
     for note in notes:
         console.print(note, highlight=False)
-    return 0
 
 
-def _fetch(args: argparse.Namespace, root: Path) -> int:
+def _fetch(args: argparse.Namespace, root: Path) -> None:
     from rich.progress import Progress
 
     from dlmexp.data.dataset import read_spec
@@ -73,10 +72,9 @@ def _fetch(args: argparse.Namespace, root: Path) -> int:
             print(f"{spec.name}: {path}")
         if not fetched:
             print(f"{spec.name}: nothing to fetch, all files are there")
-    return 0
 
 
-def _import(args: argparse.Namespace, root: Path) -> int:
+def _import(args: argparse.Namespace, root: Path) -> None:
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get, import_files
 
@@ -85,7 +83,6 @@ def _import(args: argparse.Namespace, root: Path) -> int:
         print(f"{spec.name}: {path}")
     there = find_files(spec, root)
     print(f"{spec.name} is {there.state}" + ("" if there.state == "ready" else f": {how_to_get(spec, there, root)}"))
-    return 0
 
 
 def _check(args: argparse.Namespace, root: Path) -> int:
@@ -107,4 +104,4 @@ def _check(args: argparse.Namespace, root: Path) -> int:
         + (f"{failed} failed" if failed else "all passed")
         + (f"; {counted(absent, 'other')} without files there" if absent else "")
     )
-    return 1 if failed else 0
+    return int(failed > 0)

@@ -109,7 +109,7 @@ def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     return args.where[:count], [*args.words, *args.where[count:]]
 
 
-def predict(args: argparse.Namespace) -> int:
+def predict(args: argparse.Namespace) -> None:
     """
     Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
     has trained and kept. Writes the columns of that file and beside them, in the
@@ -164,10 +164,9 @@ def predict(args: argparse.Namespace) -> int:
     if filled := ", ".join(f"{name} {number}" for name, number in gaps.items() if number):
         print(f"missing values, taken as in training: {filled}", file=sys.stderr)
     print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
-    return 0
 
 
-def export(args: argparse.Namespace) -> int:
+def export(args: argparse.Namespace) -> None:
     """
     Writes a trained model as a file to hand on. FILE.npz is for 'dlmexp predict
     --model FILE.npz' in any environment. FILE.pt is a GPyTorch ApproximateGP with
@@ -196,9 +195,8 @@ def export(args: argparse.Namespace) -> int:
     print(f"model {chosen.words}")
     if script.suffix == ".npz":
         print(f"{out}: dlmexp predict FILE --model {out}")
-        return 0
+        return
     importable = script.stem.isidentifier() and script.parent == Path()
     by_path = f"import runpy; load = runpy.run_path({str(script)!r})['load']"
     load_it = f"from {script.stem} import load" if importable else by_path
     print(f"{out} and {script}: {load_it}; model, likelihood, saved = load({out!r})")
-    return 0

@@ -83,7 +83,7 @@ def results_folder(args: argparse.Namespace) -> Path:
     return folder
 
 
-def status(args: argparse.Namespace) -> int:
+def status(args: argparse.Namespace) -> None:
     """Cells done, running, failed (with --failed: why) and missing, for each experiment in a results folder; iteration,
     objective and time left of batches in training, on any node; jobs on a cluster that are pending, running, can't
     start, or ended without a record, with their logs."""
@@ -96,10 +96,9 @@ def status(args: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(seen), indent=1).decode())
     else:
         print_tables(seen, args.failed, args.missing)
-    return 0
 
 
-def logs(args: argparse.Namespace) -> int:
+def logs(args: argparse.Namespace) -> None:
     """Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs of blocks with some
     overrides (dataset=pol). Without words: lists all jobs with their logs."""
     from dlmexp.cluster.jobs import jobs_of
@@ -115,10 +114,9 @@ def logs(args: argparse.Namespace) -> int:
             print(job.log.read_text(errors="replace").rstrip("\n"))
         except FileNotFoundError:
             print("(no log: the job has not started, or never did)")
-    return 0
 
 
-def cancel(args: argparse.Namespace) -> int:
+def cancel(args: argparse.Namespace) -> None:
     """Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs (12, or 12_3 for
     one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
     'dlmexp run' goes on from there."""
@@ -138,20 +136,19 @@ def cancel(args: argparse.Namespace) -> int:
     ours = [job for job in jobs if job.ours]
     if not ours and not here:
         print(f"nothing to cancel in {args.results}")
-        return 0
+        return
     if not args.yes:
         if not sys.stdin.isatty():
             raise UserError("cancel them? nobody can answer here: add --yes")
         print("cancel them? [y/N] ", end="", flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("nothing was cancelled")
-            return 0
+            return
     cancel_all(ours, here)
     print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")
-    return 0
 
 
-def collect(args: argparse.Namespace) -> int:
+def collect(args: argparse.Namespace) -> None:
     """Writes results/table.parquet: a row per dataset, size, seed, method, estimator, q, setting, role and metric that
     selects beta. With --pack: one Parquet file with all records, which can be copied to another results folder and is
     read there like the records themselves."""
@@ -162,15 +159,14 @@ def collect(args: argparse.Namespace) -> int:
             raise UserError(f"--pack {args.pack}: can't write there; choose another path")
         count = collect_packed(args.results, args.pack, args.protocol)
         print(f"{args.pack}: {counted(count, 'record')}, {Path(args.pack).stat().st_size / 1e6:.1f} MB")
-        return 0
+        return
     if args.protocol:
         raise UserError(f"--protocol {args.protocol} needs --pack FILE, as in --pack records.parquet")
     path, rows = collect_table(args.results, args.csv)
     print(f"{path}: {counted(rows, 'row')}")
-    return 0
 
 
-def plot(args: argparse.Namespace) -> int:
+def plot(args: argparse.Namespace) -> None:
     """Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to be said about
     them as Markdown: the caption, setting, repetitions, what was not run and the command that computes it. Without an
     ID: all figures with any results. Stand-ins for the paper's datasets are shown under their own names. All lines of a
@@ -192,7 +188,7 @@ def plot(args: argparse.Namespace) -> int:
     if args.list and not Path(args.results).is_dir():
         for name, title in {PREDICTIONS: ONE_MODEL, **{name: FIGURES[name].title for name in FIGURES}}.items():
             print(f"{name:28} {'not run':16} {title}")
-        return 0
+        return
     results = load(args.results)
     where = () if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
@@ -224,10 +220,9 @@ def plot(args: argparse.Namespace) -> int:
         raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}; try --by dataset=NAME")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
         print(f"no results yet for {counted(len(names), 'other figure')}: {results.command('dlmexp plot --list')}")
-    return 0
 
 
-def _predictions(args: argparse.Namespace, results: "ResultsFolder", out: Path, formats: list[str]) -> int:
+def _predictions(args: argparse.Namespace, results: "ResultsFolder", out: Path, formats: list[str]) -> None:
     """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import save
@@ -242,10 +237,9 @@ def _predictions(args: argparse.Namespace, results: "ResultsFolder", out: Path, 
     name, model = f"{PREDICTIONS}-{chosen.row.dataset}", f"Model {chosen.words}."
     print(save(out, name, render(diagnosis), numbers(diagnosis), text(diagnosis, model), formats))
     print(f"  {model}")
-    return 0
 
 
-def _list(results: "ResultsFolder", ids: list[str], request: "Request") -> int:
+def _list(results: "ResultsFolder", ids: list[str], request: "Request") -> None:
     """Lists the figures, with how much of each was run."""
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import drawings
@@ -260,10 +254,9 @@ def _list(results: "ResultsFolder", ids: list[str], request: "Request") -> int:
         complete = not any(note.startswith("Not run") for note in drawn.notes)
         state = "not run" if not present else "complete" if complete else part
         print(f"{drawn.name:28} {state:16} {drawn.figure.title}")
-    return 0
 
 
-def claims(args: argparse.Namespace) -> int:
+def claims(args: argparse.Namespace) -> None:
     """Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of
     claims and protocols, then what a verdict depends on. At each size there is a paired t-test over repetitions, with
     Holm's correction over the sizes. A claim holds on a dataset where it is supported at half of the sizes or more and
@@ -290,10 +283,9 @@ def claims(args: argparse.Namespace) -> int:
         print("\n".join(render.below_table(judged, bool(args.form))))
         if not args.form:
             print("\nThe numbers behind each verdict, and commands for what was not run: --details.")
-    return 0
 
 
-def report(args: argparse.Namespace) -> int:
+def report(args: argparse.Namespace) -> None:
     """Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the
     paper's claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a
     switch."""
@@ -305,4 +297,3 @@ def report(args: argparse.Namespace) -> int:
         check_output(out, f"--out {out}")
     write_atomically(out, page(load(args.results)).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
-    return 0
