@@ -13,7 +13,6 @@ from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 
 if TYPE_CHECKING:
-    from dlmexp.figures.drawn import Request
     from dlmexp.records.results import ResultsFolder
 
 ONE_MODEL = "One trained model on its test rows."  # the figure `predictions`
@@ -193,7 +192,17 @@ def plot(args: argparse.Namespace) -> None:
     where = () if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:
-        return _list(results, args.ids, request)
+        if not args.ids:
+            models = counted(len(results.store.keys_with_models()), "model")
+            print(f"{PREDICTIONS:28} {models:16} {ONE_MODEL}")
+        for drawn in drawings(results, args.ids, request):
+            lines = [series for cell in drawn.cells for series in cell.series]
+            present = sum(not series.points.empty for series in lines)
+            part = f"{present} of {counted(len(lines), 'line')}"
+            complete = not any(note.startswith("Not run") for note in drawn.notes)
+            state = "not run" if not present else "complete" if complete else part
+            print(f"{drawn.name:28} {state:16} {drawn.figure.title}")
+        return
     out = Path(args.out) if args.out else within(results.root, results.root / "figures")
     if not is_writable(out):
         raise UserError(f"can't write to '{out}': choose another path with --out")
@@ -237,23 +246,6 @@ def _predictions(args: argparse.Namespace, results: "ResultsFolder", out: Path, 
     name, model = f"{PREDICTIONS}-{chosen.row.dataset}", f"Model {chosen.words}."
     print(save(out, name, render(diagnosis), numbers(diagnosis), text(diagnosis, model), formats))
     print(f"  {model}")
-
-
-def _list(results: "ResultsFolder", ids: list[str], request: "Request") -> None:
-    """Lists the figures, with how much of each was run."""
-    from dlmexp.figures.panels import PREDICTIONS
-    from dlmexp.figures.plot import drawings
-
-    if not ids:
-        models = counted(len(results.store.keys_with_models()), "model")
-        print(f"{PREDICTIONS:28} {models:16} {ONE_MODEL}")
-    for drawn in drawings(results, ids, request):
-        lines = [series for cell in drawn.cells for series in cell.series]
-        present = sum(not series.points.empty for series in lines)
-        part = f"{present} of {counted(len(lines), 'line')}"
-        complete = not any(note.startswith("Not run") for note in drawn.notes)
-        state = "not run" if not present else "complete" if complete else part
-        print(f"{drawn.name:28} {state:16} {drawn.figure.title}")
 
 
 def claims(args: argparse.Namespace) -> None:
