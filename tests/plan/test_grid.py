@@ -1,20 +1,26 @@
-"""Which cells a config spans."""
+"""Which cells a config spans, and under which setting: whatever is changed shows, nothing else does, and what is shown
+gives the same setting again. Every protocol asks for what was published under it (docs/SPEC.md, section 6), value by
+value: all that trains a cell is in its key."""
 
 import itertools
-import re
 from collections import Counter
+from functools import cache
 from operator import attrgetter
-from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.config import BetaConfig
-from dlmexp.errors import UserError
-from dlmexp.plan.grid import betas
+from dlmexp.config import BetaConfig, literal
+from dlmexp.data.dataset import Dataset
+from dlmexp.plan.compose import compose, parts
+from dlmexp.plan.grid import Grid, betas
 from dlmexp.plan.overrides import spelled_out
+from dlmexp.records.results import load
+from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
 
@@ -44,27 +50,6 @@ def test_a_grid_falls_by_its_ratios_from_its_first_beta_to_its_smallest(n, first
     assert grid[-1] / ratios[-1] < smallest
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1))
-def test_listed_betas_are_sorted_and_distinct(values):
-    assert betas(BetaConfig(values=values), 100) == sorted(set(values), reverse=True)
-
-
-@pytest.mark.parametrize("beta", [BetaConfig(), BetaConfig(ratio=2), BetaConfig(2, 2, 0.01, coarse_above=5)])
-def test_a_grid_that_is_not_described_whole(beta):
-    with pytest.raises(UserError, match="beta"):
-        betas(beta, 100)
-
-
-@pytest.mark.parametrize(
-    ("typed", "value"), [("first", 1e-310), ("ratio", 1.0000001), ("coarse_ratio", 1 + 1e-15), ("smallest", 5e-324)]
-)
-def test_a_grid_without_an_end(typed, value):
-    grid: dict[str, Any] = {"first": 1.0, "ratio": 1.1, "smallest": 0.01, "coarse_above": 0.5, "coarse_ratio": 2.0}
-    grid[typed] = value
-    with pytest.raises(UserError, match=re.escape(f"beta.{typed}={value}")):
-        betas(BetaConfig(**grid), 100)
-
-
 def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
     words = "dataset=banana method=[elbo,beta_elbo,fixed_log_dlm] beta=list beta.values=[3,1] seeds=[0,4] sizes=[10,80]"
     cells = _cells(f"{words} parameterisation=[whitened,unwhitened]")
@@ -77,7 +62,7 @@ def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
 
 
 def test_the_betas_of_one_config_are_candidates_of_one_another():
-    words = "dataset=abalone method=[elbo,joint_log_dlm,fixed_log_dlm] beta=list beta.values=[50,100] seeds=[0,1]"
+    words = "dataset=abalone method=[elbo,joint_log_dlm,fixed_log_dlm] beta=list beta.values=[50,100,50] seeds=[0,1]"
     made = planned(*words.split(), "estimator=[bmc]", "estimator.bmc.samples=[1,10]", "sizes=[50]")
     for some in made:
         assert len({replace(cell, beta=None).key for cell in some.cells}) == 1
@@ -184,3 +169,106 @@ def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
     bases = {method: {cell.base for cell in cells} for method, cells in by_method.items()}
     assert bases == {"dlm_elbo_q": {dlm.key}, "fixed_log_dlm": {elbo.key}}
     assert all(cell.solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"])  # q in closed form
+
+
+SMALL = ["seeds=[0]", "sizes=[50]", "method=[elbo,joint_log_dlm]"]
+PROTOCOLS = ("paper", "released", "annealed")
+CHANGES = {  # another value than the protocol's, by setting, or one for each protocol; of training, those for cadata
+    "training.lr": 0.07, "training.epsilon": 1e-5, "training.resolution": 0.5, "training.minibatch": 37,
+    "training.minibatch_lr": 0.07, "training.minibatch_rows": ("afresh", "epochs", "afresh"), "training.window": 13,
+    "training.tolerance": 0.01, "training.criterion": ("sum", "relative", "mean"), "training.max_iterations": 27_000,
+    "training.epochs": 3, "training.inducing": ("last", "first", "last"), "training.noise_floor": 0.01,
+    "training.initial.noise": 0.3, "beta.first": 3.0, "beta.ratio": 3.0, "beta.smallest": 0.5,
+    "beta.zero": (True, True, False), "beta.values": [0.3, 7.0], "selection": ("nll", "reported", "nll"),
+    "collapsed": False, "dtype": "float32", "lengthscale": 2.0, "outputscale": 2.0, "noise": 0.4, "M": 17,
+    "dataset.cadata.kernel": "matern52", "dataset.cadata.ard": True, "dataset.cadata.mean": "constant",
+    "dataset.cadata.test_cap": 77, "dataset.cadata.validation": "tenth",
+    "estimator.ups.sampler": "rejection", "estimator.smooth_bmc.nu": 0.5,
+}  # fmt: skip
+
+
+@cache
+def asked(*words: str):
+    return tuple(planned(*spelled_out(["dataset=cadata", *SMALL, *words])))
+
+
+def _full(key: str) -> str:
+    """A name in a setting as an override for cadata alone."""
+    of_data = key in ("kernel", "ard", "mean", "test_cap", "validation")
+    return f"dataset.cadata.{key}" if of_data else key.replace("training.", "training.regression.", 1)
+
+
+def test_every_setting_that_changes_results_is_tried():
+    cfg = compose(["dataset=cadata"])
+    training = {f"training.{name}" for name in vars(cfg.training["regression"])}
+    left = {"final_lr", "decay", "estimator_lr", "initial", "parameterisation", "by_method"}  # given in other words
+    assert training - {f"training.{name}" for name in left} <= CHANGES.keys()
+    assert {f"beta.{name}" for name in vars(cfg.beta) if "coarse" not in name} <= CHANGES.keys()
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(st.sampled_from(sorted(CHANGES)), st.sampled_from(PROTOCOLS))
+def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again(name, protocol):
+    estimator = name.split(".")[1] if name.startswith("estimator.") else "exact"
+    base = [f"protocol={protocol}", f"estimator=[{estimator}]"]
+    value = CHANGES[name]
+    value = value[PROTOCOLS.index(protocol)] if isinstance(value, tuple) else value
+    before, after = asked(*base), asked(*base, f"{name}={literal(value)}")
+    assert {some.setting.text for some in before} == {""}
+    index = [some.method for some in before].index("joint_log_dlm")
+    setting = after[index].setting
+    assert setting.text != ""
+    assert name != "selection" or setting.selection == value
+    typed = [f"{_full(key)}={literal(value)}" for key, value in setting.changes.items()]
+    again = asked(*base, *typed)
+    assert [(some.setting, some.cells) for some in again] == [(some.setting, some.cells) for some in after]
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_values_are_shown_as_a_run_takes_them(value):
+    assert OverridesParser.create().parse_override(f"x={literal(value)}").value() == value
+    assert OverridesParser.create().parse_override(f"x={literal([value, value])}").value() == [value, value]
+
+
+@pytest.mark.parametrize(
+    ("words", "protocol", "roles"),
+    [
+        (["preset=quick"], "quick", {"fit"}),
+        (["preset=quick", "protocol=released"], "released-quick", {"fit"}),
+        (["evaluate=10"], "paper", {"curve"}),
+        (["role=anatomy", "factors=[M]", "M=7"], "paper", {"anatomy"}),
+        (["measure=gradient", "method=[fixed_log_dlm]", "estimator=[bmc]"], "paper", {"fit", "gradient"}),
+    ],
+)
+def test_protocols_presets_and_roles(words, protocol, roles):
+    candidates = asked(*words)
+    assert {some.setting.protocol for some in candidates} == {protocol}
+    assert {some.role for some in candidates} == roles
+    assert {some.setting.text for some in candidates} == {""}, "a factor of an experiment is no change"
+    assert {some.size for some in candidates} == {"50"}
+
+
+RUNS = (
+    "experiment=paper", "experiment=anatomy", "experiment=reg-sq dataset=sarcos_test",
+    "experiment=count-log dataset=peds1_left", "experiment=airline dataset=flights",
+)  # fmt: skip
+FLIGHTS = 1_022_684  # rows; its file does not say
+
+
+@pytest.mark.published
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_asked_for_was_published(protocol):
+    """Cells, their betas, what selects among them, and what differs from the protocol; of one repetition."""
+    published = load(REPOSITORY / "results" / "paper")
+    checksums = dict(zip(published.candidates["dataset"], published.candidates["data"], strict=True))
+    known, asked = {group.identity: group.setting for group in published.asked}, []
+    runs = [compose([*run.split(), f"protocol={protocol}", "seeds=[0]"]) for run in RUNS]
+    for config in (part for run in runs for part in parts(run)):
+        for key, dataset in config.dataset.items():
+            if checksum := checksums.get(dataset.name):
+                y = np.zeros(dataset.rows or FLIGHTS)
+                data = Dataset(y[:, None], y, name=dataset.name, task=dataset.task, checksum=checksum)
+                asked += [group for group, _ in Grid(config, key, dataset, data).candidates()]
+    assert len(asked) > 300
+    assert [group for group in asked if known.get(group.identity) != group.setting] == []
