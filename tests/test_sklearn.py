@@ -10,16 +10,10 @@ import pytest
 from scipy import stats
 
 sklearn = pytest.importorskip("sklearn", minversion="1.6")
-from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
-from dlmexp.data.schema import Schema  # noqa: E402
-from dlmexp.data.splits import Split, normalised  # noqa: E402
-from dlmexp.models.predictor import Predictor  # noqa: E402
-from dlmexp.running.process import select_target  # noqa: E402
-from dlmexp.running.programs import best_fit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations
 QUICK = {"betas": [1.0, 0.1], "n_inducing": 8, "max_iter": 25, "device": "cpu", "random_state": 0}
@@ -65,17 +59,6 @@ def test_regression_in_own_units():
     np.testing.assert_allclose(model.predict_interval(X[100:]), stats.norm.interval(0.95, mean, std), rtol=1e-10)
 
 
-def test_a_batch_of_betas_is_each_beta_alone(fitted):
-    X, y, _ = fitted
-    both = normalised(X, y, "regression", Split(np.arange(120), np.arange(120, 150), np.arange(0)))
-    target, schema = select_target("cpu", "float64"), Schema.plain(2, "regression")
-    cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
-    together = best_fit(cells, both, schema, target)
-    for cell in cells:
-        alone = best_fit([cell, cell], both, schema, target)
-        assert alone.scores[cell.beta or 0.0] == pytest.approx(together.scores[cell.beta or 0.0], rel=1e-9)
-
-
 def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
     scores = fitted[2].validation_scores_
     assert list(scores) == [100.0, 1.0, 0.1]
@@ -99,16 +82,6 @@ def test_what_has_not_converged_is_warned_of(fitted):
         DLMRegressor(**{**QUICK, "max_iter": 5, "window": 5}).fit(X, y)
     with warnings.catch_warnings(action="error"):
         DLMRegressor(**{**QUICK, "betas": 1.0, "max_iter": 200}).fit(X, y)
-
-
-@pytest.mark.parametrize("objective", ["log_dlm", "elbo", "sq_dlm"])
-def test_objectives(objective, fitted):
-    X, y, _ = fitted
-    model = DLMRegressor(**{**QUICK, "objective": objective, "max_iter": 60}).fit(X, y)
-    assert model.score(X, y) > 0.8
-    if objective == "sq_dlm":
-        with pytest.raises(ValueError, match="mean only"):
-            model.predict_interval(X)
 
 
 def test_classes_have_their_own_labels():
@@ -185,12 +158,3 @@ def test_a_pickle_names_what_stays_where_it_is(fitted):
     }
     expected = {f"dlmexp.{module}.{name}" for module, names in classes.items() for name in names}
     assert {name for name in reading.found if name.startswith("dlmexp.")} == expected
-
-
-def test_pickled_and_cloned(fitted):
-    X, y, model = fitted
-    expected = model.predict(X)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), expected)
-    fresh: Any = clone(model)
-    np.testing.assert_array_equal(fresh.fit(X, y).predict(X), expected)
-    np.testing.assert_array_equal(Predictor([model.model_]).predict(X)["mean"], expected)

@@ -18,8 +18,7 @@ from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading import tables
 from dlmexp.records.store import Manifest, Store, write_manifest
-from tests.support.cells import candidates, scored
-from tests.support.models import MIXED, made_up_model
+from tests.support.cells import MIXED, candidates, made_up_model, scored
 
 NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
 FEATURES = np.column_stack([NEW["rooms"], NEW["sort"] == "b", NEW["sort"] == "c", NEW["age"]]).astype(float)

@@ -16,7 +16,7 @@ from dlmexp.cli import main
 from dlmexp.config import DatasetConfig
 from dlmexp.data import raw_files
 from dlmexp.data.dataset import FileSpec, dataset_names, read_spec
-from dlmexp.data.raw_files import dataset_status, fetch, find_files, how_to_get, import_files, load, verify
+from dlmexp.data.raw_files import fetch, find_files, how_to_get, import_files, load
 from dlmexp.errors import UserError
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
@@ -171,16 +171,6 @@ def test_what_is_loaded_is_verified_and_read_only(root):
     with pytest.raises(UserError, match="0" * 64):
         load(toy(sha256="0" * 64), root)
     assert len(load(toy(sha256="0" * 64, pinned=False), root).y) == 51
-
-
-def test_status_and_check(root):
-    assert dataset_status(toy(), root) == ("ready", f"{root / 'toy'}: a note")
-    assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root)[1]
-    assert [dataset_status(read_spec(name), root)[0] for name in ("song", "airline_like")] == ["missing", "drawn"]
-    sound = [verify(spec, root)[0] for spec in (toy(sha256=SHA), read_spec("song"), read_spec("ringnorm_drawn"))]
-    assert sound == [True, None, True]
-    (root / "toy" / "toy.dat").write_bytes(b"9" + TABLE[1:])
-    assert verify(toy(sha256=SHA), root)[0] is False
 
 
 def test_the_command(root, monkeypatch, capsys):

@@ -19,7 +19,7 @@ from dlmexp.figures.declared import against_beta, against_n, anatomy, histogram
 from dlmexp.figures.panels import FIGURES, PAGE, Figure, Line, Panel, estimators, methods, paper_style
 from dlmexp.figures.plot import Drawn, Request, draw, drawings, encode, save
 from dlmexp.models.diagnosis import Diagnosis
-from tests.support.models import MIXED, made_up_model
+from tests.support.cells import MIXED, made_up_model
 from tests.support.tidy import METHODS, Made, nll, published, sweep
 
 AT_BETAS = tuple(Line(name, beta=beta, names="beta") for name in ("beta_elbo", "joint_log_dlm") for beta in (0.1, 1.0))

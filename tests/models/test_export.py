@@ -16,7 +16,7 @@ from dlmexp.errors import UserError
 from dlmexp.models.export import LIKELIHOODS, export, import_gpytorch, to_gpytorch
 from dlmexp.models.file import load_file
 from dlmexp.models.predictor import Predictor
-from tests.support.models import made_up_model
+from tests.support.cells import made_up_model
 
 import_gpytorch()
 import gpytorch  # noqa: E402

@@ -18,7 +18,7 @@ from dlmexp.models.file import load_model
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import load
-from tests.support.models import MIXED, made_up_model
+from tests.support.cells import MIXED, made_up_model
 
 SMALL = (
     "seeds=[0] beta=list beta.values=[5,0.5] device=cpu keep=all dataset=csv csv.path=own.csv csv.name=own sizes=[40] "

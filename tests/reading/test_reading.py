@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from scipy.io import savemat
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import (
@@ -143,20 +142,6 @@ def test_json_that_is_none(text):
         json_value(text)
     with pytest.raises(Unreadable):
         typed_json(text, dict[str, int])
-
-
-@pytest.mark.slow
-def test_matlab_files_are_plain_arrays_by_name(tmp_path):
-    cells = np.empty((1, 2), dtype=object)
-    cells[0, 0], cells[0, 1] = np.eye(2), "text"
-    savemat(tmp_path / "a.mat", {"X": np.arange(3.0), "s": {"u": 1.5, "v": {"w": [2]}}, "c": cells, "other": [1]})
-    found = read_variables(tmp_path / "a.mat", "X", "s", "c")
-    assert sorted(found) == ["X", "c.1", "s.u", "s.v.w"]
-    assert found["c.1"].tolist() == [[1, 0], [0, 1]]
-    for odd in (b"", b"MATLAB 7.3 MAT-file, but no: " + bytes(200), (tmp_path / "a.mat").read_bytes()[:150]):
-        (tmp_path / "b.mat").write_bytes(odd)
-        with pytest.raises(Unreadable, match=r"b\.mat"):
-            read_variables(tmp_path / "b.mat", "X")
 
 
 def test_a_matlab_file_that_claims_too_much_memory(tmp_path):

@@ -1,13 +1,18 @@
-"""Cells with nothing special about them, records with the scores that a test wants, and folders that hold them."""
+"""Cells with nothing special about them, records with the scores that a test wants, folders that hold them, and trained
+models with made-up numbers."""
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.schema import Column, Schema
+from dlmexp.data.splits import Normalisation
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.models.file import TrainedCell
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Made, Record, Result
@@ -21,6 +26,7 @@ PLAIN = Cell(
 )  # fmt: skip
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None)
 PAPER = Setting("paper")
+MIXED = Schema("price", (Column("rooms"), Column("sort", "category", ("a", "b", "c")), Column("age")))
 KNOWN: dict[str, Cell] = {}  # the cells of all `candidates`, by key
 MADE = Made(device="cpu", host="h", time="2000-01-01T00:00:00Z", version="0", commit="c", command="dlmexp run")
 
@@ -69,3 +75,26 @@ def planned(*words: str, rows: int = 600) -> list[SimpleNamespace]:
         for each, cells in Grid(cfg, key, dataset, data).candidates():
             groups.append(SimpleNamespace(**asdict(each), cells=cells))
     return groups
+
+
+def made_up_model(
+    likelihood: str = "gaussian", M: int = 5, D: int = 3, seed: int = 0, schema: Schema | None = None, **changes: Any
+) -> TrainedCell:
+    """A model on D features; `changes` are of its cell."""
+    rng, task = np.random.default_rng(seed), LIKELIHOODS[likelihood].task
+    schema = schema or Schema.plain(D, task)
+    D = len(schema.features)
+    usual = {"objective": "log_dlm", "variant": "joint", "base": None, "estimator": "exact", "options": {}}
+    cell = replace(PLAIN, likelihood=likelihood, task=task, M=M, seed=seed, **usual | changes)
+    hyper = {
+        "Z": rng.normal(size=(M, D)),
+        "mean": np.array(0.1),
+        "lengthscale": np.array([1.3]),
+        "outputscale": np.array(0.8),
+    }
+    if task == "regression":
+        hyper["noise"] = np.array(0.2)
+    features = Normalisation(rng.normal(size=D), rng.uniform(0.5, 2, size=D), np.zeros(D, dtype=bool))
+    L = np.tril(0.2 * rng.normal(size=(M, M))) + 0.5 * np.eye(M)
+    mean, std = (3.0, 2.0) if task == "regression" else (0.0, 1.0)
+    return TrainedCell(cell, schema, features, mean, std, hyper, rng.normal(size=M), L, 1e-6)
