@@ -55,12 +55,12 @@ class FoundFiles(NamedTuple):
         return {name: path for group in self.groups for name, path in group.files.items()}
 
 
-def find_files(spec: DatasetConfig, root: Path, staged: Mapping[str, Path] | None = None) -> FoundFiles:
-    """Which files of a dataset are in the data root. Those in `staged` (by name) stand for others there."""
+def find_files(spec: DatasetConfig, *roots: Path) -> FoundFiles:
+    """Which files of a dataset are in the data root; those in a further folder stand for others there."""
     groups, drawn = [], is_drawn(spec)
     for group in dict.fromkeys(entry.group for entry in spec.files):
         entries = [entry for entry in spec.files if entry.group == group]
-        matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
+        matches = [_matching_paths(entry, roots) for entry in entries]
         files = {name: path for match in matches for name, path in sorted(match.items())}
         groups.append(FileGroup(entries, files, [e for e, match in zip(entries, matches, strict=True) if not match]))
     best = min(groups, key=lambda group: len(group.missing), default=FileGroup([], {}, []))
@@ -68,14 +68,12 @@ def find_files(spec: DatasetConfig, root: Path, staged: Mapping[str, Path] | Non
     return FoundFiles("drawn" if drawn else "ready" if groups and not best.missing else some, best, groups)
 
 
-def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
-    if "*" in entry.name:
-        files = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
-        return files | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
-    package = entry.package and importlib.util.find_spec(entry.package)
-    folder = Path(str(package.origin)).parent if package else root if entry.package is None else Path("/none")
-    path = staged.get(entry.name, folder / entry.name)
-    return {entry.name: path} if path.is_file() else {}
+def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
+    if entry.package:
+        package = importlib.util.find_spec(entry.package)
+        roots = [Path(str(package.origin)).parent] if package else []
+    found = ((root, path) for root in roots for path in root.glob(entry.name) if path.is_file())
+    return {path.relative_to(root).as_posix(): path for root, path in found}
 
 
 def how_to_get(spec: DatasetConfig, found: FoundFiles, root: Path) -> str:
@@ -225,33 +223,34 @@ def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCal
         if not wanted:
             return []
         try:
-            with _staging_folder(root) as folder:
-                return _parse_and_move(spec, root, {e.name: _download(e, folder, progress(e.name)) for e in wanted})
+            with _incoming(spec, root) as folder:
+                for entry in wanted:
+                    _download(entry, folder, progress(entry.name))
+            return [root / entry.name for entry in wanted]
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
 
 
-def _download(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Path:
-    """The file, from the first of its addresses that has it. Errors that may pass are tried again after some seconds;
-    the file appears when it is complete and has its checksum."""
+def _download(entry: FileSpec, folder: Path, progress: ProgressCallback) -> None:
+    """Downloads a file from the first of its addresses that has it; errors that may pass are tried again after seconds.
+    The file appears when it is complete and has its checksum."""
     import pooch
 
     logging.getLogger("pooch").setLevel(logging.WARNING)
-    target, problems = folder / Path(entry.name).name, []
-    known = {target.name: entry.sha256 and f"sha256:{entry.sha256}"}
+    known, problems = {entry.name: entry.sha256 and f"sha256:{entry.sha256}"}, []
     for url in filter(None, (entry.url, *entry.mirrors)):
-        files = pooch.create(folder, "", registry=known, urls={target.name: url}, retry_if_failed=RETRIES)
+        files = pooch.create(folder, "", registry=known, urls={entry.name: url}, retry_if_failed=RETRIES)
         by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
         try:
             with reading(url, "could not be downloaded; is the address right, and is there a network here?"):
                 if not url.startswith(("http://", "https://")):
                     raise ValueError("it should begin with https:// and a host")
-                files.fetch(target.name, downloader=by_http)
-                if problem := mismatch(entry, target):
-                    target.unlink()
+                files.fetch(entry.name, downloader=by_http)
+                if problem := mismatch(entry, folder / entry.name):
+                    (folder / entry.name).unlink()
                     raise ValueError(f"not the expected file: {problem}")
-            return target
+            return
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
@@ -262,11 +261,11 @@ def import_files(spec: DatasetConfig, root: Path, given: Sequence[Path]) -> list
     if is_drawn(spec):
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
     names = [_recognise(spec, path) for path in given]
-    with _staging_folder(root) as folder:
-        staged = {name: folder / Path(name).name for name in names}
-        for path, copy in zip(given, staged.values(), strict=True):
-            shutil.copyfile(path, copy)
-        return _parse_and_move(spec, root, staged)
+    with _incoming(spec, root) as folder:
+        for path, name in zip(given, names, strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / name)
+    return [root / name for name in names]
 
 
 def _recognise(spec: DatasetConfig, path: Path) -> str:
@@ -284,22 +283,20 @@ def _recognise(spec: DatasetConfig, path: Path) -> str:
     return name
 
 
-def _parse_and_move(spec: DatasetConfig, root: Path, staged: Mapping[str, Path]) -> list[Path]:
-    """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
-    for group in find_files(spec, root, staged).groups:
-        if staged.keys() & group.files.keys() and not group.missing:
-            parse(spec, group.files)
-    for name, path in staged.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, root / name)
-    return [root / name for name in staged]
-
-
 @contextmanager
-def _staging_folder(root: Path) -> Iterator[Path]:
-    """A folder in the data root for unfinished files, removed with what is left in it."""
+def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
+    """A folder in the data root for files that arrive, removed with what is left in it. At the end the files are
+    parsed, if they complete the dataset, and moved to the data root."""
     if not is_writable(root):
         raise UserError(f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA")
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as folder:
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as name:
+        folder = Path(name)
+        yield folder
+        for group in find_files(spec, root, folder).groups:
+            if not group.missing and any(path.is_relative_to(folder) for path in group.files.values()):
+                parse(spec, group.files)
+        for path in [path for path in folder.rglob("*") if path.is_file()]:
+            target = root / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)

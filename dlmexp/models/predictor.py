@@ -118,8 +118,13 @@ class Predictor:
         `level` of new observations (regression, counts); `label` and a probability for each label (binary)."""
         marginals = [member.marginals(X) for member in self.members]
         means = [member.likelihood.mean(*at) for member, at in zip(self.members, marginals, strict=True)]
-        if self.task == "binary":
-            return self._classes(torch.stack(means).mean(0))
+        if self.schema.labels is not None:
+            zero, one = self.schema.labels
+            second = torch.stack(means).mean(0)[0].cpu().numpy()
+            label = np.where(second > 0.5, np.array(one, dtype=object), np.array(zero, dtype=object))
+            if not isinstance(zero, str):
+                label = label.astype(type(zero) if type(zero) is type(one) else float)
+            return {"label": label, f"probability_{zero}": 1 - second, f"probability_{one}": second}
         moments = [self._moments(*each) for each in zip(self.members, marginals, means, strict=True)]
         mean = torch.stack([own for own, _ in moments]).mean(0)
         values = {"mean": mean}
@@ -134,15 +139,6 @@ class Predictor:
         if self.task == "count":
             columns |= {name: ends.astype(np.int64) for name, ends in columns.items() if name not in ("mean", "std")}
         return columns
-
-    def _classes(self, p: Float[Tensor, "1 N"]) -> Columns:
-        assert self.schema.labels is not None
-        zero, one = self.schema.labels
-        second = p[0].cpu().numpy()
-        label = np.where(second > 0.5, np.array(one, dtype=object), np.array(zero, dtype=object))
-        if not isinstance(zero, str):
-            label = label.astype(type(zero) if type(zero) is type(one) else float)
-        return {"label": label, f"probability_{zero}": 1 - second, f"probability_{one}": second}
 
     def _moments(self, member: Member, marginal: tuple[Tensor, Tensor], mean: Tensor) -> tuple[Tensor, Tensor | None]:
         """Mean and standard deviation of a new observation in own units; of a model of logarithms those of a log-normal
@@ -207,13 +203,20 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
     """Predict on the rows of a file and write its own columns and those of the predictions to `out`:
     CSV, or Parquet by its suffix; `-`: CSV on standard output. The file appears when all is written, and not at all
     after an error. Returns the number of rows, and by column that of missing values which the model fills."""
-    gaps, rows, writer = Counter(), 0, None
+    schema, gaps, rows, writer, said = predictor.schema, Counter(), 0, None, monotonic()
     text: Any = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
     with ExitStack() as stack:
         temporary = None if out == "-" else stack.enter_context(replacing(Path(out)))
         if temporary and not out.endswith(".parquet"):
             text = stack.enter_context(open(temporary, "w", encoding="utf-8", newline=""))
-        for table in _predicted(predictor, path, level, gaps):
+        for piece in open_rows(path, schema):
+            predictions = predictor.predict(schema.encode(piece, rows + 1, str(path)), level)
+            for column in schema.columns:
+                gaps[column.name] += pc.sum(pc.is_null(piece.column(column.name), nan_is_null=True)).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
+            own = dict(zip(piece.schema.names, piece.columns, strict=True))
+            if both := sorted(own.keys() & predictions.keys()):
+                raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
+            table = pa.table({**own, **predictions})
             if out.endswith(".parquet"):
                 writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
                 writer.write_table(table)
@@ -221,27 +224,12 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
                 frame = table.to_pandas(types_mapper=pd.ArrowDtype)
                 text.write(frame.to_csv(index=False, header=not rows, lineterminator="\n"))
             rows += table.num_rows
+            if monotonic() - said > 10:  # seconds
+                said = monotonic()
+                print(f"{rows} rows", file=sys.stderr, flush=True)
+        if not rows:
+            raise UserError(f"{path} has columns but no rows")
     return rows, gaps
-
-
-def _predicted(predictor: Predictor, path: Path, level: float, gaps: Counter) -> Iterator[pa.Table]:
-    """Pieces of the table to write, at least one; how far it is is said on standard error every few seconds."""
-    schema, rows, said = predictor.schema, 0, monotonic()
-    for piece in open_rows(path, schema):
-        X = schema.encode(piece, rows + 1, str(path))
-        for column in schema.columns:
-            gaps[column.name] += pc.sum(pc.is_null(piece.column(column.name), nan_is_null=True)).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
-        predictions = predictor.predict(X, level)
-        own = dict(zip(piece.schema.names, piece.columns, strict=True))
-        if both := sorted(own.keys() & predictions.keys()):
-            raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
-        yield pa.table({**own, **predictions})
-        rows += piece.num_rows
-        if monotonic() - said > 10:  # seconds
-            said = monotonic()
-            print(f"{rows} rows", file=sys.stderr, flush=True)
-    if not rows:
-        raise UserError(f"{path} has columns but no rows")
 
 
 def open_rows(path: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
