@@ -14,7 +14,7 @@ import pytest
 
 import dlmexp
 from tests.conftest import REPOSITORY
-from tests.support.launcher import Launcher
+from tests.support.processes import Launcher
 
 BLOCK = re.compile(r"^`(my_package/\S+)`:\n\n```(?:python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("loaders", "kernels", "likelihoods", "objectives", "estimators", "figures", "claims")

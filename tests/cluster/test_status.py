@@ -1,6 +1,9 @@
-"""The status of a results folder: counting, and showing it."""
+"""The status of a results folder, without a cluster: SLURM's answers, states where SLURM, live processes and records
+contradict each other, and what is counted and shown."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -8,12 +11,180 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
+from dlmexp.cluster import jobs as module
+from dlmexp.cluster import multirun
+from dlmexp.cluster.jobs import (
+    SUBMITTED,
+    SchedulerUnavailable,
+    SlurmState,
+    job_states,
+    max_array_size,
+    read_submissions,
+    unfinished_jobs,
+    write_submission,
+)
+from dlmexp.cluster.multirun import SETUP, THREADS, settings
 from dlmexp.cluster.status import print_tables, read_status
 from dlmexp.records.store import Manifest, Store, write_manifest
-from dlmexp.running.leases import BatchProgress, Leases, RunProgress
+from dlmexp.running.leases import ActiveProcess, BatchProgress, Leases, RunProgress
+from dlmexp.running.process import StopRequest
 from tests.support.cells import PLAIN, candidates, scored
 
 CELLS = [replace(PLAIN, seed=seed) for seed in range(6)]
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """Puts a command in front of all others that prints `text`, complains with `error` and exits with `code`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def answer(command, text="", error="", code=0):
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nprintf '%s' '{error}' >&2\nexit {code}\n")
+        path.chmod(0o755)
+
+    return answer
+
+
+def test_states_of_arrays_and_single_jobs(answers):
+    answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
+    found = job_states(["12_0", "12_1", "13"])
+    assert found["12_1"] == SlurmState("PENDING", "", "Resources")
+    assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
+    answers("scontrol", "MaxArraySize            = 17\nMaxJobCount = 5\n")
+    assert max_array_size() == 17
+
+
+NEVER = [
+    "PENDING||PartitionConfig", "PENDING||BadConstraints", "PENDING||PartitionTimeLimit", "PENDING||InvalidAccount",
+    "PENDING||QOSMaxCpuPerJobLimit", "PENDING||AssocMaxWallDurationPerJobLimit", "PENDING||QOSMinGRES",
+    "PENDING||DependencyNeverSatisfied", "REQUEUE_HOLD||launch failed requeued held",
+]  # fmt: skip
+PASSES = [
+    "PENDING||(JobHeldUser)", "PENDING||Priority", "PENDING||None", "PENDING||QOSMaxJobsPerUserLimit",
+    "PENDING||AssocGrpCpuLimit", "PENDING||ReqNodeNotAvail, UnavailableNodes:node1",
+    "PENDING||a reason of a later SLURM", "RUNNING|node1|PartitionConfig",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NEVER + PASSES)
+def test_reasons_that_never_pass_are_told_from_those_that_do(answers, line):
+    answers("squeue", f"12|{line}\n")
+    assert job_states(["12"])["12"].never_starts == (line in NEVER)
+
+
+def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answers):
+    answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
+    answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
+    found = job_states(["12_0", "12_1", "14"])
+    assert found["12_0"] == SlurmState("CANCELLED", "node1")
+    assert not found["12_1"].active, "the accounting may miss the end of a job; squeue does not list it any more"
+    assert found["14"] == SlurmState("ENDED")
+    answers("sacct", error="Slurm accounting storage is disabled", code=1)
+    assert job_states(["12"]) == {"12": SlurmState("ENDED")}
+    answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        job_states(["12"])
+
+
+def submitted(root: Path, job: str, *keys: str) -> Path:
+    folder = root / "multirun" / "sweep" / "jobs" / job
+    write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
+    return folder
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    """The jobs that SLURM lists."""
+    known: dict[str, SlurmState] = {}
+    monkeypatch.setattr(module, "job_states", lambda jobs: {job: known.get(job, SlurmState("ENDED")) for job in jobs})
+    return known
+
+
+@pytest.mark.parametrize(
+    ("state", "described", "lost"),
+    [
+        (SlurmState("PENDING", reason="Priority"), "pending (Priority)", 0),
+        (SlurmState("RUNNING", "node1"), "running", 0),
+        (SlurmState("PENDING", reason="PartitionConfig"), "can't start (PartitionConfig): ", 0),
+        (SlurmState("COMPLETED", "node1"), "ended (COMPLETED): ValueError: x", 1),
+    ],
+)
+def test_a_job_is_judged_by_its_state_its_process_and_its_records(tmp_path, slurm, state, described, lost):
+    submitted(tmp_path, "9_0", "k1", "k2")
+    submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
+    (job,) = read_submissions(tmp_path)  # a torn file is skipped
+    job.log.write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
+    slurm["9_0"] = state
+    (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
+    assert job.description.startswith(described)
+    assert (job.state.active, job.lost, job.left) == (not lost, lost, {"k2"})
+    assert len(unfinished_jobs(tmp_path, {"k1", "k2"}, [])) == 0
+    (job,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
+    assert (job.description, job.state.node) == ("running", "node3"), "a live process counts more than the queue"
+
+
+def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
+    submitted(tmp_path, "9", "k1", "k2")
+    submitted(tmp_path, "10", "k1", "k3")
+    slurm |= {"9": SlurmState("RUNNING"), "10": SlurmState("CANCELLED")}
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k1", "k2"}, "10": {"k3"}}
+    slurm["9"] = SlurmState("CANCELLED")
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k2"}, "10": {"k1", "k3"}}
+
+
+def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm, monkeypatch):
+    path = submitted(tmp_path, "9", "k1") / SUBMITTED
+    path.write_text(json.dumps({**json.loads(path.read_text()), "user": "somebody-else"}))
+    assert "somebody-else" in unfinished_jobs(tmp_path, set(), [])[0].description
+
+    def unavailable(jobs):
+        raise SchedulerUnavailable("no answer")
+
+    monkeypatch.setattr(module, "job_states", unavailable)
+    (job,) = unfinished_jobs(tmp_path, set(), [])
+    assert (job.lost, job.state.active, job.description) == (0, False, "unknown: no answer")
+
+
+def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys):
+    stuck, running = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
+    states = [(stuck, running), (stuck, SlurmState("ENDED"))]
+    for job in ("1_0", "1_1"):
+        submitted(tmp_path, job, job)
+    monkeypatch.setattr(module, "job_states", lambda jobs: dict(zip(sorted(jobs), states.pop(0), strict=True)))
+    monkeypatch.setattr(multirun, "POLL_SECONDS", (0.0, 0.0))
+    assert multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest()) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert "can't start (PartitionConfig)" in first
+    assert last.startswith("not waiting for 1 job")
+    assert not states
+
+
+@pytest.mark.parametrize(
+    ("received", "state", "goes_back"),
+    [
+        (signal.SIGUSR2, "RUNNING", True),  # the time limit is near
+        (signal.SIGTERM, "RUNNING", True),  # grace time before a preemption
+        (signal.SIGTERM, "CANCELLED", False),
+        (signal.SIGTERM, "PENDING", False),  # SLURM has requeued it already
+        (signal.SIGINT, "RUNNING", False),
+    ],
+)
+def test_requeue(received, state, goes_back, monkeypatch):
+    monkeypatch.setattr(multirun, "job_states", lambda jobs: {job: SlurmState(state) for job in jobs})
+    assert multirun.returns_to_queue("17", received) == goes_back
+
+
+def test_settings_of_a_job(monkeypatch):
+    """Our shell lines come before the user's; a signal leaves time to train."""
+    params = {"name": "dlmexp", "setup": [], "signal_delay_s": 120, "timeout_min": 240, "additional_parameters": {}}
+    monkeypatch.setenv(SETUP, "module load cuda")
+    found = settings({**params, "setup": ["a"]}, "class-log")
+    assert found == {**params, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
+    assert settings({**params, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
+    more = {"requeue": False, "reservation": None, "exclusive": True, "mail-type": "END"}
+    kept = settings({**params, "additional_parameters": more}, "mine")["additional_parameters"]
+    assert kept == {"exclusive": True, "mail-type": "END"}
 
 
 @pytest.fixture

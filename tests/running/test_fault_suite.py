@@ -19,8 +19,7 @@ import pytest
 
 from dlmexp.cluster.status import read_status
 from dlmexp.records.store import Store
-from tests.support.launcher import Launcher
-from tests.support.processes import SWEEP, comparable
+from tests.support.processes import SWEEP, Launcher, comparable
 
 pytestmark = pytest.mark.processes
 ALL = os.environ.get("FAULTS") == "all"

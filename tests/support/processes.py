@@ -1,8 +1,21 @@
-"""Fixtures of tests that run a sweep: real processes, a tiny sweep on drawn data, and what its records must be."""
+"""Real processes of `dlmexp`, started in a moment: a server that has loaded torch once forks one for each command. A
+fork is a process like any other to a signal, to the file system and to whoever looks for its id.
 
+And the fixtures of tests that run a sweep: a tiny one on drawn data, and what its records must be.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from multiprocessing import forkserver, get_context
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,8 +23,10 @@ from msgspec.structs import replace
 
 from dlmexp.records.record import Record
 from dlmexp.records.store import Store
-from tests.support.launcher import Launcher
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
+LOADED = ["pandas", "dlmexp.cluster.multirun", "dlmexp.running.progress", "tests.support.faults"]
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=6", "sizes=[20]",
     "seeds=[0,1]", "beta=list", "beta.values=[10,1,0.1]", "device=cpu", "training.binary.max_iterations=40",
@@ -22,6 +37,100 @@ SWEEP = [
     "seeds=[0]", "method=[elbo,fixed_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu",
     "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
 ]  # fmt: skip
+
+
+def run(folder: Path, words: list[str], log: Path, errors: Path, fault: dict[str, Any], environment: dict[str, str]):
+    """The command, in a process of its own: with its output in files, and signals as in a terminal."""
+    for descriptor, path in ((1, log), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.chdir(folder)
+    os.environ.clear()  # the server's has lines and columns, which GNU readline put there
+    os.environ.update(environment)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and a shell in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv = ["dlmexp", *words]
+    code: Any = 70
+    try:
+        from dlmexp.cli import main
+        from tests.support.faults import faulty_run
+
+        code = faulty_run(words[1:], **fault) if fault else main(words)
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+
+
+class Launcher:
+    """Starts processes, and ends those that a failed test left behind."""
+
+    def __init__(self):
+        self._context, self._started = get_context("forkserver"), []
+        self._context.set_forkserver_preload(LOADED)
+        with mock.patch.dict(os.environ, SETTINGS):
+            forkserver.ensure_running()
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.join()
+
+    def start(
+        self,
+        folder: Path,
+        *words: str,
+        log: str | Path = "log",
+        errors: str = "",
+        fault: dict[str, Any] | None = None,
+        **environment: str,
+    ) -> "Process":
+        """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault` has the arguments of
+        `faulty_run`."""
+        log, errors_log = folder / log, folder / (errors or log)
+        environment = {**os.environ, **SETTINGS, **environment}
+        process = self._context.Process(target=run, args=(folder, words, log, errors_log, fault, environment))
+        process.start()
+        self._started.append(process)
+        return Process(process, log)
+
+    def run(self, folder: Path, *words: str, **how) -> tuple[int, str]:
+        """Exit code, and all that was said."""
+        process = self.start(folder, *words, **how)
+        return process.wait(), process.said
+
+
+class Process:
+    def __init__(self, process: Any, log: Path):
+        self.pid: int = process.pid
+        self._process, self._log = process, log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def send(self, number: int) -> None:
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; minus the signal's number where one killed it."""
+        self._process.join()
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        assert self.wait() in (-signal.SIGKILL, 0)
+
+    def until(self, true: Callable[[], Any], seconds: float = 60.0) -> None:
+        """Wait for something this process brings about."""
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, f"waited in vain; it said:\n{self.said}"
+            time.sleep(0.01)
 
 
 @pytest.fixture
