@@ -30,7 +30,7 @@ from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.running.process import select_target
-from dlmexp.running.programs import NothingFitted, best_fit
+from dlmexp.running.programs import best_fit
 
 KERNELS = {"matern": "matern52"}  # other names of kernels
 DECAY = 100  # the learning rate ends at its DECAY-th part
@@ -131,17 +131,15 @@ class SparseGP(BaseEstimator):
             train, validation = np.arange(len(y)), validation[:0]
         cells = [self._cell(beta, len(train), seed) for beta in betas]
         schema, target = Schema.plain(X.shape[1], self.task), select_target(self.device, "float64")
-        try:
-            fit = best_fit(cells, normalised(X, y, self.task, Split(train, validation, train[:0])), schema, target)
-        except NothingFitted as error:
-            raise ValueError(f"training failed at every beta: {error}") from None
-        if not fit.converged:
+        data = normalised(X, y, self.task, Split(train, validation, train[:0]))
+        model, done, scores = best_fit(cells, data, schema, target)
+        if done.stopped == "limit":
             more = f"max_iter={self.max_iter}: the objective still changes by more than tol={self.tol:g}; give more"
             warnings.warn(more, ConvergenceWarning, stacklevel=2)
-        self.model_: TrainedCell = fit.model
-        self.beta_ = fit.model.cell.beta
-        self.validation_scores_ = fit.scores if len(betas) > 1 else {}
-        self.n_iter_ = max(1, fit.iterations)
+        self.model_: TrainedCell = model
+        self.beta_ = model.cell.beta
+        self.validation_scores_ = scores if len(betas) > 1 else {}
+        self.n_iter_ = max(1, done.iterations)
         return self
 
     def _checked_betas(self, rows: int) -> list[float]:

@@ -19,6 +19,7 @@ from dlmexp.records.store import FAILED, Store, read_manifests
 from dlmexp.running.leases import active_processes
 
 COUNTS = ("done", "running", "queued", "failed", "missing")  # queued: on a cluster
+PROGRESS = ("settled", "total", "failed", "seconds_left", "batches")  # of a process
 
 
 def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
         )
     running = []  # with how far their batches are
     for process in processes:
-        known = msgspec.to_builtins(process.progress) if process.progress else {"batches": []}
+        known = {name: msgspec.to_builtins(getattr(process, name)) for name in PROGRESS}
         running.append({"who": process.description, "cells": len(process.keys), **known})
     return {
         "results": str(root),
@@ -108,7 +109,7 @@ def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Tabl
     yield table
     for process in status["running"]:
         settled = ""
-        if "total" in process:
+        if process["total"]:
             settled = f"; {process['settled']} of the {process['total']} of this run settled"
             settled += f", {process['failed']} failed" if process["failed"] else ""
             settled += _left(process["seconds_left"], "about")

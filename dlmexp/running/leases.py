@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,16 +44,6 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     most_seconds_left: float | None = None  # at this speed, up to the limit; None before the speed is known
 
 
-class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a process is with its run: cells with a record, and the batches in training."""
-
-    settled: int
-    total: int
-    failed: int
-    seconds_left: float | None  # at the speed so far; None: not known
-    batches: tuple[BatchProgress, ...]
-
-
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process of a run: the content of its file, and of its leases with the keys of their cells."""
 
@@ -61,9 +51,14 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     machine: str = ""  # that counts `pid`
     job: str | None = None  # SLURM job
-    progress: RunProgress | None = None  # a few seconds ago
     name: str = ""
     keys: frozenset[str] = frozenset()
+    # How far it is with its run, a few seconds ago.
+    settled: int = 0  # cells with a record
+    total: int = 0
+    failed: int = 0
+    seconds_left: float | None = None  # at the speed so far; None: not known
+    batches: tuple[BatchProgress, ...] = ()  # in training
 
     @property
     def description(self) -> str:
@@ -81,7 +76,7 @@ class Leases:
         name = f"{host}-{owner()}-{uuid.uuid4().hex[:12]}"
         self.about = ActiveProcess(host=host, pid=os.getpid(), machine=machine(), job=own_job(), name=name)
         self.path = self.folder / f"{name}.json"
-        self.progress: Callable[[], RunProgress | None] = lambda: None  # written with each heartbeat, in its thread
+        self.progress: Callable[[], dict[str, Any]] = dict  # written with each heartbeat, in its thread
         self._failed, self._held = failed, dict[frozenset[str], Path]()
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
@@ -106,7 +101,7 @@ class Leases:
         wanted = keys.union(needed)
         while (other := self._holder(wanted)) is None:
             path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.lease"
-            _create(path, msgspec.json.encode(msgspec.structs.replace(self.about, progress=None, keys=keys)))
+            _create(path, msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys, batches=())))
             if self._holder(wanted, path) is None:
                 with self._lock:
                     self._held[keys] = path
@@ -146,9 +141,9 @@ class Leases:
                 except FileNotFoundError:
                     raise RuntimeError(f"another process has taken over what this one trains ('{path}')") from None
         os.utime(self.path)
-        if (progress := self.progress()) != self.about.progress:
-            self.about = msgspec.structs.replace(self.about, progress=progress)
-            write_atomically(self.path, msgspec.json.encode(self.about))
+        if (about := msgspec.structs.replace(self.about, **self.progress())) != self.about:
+            self.about = about
+            write_atomically(self.path, msgspec.json.encode(about))
 
 
 def active_processes(root: Path) -> list[ActiveProcess]:

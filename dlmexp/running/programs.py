@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -213,23 +213,12 @@ def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) 
     return TrainedCell(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
 
 
-class Fit(NamedTuple):
-    """The best model, its number of iterations, whether it stopped by its rule, and the validation metric of every beta
-    (NaN where training failed)."""
-
-    model: TrainedCell
-    iterations: int
-    converged: bool
-    scores: dict[float, float]
-
-
-class NothingFitted(Exception):
-    """Training failed at every beta; the message says why at the last one."""
-
-
-def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target) -> Fit:
+def best_fit(
+    cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
+) -> tuple[TrainedCell, Finished, dict[float, float]]:
     """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
-    lowest validation NLL (MSE for square loss); a single cell needs no validation rows."""
+    lowest validation NLL (MSE for square loss); a single cell needs no validation rows. Also returns the validation
+    metric of every beta, NaN where training failed; `ValueError` if it failed at all of them."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
     size = max(1, cells_at_once(cells[0], target.device.type, target.free_memory))
     fits: list[tuple[Cell, Finished]] = []
@@ -244,8 +233,8 @@ def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Tar
     best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
     if best.empty:
         last = fits[-1][1]
-        raise NothingFitted(last.stopped if last.failed else f"the validation {metric} is not finite")
+        why = last.stopped if last.failed else f"the validation {metric} is not finite"
+        raise ValueError(f"training failed at every beta: {why}")
     cell, done = fits[int(best.index[0])]
     by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
-    model = trained_model(cell, schema, split, done.posterior)
-    return Fit(model, done.iterations, done.stopped != "limit", dict(sorted(by_beta.items(), reverse=True)))
+    return trained_model(cell, schema, split, done.posterior), done, dict(sorted(by_beta.items(), reverse=True))

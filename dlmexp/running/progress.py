@@ -16,7 +16,7 @@ from rich.text import Text
 from dlmexp.console import counted, duration, nobody_reads, speed
 from dlmexp.plan.cell import Batch, Cell
 from dlmexp.records.record import Record
-from dlmexp.running.leases import BatchProgress, RunProgress
+from dlmexp.running.leases import BatchProgress
 from dlmexp.running.process import SIGPIPE, StopRequest
 from dlmexp.running.programs import step_work, steps_at_most
 
@@ -133,13 +133,11 @@ class Progress:
     def _told(self) -> tuple[BatchProgress, ...]:
         return tuple(told for _, _, told in list(self._training.values()))
 
-    def so_far(self) -> RunProgress:
-        """The numbers, for whoever follows the run from another process. May be called in another thread."""
+    def so_far(self) -> dict[str, Any]:
+        """The numbers of `ActiveProcess`, for whoever follows the run elsewhere. May be called in another thread."""
         left = self.seconds_left()
-        left = None if left is None else round(left)
-        return RunProgress(
-            settled=self.settled, total=self.total, failed=self.failed, seconds_left=left, batches=self._told()
-        )
+        counts = {"settled": self.settled, "total": self.total, "failed": self.failed}
+        return {**counts, "seconds_left": None if left is None else round(left), "batches": self._told()}
 
     def seconds_left(self) -> float | None:
         """The time left of the run; None before a cell is finished here. In any thread."""

@@ -26,7 +26,7 @@ from dlmexp.cluster.jobs import (
 from dlmexp.cluster.multirun import SETUP, THREADS, settings
 from dlmexp.cluster.status import print_tables, read_status
 from dlmexp.records.store import Manifest, Store, write_manifest
-from dlmexp.running.leases import ActiveProcess, BatchProgress, Leases, RunProgress
+from dlmexp.running.leases import ActiveProcess, BatchProgress, Leases
 from dlmexp.running.process import StopRequest
 from tests.support.cells import PLAIN, candidates, scored
 
@@ -232,7 +232,7 @@ def test_reasons_are_read_when_asked_for(root):
 
 NUMBERS = {"cells": 2, "live": 1, "iteration": 400, "limit": 3000, "rate": 10.0, "objective": 0.25}
 BATCH = BatchProgress(what="banana n=100 joint elbo: 2 cells", most_seconds_left=260.0, **NUMBERS)
-TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH,))
+TOLD = {"settled": 3, "total": 9, "failed": 1, "seconds_left": 90, "batches": [BATCH]}
 
 
 def test_progress_on_other_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -240,7 +240,7 @@ def test_progress_on_other_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     about = {"host": "node7", "pid": 7, "job": "12_1", "machine": "another", "name": "node7-7"}
     path = tmp_path / "running" / "node7-7.json"
     path.parent.mkdir()
-    path.write_bytes(msgspec.json.encode({**about, "progress": TOLD}))
+    path.write_bytes(msgspec.json.encode(about | TOLD))
     path.with_suffix(".lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
     assert main(["status", "--json", "--results", str(tmp_path)]) == 0
     status = json.loads(capsys.readouterr().out)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dlmexp.records.record import Result
 from dlmexp.running import programs, progress
-from dlmexp.running.leases import BatchProgress, RunProgress
+from dlmexp.running.leases import BatchProgress
 from dlmexp.running.process import StopRequest, select_target
 from dlmexp.running.programs import batch_work, bound, is_short, step_work
 from dlmexp.running.progress import Progress, described
@@ -132,7 +132,7 @@ def test_counts_and_messages(capsys):
 def test_batches_at_once_and_what_others_are_told(now):
     """Batches at once are looked at every few seconds: it is a wait for the device."""
     shown = _progress()
-    assert shown.so_far() == RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=())
+    assert shown.so_far() == {"settled": 0, "total": 9, "failed": 0, "seconds_left": None, "batches": ()}
 
     first, second = SimpleNamespace(), SimpleNamespace()
     for now[0], iteration, objective in ((0, 1, 3.0), (4, 5, 2.0), (8, 17, 1.0)):
@@ -141,7 +141,7 @@ def test_batches_at_once_and_what_others_are_told(now):
     assert shown.numbers == "2 batches at once, 7 live, 14 model-steps/s"
     numbers = {"cells": 2, "live": 2, "iteration": 17, "limit": 3000, "rate": 2.0, "objective": 1.0}
     expected = BatchProgress(what=described(CELLS[:2]), most_seconds_left=(3000 - 17) / 2, **numbers)
-    assert shown.so_far().batches[0] == expected
+    assert shown.so_far()["batches"][0] == expected
     shown.ended(second)
     now[0] = 9
     look(shown, CELLS[:2], 19, 2.0, first)
