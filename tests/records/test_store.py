@@ -1,11 +1,15 @@
-"""Records: what is written is read back; what is damaged, forged or foreign is not, and ends in a sentence."""
+"""Records, and what was asked for: what is written is read back; what is damaged, forged or foreign is not, and ends in
+a sentence."""
 
+import hashlib
+import io
 import json
 import math
 import os
 import platform
 import re
 import shlex
+import shutil
 import threading
 from typing import Any
 
@@ -18,9 +22,10 @@ from msgspec.structs import replace
 
 from dlmexp import __version__
 from dlmexp.cli import main
+from dlmexp.cluster.status import read_status
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.records.record import FORMAT, Made, Record, Result, decoded, encoded, flat, provenance, sealed
-from dlmexp.records.store import Store
+from dlmexp.records.store import Manifest, Store, check_same_data, read_manifests, write_manifest
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
@@ -182,8 +187,14 @@ def _flipped(content):
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
+def _others(_):
+    """Sound arrays, which are not those of the record."""
+    np.savez(buffer := io.BytesIO(), Z=ARRAYS["Z"])
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize("cell", [PLAIN, replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
-@pytest.mark.parametrize("damage", [_flipped, None, lambda content: content[:-5], lambda _: b"PK"])
+@pytest.mark.parametrize("damage", [_flipped, None, lambda content: content[:-5], _others])
 def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_where_a_run_needs_them(
     store, damage, cell, caplog
 ):
@@ -226,3 +237,52 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
         for record in store.own():
             assert _arrays(store, record)["Z"][0] == record.result.validation["nll"]
     assert not (store.root / "quarantine").exists()
+
+
+CELLS = [replace(PLAIN, seed=seed) for seed in range(3)]
+ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)]) for cell in CELLS]
+
+
+def test_what_was_asked_for_adds_up_over_runs(tmp_path):
+    for name, some in (("one", ASKED[:2]), ("one", [*ASKED[:2], *ASKED[:2]]), ("one", ASKED[1:]), ("two", ASKED[:1])):
+        write_manifest(tmp_path, Manifest(name, some))
+    assert len(list((tmp_path / "one" / "cells").iterdir())) == 2
+    assert sorted(len(each.candidates) for each in read_manifests(tmp_path)) == [1, 2, 2]
+    counts = {each["name"]: each["missing"] for each in read_status(tmp_path)["experiments"]}
+    assert counts == {"one": 6, "two": 2}
+
+
+def _name(text: bytes) -> str:
+    return f"{hashlib.sha256(text).hexdigest()[:16]}.json"
+
+
+def test_what_is_not_a_manifest_is_skipped_and_a_torn_one_is_written_again(tmp_path):
+    write_manifest(tmp_path, Manifest("one", ASKED))
+    folder = tmp_path / "one" / "cells"
+    (path,) = folder.iterdir()
+    (folder / "notes.json").write_bytes(b"\xff caf\xe9\n")
+    (folder / "folder.json").mkdir()
+    shutil.copy(path, folder / "0123456789abcdef.json")  # not what its name says
+    (folder / _name(b'{"of": "others"}')).write_bytes(b'{"of": "others"}')
+    assert read_manifests(tmp_path) == [Manifest("one", ASKED)]
+    path.write_bytes(path.read_bytes()[:-30])
+    assert read_manifests(tmp_path) == []
+    write_manifest(tmp_path, Manifest("one", ASKED))
+    assert read_manifests(tmp_path) == [Manifest("one", ASKED)]
+
+
+@pytest.mark.parametrize("experiment", ["../outside", "", "other", "evil"])
+def test_a_manifest_names_nothing_outside_the_folder_that_it_lies_in(tmp_path, experiment):
+    asked = msgspec.to_builtins(Manifest("evil", ASKED)) | {"experiment": experiment}
+    asked["candidates"][0]["dataset"] = "../../victim" if experiment == "evil" else "banana"
+    text = json.dumps(asked).encode()
+    (tmp_path / "evil" / "cells").mkdir(parents=True)
+    (tmp_path / "evil" / "cells" / _name(text)).write_bytes(text)
+    assert read_manifests(tmp_path) == []
+
+
+def test_changed_data_is_refused(tmp_path):
+    for name, checksum in (("mine", "a" * 64), ("mine", "a" * 64), ("other", "b" * 64)):
+        check_same_data(tmp_path, name, checksum)
+    with pytest.raises(UserError, match=f"'mine'.*{'b' * 16}"):
+        check_same_data(tmp_path, "mine", "b" * 64)

@@ -1,4 +1,4 @@
-"""The tidy table: selection against brute force, settings that never meet, roles apart."""
+"""The tidy table: selection against brute force, settings that never meet, roles apart, models that stay."""
 
 # A beta may be None; here none is.
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -15,8 +15,8 @@ from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
-from dlmexp.records.results import load
-from dlmexp.records.store import distinct
+from dlmexp.records.results import drop_unselected, load
+from dlmexp.records.store import Manifest, Store, distinct, write_manifest
 from dlmexp.records.table import candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
@@ -185,3 +185,36 @@ def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):
     (tmp_path / "predict_seconds.csv").write_text("M\n5\n")
     with pytest.raises(UserError, match=r"predict_seconds\.csv"):
         _ = load(tmp_path).table
+
+
+GRID = _at(10.0, 1.0, 0.1)
+SCORES = tuple({"nll": nll} for nll in (0.3, 0.1, 0.2))  # beta = 1 is selected
+MSE = ({"nll": 1, "mse": 3}, {"nll": 2, "mse": 2}, {"nll": 3, "mse": 1})
+
+
+@pytest.mark.parametrize(
+    ("runs", "scores", "left"),
+    [
+        ({"selected": GRID}, SCORES, {1.0}),
+        ({"selected": GRID}, SCORES[:2], {10.0, 1.0}),  # undecided before all have a record
+        ({"selected": GRID}, (*SCORES[:2], {"status": "failed"}), {1.0}),
+        ({"selected": GRID}, MSE, {10.0, 0.1}),
+        ({"selected": GRID}, ({}, {}, {}), {10.0, 1.0, 0.1}),  # no validation rows
+        ({"selected": GRID, "selected too": [GRID[0], GRID[2]]}, SCORES, {1.0, 0.1}),  # what any run selects
+        ({"selected": GRID, "all": GRID}, SCORES, {10.0, 1.0, 0.1}),
+        ({"selected": GRID, "none": GRID}, SCORES, {1.0}),
+        ({"none": GRID}, SCORES, {10.0, 1.0, 0.1}),  # of an earlier run
+        ({}, SCORES, {10.0, 1.0, 0.1}),  # nobody asked for them
+    ],
+)
+def test_which_models_stay(tmp_path, runs, scores, left):
+    """What any run of the folder keeps, and what is still undecided."""
+    store = Store(tmp_path)
+    for name, cells in runs.items():
+        write_manifest(tmp_path, Manifest(name, [candidates("fixed_log_dlm", cells)], name.split()[0]))
+    for cell, score in zip(GRID, scores, strict=False):
+        store.write(scored(cell, **score), model=None if "status" in score else b"a model")
+    before = len(store.keys_with_models())
+    assert drop_unselected(store) == before - len(left)
+    assert store.keys_with_models().keys() == {cell.key for cell in GRID if cell.beta in left}
+    assert drop_unselected(store) == 0
