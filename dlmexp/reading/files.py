@@ -182,13 +182,30 @@ def read_npz(path: Path, limit: int = 8 * GIB, only: str | None = None) -> dict[
     """All arrays of an npz file, or `only` one of them. Refused if the file holds anything but numbers, or more than
     `limit` bytes."""
     with reading(path, NO_ARRAYS, limit), path.open("rb") as file:
-        return _arrays(file, str(path), limit, only)
+        return unpack_arrays(file, str(path), limit, only)
 
 
-def unpack_arrays(content: bytes, label: str = "it", limit: int = GIB) -> dict[str, np.ndarray]:
-    """The arrays of an npz file's bytes."""
-    with reading(label, NO_ARRAYS):
-        return _arrays(io.BytesIO(content), label, limit)
+def unpack_arrays(
+    content: bytes | IO[bytes], label: str = "it", limit: int = GIB, only: str | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of an npz file that is open, or of its bytes."""
+    file, found = io.BytesIO(content) if isinstance(content, bytes) else content, {}
+    with reading(label, NO_ARRAYS), zipfile.ZipFile(file) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        if len(archive.infolist()) > min(MAX_MEMBERS, len(sizes)):
+            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
+    if (total := sum(sizes.values())) > limit:
+        raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
+    file.seek(0)
+    # numpy allocates what the header of an array claims, but fills only as much as the file has.
+    quiet = warnings.catch_warnings(action="ignore")
+    with reading(label, NO_ARRAYS), quiet, np.load(file, allow_pickle=False) as arrays:
+        for name in (name for name in arrays.files if only in (None, name)):
+            with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
+                found[name] = arrays[name]
+                if getattr(found[name], "dtype", np.dtype(object)).kind not in "biufc":
+                    raise ValueError("it holds no numbers")
+    return found
 
 
 def parse_rows(rows: list[str], path: Path, columns: int | None = None) -> np.ndarray:
@@ -201,25 +218,6 @@ def parse_rows(rows: list[str], path: Path, columns: int | None = None) -> np.nd
         if table.shape[1] != (columns or table.shape[1]):
             raise ValueError(f"it has {table.shape[1]}")
         return table
-
-
-def _arrays(file: IO[bytes], label: str, limit: int, only: str | None = None) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(file) as archive:
-        sizes = {info.filename: info.file_size for info in archive.infolist()}
-        if len(archive.infolist()) > min(MAX_MEMBERS, len(sizes)):
-            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
-    if (total := sum(sizes.values())) > limit:
-        raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
-    file.seek(0)
-    # numpy allocates what the header of an array claims, but fills only as much as the file has.
-    found = {}
-    with warnings.catch_warnings(action="ignore"), np.load(file, allow_pickle=False) as arrays:
-        for name in (name for name in arrays.files if only in (None, name)):
-            with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
-                found[name] = arrays[name]
-                if getattr(found[name], "dtype", np.dtype(object)).kind not in "biufc":
-                    raise ValueError("it holds no numbers")
-    return found
 
 
 def read_variables(path: Path, *names: str, member: str | None = None) -> dict[str, np.ndarray]:

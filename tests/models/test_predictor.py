@@ -1,6 +1,5 @@
 """Predictions: the record's own metrics again, own units on shifted and scaled data, intervals against closed forms."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -78,23 +77,6 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
         close = 1e-10 if row.dtype == "float64" else 1e-4
         for name, value in found.items():
             assert float(value.mean()) == pytest.approx(getattr(row, f"test_{name}"), rel=close, abs=close), name
-
-
-def test_normalisation_is_undone():
-    """The same model in other units of features and targets."""
-    model = made_up_model()
-    n, scale, shift = model.normalisation, np.array([2.0, -0.1, 30.0]), np.array([5.0, 1.0, -4.0])
-    other = dataclasses.replace(
-        model,
-        normalisation=type(n)(n.mean * scale + shift, n.std * np.abs(scale), n.constant),
-        y_mean=7 * model.y_mean - 2,
-        y_std=7 * model.y_std,
-        hyper={**model.hyper, "Z": model.hyper["Z"] * np.sign(scale)},
-    )
-    before, after = Predictor([model]).predict(X), Predictor([other]).predict(X * scale + shift)
-    for name in ("mean", "lower_95", "upper_95"):
-        np.testing.assert_allclose(after[name], 7 * before[name] - 2, rtol=1e-10, atol=1e-9)
-    np.testing.assert_allclose(after["std"], 7 * before["std"], rtol=1e-10)
 
 
 def test_pieces_do_not_matter_nor_a_feature_that_was_constant(monkeypatch):
