@@ -73,6 +73,7 @@ def test_suites_measure(suite, words, says, capsys):
     assert says in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_gpu_is_needed_for_its_suite_and_parts_are_checked(capsys):
     with pytest.raises(UserError, match="no CUDA device"):
         gpu.main(["--device", "cpu"])

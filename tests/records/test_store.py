@@ -135,6 +135,7 @@ CHANGES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*TEXTS, *(_line(**changes) for changes in CHANGES)])
 def test_what_is_no_sound_record_ends_in_a_sentence_and_is_quarantined_by_a_run(store, text, capsys, caplog):
     good, path = replace(ELBO, seed=1), store.path("banana", ELBO.key)
