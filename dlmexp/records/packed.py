@@ -113,10 +113,10 @@ class Packed:
             for each, own in zip(groups, np.split(keys, ends[:-1]), strict=True)
         ]
 
-    def cells(self) -> pa.Table:
-        """One row per cell, without columns of lists."""
+    def cells(self, without: tuple[str, ...] = ()) -> pa.Table:
+        """One row per cell, without columns of lists, and without those whose names begin like one of `without`."""
         names = self._file.schema_arrow.names
-        return self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
+        return self._read([name for name in names if name != "asked" and not name.startswith((ARRAY, *without))])
 
     @cached_property
     def _lists(self) -> Any:
