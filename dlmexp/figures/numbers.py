@@ -72,11 +72,15 @@ def panel_rows(
     used = [f"test_{metric}", f"validation_{metric}"]
     again = [name.replace("_", "_recalibrated_", 1) for name in used]
     names = {*FACTS, panel.x, *used, *again, *by, *(term.name for term in where)}
-    parts = []
-    for i, line in enumerate(panel.lines[:1] if of_effects else panel.lines):
-        every_beta = _every_beta(panel, line)
-        rows = results.candidates if every_beta else results.table
-        fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
+    lines = panel.lines[:1] if of_effects else panel.lines
+    of_dataset, parts = {}, []
+    for every_beta in {_every_beta(panel, line) for line in lines}:
+        frame = results.candidates if every_beta else results.table
+        fits = frame["dataset"] == panel.dataset
+        of_dataset[every_beta] = frame.loc[fits, [name for name in frame if name in names]]
+    for i, line in enumerate(lines):
+        rows = of_dataset[_every_beta(panel, line)]
+        fits = rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))
         fits &= rows["method"].isin(EFFECT_METHODS.values() if of_effects else [line.method])
         if not of_effects:
             fits &= rows["estimator"] == line.estimator
@@ -87,8 +91,8 @@ def panel_rows(
         for name in {*by} - {"dataset", "method", "beta"}:
             values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
             fits &= rows[name].isin(values)
-        rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i)
-        if every_beta:
+        rows = rows[fits].assign(line=i)
+        if "selected_by" not in rows:
             rows = rows.assign(selected_by="nll")
         if line.role == "rivals":  # what the line shows is no setting
             use = "train" if line.version == "train" else ""
