@@ -65,7 +65,7 @@ class ProductSampler:
         return SAMPLERS[name]
 
 
-SAMPLERS: Registry[ProductSampler] = Registry("sampler", "dlmexp.estimators")
+SAMPLERS: Registry[ProductSampler] = Registry("sampler", "dlmexp.estimators.envelope")
 
 
 def product_sampler(

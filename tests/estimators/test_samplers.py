@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.estimators import product_samplers
-from dlmexp.estimators.envelope import replace_rejected
-from dlmexp.estimators.half_normals import pieces
+from dlmexp.estimators.envelope import pieces, replace_rejected
 from dlmexp.estimators.product_samplers import SAMPLERS, truncated_normal, widening
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import ROWS, SAMPLES, draw, draws_for, grid_and_cdf, p_values, t
