@@ -13,7 +13,7 @@ from torch import Tensor
 from dlmexp.errors import UserError
 from dlmexp.estimators.draws import Draws
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Probit
-from dlmexp.gp.likelihoods.binary import signs
+from dlmexp.gp.likelihoods.discrete import signs
 from dlmexp.registry import Registry
 
 OTHER_ESTIMATORS = "estimator=exact, quadrature, bmc or smooth_bmc"  # that need nothing of a likelihood but log_prob

@@ -1,4 +1,4 @@
-"""Likelihoods p(y|f) by name: `regression`, `binary`, `poisson`; `log_concave`: integrals over q without a closed form;
+"""Likelihoods p(y|f) by name: `regression`, `discrete`; `log_concave`: integrals over q without a closed form;
 `calibration`: scores of the whole predictive distribution.
 
 A new one is a file that registers it (`base` shows how), and its line among the imports here."""
@@ -11,9 +11,8 @@ from dlmexp.gp.likelihoods.base import (
     relative_error,
     squared_error,
 )
-from dlmexp.gp.likelihoods.binary import Logistic, Probit
+from dlmexp.gp.likelihoods.discrete import Logistic, Poisson, PoissonSoftplus, Probit
 from dlmexp.gp.likelihoods.log_concave import LogConcave
-from dlmexp.gp.likelihoods.poisson import Poisson, PoissonSoftplus
 from dlmexp.gp.likelihoods.regression import Gaussian, StudentT
 
 __all__ = [
