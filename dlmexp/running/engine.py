@@ -21,11 +21,10 @@ from dlmexp.running.leases import Leases
 from dlmexp.running.process import Stop, StopRequest, Target, is_out_of_memory
 from dlmexp.running.programs import needs_the_device, program, settings
 from dlmexp.running.progress import Progress
-from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.program import Program
 from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training, train
-from dlmexp.training.variants import Fixed, solve
+from dlmexp.training.variants import Fixed, gradient_statistics, solve
 
 Queue = deque[tuple[Batch, Batch]]  # batches to train, with those of their cells that want a record
 NO_BASE = "the base fit whose hyperparameters it takes has no sound record"

@@ -136,7 +136,7 @@ def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float 
 
     total = mean(stepper(made, state, how), STEPS_AT_ONCE[target.device.type])
     if how.evaluate_every:
-        measure = partial(evaluate, made, made.posterior(state.values, state.jitter), "test")
+        measure = partial(evaluate, made, made.posterior(state.values, state.jitter), False, ("test",))
         total += mean(measure, 1) / how.evaluate_every
     return total
 

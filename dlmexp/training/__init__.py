@@ -2,5 +2,5 @@
 
 Read `program` (what a batch computes) and `variants` (what of it is learned) first, then `state`, `step` (with threads
 and captured graphs) and `train`, the loop. `fused_update`: the update in Triton; `metrics`: how good predictions are,
-also recalibrated; `gradients`: how good estimators are.
+also recalibrated.
 """

@@ -1,7 +1,7 @@
 """How good predictions are on validation or test rows (docs/SPEC.md, section 7): those of a batch of cells, the same
 recalibrated, and those of the trivial predictor, which knows only the training targets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -69,61 +69,58 @@ class Evaluation(NamedTuple):
 
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
         """Each cell's metrics by part, and the bins of its reliability diagram; waits for the device."""
-        by_part = {part: metrics_of_cells(means, self.cells) for part, means in self.means.items()}
+        numbers = {
+            (part, name): values.tolist() for part, means in self.means.items() for name, values in means.items()
+        }
         bins = {} if self.bins is None else self.bins._asdict()
         arrays = {f"reliability_{name}": values.float().cpu().numpy() for name, values in bins.items()}
         return [
-            ({part: cells[i] for part, cells in by_part.items()}, {name: values[i] for name, values in arrays.items()})
+            (
+                {part: {name: numbers[part, name][i] for name in means} for part, means in self.means.items()},
+                {name: values[i] for name, values in arrays.items()},
+            )
             for i in range(self.cells)
         ]
 
 
 @torch.no_grad()
-def evaluate(program: Program, posterior: Posterior, part: str) -> dict[str, Float[Tensor, "B"]]:
-    """Mean metrics of every cell on one part of its split, without those of calibration: for learning curves."""
-    sums: Tensors = {}
-    for rows in _predictions(program, posterior, _projection(program, posterior), part):
-        _add(sums, rowwise(program, *rows))
-    return _means(sums, program, part)
-
-
-@torch.no_grad()
-def evaluate_finally(program: Program, posterior: Posterior, calibration: bool = True) -> Evaluation:
-    """Everything that is recorded of every cell: on all parts, with `calibration` where the objective predicts a
-    variance."""
+def evaluate(
+    program: Program, posterior: Posterior, calibration: bool = True, parts: Collection[str] | None = None
+) -> Evaluation:
+    """Mean metrics of every cell on these parts of its split (None: all), with `calibration` where the objective
+    predicts a variance. Learning curves go without it."""
     means: dict[str, Tensors] = {}
     bins: dict[str, Reliability] = {}
     likelihood, factor = program.model.likelihood, None
     calibration = calibration and program.model.objective.predicts_variance
-    parts, shared = program.split.parts, _projection(program, posterior)
-    predictions: dict[str, Iterable[Rows]] = {part: _predictions(program, posterior, shared, part) for part in parts}
+    shared = _projection(program, posterior)
+    predictions: dict[str, Iterable[Rows]] = {
+        part: _predictions(program, posterior, shared, part) for part in parts or program.split.parts
+    }
     if calibration and "validation" in predictions:
         pieces = predictions["validation"] = list(predictions["validation"])
         mu, v, y = (torch.cat(arrays, -1) for arrays in list(zip(*pieces, strict=True))[1:])
         factor = best_factor(likelihood, posterior.hyper, mu, v, y)
     for part, pieces in predictions.items():
+        X, y_part = program.split.parts[part]
         sums: Tensors = {}
         probabilities = []
         for made, mu, v, y in pieces:
-            _add(sums, rowwise(program, made, mu, v, y))
-            if not calibration:
-                continue
-            _add(sums, made.calibration(mu, v, y))
+            scores = rowwise(program, made, mu, v, y)
+            if calibration:
+                scores |= made.calibration(mu, v, y)
             if factor is not None:
-                _add(sums, _recalibrated(likelihood, posterior.hyper, factor, mu, v, y))
-            if likelihood.task == "binary":
+                scores |= _recalibrated(likelihood, posterior.hyper, factor, mu, v, y)
+            if calibration and likelihood.task == "binary":
                 probabilities.append(made.mean(mu, v))
-        means[part] = _means(sums, program, part)
+            for name, values in scores.items():
+                total = row_sum(values)
+                sums[name] = sums[name] + total if name in sums else total
+        means[part] = {name: total / X.shape[1] for name, total in sums.items()}
         if probabilities:
-            bins[part] = reliability(torch.cat(probabilities, -1), program.split.parts[part][1][program.split.index])
+            bins[part] = reliability(torch.cat(probabilities, -1), y_part[program.split.index])
             means[part]["ece"] = bins[part].ece()
     return Evaluation(len(program.beta), means, bins.get("test"))
-
-
-def metrics_of_cells(means: dict[str, Float[Tensor, "B"]], cells: int) -> list[Metrics]:
-    """Metrics by name, of each of so many cells; waits for the device."""
-    numbers = {name: values.tolist() for name, values in means.items()}
-    return [{name: values[i] for name, values in numbers.items()} for i in range(cells)]
 
 
 def _projection(program: Program, posterior: Posterior) -> Projection:
@@ -149,17 +146,6 @@ def rowwise(program: Program, likelihood: Likelihood, mu: Tensor, v: Tensor, y: 
     """The metrics [B, N] that the likelihood states, and the NLL where the objective predicts a variance."""
     nll = {"nll": likelihood.log_loss(mu, v, y)} if program.model.objective.predicts_variance else {}
     return nll | {name: metric(likelihood, mu, v, y) for name, metric in likelihood.metrics.items()}
-
-
-def _add(sums: Tensors, rows: dict[str, Float[Tensor, "B N"]]) -> None:
-    for name, value in rows.items():
-        total = row_sum(value)
-        sums[name] = sums[name] + total if name in sums else total
-
-
-def _means(sums: Tensors, program: Program, part: str) -> dict[str, Float[Tensor, "B"]]:
-    rows = program.split.parts[part][0].shape[1]
-    return {name: total / rows for name, total in sums.items()}
 
 
 def rescale(

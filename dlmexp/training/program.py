@@ -2,7 +2,7 @@
 parameters, the objective of given ones, and the posterior that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -21,7 +21,6 @@ from dlmexp.objectives import Objective
 
 Tensors = dict[str, Tensor]
 
-NO_FLOORS: Mapping[str, float] = {}
 Q = ("m", "L")  # the names of q's own parameters; all others are hyperparameters
 
 
@@ -76,19 +75,22 @@ def unsoftplus(x: Tensor) -> Tensor:
     return x + torch.log(-torch.expm1(-x))
 
 
-def constrain(raw: Tensors, positive: Collection[str], floors: Mapping[str, float] = NO_FLOORS) -> Tensors:
+def constrain(raw: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
     """Positive parameters through softplus, plus their floor; q's factor as a lower triangle; the rest as they are."""
-    constrained = {name: softplus(value) if name in positive else value for name, value in raw.items()}
-    constrained |= {name: constrained[name] + floor for name, floor in floors.items() if name in constrained}
-    if "L" in constrained:
-        constrained["L"] = constrained["L"].tril()
+    constrained = dict(raw)
+    for name, parameter in parameters.items():
+        if name in raw and parameter.positive:
+            value = softplus(raw[name])
+            constrained[name] = value + parameter.floor if parameter.floor else value
+    if "L" in raw:
+        constrained["L"] = raw["L"].tril()
     return constrained
 
 
-def unconstrain(constrained: Tensors, positive: Collection[str], floors: Mapping[str, float] = NO_FLOORS) -> Tensors:
+def unconstrain(constrained: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
     """The inverse of `constrain`, for hyperparameters taken from another fit."""
-    above = constrained | {name: constrained[name] - floor for name, floor in floors.items() if name in constrained}
-    return {name: unsoftplus(value) if name in positive else value for name, value in above.items()}
+    positive = {name: each.floor for name, each in parameters.items() if each.positive and name in constrained}
+    return constrained | {name: unsoftplus(constrained[name] - floor) for name, floor in positive.items()}
 
 
 def initial_q(hyper: Tensors, kernel: Kernel, whitened: bool) -> Tensors:
@@ -167,8 +169,6 @@ class Program(ABC):
     def __post_init__(self) -> None:
         self.n = self.split.X.shape[1]
         self.parameters = self.model.parameters(self.split.X.shape[-1])
-        self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
-        self.floors = {name: each.floor for name, each in self.parameters.items() if each.floor > 0}
         self._epoch, self._order, self._rows = -1, self.split.index[:0], None
 
     @property
@@ -204,16 +204,16 @@ class Program(ABC):
         Z = (self.split.X[:, -M:] if self.model.inducing == "last" else self.split.X[:, :M])[self.split.index]
         Z = Z.to(PARAMETERS)
         values = {name: each.start(Z, len(Z), initial.get(name)) for name, each in self.parameters.items()}
-        return unconstrain({"Z": Z} | values, self.positive, self.floors)
+        return unconstrain({"Z": Z} | values, self.parameters)
 
     def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
         """Hyperparameters and q (as parameterised) of the values that Adam moves."""
-        q = constrain({name: values[name] for name in Q}, self.positive)
+        q = constrain({name: values[name] for name in Q}, self.parameters)
         return self.hyperparameters(values), (q["m"], q["L"])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Constrained, one per cell."""
-        hyper = constrain({n: value for n, value in values.items() if n not in Q}, self.positive, self.floors)
+        hyper = constrain({n: value for n, value in values.items() if n not in Q}, self.parameters)
         hyper.setdefault("mean", torch.zeros_like(self.beta))
         return hyper
 
@@ -249,14 +249,12 @@ class Program(ABC):
         lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]
         return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
 
-    def draws(self, iteration: Int[Tensor, ""]) -> Draws:
-        return Draws(self.split.seeds, self.split.index, iteration, self.split.X.dtype)
-
     def value(
         self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor
     ) -> Value:
         """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
         objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
-        loss, acceptance = objective.losses(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
+        draws = Draws(self.split.seeds, self.split.index, iteration, self.split.X.dtype)
+        loss, acceptance = objective.losses(likelihood, self.model.estimator, mu, v, y, draws)
         total = row_mean(loss) + self.beta * objective.penalty(*q) / self.n
         return Value(total, ok, acceptance)

@@ -5,9 +5,8 @@ replayed as a captured graph on a GPU."""
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -210,15 +209,28 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
 
 
 def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> Callable[[], T]:
-    """The same work as a graph, after it has been done once. It reads and writes the same tensors at every call."""
+    """The same work as a graph, after it has been done once. It reads and writes the same tensors at every call.
+
+    It is captured on a stream that is not the default one: graphs that share a stream share cuBLAS' workspace, and
+    overwrite each other's when they are replayed at the same time. Unlike `torch.cuda.graph` this does not wait for the
+    other streams of the device, where other batches train."""
     stream = torch.cuda.current_stream(device)
     own = torch.cuda.Stream(device) if stream == torch.cuda.default_stream(device) else stream
     own.wait_stream(stream)
+    collecting = gc.isenabled()
     with torch.cuda.stream(own):
         work()  # lets cuBLAS, Triton and the allocator settle before the capture
         graph = torch.cuda.CUDAGraph()
-        with _capturing(graph, pool):
-            result = work()
+        gc.disable()  # what is freed within a capture may be forbidden there
+        try:
+            graph.capture_begin(pool, capture_error_mode="thread_local")
+            try:
+                result = work()
+            finally:
+                graph.capture_end()
+        finally:
+            if collecting:
+                gc.enable()
     stream.wait_stream(own)
     return partial(_replay, graph, result, work)
 
@@ -227,25 +239,6 @@ def _replay(graph: torch.cuda.CUDAGraph, result: T, work: Callable[[], T]) -> T:
     """What `work` returned last time, computed anew. It is held with the graph, which reads and writes its tensors."""
     graph.replay()
     return result
-
-
-@contextmanager
-def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Capture what is launched on the current stream, which is not the default one: graphs that share a stream share
-    cuBLAS' workspace, and overwrite each other's when they are replayed at the same time.
-
-    Unlike `torch.cuda.graph` it does not wait for the other streams of the device, where other batches train."""
-    collecting = gc.isenabled()
-    gc.disable()  # what is freed within a capture may be forbidden there
-    try:
-        graph.capture_begin(pool, capture_error_mode="thread_local")
-        try:
-            yield
-        finally:
-            graph.capture_end()
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _with_rows(program: Program, state: State, iterate: Callable[[], None]) -> Callable[[], None]:

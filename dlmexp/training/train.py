@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally, metrics_of_cells
+from dlmexp.training.metrics import Metrics, evaluate
 from dlmexp.training.program import Posterior, Program
 from dlmexp.training.state import BLOCK, FAILED, REPORTED, RUNNING, STOPPED, Settings, State
 from dlmexp.training.step import stepper
@@ -172,21 +172,20 @@ def _extend(training: Training, indices: list[int] | None = None) -> Iterator[No
     if not chosen:
         return
     program, state = training.part(chosen)
-    means = evaluate(program, program.posterior(state.values, state.jitter), "test")
+    evaluation = evaluate(program, program.posterior(state.values, state.jitter), calibration=False, parts=("test",))
     if state.outcome.is_cuda:
         yield None
-    stopped_at = state.stopped_at.tolist()
-    for i, iteration, metrics in zip(chosen, stopped_at, metrics_of_cells(means, len(chosen)), strict=True):
+    for i, iteration, (metrics, _) in zip(chosen, state.stopped_at.tolist(), evaluation.read(), strict=True):
         curve = training.curves[i]
         if not curve.iterations or curve.iterations[-1] < iteration:
             curve.iterations.append(iteration)
-            curve.metrics.append(metrics)
+            curve.metrics.append(metrics["test"])
 
 
 def _finish(training: Training, indices: list[int], calibration: bool) -> Iterator[Finished | None]:
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
-    evaluation = evaluate_finally(program, posterior, calibration)
+    evaluation = evaluate(program, posterior, calibration)
     if state.outcome.is_cuda:
         yield None
     measured, posterior = evaluation.read(), posterior.cpu()

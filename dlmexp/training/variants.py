@@ -1,23 +1,32 @@
 """What is learned: everything (`Joint`), q with the rest held (`Fixed`), or everything but q, which has a closed form
-(`Collapsed`); and `solve`, where nothing is."""
+(`Collapsed`). And where nothing is: `solve`, and how gradients of estimators compare with the true one, which the
+`bias` figure shows (docs/SPEC.md, section 8)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dlmexp.estimators import BMC, Estimator, Exact
 from dlmexp.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
 from dlmexp.gp.collapsed import Closed, Problem, moments
 from dlmexp.gp.posterior import marginals, projection, shared_marginals, to_whitened
 from dlmexp.gp.products import Workspace
 from dlmexp.gp.rbf_posterior import applies_to, rbf_marginals
-from dlmexp.training.metrics import evaluate_finally
+from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import Posterior, Program, Tensors, Value, constrain, initial_q, unconstrain
+from dlmexp.training.step import captured
 from dlmexp.training.train import Finished
+
+ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
+DRAWS = 100  # of gradients, and for the true one:
+TRUTH_SAMPLES = 10_000
+TRUTH_ITERATION = 1_000_000  # draws that no other gradient shares
 
 
 class Joint(Program):
@@ -67,7 +76,7 @@ class Fixed(Program):
 
     def initial(self) -> Tensors:
         # There and back: what a joint fit that starts from these values computes, to the last bit.
-        hyper = constrain(unconstrain(self._per_cell(), self.positive), self.positive)
+        hyper = constrain(unconstrain(self._per_cell(), self.parameters), self.parameters)
         return initial_q(hyper, self.model.kernel, self.model.whitened)
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
@@ -92,7 +101,7 @@ class Fixed(Program):
         return {name: value[self.split.index] for name, value in self.hyper.items()}
 
     def _whitened(self, values: Tensors) -> tuple[Tensor, Tensor]:
-        q = constrain(values, self.positive)
+        q = constrain(values, self.parameters)
         if self.model.whitened:
             return q["m"], q["L"]
         index = self.split.index
@@ -101,9 +110,6 @@ class Fixed(Program):
     def _shared(self, X: Float[Tensor, "S b D"]) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
         p = projection(self.model.kernel, self.hyper, X, self.jitter)
         return p.A, p.kff
-
-
-ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
 
 
 def _rows_at_once(lines: int, program: Program) -> int:
@@ -146,7 +152,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
     began = perf_counter()
     m, L, loss = _solution(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
-    measured, posterior = evaluate_finally(program, posterior).read(), posterior.cpu()
+    measured, posterior = evaluate(program, posterior).read(), posterior.cpu()
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     at_once = batches_at_once()
     seconds = (perf_counter() - began) / (at_once * len(program.beta))
@@ -179,3 +185,50 @@ def _solution(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
     hyper, jitter = program.hyperparameters({}), program.jitter[index]
     closed = objective.collapsed(Problem(kernel, hyper, split.X[index], split.y[index], jitter, rows), program.beta)
     return closed.m, closed.L, closed.loss
+
+
+def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]] | None]:
+    """For each cell, straight after initialisation: 100 gradients g in the mean parameters against the true G, taken
+    from 10 000 bMC samples as the paper does, and from quadrature beside it (suffix `_quadrature`). Yields None where a
+    GPU has been given work and the results are not there yet."""
+    pool = torch.cuda.graph_pool_handle() if program.beta.is_cuda else None
+    for i in range(len(program.beta)):
+        cell = program.keep([i])
+        gradient = _gradient(cell, cell.model.estimator, pool)
+        g = torch.stack([gradient(draw) for draw in range(DRAWS)])
+        sampled, exact = _gradient(cell, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION), _gradient(cell, Exact())(0)
+        if g.is_cuda:
+            yield None  # `gradient` is held: its graph may still be replayed
+        result: dict[str, Any] = {"draws": DRAWS}
+        arrays: dict[str, np.ndarray] = {}
+        for suffix, G in {"": sampled, "_quadrature": exact}.items():
+            size = G.square().sum()
+            result[f"norm2_G{suffix}"] = float(size)
+            result[f"bias{suffix}"] = float((g.mean(0) - G).square().sum())
+            arrays[f"condition_i{suffix}"] = ((g @ G) / size).cpu().numpy()
+            arrays[f"condition_ii{suffix}"] = g.square().sum(-1).cpu().numpy()
+            arrays[f"error{suffix}"] = (g - G).square().sum(-1).cpu().numpy()
+        yield result, arrays
+
+
+def _gradient(cell: Program, estimator: Estimator, pool: Any = None) -> Callable[[int], Float[Tensor, "M"]]:
+    """The objective's gradient in m for one cell, with the numbers of an iteration; with a `pool`, by a captured graph
+    where that can be."""
+    model = replace(cell.model, estimator=estimator)
+    program = cell if estimator is cell.model.estimator else replace(cell, model=model)
+    values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
+    jitter = torch.full_like(program.beta, FIRST_JITTER)
+    iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
+
+    def gradient() -> Tensor:
+        objective = program.objective(values, jitter, iteration).objective
+        return torch.autograd.grad(objective.sum(), values["m"])[0][0]
+
+    if pool is not None and program.capturable:
+        gradient = captured(gradient, jitter.device, pool)
+
+    def with_draws(draw: int) -> Tensor:
+        iteration.fill_(draw)
+        return gradient().clone()
+
+    return with_draws

@@ -144,14 +144,14 @@ def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tin
 def test_a_result_that_is_no_number_is_a_failure_unless_it_is_of_calibration(tmp_path, tiny, monkeypatch, name, status):
     from dlmexp.training import train
 
-    plain = train.evaluate_finally
+    plain = train.evaluate
 
     def spoilt(*given):
         evaluated = plain(*given)
         evaluated.means["validation"][name].fill_(float("nan"))
         return evaluated
 
-    monkeypatch.setattr(train, "evaluate_finally", spoilt)
+    monkeypatch.setattr(train, "evaluate", spoilt)
     (record,) = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"]).run().values()
     assert record.status == status
 
@@ -208,8 +208,8 @@ def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tin
 
 
 def test_gradient_statistics(tmp_path, tiny, monkeypatch):
-    monkeypatch.setattr("dlmexp.training.gradients.DRAWS", 3)
-    monkeypatch.setattr("dlmexp.training.gradients.TRUTH_SAMPLES", 20)
+    monkeypatch.setattr("dlmexp.training.variants.DRAWS", 3)
+    monkeypatch.setattr("dlmexp.training.variants.TRUTH_SAMPLES", 20)
     words = [*tiny, "measure=gradient", "method=[fixed_log_dlm]", "estimator=[bmc]", "estimator.bmc.samples=[1,10]"]
     kinds = [record.cell.kind for record in Sweep(tmp_path, words).run().values() if record.done]
     assert sorted(kinds) == ["fit"] * 2 + ["gradient"] * 12

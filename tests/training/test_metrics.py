@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.posterior import marginals, projection
 from dlmexp.training import metrics
-from dlmexp.training.metrics import evaluate_finally, reliability, trivial_metrics
+from dlmexp.training.metrics import evaluate, reliability, trivial_metrics
 from tests.support.small_programs import program
 
 
@@ -26,7 +26,7 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
     X, y = (part[made.split.index] for part in made.split.parts["test"])
     hyper, m, L, jitter = posterior
     mu, v = marginals(projection(made.model.kernel, hyper, X, jitter), hyper["mean"], m, L)
-    cells = metrics.metrics_of_cells(metrics.evaluate(made, posterior, "test"), len(made.beta))
+    cells = [by_part["test"] for by_part, _ in evaluate(made, posterior, False, ("test",)).read()]
     return made, posterior, mu, v, y, cells
 
 
@@ -49,7 +49,7 @@ def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihoo
     scores = own | with_hyper.calibration(mu, v, y)
     if names is BINARY:
         scores["ece"] = reliability(with_hyper.mean(mu, v), y).ece()[:, None]
-    for i, (by_part, bins) in enumerate(evaluate_finally(made, posterior).read()):
+    for i, (by_part, bins) in enumerate(evaluate(made, posterior).read()):
         assert set(by_part) == {"validation", "test"}
         for of_part in by_part.values():
             assert {name for name in of_part if not name.startswith("recalibrated_")} == {*plain[i], *names}
@@ -63,7 +63,7 @@ def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihoo
 
 def test_square_loss_has_no_calibration():
     made, posterior, *_ = _evaluated("gaussian", "sq_dlm", "collapsed")
-    for by_part, _ in evaluate_finally(made, posterior).read():
+    for by_part, _ in evaluate(made, posterior).read():
         assert [set(of_part) for of_part in by_part.values()] == [{"mse"}] * 2
 
 

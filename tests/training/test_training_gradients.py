@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import dlmexp.training.gradients as gradients
 from dlmexp.estimators import BMC, UPS, Exact
-from dlmexp.training.gradients import gradient_statistics
+from dlmexp.training import variants
+from dlmexp.training.variants import gradient_statistics
 from tests.support.small_programs import program
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def _statistics(estimator, betas=(0.1,), index=(0,)):
 def test_the_exact_gradient_has_no_error():
     ((result, arrays),) = _statistics(Exact())
     assert set(arrays) == NAMES
-    assert all(array.shape == (gradients.DRAWS,) for array in arrays.values())
+    assert all(array.shape == (variants.DRAWS,) for array in arrays.values())
     assert result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]  # the rounding of a mean of 100
     assert np.allclose(arrays["condition_i_quadrature"], 1, rtol=1e-12)
     assert np.allclose(arrays["condition_ii_quadrature"], result["norm2_G_quadrature"], rtol=1e-12)
@@ -33,13 +33,13 @@ def test_the_exact_gradient_has_no_error():
 def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
     ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
     # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave room for chance.
-    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / gradients.DRAWS
+    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / variants.DRAWS
     assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
 
 
 def test_cells_do_not_depend_on_each_other(monkeypatch):
-    monkeypatch.setattr(gradients, "DRAWS", 5)
-    monkeypatch.setattr(gradients, "TRUTH_SAMPLES", 50)
+    monkeypatch.setattr(variants, "DRAWS", 5)
+    monkeypatch.setattr(variants, "TRUTH_SAMPLES", 50)
     (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
     ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
     for name, array in alone.items():
@@ -51,7 +51,7 @@ def test_cells_do_not_depend_on_each_other(monkeypatch):
 def test_draws_by_a_captured_graph_are_those_of_single_calls():
     made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
     pools = torch.cuda.graph_pool_handle(), None
-    both = [gradients._gradient(made, made.model.estimator, pool) for pool in pools]
+    both = [variants._gradient(made, made.model.estimator, pool) for pool in pools]
     together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
     torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12)
     assert not torch.equal(together[0], together[1])

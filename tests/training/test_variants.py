@@ -21,13 +21,13 @@ EYE = torch.eye(M, dtype=torch.float64)
 
 def test_initial_values():
     made = program(index=(0, 1, 1), likelihood="gaussian")
-    values = constrain(made.initial(), made.positive)
+    values = constrain(made.initial(), made.parameters)
     assert torch.equal(values["Z"], made.split.X[:, :M][made.split.index])
     for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
         torch.testing.assert_close(values[name], torch.full_like(values[name], expected), rtol=1e-12, atol=0)
     assert torch.equal(values["L"], EYE.expand(3, M, M))
     assert "mean" not in values
-    assert constrain(program().initial(), made.positive)["mean"].tolist() == [0, 0, 0]
+    assert constrain(program().initial(), made.parameters)["mean"].tolist() == [0, 0, 0]
 
 
 def _kernel(a, b, hyper):
@@ -36,7 +36,7 @@ def _kernel(a, b, hyper):
 
 def _dense(made, values, i):
     """The log-loss objective of cell i by dense solves; entries above the diagonal of L do not count."""
-    c = {name: value[i] for name, value in constrain(values, made.positive).items()}
+    c = {name: value[i] for name, value in constrain(values, made.parameters).items()}
     X, y = made.split.X[made.split.index[i]], made.split.y[made.split.index[i]]
     L = values["L"][i].tril()
     Kuu = _kernel(c["Z"], c["Z"], c) + FIRST_JITTER * c["outputscale"] * EYE
@@ -108,7 +108,7 @@ FIVE = {"betas": (5.0, 0.5, 7.0, 1.0, 0.1), "index": (0, 0, 1, 1, 1)}
 def test_fixed_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
     fixed, joint = (program(kind, **FIVE, whitened=whitened, minibatch=minibatch) for kind in ("fixed", "joint"))
     q = perturbed(fixed.initial(), 0.2)
-    hyper = {name: value[fixed.split.index] for name, value in unconstrain(held(2), joint.positive).items()}
+    hyper = {name: value[fixed.split.index] for name, value in unconstrain(held(2), joint.parameters).items()}
     everything = {**hyper, **q}
     del everything["noise"]
     ours, theirs = value_of(fixed, q, 4), value_of(joint, everything, 4)
