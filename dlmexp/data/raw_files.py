@@ -72,8 +72,11 @@ def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
     if entry.package:
         package = importlib.util.find_spec(entry.package)
         roots = [Path(str(package.origin)).parent] if package else []
-    found = ((root, path) for root in roots for path in root.glob(entry.name) if path.is_file())
-    return {path.relative_to(root).as_posix(): path for root, path in found}
+    if "*" in entry.name:
+        found = ((root, path) for root in roots for path in root.glob(entry.name) if path.is_file())
+        return {path.relative_to(root).as_posix(): path for root, path in found}
+    files = [root / entry.name for root in roots if (root / entry.name).is_file()]
+    return {entry.name: files[-1]} if files else {}
 
 
 def how_to_get(spec: DatasetConfig, found: FoundFiles, root: Path) -> str:
