@@ -99,10 +99,3 @@ def sweep(
             value = nll(method, n, seed, beta) + shift
             values = {"test_nll": value, "validation_nll": value + 0.001, f"test_{metric}": value}
             yield {"method": method, "n": n, "seed": seed, "beta": beta, **values, **changes}
-
-
-def judged(rows: list[dict[str, Any]], number: int, **options: Any) -> Any:
-    """The verdicts on one claim and its parts that were run, of rows."""
-    from dlmexp.claims.judge import judge
-
-    return judge(Made(rows, options.pop("arrays", None)), [number], **options)  # pyright: ignore[reportArgumentType]
