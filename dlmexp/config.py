@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from dlmexp.errors import UserError
@@ -200,14 +199,6 @@ class RunConfig:
     plan: bool = False
     retry_failed: bool = False
     keep: str = choice("selected", "all", "none")  # trained models: those that the methods select, all, or none
-
-
-@cache
-def register() -> None:
-    """Make the schema known to Hydra under the name that `conf/run.yaml` starts from."""
-    from hydra.core.config_store import ConfigStore
-
-    ConfigStore.instance().store(name="schema", node=RunConfig)
 
 
 def setting(name: str, *values: str) -> str:

@@ -11,21 +11,22 @@ from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import CsvConfig, DatasetConfig, MethodConfig, RunConfig, register
+from dlmexp.config import CsvConfig, DatasetConfig, MethodConfig, RunConfig
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
 from dlmexp.paths import conf_dirs, import_plugins
 from dlmexp.plan.overrides import as_sentences, check_values, parsed, spelled_out
 
-DEFAULT, OWN = "experiment=default", "experiment=own"
 MOST_JOBS = 10_000  # of a multirun
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
+ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -34,7 +35,7 @@ def with_default(overrides: Sequence[str]) -> list[str]:
     typed = {_key(override): override.partition("=")[2].strip(" []") for override in overrides}
     if "experiment" in typed or "parts" in typed or typed.get("dataset", USER_TABLE) != USER_TABLE:
         return list(overrides)
-    return [OWN if "dataset" in typed else DEFAULT, *overrides]
+    return ["experiment=own" if "dataset" in typed else "experiment=default", *overrides]
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
@@ -198,7 +199,6 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
         if (ours / file.parent.name / file.name).exists():
             raise UserError(f"{file}: we have a {file.parent.name} of that name, which is taken first; rename yours")
         read_settings(file)
-    register()
     with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, asdict, fields, is_dataclass
-from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -128,13 +127,7 @@ def _seeds(value: str, multirun: bool) -> str:
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """The overrides in Hydra's grammar."""
     with as_sentences(overrides):
-        return [_parsed(override) for override in overrides]
-
-
-@lru_cache(maxsize=1000)
-def _parsed(override: str) -> Override:
-    """Cached, since every part of an experiment has the same."""
-    return OverridesParser.create().parse_overrides([override])[0]
+        return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def unknown(key: str) -> str:
