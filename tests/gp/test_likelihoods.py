@@ -1,5 +1,6 @@
 """What holds for every likelihood: densities, losses, moments, batching; -log E_q p(y|f) and its gradient in the
-corners, against quadrature on panels that are halved until the integrand is smooth on each."""
+corners, against quadrature on panels that are halved until the integrand is smooth on each; scores of predictive
+distributions against draws."""
 
 import math
 from functools import partial
@@ -14,6 +15,7 @@ from hypothesis import strategies as hs
 from scipy.special import lambertw
 
 from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from dlmexp.gp.likelihoods.calibration import LEVELS
 from dlmexp.gp.special import expectation, lambert_w_exp, log_ndtr
 
 F64 = torch.float64
@@ -269,3 +271,46 @@ def test_lambert_w_against_scipy_and_where_e_to_the_t_is_no_number():
     w = lambert_w_exp(large)
     torch.testing.assert_close(w + w.log(), large, rtol=1e-13, atol=0)
     torch.testing.assert_close(lambert_w_exp(-large), torch.full_like(w, torch.finfo(F64).tiny), rtol=1e-12, atol=0)
+
+
+DRAWS = 200_000
+# mu, v, y: narrow and wide q, counts from 0 to thousands (those beyond 512 are tabulated in blocks), y in and far out.
+REAL = [(0.0, 0.01, 0.1), (1.0, 2.0, -1.0), (-0.5, 0.2, 4.0)]
+COUNTS = [
+    (2.3, 0.02, 8), (2.3, 0.02, 60), (-3.0, 0.5, 0), (-3.0, 4.0, 1), (0.0, 1.0, 3), (5.0, 0.01, 160), (5.0, 0.01, 20),
+    (3.0, 0.5, 10), (4.0, 1.0, 30), (6.5, 1e-4, 700), (8.6, 1e-5, 5400), (7.5, 0.02, 1500),
+]  # fmt: skip
+SCORED = [(each, *case) for each in (Gaussian(t(0.3)), StudentT(t(0.5), t(4.0))) for case in REAL]
+SCORED += [(each, *case) for each in (Poisson(), PoissonSoftplus()) for case in COUNTS]
+
+
+def drawn(likelihood, mu, v):
+    """Draws of y from the predictive distribution."""
+    rng = np.random.default_rng(1)
+    f = mu + np.sqrt(v) * rng.normal(size=DRAWS)
+    if isinstance(likelihood, Gaussian):
+        return f + np.sqrt(likelihood.noise.item()) * rng.normal(size=DRAWS)
+    if isinstance(likelihood, StudentT):
+        return f + likelihood.scale.item() * rng.standard_t(likelihood.nu.item(), size=DRAWS)
+    return rng.poisson(likelihood.conditional_mean(t(f)).numpy()).astype(float)
+
+
+@pytest.mark.parametrize(("likelihood", "mu", "v", "y"), SCORED, ids=lambda each: getattr(each, "name", None))
+def test_scores_against_draws(likelihood, mu, v, y):
+    draws, real = drawn(likelihood, mu, v), likelihood.task == "regression"
+    found = {name: value.item() for name, value in likelihood.calibration(*(t([[x]]) for x in (mu, v, y))).items()}
+    first, second = np.split(draws, 2)
+    terms = (np.abs(first - y) + np.abs(second - y) - np.abs(first - second)) / 2  # E|X - y| - E|X - X'|/2
+    # 2e-3: what tabulating in blocks may cost (`count_calibration`).
+    error = 5 * terms.std() / np.sqrt(len(terms))
+    assert found["crps"] == pytest.approx(terms.mean(), abs=error, rel=1e-9 if real else 2e-3)
+    for level in LEVELS if real else (95,):
+        ends = (1 - level / 100) / 2, (1 + level / 100) / 2
+        low, high = np.quantile(draws, ends, method="linear" if real else "inverted_cdf")
+        # An empirical quantile's error is sqrt(p (1 - p) / draws) / density: below 1 % of the width here.
+        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.017 if real else 0.02, abs=0 if real else 1)
+        if min(abs(y - low), abs(y - high)) > 0.02 * (high - low):
+            assert found[f"coverage_{level}"] == float(low <= y <= high)
+        if real:
+            inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
+            assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))

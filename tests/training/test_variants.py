@@ -1,4 +1,5 @@
-"""What programs compute: the objective written out with dense matrices, and the variants against each other."""
+"""What programs compute: the objective written out with dense matrices, the variants against each other, float32 rows
+against float64 ones, and statistics of gradients."""
 
 import math
 from dataclasses import replace
@@ -8,13 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.estimators import UPS, Exact
+from dlmexp.estimators import BMC, UPS, Exact, Quadrature
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.posterior import marginals, projection
+from dlmexp.training import variants
 from dlmexp.training.program import constrain, unconstrain, unsoftplus
-from dlmexp.training.state import Settings
-from dlmexp.training.variants import Fixed, solve
-from tests.support.small_programs import M, held, perturbed, program, trained, value_of
+from dlmexp.training.state import Settings, State
+from dlmexp.training.step import step
+from dlmexp.training.variants import Fixed, gradient_statistics, solve
+from tests.support.small_programs import PROGRAMS, M, held, in_float32, perturbed, program, trained, value_of
 
 EYE = torch.eye(M, dtype=torch.float64)
 
@@ -175,3 +178,86 @@ def test_noise_that_would_fall_below_stays_above(kind, objective):
     floor = 0.08
     assert noise_of(None).min() < 0.8 * floor
     assert floor <= noise_of(floor).min() < 1.3 * floor
+
+
+ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
+STUDENT = {"likelihood": "student_t", "estimator": Quadrature(8)}
+CASES = {kind: PROGRAMS[kind] for kind in ("joint", "ups", "counts", "ups of counts", "regression", "elbo", "power EP")}
+CASES |= {"fixed": PROGRAMS["fixed"], "ARD, Matern": ARD, "Student's t": STUDENT}
+SETTINGS = Settings(lr=0.05, iterations=12, window=None, epsilon=1e-6)
+
+
+def _gradients(made, values):
+    """Objectives and their gradients by name."""
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    value = value_of(made, leaves)
+    assert value.ok.all()
+    gradients = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
+    return value.objective.detach(), dict(zip(leaves, gradients, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["joint", "counts", "regression"])
+def test_inducing_inputs_have_no_gradient_at_the_start(kind):
+    """Where q is the prior. Adam divides a gradient by its own size, and would make a step of rounding errors."""
+    made = in_float32(program(**PROGRAMS[kind], n=31))
+    assert not _gradients(made, made.initial())[1]["Z"].any()
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_objective_and_gradient_are_those_of_float64(kind):
+    wide = program(**CASES[kind], n=31)  # no other dimension is as long
+    state = State.fresh(wide.initial(), SETTINGS)
+    for _ in range(8):  # away from the start, where some gradients are zero
+        step(wide, state, SETTINGS)
+    (objective, gradients), (rounded, theirs) = (_gradients(made, state.values) for made in (wide, in_float32(wide)))
+    torch.testing.assert_close(rounded, objective, rtol=0, atol=2e-6)
+    for name, expected in gradients.items():
+        size = max(float(expected.abs().max()), 1e-3)
+        torch.testing.assert_close(theirs[name], expected, rtol=0, atol=1e-3 * size)
+
+
+def _statistics(estimator, betas=(0.1,), index=(0,)):
+    made = program("fixed", betas, index, estimator=estimator, likelihood="poisson")
+    return [statistics for statistics in gradient_statistics(made) if statistics is not None]
+
+
+@pytest.mark.slow
+def test_the_exact_gradient_has_no_error():
+    ((result, arrays),) = _statistics(Exact())
+    names = ("condition_i", "condition_ii", "error")
+    assert set(arrays) == {f"{name}{suffix}" for name in names for suffix in ("", "_quadrature")}
+    assert all(array.shape == (variants.DRAWS,) for array in arrays.values())
+    assert result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]  # the rounding of a mean of 100
+    assert np.allclose(arrays["condition_i_quadrature"], 1, rtol=1e-12)
+    assert np.allclose(arrays["condition_ii_quadrature"], result["norm2_G_quadrature"], rtol=1e-12)
+    # 10 000 samples leave an error of some percent in G.
+    assert 0 < result["bias"] < 0.01 * result["norm2_G_quadrature"]
+
+
+@pytest.mark.slow
+def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
+    ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
+    # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave room for chance.
+    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / variants.DRAWS
+    assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
+
+
+@pytest.mark.slow
+def test_cells_do_not_depend_on_each_other(monkeypatch):
+    monkeypatch.setattr(variants, "DRAWS", 5)
+    monkeypatch.setattr(variants, "TRUTH_SAMPLES", 50)
+    (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
+    ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
+    for name, array in alone.items():
+        np.testing.assert_allclose(first[name], array, rtol=1e-9)
+    assert not np.allclose(first["error"], second["error"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_draws_by_a_captured_graph_are_those_of_single_calls():
+    made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
+    pools = torch.cuda.graph_pool_handle(), None
+    both = [variants._gradient(made, made.model.estimator, pool) for pool in pools]
+    together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
+    torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(together[0], together[1])
