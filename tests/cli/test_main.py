@@ -118,10 +118,11 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mine, typed, capsys):
     [
         (PermissionError(13, "Permission denied", "there/it"), 2, "there/it: Permission denied"),
         (OSError(28, "No space left on device"), 2, "No space left on device"),
+        (MemoryError(), 2, "not enough memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_errors_of_the_file_system_and_interrupts_are_one_line(monkeypatch, capsys, error, code, said):
+def test_errors_of_the_system_and_interrupts_are_one_line(monkeypatch, capsys, error, code, said):
     def fail(*_):
         raise error
 
