@@ -75,7 +75,7 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, command: Callabl
     code, said = command(*words, "workers=2")
     assert code == 0, said
     assert "18 of 18 cells done, 0 failed" in said  # 2 sizes x 3 seeds x (1 ELBO + 2 betas)
-    assert re.search(r"waves +80 +8 +joint_tempered +antithetic-4", said)
+    assert re.search(r"waves +80 +8 +joint_tempered +3", said)
     record = json.loads(next((workplace / "results" / "records" / "waves").glob("*.json")).read_text())
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
     assert {"nll", "recalibrated_nll", "error", "brier", "ece"} == set(record["result"]["test"])
