@@ -371,10 +371,9 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
     results = []
     for most in (1, 12):
         monkeypatch.setattr(module, "MOST_AT_ONCE", most)
-        words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={tmp_path / str(most)}"]
+        folder = tmp_path / str(most)
+        words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={folder}"]
         assert execute(compose(words)) == 0
-        records = comparable(tmp_path / str(most))
-        assert all(result.alone for _, _, result, _ in records.values()) == (most == 1)
-        same = {key: (cell, replace(result, alone=None), arrays) for key, (_, cell, result, arrays) in records.items()}
-        results.append(same)
+        assert all(record.result.alone for record in Store(folder).own()) == (most == 1)
+        results.append(comparable(folder))
     assert results[0] == results[1]
