@@ -4,10 +4,13 @@ names it: single values, and what goes with what."""
 import math
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlmexp.cli import main
 from dlmexp.config import KINDS
@@ -133,6 +136,14 @@ def test_what_is_meant(typed, meant, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert spelled_out([typed]) == meant
     assert spelled_out(spelled_out([typed])) == meant
+
+
+@given(st.text(max_size=30))
+def test_anything_can_be_typed(text):
+    assert spelled_out([text])
+    assert spelled_out([f"csv.path={text}"])[0].startswith("csv.path=")
+    with suppress(UserError):
+        assert spelled_out([f"seeds={text}"])[0].startswith("seeds=")
 
 
 def test_a_learning_rate_for_all_kinds_of_data():
