@@ -101,13 +101,16 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, command: Callabl
         ("experiment=waves estimator.antithetic.weight=x", "estimator.antithetic.weight=x"),
     ],
 )
-def test_names_are_checked_listed_and_completed_as_ours_are(command: Callable[..., tuple[int, str]], words, sentence):
+def test_names_are_checked_listed_and_completed_as_ours_are(
+    workplace: Path, command: Callable[..., tuple[int, str]], words, sentence
+):
     code, said = command("run", "plugins=[my_package]", *words.split())
     assert (code, said.count("\n")) == (2, 1)
     assert sentence in said
     assert "waves" in command("--plugins", "my_package", "data", "list")[1]
     query = {"COMP_LINE": "dlmexp run dataset=wav", "COMP_POINT": "22", "DLMEXP_PLUGINS": "my_package"}
-    assert "dataset=waves" in command("-sc", "query", **query)[1]
+    command(**query, _ARGCOMPLETE="1", _ARGCOMPLETE_STDOUT_FILENAME="completed")
+    assert (workplace / "completed").read_text() == "dataset=waves "
 
 
 def test_entry_points_need_no_words(workplace: Path):

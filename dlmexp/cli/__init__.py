@@ -17,21 +17,18 @@ from dlmexp.paths import extended
 
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 MODULES = ("models", "results", "data")  # each adds its commands
-COMPLETION = ("-sc", "--shell-completion")
-BASH = """\
-_dlmexp() { COMPREPLY=( $(COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" "$1" -sc query 2>/dev/null) ); }
-COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
-complete -o nospace -o default -F _dlmexp dlmexp
-"""
-SCRIPTS = {
-    "install=bash": BASH,
-    "install=zsh": f"autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n{BASH}",
-    "install=fish": "complete -c dlmexp -a '(COMP_LINE=(commandline -cp) dlmexp -sc query 2>/dev/null)'\n",
-}
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports errors as UserError, so that they are printed like all others: in one line, with exit code 2."""
+    """Reports errors as UserError, so that they are printed like all others: in one line, with exit code 2. Every
+    command has the two options that are added here."""
+
+    def __init__(self, **more: Any):
+        super().__init__(**more)
+        modules = "Python modules that add your own figures, claims, ..."
+        self.add_argument("--plugins", default=argparse.SUPPRESS, metavar="MODULE[,MODULE]", help=modules)
+        folder = "a conf folder of your own, with datasets, methods, ..."
+        self.add_argument("--config-dir", default=argparse.SUPPRESS, metavar="DIR", help=folder)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see '{self.prog} --help'")
@@ -40,10 +37,14 @@ class Parser(argparse.ArgumentParser):
         # A command refuses what it does not know itself, with its own options as suggestions. `run` takes all words:
         # its options may stand between overrides, of which argparse knows but the first ones.
         arguments, unknown = super().parse_known_args(args, namespace)
+        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         if "overrides" in arguments:
-            arguments.overrides, unknown = arguments.overrides + unknown, []
+            from dlmexp.plan.overrides import settings
+
+            arguments.overrides += [word for word in unknown if not word.startswith("-")]
+            unknown = [word for word in unknown if word.startswith("-")]
+            known += [f"{name}=" for name in settings()]
         if unknown and self.prog != "dlmexp":
-            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
             self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], known)}")
         return arguments, unknown
 
@@ -61,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "check its claims.",
         epilog="Start with 'dlmexp run' (about a minute, on synthetic data), then 'dlmexp plot'.",
     )
-    _shared_options(top)
+    top.set_defaults(plugins="", config_dir=None)
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in MODULES:
@@ -84,28 +85,19 @@ def add_command(
     return parser
 
 
-def _shared_options(parser: argparse.ArgumentParser) -> None:
-    """Options of all commands, which may stand anywhere among their arguments."""
-    modules = "Python modules that add your own figures, claims, ..."
-    parser.add_argument("--plugins", default="", metavar="MODULE[,MODULE]", help=modules)
-    parser.add_argument("--config-dir", metavar="DIR", help="a conf folder of your own, with datasets, methods, ...")
-
-
 @harmless_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 3: budget= is
     spent; 128 + N: ended by signal N (130: Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if asked := [words[i + 1 :] for i, word in enumerate(words[:2]) if word in COMPLETION]:
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks what the last word of a line can become
+            import argcomplete
+
             with extended():
-                complete(asked[0])
-                return 0
-        shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
-        _shared_options(shared)
-        common, rest = shared.parse_known_args(words)
-        with extended(common.config_dir, [name for name in common.plugins.split(",") if name]):
-            args = parser().parse_args(rest)
+                argcomplete.autocomplete(parser(), default_completer=known_values)  # pyright: ignore[reportArgumentType]
+        args = parser().parse_args(words)
+        with extended(args.config_dir, [name for name in args.plugins.split(",") if name]):
             args.typed = words[words.index(args.command) + 1 :]
             return args.run(args) or 0
     except BrokenPipeError:
@@ -127,46 +119,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def complete(arguments: list[str]) -> None:
-    """`install=bash` prints what a shell evaluates to get completions, `query` prints those of $COMP_LINE."""
-    what, line = " ".join(arguments), os.environ.get("COMP_LINE")
-    if what in SCRIPTS:
-        print(SCRIPTS[what], end="")
-    elif what == "query" and line is not None:
-        print("\n".join(completions(line[: int(os.environ.get("COMP_POINT") or len(line))])))
-    else:
-        raise UserError(f"can't read '-sc {what}': give -sc {' | '.join(SCRIPTS)}")
-
-
-def completions(line: str) -> list[str]:
-    """What the last word of a line can become: a command, an option, a name, or a setting with its value."""
-    words = line.split()
-    last = words.pop() if words and not line[-1].isspace() else ""
-    node, before = parser(), ""
-    for word in words[1:]:
-        commands: Any = next((a.choices for a in node._actions if isinstance(a, argparse._SubParsersAction)), {})
-        node, before = commands.get(word, node), word
-    if node.prog == "dlmexp run":
-        return list(_settings(last))
-    for action in node._actions:
-        if before in action.option_strings and action.nargs != 0:
-            return _starting(last, _values(node, action))
-    options = [name for action in node._actions for name in action.option_strings]
-    named = [value for action in node._actions if not action.option_strings for value in _values(node, action)]
-    return _starting(last, options if last.startswith("-") else named or options)
-
-
-def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[str]:
-    """The values of an argument that are known: its choices, or names of figures, datasets and protocols."""
-    if action.choices is not None:
-        return map(str, action.choices)
-    if node.prog == "dlmexp plot" and action.dest == "ids":
+def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
+    """For shell completion: what an argument without `choices` can be, by the name it is stored under."""
+    if action.dest in ("dataset", "protocol"):
+        return catalogue.names(action.dest)
+    if action.dest == "ids":
         from dlmexp.figures.panels import FIGURES, PREDICTIONS
 
         return [*FIGURES.names(), PREDICTIONS]
-    if action.dest == "protocol":
-        return catalogue.names("protocol")
-    return catalogue.names("dataset") if node.prog.startswith("dlmexp data ") and action.dest == "names" else []
+    if action.dest == "overrides":
+        return _settings(prefix)
+    from argcomplete.completers import FilesCompleter
+
+    return FilesCompleter()(prefix)
 
 
 def _settings(last: str) -> Iterator[str]:
@@ -176,9 +141,8 @@ def _settings(last: str) -> Iterator[str]:
     key, equals, value = last.partition("=")
     fields = settings(key)
     if not equals:
-        dotted = "." in key
-        for name in _starting(key, dict.fromkeys([*groups(), *fields])):
-            if dotted or "." not in name:
+        for name in dict.fromkeys([*groups(), *fields]):
+            if name.count(".") <= key.count("."):
                 inner = name not in groups() and any(other.startswith(f"{name}.") for other in fields)
                 yield f"{name}{'.' if inner else '='}"
         return
@@ -186,9 +150,5 @@ def _settings(last: str) -> Iterator[str]:
     choices = fields[key].metadata.get("choices", ()) if key in fields else ()
     if key in fields and fields[key].type is bool:
         choices = ("true", "false")
-    for name in _starting(value[start:], catalogue.names(key) if key in groups() else choices):
+    for name in catalogue.names(key) if key in groups() else choices:
         yield f"{key}={value[:start]}{name}"
-
-
-def _starting(word: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(word)]

@@ -26,12 +26,12 @@ def add_parser(commands: Commands) -> None:
         return parser.add_argument
 
     action("list", _list, "list all datasets: ready, partial, missing or drawn")
-    action("fetch", _fetch, "download datasets")("names", nargs="+", metavar="NAME")
+    action("fetch", _fetch, "download datasets")("dataset", nargs="+", metavar="NAME")
     add = action("import", _import, "copy files that you have to the data root")
-    add("name", metavar="NAME")
+    add("dataset", metavar="NAME")
     add("files", nargs="+", metavar="FILE", type=Path)
     add = action("check", _check, "verify checksums and parse all files again")
-    add("names", nargs="*", metavar="NAME", help="only these datasets")
+    add("dataset", nargs="*", metavar="NAME", help="only these datasets")
 
 
 def _list(args: argparse.Namespace, root: Path) -> None:
@@ -59,7 +59,7 @@ def _fetch(args: argparse.Namespace, root: Path) -> None:
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import fetch
 
-    for spec in [read_spec(name) for name in args.names]:
+    for spec in [read_spec(name) for name in args.dataset]:
         with Progress(console=wide_console(), disable=not sys.stdout.isatty(), transient=True) as bars:
 
             def progress(name: str, bars: Progress = bars) -> Callable[[int, int | None], None]:
@@ -78,7 +78,7 @@ def _import(args: argparse.Namespace, root: Path) -> None:
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get, import_files
 
-    spec = read_spec(args.name)
+    spec = read_spec(args.dataset)
     for path in import_files(spec, root, args.files):
         print(f"{spec.name}: {path}")
     there = find_files(spec, root)
@@ -89,7 +89,7 @@ def _check(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import verify
 
-    specs = [read_spec(name) for name in args.names or dataset_names()]
+    specs = [read_spec(name) for name in args.dataset or dataset_names()]
     if not root.is_dir():
         raise UserError(f"'{root}' is not a folder: give the one with your datasets with --data-root")
     labels = {True: "ok", False: "FAILED", None: "-"}

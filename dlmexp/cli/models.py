@@ -9,10 +9,9 @@ from pathlib import Path
 from dlmexp.atomic import check_output
 from dlmexp.cli import Commands, add_command
 from dlmexp.console import counted
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.paths import extended
 
-OPTIONS = ("--multirun", "--cfg", "--config-dir", "--plugins", "--help")  # of run
 WHERE = """which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, the
 one with the best validation NLL)"""
 
@@ -65,21 +64,15 @@ def run(args: argparse.Namespace) -> int:
       keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
       wait=false               leave once jobs are in the queue of the cluster
 
-    Shell completion of all commands: eval "$(dlmexp -sc install=bash)"; zsh, fish
+    Shell completion of all commands: eval "$(register-python-argcomplete dlmexp)"
     exit code: 0 all done, 1 some cells failed, 2 an error in command or config,
                3 budget used up, 130 interrupted (both with everything saved)
     """
     from omegaconf import OmegaConf
 
     from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, plugins_in, with_default
-    from dlmexp.plan.overrides import groups, settings, spelled_out
+    from dlmexp.plan.overrides import spelled_out
 
-    for word in args.overrides:
-        name, _, value = word.lstrip("-").partition("=")
-        if word.startswith("-"):
-            setting = name in settings() or name in groups()
-            meant = f"settings are written without dashes, {name}={value or 'VALUE'}"
-            raise UserError(f"unknown option '{word}': {meant if setting else nearest(word, [*OPTIONS])}")
     typed = spelled_out(args.overrides, args.multirun)
     with extended(None, plugins_in(typed)):
         overrides = with_default(typed)
