@@ -2,14 +2,14 @@
 sections 5 and 6). `plan.overrides.check_values` holds every composed config against it. And settings as a user types
 them: words that a shell and `dlmexp run` take as they are."""
 
-# ruff: noqa: RUF009 (functions in defaults of dataclasses: they make fields)
-import math
 import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from dlmexp.errors import UserError
 
@@ -23,21 +23,22 @@ PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", r
 """Text that Hydra reads as text."""
 
 
-def limited(default: Any, **limits: Any) -> Any:
-    """A field whose values, or those in its list or dictionary, have limits: `choices`, `bounds` of a number such as
-    `{">": 0}`, `keys` of a dictionary, `filled` (not empty)."""
-    given: Any = {"default_factory" if callable(default) else "default": default}
-    return field(metadata=limits, **given)
+def one_of(*words: str) -> Meta:
+    """The limit of a text that is one of these words."""
+    return Meta(pattern=f"^({'|'.join(words)})$")
 
 
-def choice(*choices: str, default: str | None = "") -> Any:
-    """A field that is one of these words, by default the first."""
-    return limited(choices[0] if default == "" else default, choices=choices)
-
-
-def positive(default: float | None = None, most: float = math.inf) -> Any:
-    """A field that is a finite number above 0."""
-    return limited(default, bounds={">": 0, "<=": most})
+# Types with limits, which `plan.overrides.check_values` checks with msgspec. OmegaConf sees the plain types.
+Device = Annotated[str, one_of(*DEVICES)]
+Evaluate = Annotated[str, one_of("end", "epoch", "[1-9][0-9]{0,15}")]
+Filled = Meta(min_length=1)
+Parameterisation = Annotated[str, one_of(*PARAMETERISATIONS)]
+Positive = Annotated[float, Meta(gt=0, le=1e300)]
+Rate = Annotated[float, Meta(gt=0, le=MOST_LR)]  # of learning
+Ratio = Annotated[float, Meta(gt=1, le=1e300)]
+Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)]
+Variant = Annotated[str, one_of("joint", "fixed")]
+Whole = Annotated[int, Meta(gt=0)]
 
 
 @dataclass
@@ -46,17 +47,17 @@ class DatasetConfig:
 
     name: str = "???"
     loader: str = "???"
-    task: str = choice("regression", "binary", "count", default="???")
+    task: Annotated[str, one_of("regression", "binary", "count")] = "???"
     likelihood: str = "???"
     kernel: str = "rbf"
     ard: bool = False
-    mean: str = choice("zero", "constant")
-    M: int | None = positive()  # inducing points; null chooses by the number of rows
+    mean: Annotated[str, one_of("zero", "constant")] = "zero"
+    M: Whole | None = None  # inducing points; null chooses by the number of rows
     sizes: list[Any] = field(default_factory=list)  # rows, or shares of the training pool as '5%'; empty: all of it
     split: str = "???"  # regression | counts | airline
-    test_cap: int | None = positive()
+    test_cap: Whole | None = None
     # All rows for validation select beta; or only n / 10 of them; or they are training rows too, and select nothing.
-    validation: str = choice("all", "tenth", "train")
+    validation: Annotated[str, one_of("all", "tenth", "train")] = "all"
     stands_for: str | None = None  # the paper's dataset this one is a part of or stands in for
     rows: int | None = None
     features: int | None = None
@@ -75,7 +76,7 @@ class MethodConfig:
     """One line of a figure: an objective, who sets the hyperparameters, and whether beta is selected."""
 
     objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc
-    variant: str = choice("joint", "fixed")  # fixed: hyperparameters from the beta = 1 fit of `base`
+    variant: Variant = "joint"  # fixed: hyperparameters from the beta = 1 fit of `base`
     base: str = "elbo"  # a joint method with beta = 1: elbo | ppgpr
     select: bool = True  # over the beta grid; false: beta = 1
 
@@ -85,20 +86,20 @@ class BetaConfig:
     """The regularisation weights: the listed values, or a geometric grid from n / first downwards, each beta divided by
     `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it is >= smallest."""
 
-    first: float = positive(1.0)
-    ratio: float | None = limited(None, bounds={">": 1})
-    smallest: float | None = positive()
+    first: Positive = 1.0
+    ratio: Ratio | None = None
+    smallest: Positive | None = None
     coarse_above: float | None = None
-    coarse_ratio: float | None = limited(None, bounds={">": 1})
+    coarse_ratio: Ratio | None = None
     zero: bool = False  # beta = 0 beside the grid
-    values: list[float] | None = limited(None, bounds={">=": 0}, filled=True)
+    values: Annotated[list[Annotated[float, Meta(ge=0, le=1e300)]], Filled] | None = None
 
 
 @dataclass
 class MethodTrainingConfig:
     """What a protocol does differently for one method."""
 
-    variant: str | None = choice("joint", "fixed", default=None)  # fixed: hyperparameters from the beta = 1 ELBO fit
+    variant: Variant | None = None  # fixed: hyperparameters from the beta = 1 ELBO fit
     collapsed: bool | None = None  # false: q is optimised explicitly, though it has a closed form
     initial: dict[str, float] = field(default_factory=dict)
 
@@ -107,26 +108,26 @@ class MethodTrainingConfig:
 class TrainingConfig:
     """How one kind of data is trained on. `minibatch` applies where there are more rows than that."""
 
-    lr: float = positive(0.1, most=MOST_LR)
-    final_lr: float | None = positive(most=MOST_LR)  # the learning rate decays to this value ...
-    decay: int | None = positive()  # ... within so many iterations; the stopping rule applies after them
-    epsilon: float = positive(1e-8)  # of Adam: added to the size of a gradient that it divides by
-    resolution: float | None = positive()  # steps are multiples of lr * resolution, so that rounding errors vanish
-    minibatch: int | None = positive()
-    minibatch_lr: float = positive(0.1, most=MOST_LR)
-    minibatch_rows: str = choice("epochs", "afresh")  # a permutation in every epoch, or drawn anew at every step
-    estimator_lr: dict[str, float] = limited(dict, bounds={">": 0, "<=": MOST_LR})  # of estimators with their own
-    window: int | None = positive(20)  # null: all iterations are made
-    tolerance: float = limited(1e-4, bounds={">=": 0})
+    lr: Rate = 0.1
+    final_lr: Rate | None = None  # the learning rate decays to this value ...
+    decay: Whole | None = None  # ... within so many iterations; the stopping rule applies after them
+    epsilon: Positive = 1e-8  # of Adam: added to the size of a gradient that it divides by
+    resolution: Positive | None = None  # steps are multiples of lr * resolution, so that rounding errors vanish
+    minibatch: Whole | None = None
+    minibatch_lr: Rate = 0.1
+    minibatch_rows: Annotated[str, one_of("epochs", "afresh")] = "epochs"  # permuted in every epoch, or drawn anew
+    estimator_lr: dict[str, Rate] = field(default_factory=dict)  # of estimators with their own
+    window: Whole | None = 20  # null: all iterations are made
+    tolerance: Annotated[float, Meta(ge=0, le=1e300)] = 1e-4
     # What is compared with the tolerance: the spread of the objective per row, of its sum, or relative to its size.
-    criterion: str = choice("mean", "sum", "relative")
-    max_iterations: int = positive(3000)
-    epochs: int | None = positive()  # train for so many passes instead of until convergence
+    criterion: Annotated[str, one_of("mean", "sum", "relative")] = "mean"
+    max_iterations: Whole = 3000
+    epochs: Whole | None = None  # train for so many passes instead of until convergence
     initial: dict[str, float] = field(default_factory=dict)  # hyperparameters by name; others: the model's own values
-    inducing: str = choice("first", "last")  # rows of the training set
-    noise_floor: float | None = positive()  # which the noise variance stays above; null: it may fall towards 0
+    inducing: Annotated[str, one_of("first", "last")] = "first"  # rows of the training set
+    noise_floor: Positive | None = None  # which the noise variance stays above; null: it may fall towards 0
     # Those of q that the protocol has; the first, unless all are asked for.
-    parameterisation: list[str] = limited(lambda: ["whitened"], choices=PARAMETERISATIONS, filled=True)
+    parameterisation: Annotated[list[Parameterisation], Filled] = field(default_factory=lambda: ["whitened"])
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
     @property
@@ -149,10 +150,13 @@ class CsvConfig:
     date_format: str | None = None  # how dates are written if not as 2020-12-31, such as "%d/%m/%Y"
     sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
     na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
-    missing: str = choice("refuse", "drop", "mean", "level")  # the rows, mean of those for training, level of its own
+    # Rows with missing values are dropped; or the mean of those for training or a level of its own stands for a value.
+    missing: Annotated[str, one_of("refuse", "drop", "mean", "level")] = "refuse"
     log: bool = False  # model the logarithm of a positive target; predictions are in its own units
     test: str | None = None  # a file of test rows
-    split: str = choice("random", "time", "group")  # time: the latest rows are for testing; group: none in two parts
+    split: Annotated[str, one_of("random", "time", "group")] = (
+        "random"  # time: the latest rows test; group: none in two parts
+    )
     by: str | None = None  # the column with times or groups
 
 
@@ -160,45 +164,45 @@ class CsvConfig:
 class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
-    name: str = limited("custom", filled=True)
+    name: Annotated[str, Filled] = "custom"
     preset: str | None = None  # the name of a smaller version, which results are named after (conf/preset)
-    measure: str = choice("fit", "gradient")  # gradient: statistics of the estimators' gradients
+    measure: Annotated[str, one_of("fit", "gradient")] = "fit"  # gradient: statistics of the estimators' gradients
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
-    method: dict[str, MethodConfig] = limited(dict, filled=True)
-    estimator: dict[str, dict[str, Any]] = limited(dict, filled=True)  # options of each; lists are swept
+    method: dict[str, MethodConfig] = field(default_factory=dict)
+    estimator: dict[str, dict[str, Any]] = field(default_factory=dict)  # options of each; lists are swept
     protocol: str = "custom"  # the name of the values below that conf/protocol/*.yaml sets
     beta: BetaConfig = field(default_factory=BetaConfig)
-    selection: str = choice("reported", "nll")  # beta by the metric that is reported, or always by NLL
+    selection: Annotated[str, one_of("reported", "nll")] = "reported"  # beta by the metric reported, or always by NLL
     # Of q; null: the protocol's first for each kind of data; [all]: all of the protocol's.
-    parameterisation: list[str] | None = limited(None, choices=(*PARAMETERISATIONS, "all"), filled=True)
-    seeds: list[int] = limited(lambda: [0, 1, 2, 3, 4], bounds={">=": 0, "<=": LARGEST_SEED}, filled=True)
-    sizes: list[Any] | None = limited(None, filled=True)  # null: each dataset's own
-    largest: int | None = positive()  # sizes beyond it are left out; where none is left, it is the size
-    M: int | None = positive()  # inducing points; null: each dataset's own number
-    training: dict[str, TrainingConfig] = limited(dict, keys=KINDS)
+    parameterisation: Annotated[list[Annotated[str, one_of(*PARAMETERISATIONS, "all")]], Filled] | None = None
+    seeds: Annotated[list[Seed], Filled] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+    sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
+    largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
+    M: Whole | None = None  # inducing points; null: each dataset's own number
+    training: dict[str, TrainingConfig] = field(default_factory=dict)  # for each of KINDS
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     # At the end of training, after every epoch, or iterations between evaluations on test.
-    evaluate: str = "end"
+    evaluate: Evaluate = "end"
     role: str | None = None  # of the cells, where they are not fits, learning curves or gradients: anatomy | ...
     factors: list[str] = field(default_factory=list)  # settings that such an experiment varies: no change of protocol
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
-    device: str = limited("auto", choices=DEVICES)  # which GPU: CUDA_VISIBLE_DEVICES=N in the environment
-    dtype: str = choice("float64", "float32")  # of the rows; parameters are float64. float32: for GPUs slow in float64
-    batch_cells: int | None = positive()  # cells trained at once; null: chosen for the device
+    device: Device = "auto"  # which GPU: CUDA_VISIBLE_DEVICES=N in the environment
+    dtype: Annotated[str, one_of("float64", "float32")] = "float64"  # of rows, not parameters; for GPUs slow in float64
+    batch_cells: Whole | None = None  # cells trained at once; null: chosen for the device
     data_root: str | None = None
-    results: str = limited("results", filled=True)
-    checkpoint_seconds: float = positive(60.0)
+    results: Annotated[str, Filled] = "results"
+    checkpoint_seconds: Positive = 60.0
     stand_ins: bool = False  # where a dataset is missing, run the datasets that stand in for it, under their own names
     plugins: list[str] = field(default_factory=list)  # modules of users that register objectives, kernels, figures, ...
     wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
     # Processes that share the batches of this run; on GPUs at most one for each. Default: one; for `dlmexp run` on a
     # CPU as many as pay.
-    workers: int | None = positive(most=MOST_WORKERS)
+    workers: Annotated[int, Meta(gt=0, le=MOST_WORKERS)] | None = None
     plan: bool = False
     retry_failed: bool = False
-    keep: str = choice("selected", "all", "none")  # trained models: those that the methods select, all, or none
+    keep: Annotated[str, one_of("selected", "all", "none")] = "selected"  # models: those that methods select, ...
 
 
 def setting(name: str, *values: str) -> str:

@@ -136,19 +136,17 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
 
 def _settings(last: str) -> Iterator[str]:
     """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
-    from dlmexp.plan.overrides import groups, settings
+    from dlmexp.plan.overrides import groups, settings, words
 
     key, equals, value = last.partition("=")
-    fields = settings(key)
+    known = settings(key)
     if not equals:
-        for name in dict.fromkeys([*groups(), *fields]):
+        for name in dict.fromkeys([*groups(), *known]):
             if name.count(".") <= key.count("."):
-                inner = name not in groups() and any(other.startswith(f"{name}.") for other in fields)
+                inner = name not in groups() and any(other.startswith(f"{name}.") for other in known)
                 yield f"{name}{'.' if inner else '='}"
         return
     start = max(value.rfind("["), value.rfind(",")) + 1  # of the last name in a list
-    choices = fields[key].metadata.get("choices", ()) if key in fields else ()
-    if key in fields and fields[key].type is bool:
-        choices = ("true", "false")
+    choices = ["true", "false"] if known.get(key) is bool else words(known.get(key))
     for name in catalogue.names(key) if key in groups() else choices:
         yield f"{key}={value[:start]}{name}"

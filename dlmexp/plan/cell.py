@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from dlmexp.config import literal
+from dlmexp.config import Evaluate, literal
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
@@ -19,7 +19,6 @@ Option = bool | int | float | str
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
-Evaluate = Annotated[str, msgspec.Meta(pattern=r"^(end|epoch|[1-9]\d{0,15})$")]
 RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
 # A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
 # a column for every feature); predictions and draws need some more.

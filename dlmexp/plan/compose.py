@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import CsvConfig, DatasetConfig, MethodConfig, RunConfig
+from dlmexp.config import KINDS, CsvConfig, DatasetConfig, MethodConfig, RunConfig
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
@@ -56,6 +56,8 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
         check_values(cfg)
+    if odd := sorted(cfg.training.keys() ^ {*KINDS}):
+        raise UserError(f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others")
     keys = {key for override in typed for key in _keys(override.key_or_group, override.value())}
     _apply_to_all(cfg, keys)
     _make_room(cfg, keys)
@@ -119,8 +121,8 @@ def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
 def _check_together(cfg: RunConfig) -> None:
     """Raise a UserError about the first settings that can't be used with one another."""
     budget_seconds(cfg.budget)
-    if not re.fullmatch(r"end|epoch|[1-9]\d{0,15}", cfg.evaluate):
-        raise UserError(f"evaluate={shortened(cfg.evaluate)}: give end, epoch or a number of iterations")
+    if not (cfg.method and cfg.estimator):
+        raise UserError("method=[] estimator=[]: a run needs at least one of each")
     for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
         training = cfg.training[kind]
         if (training.final_lr is None) != (training.decay is None):

@@ -7,8 +7,9 @@ from dataclasses import asdict, fields, is_dataclass
 from dataclasses import replace as with_changed
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -23,11 +24,11 @@ from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import dataset_config, protocol_config
-from dlmexp.plan.overrides import INITIAL, check_limits, converted
+from dlmexp.plan.overrides import INITIAL, converted
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
-OPTION = {"bounds": {">": 0, "<=": 1_000_000}}  # limits of the numbers among an estimator's options
+Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
@@ -79,13 +80,12 @@ def check(cfg: RunConfig) -> None:
     for name, options in cfg.estimator.items():
         known = [field.name for field in fields(ESTIMATORS[name])]
         for option, values in options.items():
-            if option not in known:
-                raise UserError(f"estimator.{name}.{option}: {name} takes {', '.join(known) or 'no options'}")
-            check_limits(f"estimator.{name}.{option}", values, {"filled": True})
+            if option not in known or values == []:
+                raise UserError(f"estimator.{name}.{option}: {name} takes values of {', '.join(known) or 'no options'}")
         for values in _combinations(options):
-            estimator = converted(f"estimator.{name}.", values, ESTIMATORS[name])
+            estimator = converted(f"estimator.{name}", values, ESTIMATORS[name])
             for option, value in values.items():
-                check_limits(f"estimator.{name}.{option}", value, {} if isinstance(value, str) else OPTION)
+                converted(f"estimator.{name}.{option}", value, Option)
             if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
                 for dataset in cfg.dataset.values():
                     estimator.check(LIKELIHOODS[dataset.likelihood])

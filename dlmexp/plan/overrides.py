@@ -5,14 +5,12 @@ schema, and what Hydra raises as one sentence with the nearest names.
 `hydra.launcher.partition=a,b`: an override with a single sensible meaning has that meaning.
 """
 
-import math
-import operator
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, asdict, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_origin
 
 import msgspec
 from hydra.core.config_store import ConfigStore
@@ -27,8 +25,6 @@ from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
 
-T = TypeVar("T")
-COMPARE = {">": operator.gt, ">=": operator.ge, "<=": operator.le}
 GROUPS = ("dataset", "method", "estimator")  # that take lists of names
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
 PATHS = ("csv.path", "csv.test", "results", "data_root")
@@ -47,27 +43,23 @@ def groups() -> list[str]:
     return sorted({path.name for folder in conf_dirs() for path in folder.iterdir() if path.is_dir()} - {"hydra"})
 
 
-def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Field]:
-    """Every setting of the schema, by its dotted name. The keys of a dictionary are those of
-    `near`; `training` without a kind of data stands for all kinds."""
-    known: dict[str, Field] = {}
+def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
+    """The types of all settings of the schema, by their dotted names. The keys of a dictionary are those of `near`;
+    `training` without a kind of data stands for all kinds."""
+    known: dict[str, Any] = {}
     for field in fields(node):
-        name, inner, keys = prefix + field.name, field.type, field.metadata.get("keys")
-        known[name] = field
-        if get_origin(inner) is dict and near.startswith(f"{name}."):
-            key, inner = near.split(".")[name.count(".") + 1], get_args(inner)[1]
-            name = name if keys and key not in keys else f"{name}.{key}"
-            known[name] = field
-        if isinstance(inner, type) and is_dataclass(inner):
-            known |= settings(near, inner, f"{name}.")
+        name, kind = prefix + field.name, field.type
+        known[name] = kind
+        if get_origin(kind) is dict and near.startswith(f"{name}."):
+            key, kind = near.split(".")[name.count(".") + 1], get_args(kind)[1]
+            name = name if name == "training" and key not in KINDS else f"{name}.{key}"
+            known[name] = kind
+        if isinstance(kind, type) and is_dataclass(kind):
+            known |= settings(near, kind, f"{name}.")
     return known
 
 
-LISTS = {
-    name
-    for name, field in settings().items()
-    if name != "parts" and list in (get_origin(kind) for kind in (field.type, *get_args(field.type)))
-} | {"hydra.launcher.setup"}
+LISTS = {name for name, kind in settings().items() if "list[" in str(kind)} - {"parts"} | {"hydra.launcher.setup"}
 TOP, TRAINING = ({field.name for field in fields(node)} for node in (RunConfig, TrainingConfig))
 INITIAL = ("lengthscale", "outputscale", "noise", "mean")  # hyperparameters
 
@@ -193,50 +185,34 @@ def _sentence(error: Exception) -> str:
     return shortened("; ".join(filter(None, map(str.strip, text.splitlines()))), 400)
 
 
-def check_values(cfg: RunConfig) -> None:
-    """Raise a UserError about the first setting of another type than its field, or beyond its limits."""
-    converted("", asdict(cfg), RunConfig)  # OmegaConf takes a list for a number that is in a list
-    for name, value, limits in _settings(cfg):
-        check_limits(name, value, limits)
-
-
-def converted(name: str, values: dict[str, Any], kind: type[T]) -> T:
-    """`values` as a dataclass; UserError for one of another type than its field."""
-    try:
-        return msgspec.convert(values, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        what, _, place = str(error).partition(" - at ")
-        place = place.strip("`$.")
-        typed = f"{name}{place}={shortened(literal(values[place]))}" if place in values else f"{name}{place}".strip(".")
-        raise UserError(f"{typed}: {what[:1].lower()}{what[1:]}") from None
-
-
-def _settings(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """The dotted name, value and limits of every setting of a dataclass and of those in it."""
+def check_values(node: Any, prefix: str = "") -> None:
+    """Raise a UserError about the first setting that its field does not allow: OmegaConf knows no limits, and takes a
+    list for a number that is in a list."""
     for name in vars(node).keys() - {field.name for field in fields(node)}:  # which were added as +name=value
         raise UserError(unknown(prefix + name))
     for field in fields(node):
         name, value = prefix + field.name, getattr(node, field.name)
-        yield name, value, field.metadata
-        for key, item in value.items() if isinstance(value, dict) else [("", value)]:
-            if is_dataclass(item):
-                yield from _settings(item, f"{name}.{key}." if key else f"{name}.")
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        if nodes := {f"{name}.{key}".rstrip("."): item for key, item in inner if is_dataclass(item)}:
+            for place, item in nodes.items():
+                check_values(item, f"{place}.")
+        else:
+            converted(name, value, field.type)
 
 
-def check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise a UserError about a value, or one in its list or dictionary, beyond the limits of a field
-    (`config.limited`)."""
-    if limits.get("filled") and value in ("", [], {}):
-        raise UserError(f"{name}={value or '[]'}: it is empty; give at least one value")
-    if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
-        raise UserError(f"{name}.{shortened(sorted(odd)[0])}: it has all of {', '.join(limits['keys'])}, and no others")
-    items = {f"{name}.{key}": [item] for key, item in value.items()} if isinstance(value, dict) else {name: value}
-    for place, some in items.items():
-        for item in some if isinstance(some, list) else [some]:
-            if item is None:
-                continue
-            if "choices" in limits and item not in limits["choices"]:
-                raise UserError(f"{place}={shortened(item)}: give {' or '.join(map(str, limits['choices']))}")
-            for sign, bound in limits.get("bounds", {}).items():
-                if not COMPARE[sign](item, bound) or item == math.inf:
-                    raise UserError(f"{place}={shortened(item)}: give a number {sign} {bound}")
+def converted(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the given type; UserError for one of another type, or beyond its limits."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, place = str(error).partition(" - at `$")
+        if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
+            name, value = f"{name}.{option}", value[option]
+        what = re.sub(r"`str` matching regex '\^\((.+)\)\$'", r"\1", what)
+        typed = shortened(value if isinstance(value, str) else literal(value))
+        raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
+
+
+def words(kind: Any) -> list[str]:
+    """The words that a setting of this type may be (`config.one_of`)."""
+    return [word for pattern in re.findall(r"\^\(([\w|]+)\)\$", str(kind)) for word in pattern.split("|")]

@@ -20,10 +20,10 @@ import torch
 
 import dlmexp
 from dlmexp.atomic import within
-from dlmexp.config import RunConfig
+from dlmexp.config import Device
 from dlmexp.errors import UserError
 from dlmexp.paths import cores, environment
-from dlmexp.plan.overrides import check_limits
+from dlmexp.plan.overrides import converted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
@@ -56,7 +56,7 @@ def select_target(device: str, dtype: str) -> Target:
     CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
     waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
     """
-    check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
+    converted("device", device, Device)
     if device != "cpu" and torch.cuda.is_available():
         with environment(**{QUEUES: os.environ.get(QUEUES, "32")}):
             torch.zeros(1, device="cuda")  # starts CUDA

@@ -1,7 +1,6 @@
 """From what people type to what it means, and to a config; and what is refused before anything runs, by a sentence that
 names it: single values, and what goes with what."""
 
-import math
 import re
 import shlex
 from contextlib import suppress
@@ -18,7 +17,7 @@ from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir, extended
 from dlmexp.plan.compose import compose, expand, parts
 from dlmexp.plan.grid import check
-from dlmexp.plan.overrides import check_limits, spelled_out
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
@@ -182,25 +181,6 @@ def test_commas_in_a_multirun_are_jobs_but_for_settings_of_the_launcher(typed, m
     assert OverridesParser.create().parse_override(spelled).is_sweep_override() == (not typed.startswith("hydra"))
 
 
-@pytest.mark.parametrize(
-    ("limits", "within", "beyond"),
-    [
-        ({"bounds": {">": 0}}, [1e-9, 5, None, [1, 2], {"x": 3}], [0, -1, math.nan, math.inf, [1, 0], {"x": 0}]),
-        ({"bounds": {">=": 1, "<=": 8}}, [1, 2.5, 8, [2, 3]], [0.999, math.nan, math.inf, 8.001, [2, 9]]),
-        ({"choices": ("a", "b")}, ["a", ["a", "b"], {"x": "b"}], ["c", ["a", "c"], {"x": "c"}]),
-        ({"filled": True}, [[0], "x", {"x": 0}], [[], {}, ""]),
-        ({"keys": ("a", "b")}, [{"a": 1, "b": 2}], [{"a": 1}, {"a": 1, "b": 2, "c": 3}]),
-    ],
-)
-def test_limits_of_the_schema(limits, within, beyond):
-    for value in within:
-        check_limits("some.name", value, limits)
-    for value in beyond:
-        with pytest.raises(UserError, match=r"^some\.name[.=]") as refused:
-            check_limits("some.name", value, limits)
-        assert "\n" not in str(refused.value)
-
-
 def write_method(folder: Path, text: str) -> None:
     (folder / "method").mkdir()
     (folder / "method" / "mine.yaml").write_text(f"# @package method.mine\n{text}")
@@ -210,6 +190,10 @@ POL, FLOOR = "dataset=pol sizes=[60]", "training.regression.noise_floor"
 GRID = "method=[beta_elbo] beta.first=1 beta.ratio=1.1 beta.smallest=0.01"
 REFUSED = {
     "training.binary.lr=0": "training.binary.lr=0", "training.binary.criterion=x": "criterion=x",
+    "training.binary.lr=11": "lr=11", "training.binary.epsilon=inf": "epsilon=inf", "sizes=[]": "sizes=[]",
+    "training.binary.tolerance=nan": "tolerance=nan", "training.count.estimator_lr.ups=0": "ups:0",
+    "seeds=[0,-1]": "-1", "parameterisation=[all,x]": "x", "+training.other={lr:1}": "training.other",
+    "name=''": "name=", "method=[]": "method",
     "beta.ratio=1": "beta.ratio=1", "dataset.banana.M=0": "dataset.banana.M=0",
     "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
     "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
