@@ -22,7 +22,7 @@ from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import ResultsFolder, load
-from dlmexp.records.table import OWN_UNITS, TEST, as_text, rows_for
+from dlmexp.records.table import OWN_UNITS, TEST, as_text, parse_terms, rows_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,14 +161,14 @@ def plot(
         figure.savefig("ringnorm.pdf")
         ```
     """
-    from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.choose import BY
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import Request, draw
 
     given = [f"{key}={value}" for key, value in by.items()]
     records = load(Path(folder))
     if name != PREDICTIONS:
-        return draw(records, name, Request(parse_by(given))).canvas
+        return draw(records, name, Request(parse_terms("--by", given, BY))).canvas
     from dlmexp.figures.predictions import render
     from dlmexp.models.diagnosis import diagnose
     from dlmexp.models.file import choose_models

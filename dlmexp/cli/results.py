@@ -173,23 +173,23 @@ def plot(args: argparse.Namespace) -> None:
     the command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
     best validation NLL, or the one that --by chooses."""
     gc.set_threshold(100_000)  # what is made here is kept to the end: looking for garbage takes a tenth of the time
-    from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.choose import BY
     from dlmexp.figures.panels import FIGURES, PREDICTIONS
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.records.results import load
-    from dlmexp.records.table import parse_where
+    from dlmexp.records.table import parse_terms, parse_where
 
     formats, of_model = parse_formats(args.format), PREDICTIONS in args.ids
     if of_model and (len(args.ids) > 1 or args.compare_protocols or args.list):
         others = "--compare-protocols and --list"
         raise UserError(f"the figure 'predictions' is of one model: draw it alone, and without {others}")
-    by = {} if of_model else parse_by(args.by)
+    by = {} if of_model else parse_terms("--by", args.by, BY)
     if args.list and not Path(args.results).is_dir():
         for name, title in {PREDICTIONS: ONE_MODEL, **{name: FIGURES[name].title for name in FIGURES}}.items():
             print(f"{name:28} {'not run':16} {title}")
         return
     results = load(args.results, () if of_model or args.where else ("trivial_", "hyper_"))  # which no figure shows
-    where = () if of_model else parse_where(args.where, results.candidates)
+    where = {} if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:
         if not args.ids:

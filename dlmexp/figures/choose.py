@@ -11,7 +11,7 @@ from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import FIGURES, LOSSES, METHOD_LOOKS, PREDICTIONS, Figure, Kind, Line, Panel
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import Term, fitting_values, parse_terms
+from dlmexp.records.table import check_values
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
@@ -22,14 +22,6 @@ CALIBRATION = {
     "count": ("coverage_95", "crps"),
 }
 SHOWN = {"sizes": "test metrics", "betas": "NLL against β", "curve": "learning curves", "reliability": "calibration"}
-
-
-def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
-    """`column=value[,value...]` terms as a dictionary; UserError for a column that does not tell results apart."""
-    wanted: dict[str, list[str]] = {}
-    for name, values in parse_terms("--by", terms, BY):
-        wanted.setdefault(name, []).extend(values.split(","))
-    return wanted
 
 
 def figures(
@@ -94,7 +86,7 @@ def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Mapping[str, li
     for name, values in by.items():
         have = {*results.candidates[name].dropna().unique()}
         have |= {*catalogue.entries("dataset")} if name == "dataset" else set()
-        fitting_values("--by", Term(name, ",".join(values)), have)
+        check_values("--by", name, values, have)
 
 
 def _with_lines(panels: Iterable[Panel], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:

@@ -4,7 +4,7 @@ A repetition counts where it has a finite result. One that failed, or whose metr
 mean and interval and counted in `failed`; one that is not complete yet is left out and counted in a note.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from dlmexp.figures.panels import SHORTEST, Line, Panel
 from dlmexp.figures.stats import EFFECT_METHODS, bayes_nll, half_width, measure_effects, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Term, rows_for, same, select, select_setting
+from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Where, named, rows_for, select, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
@@ -62,16 +62,14 @@ class Measured:
         return self.panel.kind == "sizes" and len({x for series in self.filled for x in series.points["x"]}) == 1
 
 
-def panel_rows(
-    panel: Panel, results: ResultsFolder, by: Mapping[str, list[str]], where: tuple[Term, ...] = ()
-) -> pd.DataFrame:
+def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[str] = ()) -> pd.DataFrame:
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
     columns that are looked at later."""
     metric, of_effects = panel.metric.removeprefix("excess_"), panel.kind == "effects"
     used = [f"test_{metric}", f"validation_{metric}"]
     again = [name.replace("_", "_recalibrated_", 1) for name in used]
-    names = {*FACTS, panel.x, *used, *again, *by, *(term.name for term in where)}
+    names = {*FACTS, panel.x, *used, *again, *by, *where}
     lines = panel.lines[:1] if of_effects else panel.lines
     of_dataset, parts = {}, []
     for every_beta in {_every_beta(panel, line) for line in lines}:
@@ -89,8 +87,7 @@ def panel_rows(
         if line.beta is not None:
             fits &= np.isclose(rows["beta"].astype(float), line.beta)
         for name in {*by} - {"dataset", "method", "beta"}:
-            values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
-            fits &= rows[name].isin(values)
+            fits &= named(rows[name], by[name])
         rows = rows[fits].assign(line=i)
         if "selected_by" not in rows:
             rows = rows.assign(selected_by="nll")
@@ -114,7 +111,7 @@ def _every_beta(panel: Panel, line: Line) -> bool:
 
 
 def measure(
-    panel: Panel, results: ResultsFolder, rows: pd.DataFrame, protocol: str | None = None, where: tuple[Term, ...] = (),
+    panel: Panel, results: ResultsFolder, rows: pd.DataFrame, protocol: str | None = None, where: Where | None = None,
     parameterisation: str | None = None,
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None: the usual)."""

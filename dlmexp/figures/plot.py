@@ -20,7 +20,7 @@ from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import WHITENED, Measured, measure, panel_rows
 from dlmexp.figures.panels import Figure, paper_style
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import Term, select_setting
+from dlmexp.records.table import Where, select_setting
 
 # Formats; without these values, matplotlib writes the time and its version.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -36,9 +36,9 @@ INTERVAL = "95 % interval of the mean (Student's t)"
 class Request:
     """What is asked of `dlmexp plot`, figures aside."""
 
-    by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw (`choose.parse_by`)
+    by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw (`parse_terms`)
     protocol: str | None = None  # None: paper, or if nothing of it was run the one with most results
-    where: tuple[Term, ...] = ()  # changed settings (`parse_where`)
+    where: Where = field(default_factory=dict)  # changed settings (`parse_where`)
     parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
     compare_protocols: bool = False  # all that were run, side by side
 
@@ -241,12 +241,12 @@ def _measured(
     beside = tuple(name for name in names if name) if len(names) > 1 else ()
     words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
-    words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
+    words += [*(f"{key}={','.join(values)}" for key, values in request.where.items()), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
     return Drawn(figure, stem, cells, results, request, beside)
 
 
-def _usual_protocol(rows: list[pd.DataFrame], where: tuple[Term, ...]) -> str | None:
+def _usual_protocol(rows: list[pd.DataFrame], where: Where) -> str | None:
     """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
     filled = [one for one in rows if len(one)]
     if where and filled:

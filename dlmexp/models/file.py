@@ -21,7 +21,7 @@ from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED, Cell
 from dlmexp.reading.files import content, typed_json, unpack_arrays
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import MODEL
-from dlmexp.records.table import fitting_values, parse_terms
+from dlmexp.records.table import check_values, named, parse_terms
 
 FORMAT = 1
 ABOUT, HYPER = "about", "hyper."
@@ -154,15 +154,14 @@ def choose_models(
     if not with_model.any():
         raise UserError(f"there are no models in '{folder}': {TRAIN}")
     matching = rows
-    for term in wanted:
-        values = matching[term.name].unique()
-        if term.name == "key":
-            fitting = [value for value in values if value.startswith(tuple(term.value.split(",")))]
+    for name, texts in wanted.items():
+        if name == "key":
+            matching = matching[matching["key"].str.startswith(tuple(texts))]
         else:
-            fitting = fitting_values(option, term, values)
-        matching = matching[matching[term.name].isin(fitting)]
+            check_values(option, name, texts, matching[name].unique())
+            matching = matching[named(matching[name], texts)]
         if matching.empty:
-            raise UserError(f"{option} {term.name}={term.value}: no record has this value")
+            raise UserError(f"{option} {name}={','.join(texts)}: no record has this value")
     matching = matching.drop_duplicates("key")
     kept = matching[with_model[matching.index]]
     if kept.empty:
@@ -173,7 +172,7 @@ def choose_models(
         raise UserError(f"'{folder}' has models of several datasets: choose with {option} dataset={'|'.join(datasets)}")
     best = _best(kept, option)
     if every_seed:
-        if any(term.name in ("seed", "key") for term in wanted):
+        if {"seed", "key"} & wanted.keys():
             raise UserError(f"{option} {' '.join(where)}: the models of all seeds are meant; leave seed= and key= out")
         names = [name for name in (*ALIKE, *FIRST_OPTIONS) if name in kept]
         alike = kept.merge(best[names], on=names)

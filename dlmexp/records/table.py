@@ -5,8 +5,8 @@ figures, claims, the report, closing tables and Python users read it and nothing
 candidates the one with the lowest validation metric (`select`). No refit follows. `select_setting` keeps one setting.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,11 +28,8 @@ SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
 OWN_UNITS = [f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")]  # of users' own tables, beside TEST
 PLAIN = pd.Series(["text"]).dtype  # of texts, which depends on the version of pandas
-NUMBERS = ["n", "seed", "candidates"]
-GROUP = [
-    "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment", "stands_for",
-    "candidates",
-]  # fmt: skip
+GROUP = ["size", "method", "role", "protocol", "changes", "selection", "experiment", "stands_for", "candidates"]
+Where = Mapping[str, list[str]]  # the values that rows or settings should have, as they were typed, by name
 
 
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
@@ -48,14 +45,11 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     record = record.fill_null(-1).to_numpy()
     group = np.repeat(np.arange(len(members)), [len(keys) for keys in members])[record >= 0]
     rows = [
-        (
-            each.dataset, each.n, each.seed, each.size, each.method, each.role, each.setting.protocol,
-            each.setting.text, each.setting.selection, ", ".join(experiments), each.stands_for, len(each.betas),
-        )
+        (each.size, each.method, each.role, each.setting.protocol, each.setting.text, each.setting.selection,
+         ", ".join(experiments), each.stands_for, len(each.betas))
         for each, experiments in groups.values()
     ]  # fmt: skip
-    about = pd.DataFrame(rows, columns=GROUP).astype(dict.fromkeys(NUMBERS, "int64"))
-    about = about.astype({name: "category" for name in GROUP if name not in NUMBERS})
+    about = pd.DataFrame(rows, columns=GROUP).astype(dict.fromkeys(GROUP, "category") | {"candidates": "int64"})
     results = _records(cells).take(record[record >= 0])
     frame = pd.concat([about.take(group).reset_index(drop=True), results.reset_index(drop=True)], axis=1)
     done = (frame["status"] == "done").to_numpy()
@@ -65,8 +59,8 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
-    """Records as a frame, without what groups say: options of estimators as columns, initial values as one text."""
-    frame = cells.drop_columns(["dataset", "n", "seed"]).to_pandas(split_blocks=True).astype({"M": "int64"})
+    """Records as a frame: options of estimators as columns, initial values as one text."""
+    frame = cells.to_pandas(split_blocks=True).astype(dict.fromkeys(["M", "n", "seed"], "int64"))
     texts = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
     frame = frame.assign(**{name: text.set_categories(sorted(text.categories)) for name, text in texts.items()})
     options = [json_value(text.encode()) for text in frame["options"].cat.categories]
@@ -171,52 +165,41 @@ def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     return ordered.drop_duplicates("group").sort_index()
 
 
-class Term(NamedTuple):
-    """`name=value` of `--where` or `--by`; the name without `training.` and the kind of data."""
-
-    name: str
-    value: str
-
-
-def parse_terms(option: str, typed: Iterable[str], valid: Iterable[str]) -> list[Term]:
-    """The `name=value` terms of an option; UserError for a name that is none of `valid`."""
-    terms = []
+def parse_terms(option: str, typed: Iterable[str], valid: Iterable[str]) -> Where:
+    """The `name=value,...` terms of an option: the values by their name, without `training.` and the kind of data.
+    UserError for a name that is none of `valid`."""
+    terms: dict[str, list[str]] = {}
     for text in typed:
-        name, _, value = text.partition("=")
+        typed_name, _, value = text.partition("=")
         if not value:
             raise UserError(f"{option} {text}: write field=value, for instance dataset=flights or lr=0.01")
-        term = Term(_plain(name), value)
-        if term.name not in valid:
+        if (name := _plain(typed_name)) not in valid:
             also = f" Of a setting: --where {text}" if option == "--by" else ""
-            close = nearest(term.name, sorted(valid))
-            raise UserError(f"{option} {text}: there is no '{name}' to choose by: {close}{also}")
-        terms.append(term)
+            close = nearest(name, sorted(valid))
+            raise UserError(f"{option} {text}: there is no '{typed_name}' to choose by: {close}{also}")
+        terms.setdefault(name, []).extend([value] if "[" in value else value.split(","))
     return terms
 
 
-def fitting_values(option: str, term: Term, values: Iterable[Any]) -> list[Any]:
-    """Those of `values` that the term names, alone or with commas between them; UserError for one that is not there."""
-    known, fitting = list(values), []
-    for text in term.value.split(",") if "[" not in term.value else [term.value]:
-        same_values = [value for value in known if same(value, text)]
-        if not same_values:
+def check_values(option: str, name: str, texts: Iterable[str], known: Collection[Any]) -> None:
+    """UserError for a text that names none of the `known` values."""
+    for text in texts:
+        if not any(same(value, text) for value in known):
             names = sorted(f"{value:g}" if isinstance(value, float) else str(value) for value in known)
             close = nearest(text, names) if text[:1].isalpha() else f"there are {', '.join(names[:12]) or 'none'}"
-            raise UserError(f"{option} {term.name}={text}: no record has this value; {close}")
-        fitting += same_values
-    return fitting
+            raise UserError(f"{option} {name}={text}: no record has this value; {close}")
 
 
-def parse_where(typed: Iterable[str], table: pd.DataFrame) -> tuple[Term, ...]:
+def parse_where(typed: Iterable[str], table: pd.DataFrame) -> Where:
     """`training.lr=0.01`, `M=50` and the like; UserError for a name that no setting has, or a value that none has."""
     changes = [_changes(text) for text in table["changes"].unique()]
     names = {*map(str, table.columns), *(name for each in changes for name in each)} - {*IDENTITY, *SELECTION}
     terms = parse_terms("--where", typed, names)
-    for term in terms:
-        if not matching(table, [term]).any():
-            values = {each[term.name] for each in changes if term.name in each}
-            fitting_values("--where", term, values | ({*table[term.name].dropna()} if term.name in table else set()))
-    return tuple(terms)
+    for name, texts in terms.items():
+        if not matching(table, {name: texts}).any():
+            values = {each[name] for each in changes if name in each}
+            check_values("--where", name, texts, values | ({*table[name].dropna()} if name in table else set()))
+    return terms
 
 
 def _plain(name: str) -> str:
@@ -233,22 +216,22 @@ def _changes(text: str) -> dict[str, str]:
     return {_plain(name): value for name, value in changes_of(text).items()}
 
 
-def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
+def matching(rows: pd.DataFrame, where: Where) -> pd.Series:
     """Which rows belong to a setting with all these values. A setting has a value if one of its changes says so or,
     where no change names it, if one of its rows has it."""
     keep = pd.Series(True, index=rows.index)
-    for name, text in where:
-        said = rows["changes"].map({each: _changes(each).get(name) for each in rows["changes"].unique()})
-        fits = said.isin([value for value in said.dropna().unique() if same(value, text)])
-        if name in rows:
-            has = rows[name].isin([value for value in rows[name].dropna().unique() if same(value, text)])
-            has |= rows[name].isna() & (text in ("null", "none"))
-            own = has.groupby(
-                [rows[each] for each in [*SETTING, "dataset", "role"]], dropna=False, observed=True
-            ).transform("any")
-            fits |= said.isna() & own
-        keep &= fits
+    for name, texts in where.items():
+        said = rows["changes"].map({each: _changes(each).get(name) for each in rows["changes"].unique()}).astype(object)
+        values = said.where(said.notna(), rows[name]) if name in rows else said
+        setting = [rows[each] for each in [*SETTING, "dataset", "role"]]
+        keep &= named(values, texts).groupby(setting, dropna=False, observed=True).transform("any")
     return keep
+
+
+def named(values: pd.Series, texts: Iterable[str]) -> pd.Series:
+    """Which values are among those that somebody typed; `null` is no value."""
+    fitting = [value for value in values.dropna().unique() if any(same(value, text) for text in texts)]
+    return values.isin(fitting) | (values.isna() & bool({"null", "none"} & {*texts}))
 
 
 def same(value: object, text: str) -> bool:
@@ -260,7 +243,7 @@ def same(value: object, text: str) -> bool:
 
 
 def select_setting(
-    rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()
+    rows: pd.DataFrame, protocol: str | None = None, where: Where | None = None
 ) -> tuple[pd.DataFrame, list[tuple[str, int]]]:
     """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
     values where there are such rows; else those with the fewest changes, then with the most cells. Beside them the
