@@ -16,7 +16,6 @@ from dlmexp.errors import UserError
 from dlmexp.reading.files import GIB, open_raw, parse_rows, read_npz, read_variables, reading
 from dlmexp.reading.tables import csv_chunks
 
-CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
 MAX_BYTES = GIB // 4
 FLIGHT_FEATURES = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age")
@@ -67,23 +66,17 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     return Dataset(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
 
 
-@LOADERS.register("california")
-def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
-    path = _first(files)
-    table = parse_rows(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
-    return Dataset(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
-
-
-@LOADERS.register("song")
-def song(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
-    path = _first(files)
-    names = [f"column {k}" for k in range((spec.features or 0) + 1)]
-    member = "YearPredictionMSD.txt" if path.suffix == ".zip" else None
-    chunks = csv_chunks(path, names, member=member, header=False)
-    table = np.concatenate([np.empty((0, len(names))), *(chunk.to_numpy() for chunk in chunks)])
-    return Dataset(table[:, 1:], table[:, 0])
+@LOADERS.register("numbers")
+def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Lines of numbers with commas between them, in a file or in the `options.member` of an archive. The
+    `options.target` is the first or the last; the others may have `options.names`."""
+    path, options = _first(files), spec.options
+    columns = [f"column {k}" for k in range((spec.features or 0) + 1)]
+    member = options.get("member") if path.suffix in (".tgz", ".zip") else None
+    chunks = csv_chunks(path, columns, member=member, header=False)
+    table = np.concatenate([np.empty((0, len(columns))), *(chunk.to_numpy() for chunk in chunks)])
+    X, y = (table[:, 1:], table[:, 0]) if options.get("target") == "first" else (table[:, :-1], table[:, -1])
+    return Dataset(X, y, {"features": options.get("names")})
 
 
 @LOADERS.register("pol")
