@@ -60,14 +60,9 @@ def _fetch(args: argparse.Namespace, root: Path) -> None:
     from dlmexp.data.raw_files import fetch
 
     for spec in [read_spec(name) for name in args.dataset]:
+        print(f"fetching {spec.name}", file=sys.stderr, flush=True)
         with Progress(console=wide_console(), disable=not sys.stdout.isatty(), transient=True) as bars:
-
-            def progress(name: str, bars: Progress = bars) -> Callable[[int, int | None], None]:
-                print(f"fetching {name}", file=sys.stderr, flush=True)
-                task = bars.add_task(name, total=None)
-                return lambda done, total: bars.update(task, completed=done, total=total)
-
-            fetched = fetch(spec, root, progress)
+            fetched = fetch(spec, root, bars)
         for path in fetched:
             print(f"{spec.name}: {path}")
         if not fetched:

@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -22,13 +22,11 @@ import numpy as np
 from dlmexp.atomic import is_writable
 from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig
-from dlmexp.console import counted
 from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
 
-ProgressCallback = Callable[[int, int | None], None]  # called with bytes so far, bytes in total if known
 MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 TEST = "test rows"  # the name under which a user's own file of test rows is given to the loader of tables
@@ -144,14 +142,12 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
     return files
 
 
-def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> int:
-    """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
-    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob)]
-    for entry in pinned:
+def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> None:
+    """Raises UserError for a file that has another checksum than the published one."""
+    for entry in (entry for entry in spec.files if entry.pinned and entry.name in files):
         if problem := mismatch(entry, files[entry.name]):
             fetch = data_command(f"fetch {spec.name}", root)
             raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
-    return len(pinned)
 
 
 def _checksum(spec: DatasetConfig, data: Dataset) -> str:
@@ -184,26 +180,26 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     if found.state == "missing":
         return None, "no files"
     try:
-        verified = f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; " * bool(found.present)
+        _verify_pinned(spec, found.present, root)
         if found.state == "partial":
-            return True, f"{verified}incomplete, so not parsed"
+            return True, "incomplete, so not parsed"
         rows, features = parse(spec, found.best.files).X.shape
     except UserError as error:
         return False, str(error)
-    return True, f"{verified}{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"
+    return True, f"{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"
 
 
 class _Bar:
-    """What pooch tells the progress of a download; one that does not end is refused."""
+    """A bar of rich's, that pooch moves; a download that does not end is refused."""
 
-    def __init__(self, report: ProgressCallback):
-        self.report, self.total, self.done = report, 0, 0
+    def __init__(self, bars: Any, name: str):
+        self.bars, self.task, self.total, self.done = bars, bars.add_task(name, total=None), 0, 0
 
     def update(self, amount: int) -> None:
         self.done += amount
         if max(self.done, self.total) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes: refused")
-        self.report(self.done, self.total or None)
+        self.bars.update(self.task, completed=self.done, total=self.total or None)
 
     def reset(self) -> None:
         self.done = 0
@@ -211,9 +207,9 @@ class _Bar:
     def close(self) -> None: ...
 
 
-def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
-    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
-    `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
+def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
+    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid). Of
+    files that are alternatives, the first that can be had. `bars` is rich's `Progress`."""
     found = find_files(spec, root)
     groups = [group.entries for group in found.groups if all(entry.url for entry in group.entries)]
     if found.state in ("ready", "drawn"):
@@ -228,14 +224,14 @@ def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCal
         try:
             with _incoming(spec, root) as folder:
                 for entry in wanted:
-                    _download(entry, folder, progress(entry.name))
+                    _download(entry, folder, bars)
             return [root / entry.name for entry in wanted]
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
 
 
-def _download(entry: FileSpec, folder: Path, progress: ProgressCallback) -> None:
+def _download(entry: FileSpec, folder: Path, bars: Any) -> None:
     """Downloads a file from the first of its addresses that has it; errors that may pass are tried again after seconds.
     The file appears when it is complete and has its checksum."""
     import pooch
@@ -244,7 +240,7 @@ def _download(entry: FileSpec, folder: Path, progress: ProgressCallback) -> None
     known, problems = {entry.name: entry.sha256 and f"sha256:{entry.sha256}"}, []
     for url in filter(None, (entry.url, *entry.mirrors)):
         files = pooch.create(folder, "", registry=known, urls={entry.name: url}, retry_if_failed=RETRIES)
-        by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
+        by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(bars, entry.name)), timeout=TIMEOUT)
         try:
             with reading(url, "could not be downloaded; is the address right, and is there a network here?"):
                 if not url.startswith(("http://", "https://")):

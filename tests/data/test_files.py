@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 
 from dlmexp.cli import main
 from dlmexp.config import DatasetConfig
@@ -27,8 +28,7 @@ ARFF = b"@relation toy\n@attribute a real\n@data\n" + TABLE
 SHA = hashlib.sha256(TABLE).hexdigest()
 
 
-def silent(*_):
-    return lambda done, total: None
+SILENT = Progress(disable=True)
 
 
 def toy(*files: FileSpec, **file) -> DatasetConfig:
@@ -79,15 +79,14 @@ def no_pauses(monkeypatch):
 
 
 def test_fetch_puts_a_verified_file_in_place(tmp_path):
-    seen = []
+    bars = Progress(disable=True)
     with serving(TABLE) as url:
         spec = toy(url=url, sha256=SHA)
-        progress = lambda name: lambda done, total: seen.append((name, done, total))  # noqa: E731
-        assert fetch(spec, tmp_path, progress) == [tmp_path / "toy" / "toy.dat"]
-        assert fetch(spec, tmp_path, silent) == []
+        assert fetch(spec, tmp_path, bars) == [tmp_path / "toy" / "toy.dat"]
+        assert fetch(spec, tmp_path, SILENT) == []
         (tmp_path / "toy" / "toy.dat").write_bytes(b"damaged")
-        assert len(fetch(spec, tmp_path, silent)) == 1
-    assert seen[-1] == ("toy/toy.dat", len(TABLE), len(TABLE))
+        assert len(fetch(spec, tmp_path, SILENT)) == 1
+    assert [(bar.description, bar.completed, bar.total) for bar in bars.tasks] == [("toy/toy.dat", *[len(TABLE)] * 2)]
     assert all_files(tmp_path) == ["toy/toy.dat"]
 
 
@@ -100,31 +99,31 @@ def test_fetch_puts_a_verified_file_in_place(tmp_path):
 ])  # fmt: skip
 def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file, word):
     with serving(body, *errors) as url, pytest.raises(UserError, match=word):
-        fetch(toy(**{"url": url, "pinned": False, **file}), tmp_path, silent)
+        fetch(toy(**{"url": url, "pinned": False, **file}), tmp_path, SILENT)
     assert all_files(tmp_path) == []
 
 
 def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
     with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
-        fetch(toy(url=url), tmp_path, silent)
+        fetch(toy(url=url), tmp_path, SILENT)
     (tmp_path / "closed").mkdir(mode=0o555)
     with pytest.raises(UserError, match="read-only"):
-        fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
-    assert fetch(read_spec("ringnorm_drawn"), tmp_path, silent) == []
+        fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", SILENT)
+    assert fetch(read_spec("ringnorm_drawn"), tmp_path, SILENT) == []
     assert all_files(tmp_path) == []
 
 
 def test_errors_that_pass_mirrors_and_other_formats_are_tried_in_order(tmp_path):
     with serving(TABLE, 503, 500) as url:
-        fetch(toy(url=url, sha256=SHA), tmp_path / "d", silent)
+        fetch(toy(url=url, sha256=SHA), tmp_path / "d", SILENT)
     with serving(b"", *[404] * 99) as gone, serving(TABLE) as good:
-        fetch(toy(url=gone, mirrors=(gone, good), sha256=SHA), tmp_path / "a", silent)
+        fetch(toy(url=gone, mirrors=(gone, good), sha256=SHA), tmp_path / "a", SILENT)
         with pytest.raises(UserError, match=r"404.*; then .*404"):
-            fetch(toy(url=gone, mirrors=(gone,)), tmp_path / "b", silent)
+            fetch(toy(url=gone, mirrors=(gone,)), tmp_path / "b", SILENT)
     with serving(OTHER) as wrong, serving(ARFF) as right:
         spec = toy(FileSpec("toy/a.csv", url=wrong, group="a"), FileSpec("toy/b.arff", url=right, group="b"))
-        assert fetch(spec, tmp_path / "c", silent) == [tmp_path / "c" / "toy" / "b.arff"]
+        assert fetch(spec, tmp_path / "c", SILENT) == [tmp_path / "c" / "toy" / "b.arff"]
     assert all_files(tmp_path / "c") == ["toy/b.arff"]
 
 
