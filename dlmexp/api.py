@@ -370,11 +370,9 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         frame = data.set_axis([str(column) for column in data.columns], axis=1)
     else:
         raise UserError(f"dataset is a {type(data).__name__}: give names, a DataFrame, or arrays (X, y)")
-    if twice := frame.columns[frame.columns.duplicated()].tolist():
-        raise UserError(f"several columns are called {', '.join(twice)}: give each a name of its own")
     try:
         content = frame.to_parquet(index=False)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
         why = "; ".join(map(str, error.args))
         raise UserError(f"no table can hold these columns: {why}; make each numbers, text or dates") from None
     path = results / "tables" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"

@@ -81,7 +81,7 @@ MISTAKES = {
     "an unknown target": ({"task": "regression", "target": "prise"}, "prise"),
     "shapes": ({"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
     "the target's name": ({"dataset": (RENAMED, FRAME["count"].to_numpy()), "task": "count"}, "X has a column 'y'"),
-    "a name twice": (COUNTS | {"dataset": pd.concat([FRAME, FRAME[["age"]]], axis=1)}, "several columns are called"),
+    "a name twice": (COUNTS | {"dataset": pd.concat([FRAME, FRAME[["age"]]], axis=1)}, "(?i)duplicate.*age"),
     "several types": (COUNTS | {"dataset": FRAME.assign(age=[1, "old"] * 80)}, "column age with type object"),
     "something else": ({"dataset": 7, "task": "regression"}, "is a int"),
     "a target of a known dataset": ({"dataset": "pol", "target": "y"}, "data in memory"),

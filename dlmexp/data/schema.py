@@ -184,11 +184,10 @@ def from_arrow(name: str, column: pa.Array | pa.ChunkedArray, source: str) -> np
         column, kind = column.cast(kind.value_type), kind.value_type
     if is_a.is_string(kind) or is_a.is_large_string(kind):
         return np.asarray(column).astype(object)
-    if is_a.is_date(kind) or is_a.is_timestamp(kind):
-        return np.asarray(column.cast(pa.timestamp("us"), safe=False)).astype("datetime64[us]")
-    if any(test(kind) for test in (is_a.is_null, is_a.is_boolean, is_a.is_integer, is_a.is_floating, is_a.is_decimal)):
-        # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
-        return np.asarray(column.cast(pa.float64(), safe=False)).astype(np.float64)
+    dates = is_a.is_date(kind) or is_a.is_timestamp(kind)
+    with suppress(pa.ArrowException):  # a safe cast refuses integers beyond 2^53; rounding them is fine
+        values = np.asarray(column.cast(pa.timestamp("us") if dates else pa.float64(), safe=False))
+        return values.astype("datetime64[us]" if dates else np.float64)
     raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', name)} leaves it out")
 
 

@@ -109,20 +109,13 @@ def _check(about: About, arrays: dict[str, np.ndarray]) -> None:
     """Every array there, of the shape that cell and schema ask for, and finite. (Kernel and likelihood check theirs
     when predictions are made.)"""
     M, D = about.cell.M, len(about.schema.features)
-    shapes = {"m": (M,), "L": (M * (M + 1) // 2,), "jitter": (), HYPER + "Z": (M, D), HYPER + "mean": ()}
+    shapes = {name: value.shape for name, value in arrays.items() if name.startswith(HYPER)}
+    shapes |= {"m": (M,), "L": (M * (M + 1) // 2,), "jitter": (), HYPER + "Z": (M, D), HYPER + "mean": ()}
     shapes |= dict.fromkeys(("X_mean", "X_std", "X_constant"), (D,))
-    for name, shape in shapes.items():
-        if name not in arrays:
-            raise Unreadable(f"it has no array '{name}'")
-        if arrays[name].shape != shape:
-            raise Unreadable(f"its array '{name}' has shape {arrays[name].shape}, not {shape}")
-    for name, value in arrays.items():
-        if name not in shapes and not name.startswith(HYPER):
-            raise Unreadable(f"it has an array '{name}' that no model has")
-        if value.dtype.kind != ("b" if name == "X_constant" else "f"):
-            raise Unreadable(f"its array '{name}' has type {value.dtype}")
-        if not np.isfinite(value).all():
-            raise Unreadable(f"its array '{name}' is not finite")
+    for name in (*shapes, *arrays):
+        value, kind = arrays.get(name, np.array("")), "b" if name == "X_constant" else "f"
+        if value.shape != shapes.get(name) or value.dtype.kind != kind or not np.isfinite(value).all():
+            raise Unreadable(f"its array '{name}' is not that of a model: {shapes.get(name)} finite numbers")
     if not (arrays["X_std"] > 0).all() or not about.y_std > 0 or not arrays["jitter"] >= 0:
         raise Unreadable("a standard deviation or the jitter in it is not positive")
 

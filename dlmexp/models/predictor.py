@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -203,7 +202,7 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
     """Predict on the rows of a file and write its own columns and those of the predictions to `out`:
     CSV, or Parquet by its suffix; `-`: CSV on standard output. The file appears when all is written, and not at all
     after an error. Returns the number of rows, and by column that of missing values which the model fills."""
-    schema, gaps, rows, writer, said = predictor.schema, Counter(), 0, None, monotonic()
+    schema, gaps, rows, writer = predictor.schema, Counter(), 0, None
     text: Any = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
     with ExitStack() as stack:
         temporary = None if out == "-" else stack.enter_context(replacing(Path(out)))
@@ -224,9 +223,6 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
                 frame = table.to_pandas(types_mapper=pd.ArrowDtype)
                 text.write(frame.to_csv(index=False, header=not rows, lineterminator="\n"))
             rows += table.num_rows
-            if monotonic() - said > 10:  # seconds
-                said = monotonic()
-                print(f"{rows} rows", file=sys.stderr, flush=True)
         if not rows:
             raise UserError(f"{path} has columns but no rows")
     return rows, gaps
