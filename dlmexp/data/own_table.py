@@ -150,9 +150,9 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
                 yield f"column '{name}' {odd}; {setting('categories', name)} takes it as it is", settings, True
         exact, how = (False, "") if wrong else _leak(some, column, y)
         if how:
-            said = f"column '{name}' gives the target '{schema.target}' away: {how}; is it known when you predict?"
-            refused = exact and name not in options.columns
-            yield said + " Then name it in csv.columns=[...]" * refused, drop, refused
+            known = "if it is known when you predict, name it in csv.columns=[...]"
+            said = f"column '{name}' gives the target '{schema.target}' away: {how} ({known})"
+            yield said, drop, exact and name not in options.columns
         if _numbers_rows(some):
             yield f"column '{name}' numbers the rows", drop, False
         elif pd.Series(some).nunique(dropna=False) == 1:

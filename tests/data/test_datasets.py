@@ -144,9 +144,9 @@ def test_abalone_california_song_and_pol(tmp_path):
         with pytest.raises(UserError, match="f"):
             loaded(tmp_path, "abalone", {"f": odd}, "count")
     houses, songs = "-122.23,37.88,41,880,129,322,126,8.3252,452600\n", "2001,49.9,21.4\n1965,-3.5,1e2\n"
-    about = read_spec("cadata").options
+    about: dict[str, Any] = read_spec("cadata").options | {"checks": {}}
     for files in ({"h.data": houses}, {"h.tgz": packed(houses, "C/cal_housing.data")}):
-        data = loaded(tmp_path, "numbers", files, features=8, **about | {"checks": {}})
+        data = loaded(tmp_path, "numbers", files, features=8, **about)
         assert (data.X[0, 7], data.y.tolist(), data.schema.features[0]) == (8.3252, [452600], "longitude")
     for files in ({"Y.txt": songs}, {"Y.zip": packed(songs, "YearPredictionMSD.txt")}):
         data = loaded(tmp_path, "numbers", files, features=2, **read_spec("song").options)
