@@ -148,11 +148,11 @@ def target_manifest(chance: random.Random, folder: Path) -> None:
 
 
 def target_processes(chance: random.Random, folder: Path) -> None:
-    """Files of processes with their leases, and of jobs on a cluster."""
+    """Files of processes, and of jobs on a cluster."""
     keys = sweep().keys
-    about = {"host": "h", "pid": 1, "keys": keys, "job": None, "machine": "m", "name": "h-1-1"}
+    about = {"host": "h", "pid": 1, "keys": keys, "job": None, "machine": "m"}
     job = {"id": "7", "user": "u", "time": 1.0, "overrides": "a=b", "keys": keys}
-    files = {"running/h-1-1.json": about, "running/1.lease": about, "multirun/m/jobs/7/submitted.json": job}
+    files = {"running/h-1-1.json": about, "multirun/m/jobs/7/submitted.json": job}
     victim = chance.choice(list(files))
     for name, value in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.table import Table
 
 from dlmexp.cluster.jobs import Job, unfinished_jobs
-from dlmexp.console import counted, duration, speed, wide_console
+from dlmexp.console import counted, duration, wide_console
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Asked
 from dlmexp.records.packed import PATTERN
@@ -48,7 +47,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
         )
     running = []  # with how far their batches are
     for process in processes:
-        known = {name: msgspec.to_builtins(getattr(process, name)) for name in PROGRESS}
+        known = {name: getattr(process, name) for name in PROGRESS}
         running.append({"who": process.description, "cells": len(process.keys), **known})
     return {
         "results": str(root),
@@ -112,14 +111,11 @@ def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Tabl
         if process["total"]:
             settled = f"; {process['settled']} of the {process['total']} of this run settled"
             settled += f", {process['failed']} failed" if process["failed"] else ""
-            settled += _left(process["seconds_left"], "about")
+            if process["seconds_left"] is not None:
+                settled += f", about {duration(process['seconds_left'])} left"
         yield f"running: {process['who']}, {counted(process['cells'], 'cell')}{settled}"
         for batch in process["batches"]:
-            objective = "" if batch["objective"] is None else f", objective {batch['objective']:.4f}"
-            yield (
-                f"  {batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
-                f"{speed(batch['rate'])}{objective}{_left(batch['most_seconds_left'], 'at most')}"
-            )
+            yield f"  {batch.what}: {batch.numbers}"
     yield from map(job_line, status["jobs"])
     if status["checkpoints"]:
         yield f"with a checkpoint to resume from: {counted(status['checkpoints'], 'batch')}"
@@ -132,7 +128,3 @@ def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Tabl
             yield f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}"
         for description in each["absent"] if missing else ():
             yield f"{each['name']}: missing {description}"
-
-
-def _left(seconds: float | None, how: str) -> str:
-    return "" if seconds is None else f", {how} {duration(seconds)} left"

@@ -1,13 +1,14 @@
-"""Who trains which batch of a results folder: every batch in training has a lease there, and every process a file.
+"""Who trains which batch of a results folder: every process has a file there, with the keys of the cells that it has a
+lease on. The file is replaced when these change, touched every few seconds, and removed at the end.
 
-A lease is a file under a name that is used once, created with O_EXCL, touched every few seconds, and removed when its
-batch has ended. A process trains only what it holds a lease on, and has looked for others after it created its own: of
-two that want the same cells at the same moment at least one sees the other. A lease that has not been touched for a
+A process trains only what it holds a lease on, and has looked into the files of all others after it wrote its own: of
+two that want the same cells at the same moment at least one sees the other. A file that has not been touched for a
 minute, or whose process has ended on this machine, is stale, and whoever wants its cells removes it. Ages are
 differences between dates that the folder's file system gives: the clocks of hosts do not matter.
 """
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -20,7 +21,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dlmexp.atomic import alive, is_dead, machine, owner, within, write_atomically, writer_of
+from dlmexp.atomic import is_dead, machine, owner, within, write_atomically, writer_of
+from dlmexp.console import speed
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content, typed_json
 from dlmexp.records.record import own_job
@@ -41,18 +43,22 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     limit: int  # the iteration at which the last cell stops, if it does not converge before
     rate: float  # iterations per second
     objective: float | None  # mean over the live cells; None: not known
-    most_seconds_left: float | None = None  # at this speed, up to the limit; None before the speed is known
+
+    @property
+    def numbers(self) -> str:
+        """Iteration, cells, speed and objective, for messages."""
+        objective = "" if self.objective is None else f", objective {self.objective:.4f}"
+        return f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed(self.rate)}{objective}"
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run: the content of its file, and of its leases with the keys of their cells."""
+    """A process of a run: the content of its file."""
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     machine: str = ""  # that counts `pid`
     job: str | None = None  # SLURM job
-    name: str = ""
-    keys: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()  # of the cells that it trains
     # How far it is with its run, a few seconds ago.
     settled: int = 0  # cells with a record
     total: int = 0
@@ -67,18 +73,15 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Leases:
-    """The file of this process and its leases, from entering to leaving the context. A thread touches them; where that
+    """The file of this process with its leases, from entering to leaving the context. A thread touches it; where that
     fails, for whatever reason, `failed` is called with the error, in that thread."""
 
     def __init__(self, root: Path, failed: Callable[[BaseException], None]):
         self.folder = within(root, root / "running")
-        host = socket.gethostname()
-        name = f"{host}-{owner()}-{uuid.uuid4().hex[:12]}"
-        self.about = ActiveProcess(host=host, pid=os.getpid(), machine=machine(), job=own_job(), name=name)
-        self.path = self.folder / f"{name}.json"
+        self.about = ActiveProcess(host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job())
+        self.path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.json"
         self.progress: Callable[[], dict[str, Any]] = dict  # written with each heartbeat, in its thread
-        self._failed, self._held = failed, dict[frozenset[str], Path]()
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._failed, self._lock, self._stop = failed, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
@@ -89,84 +92,73 @@ class Leases:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        for path in (*self._held.values(), self.path):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        self._held.clear()
+        with contextlib.suppress(OSError):
+            self.path.unlink()
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
-        """Lease the batch of these cells: None. If another process trains some of them, or of those that are `needed`
-        for them, nothing is leased, and that process is the answer."""
+        """Lease the batch of these cells: None. If a process trains some of them, or of those that are `needed` for
+        them, nothing is leased, and that process is the answer."""
         keys = frozenset(keys)
         wanted = keys.union(needed)
+        if self.about.keys & wanted:
+            return self.about
         while (other := self._holder(wanted)) is None:
-            path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.lease"
-            _create(path, msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys, batches=())))
-            if self._holder(wanted, path) is None:
-                with self._lock:
-                    self._held[keys] = path
+            self._write(taken=keys)
+            if self._holder(wanted) is None:
                 return None
-            path.unlink(missing_ok=True)  # another one wants them at this moment
+            self.release(keys)  # another one wants them at this moment
             time.sleep(random.uniform(0, RETRY_SECONDS))
         return other
 
-    def _holder(self, wanted: frozenset[str], own: Path | None = None) -> ActiveProcess | None:
-        """Who has a lease on some of the `wanted` cells, but for the lease `own`. Stale leases are removed."""
-        for path, process in _read(self.folder, "*.lease").items():
-            if process is not None and path != own and process.keys & wanted:
-                if not is_stale(path, process, disk_time(self.folder)):
+    def _holder(self, wanted: frozenset[str]) -> ActiveProcess | None:
+        """Which other process has a lease on some of the `wanted` cells. Stale files are removed."""
+        for path, process in _read(self.folder).items():
+            if path != self.path and process.keys & wanted:
+                if not is_stale(path, disk_time(self.folder)):
                     return process
                 path.unlink(missing_ok=True)
         return None
 
     def release(self, keys: Iterable[str]) -> None:
         """The batch of these cells is not trained here any more."""
-        with self._lock:
-            path = self._held.pop(frozenset(keys), None)
-        if path is not None:
-            path.unlink(missing_ok=True)
+        self._write(released=frozenset(keys))
 
     def _heartbeat(self) -> None:
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
-                self._beat()
+                self._write(**self.progress())
         except BaseException as error:  # silent leases would be taken over while this process trains on
             self._failed(error)
 
-    def _beat(self) -> None:
+    def _write(
+        self, taken: frozenset[str] = frozenset(), released: frozenset[str] = frozenset(), **progress: Any
+    ) -> None:
+        """Touch the file, and replace it where something has changed. `OSError` if it is gone."""
         with self._lock:
-            for path in self._held.values():
-                try:
-                    os.utime(path)
-                except FileNotFoundError:
-                    raise RuntimeError(f"another process has taken over what this one trains ('{path}')") from None
-        os.utime(self.path)
-        if (about := msgspec.structs.replace(self.about, **self.progress())) != self.about:
-            self.about = about
-            write_atomically(self.path, msgspec.json.encode(about))
+            try:
+                os.utime(self.path)
+            except FileNotFoundError:
+                why = "another process has taken over what this one trains"
+                raise OSError(errno.ESTALE, why, str(self.path)) from None
+            about = msgspec.structs.replace(self.about, keys=self.about.keys - released | taken, **progress)
+            if about != self.about:
+                write_atomically(self.path, msgspec.json.encode(about), durable=False)
+                self.about = about
 
 
 def active_processes(root: Path) -> list[ActiveProcess]:
     """The live processes of a results folder with the keys of what they train."""
-    folder, keys = root / "running", dict[str, frozenset[str]]()
-    for lease in filter(None, _read(folder, "*.lease").values()):
-        keys[lease.name] = keys.get(lease.name, frozenset()) | lease.keys
-    processes = _read(folder, "*.json")
-    now = disk_time(folder) if processes else 0.0
-    return [
-        msgspec.structs.replace(process, name=path.stem, keys=keys.get(path.stem, frozenset()))
-        for path, process in processes.items()
-        if process is not None and not is_stale(path, process, now)
-    ]
+    processes = _read(root / "running")
+    now = disk_time(root / "running") if processes else 0.0
+    return [process for path, process in processes.items() if not is_stale(path, now)]
 
 
 def remove_leftovers(root: Path) -> list[Path]:
-    """Delete what dead processes left in a results folder: their files and leases, and unfinished files under temporary
-    names. What other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on
-    from them. Returns what is gone."""
-    files = _read(root / "running", "*.json") | _read(root / "running", "*.lease")
-    now = disk_time(root)
-    unwanted, removed = [path for path, process in files.items() if is_stale(path, process, now)], list[Path]()
+    """Delete what dead processes left in a results folder: their files, and unfinished ones under temporary names. What
+    other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on from them.
+    Returns what is gone."""
+    now, removed = disk_time(root), list[Path]()
+    unwanted = [path for path in (root / "running").glob("*.json") if is_stale(path, now)]
     for folder, _, names in os.walk(root):
         for path in (Path(folder, name) for name in names if name.startswith(".")):
             writer = writer_of(path)
@@ -180,24 +172,18 @@ def remove_leftovers(root: Path) -> list[Path]:
     return sorted(removed)
 
 
-def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:
-    """Files of a folder with their processes; None for one that is damaged, or has just been removed."""
-    read: dict[Path, ActiveProcess | None] = {}
-    for path in sorted(folder.glob(pattern)):
-        try:
+def _read(folder: Path) -> dict[Path, ActiveProcess]:
+    """Files of processes with what they say, but for those that are damaged or have just been removed."""
+    read: dict[Path, ActiveProcess] = {}
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError, Unreadable):
             read[path] = typed_json(content(path), ActiveProcess)
-        except (OSError, Unreadable):
-            read[path] = None
     return read
 
 
-def is_stale(path: Path, process: ActiveProcess | None, now: float) -> bool:
-    """Whether nobody keeps a file fresh any more: its process has ended on this machine, or is silent."""
-    if process is None:  # torn: whose it is stands in the name of a lease
-        ended = is_dead(path.name.partition(".")[0])
-    else:
-        ended = process.machine == machine() and not alive(process.pid)
-    return bool(ended) or not is_fresh(path, now)
+def is_stale(path: Path, now: float) -> bool:
+    """Whether nobody keeps the file of a process fresh any more: it has ended on this machine, or is silent."""
+    return bool(is_dead(path.name.partition(".")[0])) or not is_fresh(path, now)
 
 
 def is_fresh(path: Path, now: float, seconds: float = STALE_SECONDS) -> bool:
@@ -213,20 +199,10 @@ def disk_time(folder: Path) -> float:
     """The time by the clock that dates the files of a folder; that of this host where nothing can be written."""
     path = folder / f".now.{owner()}.{uuid.uuid4().hex[:12]}.tmp"
     try:
-        _create(path, b"")
+        path.touch(exist_ok=False)
         try:
             return path.stat().st_mtime
         finally:
             path.unlink()
     except OSError:
         return time.time()
-
-
-def _create(path: Path, about: bytes) -> None:
-    """Write a file that is not there yet."""
-    with open(path, "xb", buffering=0) as file:
-        try:
-            file.write(about)
-        except OSError:
-            path.unlink()
-            raise

@@ -1,13 +1,10 @@
-"""The program that trains a batch of cells, and its settings: the one place that builds them from cells. How long
-batches take at most, from a few timed steps (`bound`). Cells that are trained in memory, without a results folder, are
-trained here too (`best_fit`)."""
+"""The program that trains a batch of cells, and its settings: the one place that builds them from cells. Cells that are
+trained in memory, without a results folder, are trained here too (`best_fit`)."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from functools import cache, partial
-from time import perf_counter
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,10 +22,8 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import FIELDS, Batch, Cell, cells_at_once
 from dlmexp.records.table import select
 from dlmexp.running.process import Target
-from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import BatchData, Model, Posterior, Program
-from dlmexp.training.state import Settings, State
-from dlmexp.training.step import stepper
+from dlmexp.training.state import Settings
 from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 
@@ -36,18 +31,6 @@ Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
-TRIAL_STEPS = 10_000  # that may be made in a trial, however few the batch would make
-LARGE = 20  # times the work of an empty step
-STEPS_AT_ONCE = {"cpu": 1, "cuda": 10}  # in a trial, between waits for the device
-# Work of a run without a bound: some 20 seconds on a slow machine, a minute on an H200, if nothing converges ...
-SHORT_RUN = {"cpu": 6e10, "cuda": 2e14}
-STEP_WORK = 1e7  # ... where this much would be done in the time of a step that is none
-ELEMENTWISE = {"joint": 90, "fixed": 60}  # work that is linear in M x rows, as additional columns
-PRODUCTS = {"joint": 1, "fixed": 1 / 3}  # in a step, relative to a joint variant
-GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell
-TRIAL_SHARE = 0.02  # of the bound, that timing may take: the run is shorter
-TRIAL_SECONDS = 0.05  # for each kind ...
-RUN_SECONDS, PLAN_SECONDS = 5.0, 0.5  # ... and for all, before a run and where it is only planned
 
 
 def settings(cell: Cell, target: Target) -> Settings:
@@ -108,84 +91,6 @@ def program(
     held = [values for seed in seeds if (values := base(firsts[seed])) is not None]
     assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds) == len(held), "one base fit per seed"
     return Fixed(shared, split, beta, _stack(held, len(seeds), target.device, PARAMETERS))
-
-
-def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
-    """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
-    replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`; of a large
-    cell on a CPU, whose batches take as long as their cells one by one, alone."""
-    if target.device.type == "cpu" and cells[1:] and step_work(cells[0], 1) > LARGE * STEP_WORK:
-        return len(cells) * step_seconds(cells[:1], prepared, target, seconds)
-    how = settings(cells[0], target)
-    how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
-    made = program(cells, prepared, None, target)
-    state = State.fresh(made.initial(), how)
-
-    def mean(call: Callable[[], object], times: int) -> float:
-        """Seconds of a call, made so many times between waits for the device. The mean, not the best: what others take
-        of the machine is what matters."""
-        began, calls = 0.0, -times  # the first ones are not counted
-        while calls < times or perf_counter() - began < seconds:
-            for _ in range(times):
-                call()
-            if target.device.type == "cuda":
-                torch.cuda.synchronize(target.device)
-            began = began or perf_counter()
-            calls += times
-        return (perf_counter() - began) / calls
-
-    total = mean(stepper(made, state, how), STEPS_AT_ONCE[target.device.type])
-    if how.evaluate_every:
-        measure = partial(evaluate, made, made.posterior(state.values, state.jitter), False, ("test",))
-        total += mean(measure, 1) / how.evaluate_every
-    return total
-
-
-def step_work(cell: Cell, cells: int) -> float:
-    """The work of a step of so many cells, with that of a step of none."""
-    rows = min(cell.n, cell.minibatch or cell.n)
-    columns = cell.M * PRODUCTS[cell.variant] + ELEMENTWISE[cell.variant] + 2 * (cell.samples or 0)
-    return STEP_WORK + cells * cell.M * (rows + 4 * cell.M) * columns
-
-
-def steps_at_most(cell: Cell) -> int:
-    """Number of steps of a cell that does not converge; a closed form counts as one."""
-    if cell.kind == "gradient":
-        return GRADIENT_STEPS
-    return 1 if cell.solved else max(1, cell.iterations)
-
-
-def batch_work(batch: Batch) -> float:
-    """The work of training a batch up to its limit; gradients are measured for one cell after the other."""
-    one_by_one = batch[0].kind == "gradient"
-    work = step_work(batch[0], 1 if one_by_one else len(batch))
-    return steps_at_most(batch[0]) * work * (len(batch) if one_by_one else 1)
-
-
-def is_short(batches: Iterable[Batch], device: str) -> bool:
-    """Whether a run takes so little time that timing steps is not worth it."""
-    return sum(map(batch_work, batches)) < SHORT_RUN[device]
-
-
-def bound(batches: Sequence[Batch], prepared: Splits, target: Target, workers: int, most: float) -> float:
-    """Seconds that batches take if no cell converges before its limit. Times steps of the kinds of batches (what their
-    cells share, `Cell.group`) with the most work, while that takes little of the whole and less than `most` seconds;
-    others follow by their work, in multiplications of the largest products of a step."""
-    kinds = defaultdict[tuple, list[Batch]](list)
-    for batch in batches:
-        kinds[batch[0].group].append(batch)
-    pace, began, total = dict[tuple, float](), perf_counter(), 0.0  # pace: seconds per unit of work
-    for kind in sorted(kinds, key=lambda kind: -sum(map(batch_work, kinds[kind]))):
-        largest = max(kinds[kind], key=len)
-        if largest[0].kind == "gradient" or largest[0].solved:
-            continue
-        pace[kind] = step_seconds(largest, prepared, target) / step_work(largest[0], len(largest))
-        mean = sum(pace.values()) / len(pace)
-        each = [batch_work(batch) * pace.get(batch[0].group, mean) for batch in batches]
-        total = sum(each) / workers + max(each) * (1 - 1 / workers)  # the last batch may train while others wait
-        if (perf_counter() - began) * (1 + 1 / len(pace)) > min(TRIAL_SHARE * total, most):
-            break
-    return total
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:

@@ -1,10 +1,7 @@
-"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere. With the time
-left, from what the run has done, by kind of batch: what its cells share (`Cell.group`). Where a kind has finished cells
-its own numbers count; other kinds follow by their work."""
+"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import isnan, nan
 from typing import Any
 
@@ -13,29 +10,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from dlmexp.console import counted, duration, nobody_reads, speed
-from dlmexp.plan.cell import Batch, Cell
+from dlmexp.console import counted, duration, nobody_reads
+from dlmexp.plan.cell import Batch
 from dlmexp.records.record import Record
+from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress
 from dlmexp.running.process import SIGPIPE, StopRequest
-from dlmexp.running.programs import step_work, steps_at_most
 
 # Between looks at a batch, alone or beside others (each look at its objective is a wait for the GPU), and lines.
 ALONE_SECONDS, BESIDE_SECONDS, LINE_SECONDS = 0.25, 5.0, 10.0
-MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
-
-
-@dataclass
-class _Kind:
-    """The cells of a kind of batch: how many have no record, and what the finished ones took."""
-
-    first: Cell
-    cell_work: float  # of one cell in an iteration (`step_work`)
-    waiting: int = 0
-    by_others: int = 0  # cells that other processes have trained
-    cells: int = 0
-    iterations: int = 0
-    seconds: float = 0.0
 
 
 class _Bar(Bar):
@@ -52,19 +35,13 @@ class Progress:
     """Counts of cells and batches, told by the engine. On a terminal: a bar with the numbers of the batch in training,
     and failures as lines. Elsewhere: messages as lines at once, numbers every ten seconds."""
 
-    def __init__(self, batches: Sequence[Batch], stop: StopRequest, console: Console | None = None):
-        self.total, self.batches, self.batch = sum(map(len, batches)), len(batches), 0
+    def __init__(self, clock: Clock, stop: StopRequest, console: Console | None = None):
+        self.clock, self.total, self.batches, self.batch = clock, clock.cells, clock.batches, 0
         self.began, self.stop = time.monotonic(), stop
         self.done = self.failed = self.by_others = 0
-        self.current, self.idle = "", False
-        self._shown = self.began
+        self.current, self._shown = "", self.began
         # By the id of a training: the moment of the last look, moment and iteration of the first, what was seen last.
         self._training: dict[int, tuple[float, tuple[float, int], BatchProgress]] = {}
-        self._reached: dict[str, tuple[tuple, int]] = {}  # kinds and iterations of cells in training
-        self._kinds: dict[tuple, _Kind] = {}
-        for batch in sorted(batches, key=len, reverse=True):
-            work = step_work(batch[0], len(batch)) / len(batch)
-            self._kinds.setdefault(batch[0].group, _Kind(batch[0], work)).waiting += len(batch)
         self._bar = None
         if console is not None and console.is_terminal and not console.is_dumb_terminal:
             columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -102,13 +79,12 @@ class Progress:
     def show(self) -> None:
         """Show the current numbers: in a bar at once, as a line if it is time."""
         if self._bar:
-            now = self.current if self.idle else f"{self.current}; {self.numbers}"
-            self._bar.facts = f"batch {self.batch}/{self.batches}, {self.failed} failed; {now}"
+            self._bar.facts = f"batch {self.batch}/{self.batches}, {self.failed} failed; {self.current}{self.numbers}"
             self._bar.update(TaskID(0), completed=self.settled, left=self.left)
         elif time.monotonic() - self._shown > LINE_SECONDS:
             self._shown = time.monotonic()
-            now = self.current if self.idle else self.numbers
-            self.say(f"  {self.settled}/{self.total} cells, {self.failed} failed; {now}, {self.left} left")
+            now = self.numbers or f"; {self.current}"
+            self.say(f"  {self.settled}/{self.total} cells, {self.failed} failed, {self.left} left{now}")
 
     @property
     def settled(self) -> int:
@@ -122,13 +98,13 @@ class Progress:
 
     @property
     def numbers(self) -> str:
-        """Iteration, cells, speed and objective of the batch in training; of batches at once, cells and speed."""
+        """Iteration, cells, speed and objective of the batch in training; of batches at once, cells and speed. To
+        append: nothing where none trains."""
         batches = self._told()
-        if len(batches) == 1:
-            objective = "" if batches[0].objective is None else f", objective {batches[0].objective:.4f}"
-            return f"it {batches[0].iteration}, {batches[0].live} live, {speed(batches[0].rate)}{objective}"
+        if len(batches) < 2:
+            return "".join(f"; {told.numbers}" for told in batches)
         live, steps = sum(told.live for told in batches), sum(told.live * told.rate for told in batches)
-        return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s" if batches else "starting"
+        return f"; {len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s"
 
     def _told(self) -> tuple[BatchProgress, ...]:
         return tuple(told for _, _, told in list(self._training.values()))
@@ -140,31 +116,13 @@ class Progress:
         return {**counts, "seconds_left": None if left is None else round(left), "batches": self._told()}
 
     def seconds_left(self) -> float | None:
-        """The time left of the run; None before a cell is finished here. In any thread."""
-        done = [kind for kind in self._kinds.values() if kind.cells]
-        if not done:
-            return None
-        pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.cell_work for kind in done) or 1.0
-        ruled = [kind for kind in done if kind.first.has_stopping_rule]
-        shares = [kind.iterations / kind.cells / max(1, kind.first.iterations) for kind in ruled]
-        training, made, left = list(self._reached.values()), 0.0, 0.0
-        for name, kind in self._kinds.items():
-            limit = steps_at_most(kind.first)
-            share = sum(shares) / len(shares) if shares and kind.first.has_stopping_rule else 1.0
-            expected = kind.iterations / kind.cells if kind.cells else max(1.0, limit * share)
-            reached = [iteration for group, iteration in training if group == name]
-            more = (min(max(expected - i, MORE * i), kind.first.iterations - i) for i in reached)
-            to_do = sum(max(0.0, iterations) for iterations in more)
-            to_do += expected * max(0, kind.waiting - len(reached))
-            seconds = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.cell_work  # of an iteration
-            left += seconds * to_do
-            made += seconds * (kind.iterations + kind.by_others * expected + sum(reached))
-        return (time.monotonic() - self.began) * left / made if made else None
+        """The time left of the run, as `Clock` knows it."""
+        return self.clock.seconds_left(time.monotonic() - self.began)
 
     def started(self, cells: Batch) -> None:
         """A batch begins."""
         self.batch += 1
-        self.idle, self.current = False, described(cells)
+        self.current = described(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
     def tick(self, cells: Batch, training: Any) -> None:
@@ -177,17 +135,15 @@ class Progress:
         live = training.live()
         objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else nan
         running = (cells[i] for i, lives in zip(training.cells, live, strict=True) if lives)
-        self._reached.update((cell.key, (cell.group, iteration)) for cell in running)
-        rate = round((iteration - began[1]) / max(moment - began[0], 1e-9), 3)
+        self.clock.reached.update((cell.key, (cell.group, iteration)) for cell in running)
         told = BatchProgress(
             what=described(cells),
             cells=len(cells),
             live=int(live.sum()),
             iteration=iteration,
             limit=cells[0].iterations,
-            rate=rate,
+            rate=round((iteration - began[1]) / max(moment - began[0], 1e-9), 3),
             objective=None if isnan(objective) else objective,
-            most_seconds_left=(cells[0].iterations - iteration) / rate if rate > 0 else None,
         )
         self._training[id(training)] = moment, began, told
         self.show()
@@ -198,12 +154,7 @@ class Progress:
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
-        self._reached.pop(record.key, None)
-        if kind := self._kinds.get(record.cell.group):
-            kind.waiting -= 1
-            kind.cells += 1
-            kind.iterations += record.result.iterations or 1
-            kind.seconds += record.result.seconds or 0.0
+        self.clock.finished(record)
         if record.done:
             self.done += 1
             self.show()
@@ -215,16 +166,12 @@ class Progress:
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
         self.by_others += len(cells)
-        for cell in cells:
-            self._reached.pop(cell.key, None)
-            if kind := self._kinds.get(cell.group):
-                kind.waiting -= 1
-                kind.by_others += 1
+        self.clock.skipped(cells)
         self.show()
 
     def waiting(self, process: str) -> None:
         """All batches that are left are in training elsewhere."""
-        self.current, self.idle = f"waiting for cells that {process} trains", True
+        self.current = f"waiting for cells that {process} trains"
         self.show()
 
     def out_of_memory(self, batches: int = 1, cells: int = 0, parts: int = 1) -> None:
@@ -239,8 +186,6 @@ class Progress:
 def described(cells: Batch) -> str:
     """A batch in one line: what is trained on what, and how many cells."""
     first = cells[0]
-    name = f"{first.variant} {first.objective}" + ("" if first.samples is None else f" {first.estimator_label}")
-    how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
     seeds, betas = (counted(len({getattr(cell, of) for cell in cells}), of) for of in ("seed", "beta"))
-    what = f"{first.dataset} n={first.n} {name}{how}{first.floor_label}"
+    what = f"{first.dataset} n={first.n} {first.variant} {first.objective} {first.model_label}"
     return f"{what}: {counted(len(cells), 'cell')} ({seeds}, {betas})"

@@ -20,9 +20,9 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Manifest, Store, check_same_data, write_manifest
 from dlmexp.running import process
+from dlmexp.running.clock import Clock, step_seconds
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
-from dlmexp.running.programs import PLAN_SECONDS, RUN_SECONDS, bound, is_short, step_seconds
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, resumed_first
 from dlmexp.running.sweep import (
@@ -129,24 +129,24 @@ class PlannedRun:
         self.cfg, self.sweep, self.target, self.arguments = sweep.cfg, sweep, target, arguments
         self.store, device = Store(self.cfg.results, read_only=self.cfg.plan), target.device.type
         self.plan, self.again = plan_sweep(sweep, self.store, target)
-        self.is_short = is_short(self.plan.batches, device)
+        self.queue = resumed_first(self.store, self.plan.batches)
+        self.batches = [pending for _, pending in self.queue]
+        self.clock = Clock(self.batches)
+        self.is_short = self.clock.is_short(device)
         few = self.is_short or not choose_workers
         self.workers = self.cfg.workers or (1 if few else process.processes_that_pay(len(self.plan.batches), device))
         self.extra: dict[Path, Popen[bytes]] = {}  # the other processes, by their logs
         self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
-        self.queue = resumed_first(self.store, self.plan.batches)
-        self.batches = [pending for _, pending in self.queue]
 
     def announcement(self) -> str:
         """Cells, batches, and the time they take at most, where that is worth measuring; where it is over an hour on a
         CPU, what takes minutes."""
-        what = f"{counted(sum(map(len, self.batches)), 'cell')} in {counted(len(self.batches), 'batch')}"
+        what = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        seconds = PLAN_SECONDS if self.cfg.plan else RUN_SECONDS
         with threads(self.threads):
-            most = bound(self.batches, prepared_splits(self.sweep), self.target, self.workers, seconds)
+            most = self.clock.bound(prepared_splits(self.sweep), self.target, self.workers)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
@@ -160,7 +160,7 @@ class PlannedRun:
             return None
         root, device = self.store.root, self.target.device
         stop = process.StopRequest(budget_seconds(self.cfg.budget))
-        progress = Progress(self.batches, stop, wide_console())
+        progress = Progress(self.clock, stop, wide_console())
         if not process.is_extra():
             progress.say(self.announcement())
         extra = process.extra_processes(self.workers - 1, self.arguments, root, device.type)

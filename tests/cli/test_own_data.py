@@ -120,7 +120,7 @@ def test_a_table_beside_another_dataset_is_a_job_of_its_own(here, capsys):
 
 def test_every_command_that_is_advised_works(said, folder, monkeypatch):
     """And goes on with the folder that was read. Of commands that differ in values only, one is tried."""
-    monkeypatch.setattr("dlmexp.running.run.is_short", lambda *_: True)  # no steps are timed
+    monkeypatch.setattr("dlmexp.running.clock.Clock.is_short", lambda *_: True)  # no steps are timed
     commands = advised("\n".join(said.values())) | advised((folder / RESULTS / "report.html").read_text())
     assert any("dataset=csv 'csv.path=mall visits.csv'" in command for command in commands)
     assert {"run", "plot", "claims", "report"} <= {command.split()[1] for command in commands}

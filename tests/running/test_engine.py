@@ -17,6 +17,7 @@ from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import recording
+from dlmexp.running.clock import Clock
 from dlmexp.running.engine import Capacity, Engine, Flight
 from dlmexp.running.leases import Leases
 from dlmexp.running.process import Stop, StopRequest, select_target
@@ -34,7 +35,7 @@ class Watched(Progress):
     """Keeps its messages."""
 
     def __init__(self):
-        super().__init__([], StopRequest())
+        super().__init__(Clock([]), StopRequest())
         self.lines: list[str] = []
 
     def say(self, line, style=None):

@@ -9,7 +9,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from dlmexp.running import leases as module
 from dlmexp.running.leases import Leases, active_processes, disk_time, remove_leftovers
@@ -17,12 +16,12 @@ from dlmexp.running.leases import Leases, active_processes, disk_time, remove_le
 
 @pytest.fixture
 def leases(tmp_path):
-    """Processes that share a folder, each with the name of a machine."""
+    """Processes that share a folder, each with a file of that name."""
     made: list[Leases] = []
 
-    def process(machine: str = ""):
+    def process(name: str = ""):
         made.append(Leases(tmp_path, print))
-        made[-1].about = replace(made[-1].about, machine=machine or made[-1].about.machine)
+        made[-1].path = made[-1].folder / (name or made[-1].path.name)
         return made[-1].__enter__()
 
     yield process
@@ -41,19 +40,17 @@ def test_no_cell_has_two_leases(tmp_path_factory, batches):
             taken = (first, second)[i % 2].take(keys) is None
             assert taken == (not any(keys & h for h in held))
             held += [keys] if taken else []
-        assert len(list(first.folder.glob("*.lease"))) == len(held)
+        assert first.about.keys | second.about.keys == frozenset().union(*held)
     assert not list((root / "running").iterdir())
 
 
 def test_a_batch_is_free_once_it_is_released_and_waits_for_what_it_needs(leases, tmp_path):
     first, second = leases(), leases()
     assert first.take(["a", "b"]) is None
-    assert second.take(["b", "c"]).name == first.about.name
-    assert second.take(["c"], needed=["a"]).description == first.about.description
+    assert second.take(["b", "c"]) == second.take(["c"], needed=["a"]) == first.about
     first.release(["a", "b"])
     assert second.take(["b", "c"]) is None
-    expected = {first.about.name: frozenset(), second.about.name: frozenset("bc")}
-    assert {process.name: process.keys for process in active_processes(tmp_path)} == expected
+    assert {process.keys for process in active_processes(tmp_path)} == {frozenset(), frozenset("bc")}
 
 
 def test_many_at_once_take_every_batch_once(leases):
@@ -75,42 +72,43 @@ def test_many_at_once_take_every_batch_once(leases):
 @pytest.mark.parametrize("age", [module.STALE_SECONDS + 5, -24 * 3600.0])
 def test_a_silent_process_elsewhere_loses_its_lease_and_notices(leases, tmp_path, age):
     """Also one whose files are from the future, of a clock that was wrong. A record that it was writing goes later."""
-    first, second = leases(machine="elsewhere"), leases()
+    first, second = leases("elsewhere-77.json"), leases()
     assert first.take(["a"]) is None
-    (lease,) = first.folder.glob("*.lease")
     unfinished = tmp_path / ".abc.json.0123456789ab-77.0123456789ab.tmp"
     unfinished.write_bytes(b"half")
-    for path in (lease, first.path):
-        date = disk_time(first.folder) - age
-        os.utime(path, (date, date))
+    date = disk_time(first.folder) - age
     if age > 0:
-        first._beat()
-        assert second.take(["a"]) is not None, "a heartbeat keeps it fresh"
-        os.utime(lease, (date, date))
         os.utime(first.path, (date, date))
+        first._write()
+        assert second.take(["a"]) is not None, "a heartbeat keeps it fresh"
+    os.utime(first.path, (date, date))
     assert second.take(["a"]) is None
-    with pytest.raises(RuntimeError, match="taken over"):
-        first._beat()
-    first.release(["a"])
-    assert {process.name: process.keys for process in active_processes(tmp_path)} == {second.about.name: {"a"}}
-    assert remove_leftovers(tmp_path) == [first.path], "the record might be in writing just now"
+    for lost in (first._write, lambda: first.take("b"), lambda: first.release("a")):
+        with pytest.raises(OSError, match="taken over"):
+            lost()
+    assert [process.keys for process in active_processes(tmp_path)] == [{"a"}]
+    silent = leases("elsewhere-78.json").path
+    os.utime(silent, (date, date))
+    assert remove_leftovers(tmp_path) == [silent], "the record might be in writing just now"
     hour_ago = time.time() - 3600
     os.utime(unfinished, (hour_ago, hour_ago))
     assert remove_leftovers(tmp_path) == [unfinished]
 
 
 @pytest.mark.processes
-def test_what_a_killed_process_of_this_machine_held_is_free_at_once(leases, tmp_path):
+@pytest.mark.parametrize("torn", [False, True])
+def test_what_a_killed_process_of_this_machine_held_is_free_at_once(leases, tmp_path, torn):
     code = f"""
 import os, pathlib
 from dlmexp.running.leases import Leases
 killed = Leases(pathlib.Path({str(tmp_path)!r}), print).__enter__()
 killed.take(["a"])
-killed.take(["b"])
-killed._held[frozenset("b")].write_text("torn")
 os.kill(os.getpid(), 9)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    (left,) = (tmp_path / "running").glob("*.json")
+    if torn:
+        left.write_text("{")
+        assert remove_leftovers(tmp_path) == [left]
     assert leases().take(["a"]) is None
-    assert len(remove_leftovers(tmp_path)) == 2, "the file of the process, and a lease that it had not finished"
-    assert len(active_processes(tmp_path)) == 1
+    assert not left.exists()

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import UPS
+from dlmexp.running.clock import step_seconds
 from dlmexp.running.process import select_target
-from dlmexp.running.programs import model, program, settings, step_seconds
+from dlmexp.running.programs import model, program, settings
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 from tests.support.cells import ELBO as ELBO_53
 from tests.support.cells import PLAIN

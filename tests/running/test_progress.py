@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from dlmexp.records.record import Result
-from dlmexp.running import programs, progress
+from dlmexp.running import clock, progress
+from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress
 from dlmexp.running.process import StopRequest, select_target
-from dlmexp.running.programs import batch_work, bound, is_short, step_work
 from dlmexp.running.progress import Progress, described
 from tests.support.cells import PLAIN, scored
 
@@ -38,20 +38,20 @@ def now(monkeypatch):
     """The time, in its only element."""
     moment = [0.0]
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: moment[0]))
-    monkeypatch.setattr(programs, "perf_counter", lambda: moment[0])
+    monkeypatch.setattr(clock, "perf_counter", lambda: moment[0])
     return moment
 
 
 def _bound(monkeypatch, step_seconds, workers=1):
-    monkeypatch.setattr(programs, "step_seconds", lambda cells, prepared, target: step_seconds(cells))
-    return bound(BATCHES, lambda _: pytest.fail("no data is needed"), select_target("cpu", "float64"), workers, 5.0)
+    monkeypatch.setattr(clock, "step_seconds", lambda cells, prepared, target: step_seconds(cells))
+    return Clock(BATCHES).bound(lambda _: pytest.fail("no data is needed"), select_target("cpu", "float64"), workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_a_bound_is_the_time_of_all_steps(now, monkeypatch, workers):
-    """Each kind of batch at its own pace."""
-    seconds = _bound(monkeypatch, lambda cells: cells[0].n * step_work(cells[0], len(cells)), workers)
-    alone = sum(cells[0].n * batch_work(cells) for cells in BATCHES)
+    """Each kind of batch at its own pace: seconds for each cell in a step."""
+    seconds = _bound(monkeypatch, lambda cells: len(cells) * cells[0].n, workers)
+    alone = sum(len(cells) * cells[0].n * cells[0].iterations for cells in BATCHES)
     assert alone / workers * (1 - 1e-9) <= seconds <= alone * (1 + 1e-9)
     if workers == 1:
         assert seconds == pytest.approx(alone)
@@ -72,15 +72,15 @@ def test_timing_takes_a_small_share_of_the_run(now, monkeypatch, step, kinds):
 
 
 def test_short_runs_are_told_from_long_ones():
-    assert is_short([batch(2, n=20, M=5, max_iterations=40)], "cpu")
-    assert not is_short(BATCHES * 9, "cpu")
+    assert Clock([batch(2, n=20, M=5, max_iterations=40)]).is_short("cpu")
+    assert not Clock(BATCHES * 9).is_short("cpu")
 
 
 @pytest.mark.parametrize("pace", [0.1, 3.0])
 @pytest.mark.parametrize(("iterations", "done"), [(100, 1), (400, 7), (3000, 3)])
 def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pace, iterations, done):
     """9 cells with equal needs, one after the other: what `done` of them took tells what the others will."""
-    followed = Progress([CELLS], StopRequest())
+    followed = Progress(Clock([CELLS]), StopRequest())
     assert followed.seconds_left() is None
     for cell in CELLS[:done]:
         now[0] += pace * iterations
@@ -98,7 +98,7 @@ def test_other_kinds_follow_by_their_work(now):
     small, large = batch(4, n=100), batch(4, n=900)
     left = {}
     for known, other in ((small, large), (large, small)):
-        followed = Progress([known, other], StopRequest())
+        followed = Progress(Clock([known, other]), StopRequest())
         now[0] += 12.0
         for cell in known:
             followed.finished(replace(scored(cell), result=Result(iterations=300, seconds=3.0)))
@@ -107,7 +107,7 @@ def test_other_kinds_follow_by_their_work(now):
 
 
 def _progress(console=None):
-    return Progress([CELLS[:2], CELLS[2:]], StopRequest(), console)
+    return Progress(Clock([CELLS[:2], CELLS[2:]]), StopRequest(), console)
 
 
 def test_counts_and_messages(capsys):
@@ -138,14 +138,14 @@ def test_batches_at_once_and_what_others_are_told(now):
     for now[0], iteration, objective in ((0, 1, 3.0), (4, 5, 2.0), (8, 17, 1.0)):
         look(shown, CELLS[:2], iteration, objective, first)
         look(shown, CELLS[:5], iteration, objective, second)
-    assert shown.numbers == "2 batches at once, 7 live, 14 model-steps/s"
+    assert shown.numbers == "; 2 batches at once, 7 live, 14 model-steps/s"
     numbers = {"cells": 2, "live": 2, "iteration": 17, "limit": 3000, "rate": 2.0, "objective": 1.0}
-    expected = BatchProgress(what=described(CELLS[:2]), most_seconds_left=(3000 - 17) / 2, **numbers)
+    expected = BatchProgress(what=described(CELLS[:2]), **numbers)
     assert shown.so_far()["batches"][0] == expected
     shown.ended(second)
     now[0] = 9
     look(shown, CELLS[:2], 19, 2.0, first)
-    assert shown.numbers == "it 19, 2 live, 2 it/s, objective 2.0000"
+    assert shown.numbers == "; iteration 19 of 3000, 2 live, 2 it/s, objective 2.0000"
 
 
 def test_a_bar_on_a_terminal():

@@ -17,6 +17,7 @@ from dlmexp.plan.overrides import spelled_out
 from dlmexp.records.results import load
 from dlmexp.records.store import MODEL, Store
 from dlmexp.running import run as module
+from dlmexp.running.clock import Clock
 from dlmexp.running.process import BUDGET_SPENT, gpus_for, processes_that_pay, select_target
 from dlmexp.running.progress import Progress
 from dlmexp.running.run import execute
@@ -32,7 +33,7 @@ def _sweep(*words):
 
 
 def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkeypatch):
-    monkeypatch.setattr(module, "is_short", lambda *_: False)
+    monkeypatch.setattr(Clock, "is_short", lambda *_: False)
     monkeypatch.setattr(module, "HOUR", 0.0)
     assert execute(compose([*tiny, "plan=true", "batch_cells=4"]), [*tiny, "plan=true"]) == 0
     *_, counts, bound, advice = capsys.readouterr().out.splitlines()

@@ -19,7 +19,7 @@ from dlmexp import atomic
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.running import leases, run
+from dlmexp.running import run
 from dlmexp.training import step as training_step
 from tests.support.processes import SWEEP
 
@@ -131,7 +131,7 @@ def faulty_run(
     looks = iter(range(10**9))
     shift_clock((lambda: (0, 86400, -86400)[next(looks) % 3]) if jumps else (lambda: skew))
     if machine:
-        atomic.machine = leases.machine = lambda: machine  # pyright: ignore[reportAttributeAccessIssue]
+        atomic.machine = lambda: machine  # pyright: ignore[reportAttributeAccessIssue]
     if most_cells is not None:
         limit_batches(most_cells)
     Injector(root, log, at, what)
