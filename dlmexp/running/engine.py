@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Batch, bytes_of, entries_of
-from dlmexp.reading.files import typed_value
+from dlmexp.reading.files import read_npz, typed_value
 from dlmexp.records.record import Result
 from dlmexp.running import recording
 from dlmexp.running.leases import Leases
@@ -110,10 +111,6 @@ class Capacity(NamedTuple):
             queue.remove(waiting)
         queue.extendleft(reversed(chosen))
 
-    def comes_last(self, batch: Batch, together: Sequence[Flight]) -> bool:
-        """Whether others go before it: it needs the device for itself, and others train."""
-        return self.most > 1 and len(together) > 0 and needs_the_device(batch[0])
-
 
 class Engine:
     """Trains batches. Other processes may train batches of the same results folder: `leases` says which."""
@@ -136,9 +133,9 @@ class Engine:
         self._seen = (0, 0)  # `_state` after the last start
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
-        """Train batches (`recording.resumed_first`). Those that another process trains come last; should it die, they
-        are trained here."""
-        queue = deque(batches)
+        """Train batches (`recording.resumed_first`). Those that need the device for themselves come after others that
+        can share it, and last those that another process trains; should it die, they are trained here."""
+        queue = deque(sorted(batches, key=lambda each: self.capacity.most > 1 and needs_the_device(each[0][0])))
         with self.writer:
             while queue or self.running:
                 if not self.running:  # where some are, each of them saves its state before it stops
@@ -161,17 +158,13 @@ class Engine:
         """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
         place in the queue; those that another process trains come last."""
         self.capacity.longest_first(queue, self.running)
-        first = next((batch for batch, _ in queue if not self.capacity.comes_last(batch, self.running)), None)
-        if first is None or not self.capacity.room(first, self.running):
+        if not queue or not self.capacity.room(queue[0][0], self.running):
             return  # without a look at all records, which takes a while where there are many
         (done, failed), written = self.recorder.keys(), self.recorder.written
         flying = [flight.pending for flight in self.running]
         here = {cell.key for batch in (*(batch for batch, _ in queue), *flying) for cell in batch}
         holder, waiting = None, list[tuple[Batch, Batch]]()
         for _ in range(len(queue)):
-            if self.capacity.comes_last(queue[0][0], self.running):
-                queue.rotate(-1)
-                continue
             if not self.capacity.room(queue[0][0], self.running):
                 break
             batch, pending = queue.popleft()
@@ -234,11 +227,11 @@ class Engine:
         if len(self.running) > 1:
             needed = sum(bytes_of(other.pending) for other in self.running)
             self.capacity = self.capacity._replace(bytes=min(self.capacity.bytes, LESS * needed))
-            self.progress.out_of_memory(batches=len(self.running))
+            self.progress.out_of_memory(counted(len(self.running), "batch"))
             return [(together, pending)]
         half = len(pending) // 2
         parts = [part for part in (pending[half:], pending[:half]) if part]
-        self.progress.out_of_memory(cells=len(together), parts=len(parts))
+        self.progress.out_of_memory(counted(len(together), "cell"), len(parts))
         for saved in (batch, pending):
             self.recorder.discard(saved)
         return [(part, part) for part in parts]
@@ -325,7 +318,8 @@ class Engine:
             return Training.start(self._program(saved.cells), how), saved.cells
         made = self._program(tuple(saved.cells[i] for i in saved.inside))
         try:
-            state = State.from_arrays(recording.read_tensors(path), self.target.device)
+            arrays = {name: array for name, array in read_npz(path).items() if name != "about"}
+            state = State.from_arrays(arrays, self.target.device)
             state.check(State.fresh(made.initial(), how))
             curves = [typed_value(curve, Curve) for curve in saved.curves]
         except (Unreadable, TypeError) as why:

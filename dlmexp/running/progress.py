@@ -38,8 +38,7 @@ class Progress:
     def __init__(self, clock: Clock, stop: StopRequest, console: Console | None = None):
         self.clock, self.total, self.batches, self.batch = clock, clock.cells, clock.batches, 0
         self.began, self.stop = time.monotonic(), stop
-        self.done = self.failed = self.by_others = 0
-        self.current, self._shown = "", self.began
+        self.failed, self.current, self._shown = 0, "", self.began
         # By the id of a training: the moment of the last look, moment and iteration of the first, what was seen last.
         self._training: dict[int, tuple[float, tuple[float, int], BatchProgress]] = {}
         self._bar = None
@@ -89,7 +88,7 @@ class Progress:
     @property
     def settled(self) -> int:
         """Number of cells with a record, done or failed."""
-        return self.done + self.failed + self.by_others
+        return self.total - sum(kind.waiting for kind in self.clock.kinds.values())
 
     @property
     def left(self) -> str:
@@ -156,7 +155,6 @@ class Progress:
         """A cell has got its record."""
         self.clock.finished(record)
         if record.done:
-            self.done += 1
             self.show()
         else:
             self.failed += 1
@@ -165,7 +163,6 @@ class Progress:
 
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
-        self.by_others += len(cells)
         self.clock.skipped(cells)
         self.show()
 
@@ -174,13 +171,10 @@ class Progress:
         self.current = f"waiting for cells that {process} trains"
         self.show()
 
-    def out_of_memory(self, batches: int = 1, cells: int = 0, parts: int = 1) -> None:
-        """Memory ran out with so many batches at once, of which one is to start again; or with so many cells in a
-        batch, of which parts are to start instead."""
+    def out_of_memory(self, at_once: str, parts: int = 1) -> None:
+        """Memory ran out with so much at once: of one batch, so many parts are to start instead."""
         self.batch, self.batches = self.batch - 1, self.batches + parts - 1
-        what = "fewer of such a size" if batches > 1 else "half as many"
-        at_once = counted(batches, "batch") if batches > 1 else counted(cells, "cell")
-        self.message(f"  out of memory with {at_once} at once: going on with {what}")
+        self.message(f"  out of memory with {at_once} at once: going on with fewer")
 
 
 def described(cells: Batch) -> str:

@@ -209,19 +209,14 @@ def _split_of(cell: Cell) -> tuple:
 def _not_finite(finished: Finished) -> str:
     """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite. Scores of
     calibration are recorded as they are: they neither train nor select."""
-    if len(finished.objective) and not np.isfinite(finished.objective[-1]):
-        return "the objective is not finite"
-    bad = (
-        f"the {part} {name} is not finite"
-        for part, metrics in finished.metrics.items()
-        for name, value in metrics.items()
-        if name not in CALIBRATION and not np.isfinite(value)
-    )
-    return next(bad, "")
+    values = {"the objective": finished.objective[-1] if len(finished.objective) else 0.0}
+    for part, metrics in finished.metrics.items():
+        values |= {f"the {part} {name}": value for name, value in metrics.items() if name not in CALIBRATION}
+    return next((f"{name} is not finite" for name, value in values.items() if not np.isfinite(value)), "")
 
 
 class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The saved state of a batch, but for its tensors (`read_tensors`).
+    """The saved state of a batch, but for its tensors.
 
     It is written when training starts, still without tensors. Its list of cells is needed even then: the last bit of a
     result depends on which cells are in the batch, so a resumed batch has the same cells.
@@ -253,11 +248,6 @@ def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: Arrays) -> Non
     buffer = io.BytesIO()
     np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(checkpoint_path(store, checkpoint.cells), buffer.getvalue())
-
-
-def read_tensors(path: Path) -> Arrays:
-    """The tensors of the training state, by name."""
-    return {name: array for name, array in read_npz(path).items() if name != "about"}
 
 
 def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:

@@ -25,15 +25,7 @@ from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, resumed_first
-from dlmexp.running.sweep import (
-    RESERVED,
-    Sweep,
-    plan_sweep,
-    prepare_sweep,
-    prepared_splits,
-    show_plan,
-    summary,
-)
+from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits, show_plan, summary
 
 HOUR = 3600.0  # seconds
 

@@ -65,7 +65,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep, grids, loading = Sweep(cfg, [], {}, {}, [], []), list[tuple](), dict[str, Future[Dataset]]()
+    sweep, loading = Sweep(cfg, [], {}, {}, [], []), dict[str, Future[Dataset]]()
     with ThreadPoolExecutor(READERS) as readers:  # which wait for other processes and the disk
 
         def start(part: RunConfig, key: str, dataset: DatasetConfig) -> tuple:
@@ -77,20 +77,16 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             return part, key, dataset, loading[name]
 
         asked = [start(part, *item) for part in parts for item in part.dataset.items()]
-        for part, key, dataset, data in asked:
-            try:
-                data.result()
-                grids.append((part, key, dataset, data))
-            except UserError as error:
-                if dataset.loader == "table":  # the user's own: nothing can stand in for it
-                    raise
-                root, known = data_root(part.data_root), stand_ins(dataset.name)  # real data under other names
-                others = [name for name in known if find_files(read_spec(name), root).state == "ready"]
-                grids += [start(part, name, dataset_config(name)) for name in others if cfg.stand_ins]
-                how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
-                sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
-        for part, key, dataset, data in grids:
-            _add(sweep, part, key, dataset, data.result())
+        for part, key, dataset, data in asked:  # to which stand-ins are added: real data under other names
+            error = data.exception()
+            if dataset.loader == "table" or not isinstance(error, UserError):  # nothing stands in for a user's own
+                _add(sweep, part, key, dataset, data.result())
+                continue
+            root = data_root(part.data_root)
+            others = [name for name in stand_ins(dataset.name) if find_files(read_spec(name), root).state == "ready"]
+            asked += [start(part, name, dataset_config(name)) for name in others if cfg.stand_ins]
+            how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
+            sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
     sweep.missing = list(dict.fromkeys(sweep.missing))
     sweep.notes = list(dict.fromkeys([*_what_was_read(sweep), *sweep.notes]))
     if not sweep.candidates:

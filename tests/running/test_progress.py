@@ -119,10 +119,10 @@ def test_counts_and_messages(capsys):
     said = capsys.readouterr().out
     assert "batch 1/2  banana n=100 fixed log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
     assert "failed: banana n=100 seed=1 fixed log_dlm bmc-10 beta=0.1: no reason (iteration 3)" in said
-    assert (shown.done, shown.failed, shown.settled, shown.total) == (1, 1, 4, 9)
+    assert (shown.failed, shown.settled, shown.total) == (1, 4, 9)
     shown.started(CELLS[2:])
-    for memory in ({"batches": 2}, {"cells": 4, "parts": 2}):
-        shown.out_of_memory(**memory)
+    for memory in (("2 batches", 1), ("4 cells", 2)):
+        shown.out_of_memory(*memory)
         shown.started(CELLS[2:])
     shown.started(CELLS[2:])
     numbers = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("batch")]
