@@ -9,19 +9,14 @@ import pandas as pd
 
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures.panels import FIGURES, LOSSES, METHOD_LOOKS, PREDICTIONS, Figure, Kind, Line, Panel
+from dlmexp.figures.panels import FIGURES, LOSSES, METHOD_LOOKS, PREDICTIONS, Figure, Line, Panel
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import check_values
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
 OWN = "own-"  # how the ids of figures of own data begin
-CALIBRATION = {
-    "regression": ("coverage_50", "coverage_90", "coverage_95", "crps"),
-    "binary": ("ece", "brier"),
-    "count": ("coverage_95", "crps"),
-}
-SHOWN = {"sizes": "test metrics", "betas": "NLL against β", "curve": "learning curves", "reliability": "calibration"}
+CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
 def figures(
@@ -45,12 +40,11 @@ def figures(
             continue
         if figure.needs_all and not ids and not {panel.dataset for panel in figure.panels} <= {*present}:
             continue
-        panels = _on_datasets(figure, named, present) if named else _on_stand_ins(figure, rows)
+        panels = _on_datasets(figure, named, present)
         found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
         asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
-        if asked and (figure := own_figure(dataset, results)):
-            found.append((figure, figure.id))
+        found += [(own_figure(dataset, results), f"{OWN}{dataset}")] if asked else []
     if named and not any(figure.panels for figure, _ in found):
         which = ", ".join(ids) if ids else "any figure"
         raise UserError(f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}")
@@ -70,7 +64,7 @@ def figures(
 @lru_cache(maxsize=8)
 def _run(results: ResultsFolder) -> pd.DataFrame:
     """What was run on which dataset, under which protocol."""
-    names = ["dataset", "task", "stands_for", "method", "protocol"]
+    names = ["dataset", "task", "method", "protocol"]
     both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
     return pd.concat(both).drop_duplicates()
 
@@ -107,36 +101,23 @@ def _at_betas(line: Line, betas: list[str]) -> list[Line]:
     return [replace(line, beta=float(beta), names="beta" if len(betas) > 1 else line.names) for beta in betas]
 
 
-def _on_stand_ins(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
-    """Panels of a dataset of the paper without results are given to a stand-in that has some; one that is drawn from a
-    definition does not pose as the paper's data. Panels that become equal are drawn once."""
-    families: dict[str, str] = {}
-    for name, of in zip(rows["dataset"], rows["stands_for"], strict=True):
-        if isinstance(of, str) and catalogue.entries("dataset").get(name, {}).get("files", True):
-            families.setdefault(catalogue.family(of), name)
-    run = {*rows["dataset"]}
-    panels = (
-        panel if panel.dataset in run or panel.dataset not in catalogue.PAPER
-        else replace(panel, dataset=families.get(catalogue.family(panel.dataset), panel.dataset))
-        for panel in figure.panels
-    )  # fmt: skip
-    return tuple(dict.fromkeys(panels))
-
-
 def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -> tuple[Panel, ...]:
-    """The figure on the datasets that the user names: a stand-in replaces the dataset that it stands for, and the other
-    panels stay; for any other dataset its own panels, or those of the same task, are drawn alone."""
-    stand_ins = {catalogue.family(of): name for name in named if (of := catalogue.stands_for(name))}
+    """The figure on the datasets that the user names, else on those that were run: a stand-in has the panels of the
+    dataset that it stands for (one that is drawn from a definition only if it is named), and the other panels stay.
+    For any other dataset that is named its own panels, or those of the same task, are drawn alone."""
+    known = catalogue.entries("dataset")
+    chosen = named or [name for name in present if known.get(name, {}).get("files", True)]
+    stand_ins = {catalogue.family(of): name for name in reversed(chosen) if (of := catalogue.stands_for(name))}
     alone = [name for name in named if not catalogue.stands_for(name)]
     panels: list[Panel] = []
-    changed = False
+    changed = not named
     for panel in figure.panels:
-        task = catalogue.entries("dataset").get(panel.dataset, {}).get("task")
-        if panel.dataset in named:
+        if panel.dataset in (named or present):
             fitting = [panel]
         elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
             fitting = [replace(panel, dataset=stand_in)]
         else:
+            task = known.get(panel.dataset, {}).get("task")
             alike = [name for name in alone if name not in catalogue.PAPER and present.get(name) == task]
             fitting = [replace(panel, dataset=name) for name in alike]
         changed = changed or bool(fitting)
@@ -150,44 +131,27 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
     return [name for name in datasets if name not in known and catalogue.is_own(name)]
 
 
-def own_figure(dataset: str, results: ResultsFolder) -> Figure | None:
-    """A panel per loss of the task, then betas, learning curves and calibration, each where there is something."""
+def own_figure(dataset: str, results: ResultsFolder) -> Figure:
+    """Panels of losses, betas, learning curves and calibration: of all that there may be, as those without results are
+    left out."""
     rows = results.table[results.table["dataset"] == dataset]
-    if rows.empty:
-        return None
-    task = rows["task"].iloc[0]
     fits, curves = _lines(rows, "fit"), _lines(rows, "curve")
     fitted = [replace(line, role="curve", names="both") for line in fits]
-    ends = fits + [line for line in curves if replace(line, names="both") not in fitted]
-    selecting = [line for line in ends if (_own(rows, line)["candidates"] > 1).any()]
+    ends = (*fits, *(line for line in curves if replace(line, names="both") not in fitted))
+    selecting = [line for line in ends if catalogue.selects(line.method) and (rows["candidates"] > 1).any()]
     by = "epochs" if rows["minibatch"][rows["role"] == "curve"].notna().all() else "iterations"
-    wanted: list[tuple[Kind, str, list[Line]]] = [
-        *(("sizes", metric, ends) for metric in LOSSES),
-        ("betas", "nll", selecting),
-        ("curve", "nll", curves),
-        ("reliability", "reliability", ends if task == "binary" else []),
-        *(("sizes", metric, ends) for metric in CALIBRATION.get(task, ())),
-    ]
-    panels: list[Panel] = []
-    for kind, metric, lines in wanted:
-        column = "test_ece" if metric == "reliability" else f"test_{metric}"
-        having = tuple(line for line in lines if column in rows and _own(rows, line)[column].notna().any())
-        x, title = (by, "β selected") if kind == "curve" else ("n", "")
-        panels += [Panel(kind, dataset, metric, having, "", x=x, title=title)] if having else []
-    shown = ", ".join(SHOWN[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
-    by_mse = ", for the MSE by MSE" if any(panel.metric == "mse" for panel in panels) else ""
-    caption = f"{dataset}: {shown} (β selected by NLL{by_mse})."
-    columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
-    return Figure(f"{OWN}{dataset}", tuple(panels), columns, caption, dataset) if panels else None
+    panels = (
+        *(Panel("sizes", dataset, metric, ends, "") for metric in LOSSES),
+        Panel("betas", dataset, "nll", tuple(selecting), ""),
+        Panel("curve", dataset, "nll", curves, "", x=by, title="β selected"),
+        Panel("reliability", dataset, "reliability", ends if (rows["task"] == "binary").any() else (), ""),
+        *(Panel("sizes", dataset, metric, ends, "") for metric in CALIBRATION),
+    )
+    caption = f"{dataset}: test metrics, NLL against β, learning curves and calibration, as far as there are any."
+    return Figure(f"{OWN}{dataset}", panels, 3, f"{caption} β is selected by NLL, for the MSE by MSE.", dataset)
 
 
-def _own(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
-    samples = rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
-    fits = (rows["method"] == line.method) & (rows["estimator"] == line.estimator) & (rows["role"] == line.role)
-    return rows[fits & samples]
-
-
-def _lines(rows: pd.DataFrame, role: str) -> list[Line]:
+def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
     """A line for each method and estimator; the estimator is named where it does not go without saying."""
     keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
     lines = []
@@ -196,4 +160,5 @@ def _lines(rows: pd.DataFrame, role: str) -> list[Line]:
         count = None if pd.isna(samples) else int(samples)
         lines.append(Line(method, estimator, count, names="method" if alone else "both", role=role))
     places = {name: place for place, name in enumerate(METHOD_LOOKS)}
-    return sorted(lines, key=lambda one: (places.get(one.method, 99), one.method, one.estimator, one.samples or 0))
+    lines.sort(key=lambda one: (places.get(one.method, 99), one.method, one.estimator, one.samples or 0))
+    return tuple(lines)

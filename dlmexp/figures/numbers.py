@@ -12,7 +12,7 @@ import pandas as pd
 
 from dlmexp.console import counted
 from dlmexp.figures.panels import SHORTEST, Line, Panel
-from dlmexp.figures.stats import EFFECT_METHODS, bayes_nll, half_width, measure_effects, statistics
+from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, measure_effects, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Where, named, rows_for, select, select_setting
@@ -164,7 +164,7 @@ def _metric(rows: pd.DataFrame, panel: Panel, of: str = "test") -> np.ndarray:
     """A metric of rows; NaN where it was not recorded, or the row is not done. `excess_nll` is over the truth's."""
     name = f"{of}_{panel.metric.removeprefix('excess_')}"
     values = rows[name].astype(float) if name in rows else pd.Series(np.nan, index=rows.index)
-    truth = bayes_nll(panel.dataset) if panel.metric == "excess_nll" else 0.0
+    truth = BAYES_NLL.get(panel.dataset, np.nan) if panel.metric == "excess_nll" else 0.0
     return values.where(rows["status"] == "done").to_numpy() - truth
 
 

@@ -152,8 +152,8 @@ class Drawn:
         """Panels, lines and sizes without results, with what computes them."""
         said = []
         for one in self.cells:
-            absent = [series.line.label for series in one.series if series.points.empty]
-            gaps = [""] if not one.filled else [f": {', '.join(absent)}"] if absent else []
+            absent = [series.line.label for series in one.series if series.points.empty and one.panel.experiment]
+            gaps = [f": {', '.join(absent)}" if one.filled else ""] if absent else []
             if one.panel.kind == "sizes" and one.panel.x in ("n", "M"):
                 reached = {series.line.label: {int(x) for x in series.points["x"]} for series in one.filled}
                 lacking = {label: sorted(set().union(*reached.values()) - own) for label, own in reached.items()}

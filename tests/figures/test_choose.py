@@ -44,7 +44,7 @@ def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_d
 def test_own_data_has_a_figure_of_its_own():
     results = Made(sweep(dataset="houses", task="regression", metric="mse"))
     drawn = draw(results, "own-houses")
-    kinds = [(panel.kind, panel.metric) for panel in drawn.figure.panels]
+    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.run]
     assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
     assert drawn.commands == ["dlmexp run experiment=made-up"]
     with pytest.raises(UserError, match="own-houses"):
