@@ -174,6 +174,7 @@ def plot(args: argparse.Namespace) -> None:
     best validation NLL, or the one that --by chooses."""
     gc.set_threshold(100_000)  # what is made here is kept to the end: looking for garbage takes a tenth of the time
     from dlmexp.figures.choose import BY
+    from dlmexp.figures.numbers import FACTS
     from dlmexp.figures.panels import FIGURES, PREDICTIONS
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.records.results import load
@@ -188,7 +189,7 @@ def plot(args: argparse.Namespace) -> None:
         for name, title in {PREDICTIONS: ONE_MODEL, **{name: FIGURES[name].title for name in FIGURES}}.items():
             print(f"{name:28} {'not run':16} {title}")
         return
-    results = load(args.results, () if of_model or args.where else ("trivial_", "hyper_"))  # which no figure shows
+    results = load(args.results, ("",) if of_model or args.where else FACTS)
     where = {} if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:

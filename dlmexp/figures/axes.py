@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
@@ -28,7 +27,7 @@ AXES = {
 }  # fmt: skip
 GUIDE: dict[str, Any] = {"color": GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[Series]
-Values = Float[np.ndarray, " P"]
+Values = np.ndarray  # [P]
 Curve = tuple[Values, Values, Values, Look]  # x, means and half of their intervals
 
 

@@ -36,16 +36,17 @@ class Cell:
     ax: Axes
     below: Axes | None = None  # of the differences to the ELBO
 
-    def __init__(self, panel: int, row: int, column: int, measured: Measured, protocol: str = ""):
-        self.panel, self.row, self.column, self.protocol = panel, row, column, protocol
-        self.measured, self.series, self.kind = measured, measured.filled, measured.panel.kind
-        self.has_strip = measured.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
+    def __init__(self, measured: Measured, row: int, column: int):
+        self.row, self.column = row, column
+        self.measured, self.series, self.panel = measured, measured.filled, measured.panel
+        self.has_strip = self.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
 
 def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> Canvas:
     """Draws a figure at its printed size, with its numbers by panel and by the `protocols` that stand side by side;
     call within `paper_style()`. Panels without results are left out; the rest have letters in reading order."""
-    cells, columns = _arranged(figure, measured, protocols)
+    cells = _arranged(figure, measured, protocols)
+    columns = 1 + max(cell.column for cell in cells)
     by_row = figure.legend == "row" and not protocols
     width = COLUMN if columns == 1 else TEXT
     heights: list[float] = []
@@ -57,7 +58,7 @@ def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...])
             legends[len(heights)] = handles
             heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
         begin = len(heights)
-        heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
+        heights.append(EFFECTS if own[0].panel.kind == "effects" else PANEL if columns > 1 else ALONE)
         heights += [STRIP] if any(cell.has_strip for cell in own) else []
         place.append(slice(begin, len(heights)))
     canvas = Canvas(figsize=(width, min(sum(heights) + 0.1, PAGE)))
@@ -77,7 +78,7 @@ def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...])
         if not cell.series:
             ax.set_axis_off()
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=GREY)
-        elif cell.kind == "effects":
+        elif cell.panel.kind == "effects":
             _draw_effects(cell)
         else:
             axes.draw(ax, cell.below, cell.measured)
@@ -91,46 +92,42 @@ def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...])
     return canvas
 
 
-def _arranged(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> tuple[list[Cell], int]:
-    """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
-    protocol (of effects, a row per protocol)."""
-    several = len(protocols) or 1
-    by_panel = [measured[i : i + several] for i in range(0, len(measured), several)]
-    shown = [i for i, under in enumerate(by_panel) if any(one.filled for one in under)]
-    cells: list[Cell] = []
+def _arranged(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> list[Cell]:
+    """The cells of the grid: panels in reading order, or a row per panel with a column per protocol (of effects, a row
+    per protocol)."""
+    shown = list(dict.fromkeys(one.panel for one in measured if one.filled))
     if protocols:
-        transposed = figure.panels[shown[0]].kind == "effects"
-        for place, i in enumerate(shown):
-            for k, name in enumerate(protocols):
-                row, column = (k, place) if transposed else (place, k)
-                cells.append(Cell(i, row, column, by_panel[i][k], name))
-        return cells, len(shown) if transposed else len(protocols)
+        order = -1 if shown[0].kind == "effects" else 1
+        some = [one for one in measured if one.panel in shown]
+        return [Cell(one, *(shown.index(one.panel), protocols.index(str(one.asked)))[::order]) for one in some]
     columns = 3 if len(shown) == 3 else min(figure.columns, len(shown))
+    cells: list[Cell] = []
     row = column = 0
-    for i in shown:
-        asked = figure.panels[i].column
+    for one in (one for one in measured if one.filled):
+        asked = one.panel.column
         if asked is not None and columns == figure.columns:
             row, column = (row + 1 if column > asked else row), asked
         elif column >= columns:
             row, column = row + 1, 0
-        cells.append(Cell(i, row, column, measured[i]))
+        cells.append(Cell(one, row, column))
         column += 1
-    return cells, columns
+    return cells
 
 
 def _title(cell: Cell, columns: int, cells: list[Cell], protocols: tuple[str, ...]) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
-    if cell.protocol not in protocols[:1] and cell.protocol:
-        return cell.protocol
-    panel = cell.measured.panel
+    protocol = str(cell.measured.asked) if protocols else ""
+    if protocol not in protocols[:1] and protocol:
+        return protocol
+    panel = cell.panel
     panels = list(dict.fromkeys(other.panel for other in cells))
-    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
-    of = catalogue.stands_for(panel.dataset) if columns < 4 and not cell.protocol else None
+    letter = f"({chr(97 + panels.index(panel))}) " if len(panels) > 1 else ""
+    of = catalogue.stands_for(panel.dataset) if columns < 4 and not protocol else None
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
-    usual = cell.kind == "histogram" or (cell.kind == "curve" and panel.experiment) or panel.x == "samples"
+    usual = panel.kind == "histogram" or (panel.kind == "curve" and panel.experiment) or panel.x == "samples"
     n = f"n = {cell.measured.n}" if cell.measured.n and not usual else ""
-    words = [dataset, panel.title, n, cell.protocol]
-    return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
+    words = [dataset, panel.title, n, protocol]
+    return letter + ("\n" if panel.kind == "effects" else ", ").join(word for word in words if word)
 
 
 def _draw_together(cells: list[Cell], protocols: tuple[str, ...]) -> None:
@@ -138,8 +135,8 @@ def _draw_together(cells: list[Cell], protocols: tuple[str, ...]) -> None:
     side, where only the first has numbers at its axis."""
     groups: dict[tuple[str, object], list[Cell]] = {}
     for cell in cells:
-        own = {"histogram": cell.measured.panel.metric, "effects": cell.measured.task}.get(cell.kind)
-        groups.setdefault((cell.kind, own or cell.panel), []).append(cell)
+        own = {"histogram": cell.panel.metric, "effects": cell.measured.task}.get(cell.panel.kind)
+        groups.setdefault((cell.panel.kind, own or cell.panel), []).append(cell)
     for (kind, metric), group in groups.items():
         above = [cell.ax for cell in group]
         if kind == "histogram":
@@ -166,12 +163,12 @@ def _legend(cells: Iterable[Cell]) -> list[Line2D]:
     """Entries for the lines that are drawn, unless they are labelled directly."""
     entries: dict[str, Line2D] = {}
     for cell in cells:
-        if cell.kind == "effects":
+        if cell.panel.kind == "effects":
             return [Line2D([], [], linestyle="none", label=text, **_marker(part)) for part, text in MARKS.items()]
-        marked = cell.kind not in ("histogram", "curve")
+        marked = cell.panel.kind not in ("histogram", "curve")
         for line in (series.line for series in cell.series if not cell.measured.single):
             look = line.look if marked else replace(line.look, marker="", dashes="-")
-            if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
+            if (cell.panel.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
                 entries[look.label] = Line2D([], [], **axes.line_style(look))
     order = {look.label: place for place, look in enumerate(METHOD_LOOKS.values())}
     ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
@@ -231,7 +228,7 @@ def _draw_effects(cell: Cell) -> None:
     ax.grid(visible=True, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 3, 4, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
-    ax.set_xlabel(f"Δ test {metric_label(cell.measured.panel.metric)}")
+    ax.set_xlabel(f"Δ test {metric_label(cell.panel.metric)}")
 
 
 def _draw_effect(ax: Axes, height: float, colour: str, point: Any) -> list[float]:

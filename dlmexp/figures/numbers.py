@@ -19,8 +19,10 @@ from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Where, named, row
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
-FACTS = {*IDENTITY, *SELECTION, *SETTING, "group", "M", "form", "noise_floor", "command"}  # of any panel
-FACTS |= {"base", "bias", "bias_quadrature", "norm2_G"}  # of gradients
+FACTS = (
+    *IDENTITY, *SELECTION, *SETTING, "group", "M", "form", "noise_floor", "minibatch", "options", "initial", "command",
+    "base", "bias", "norm2_G", "arrays", "test_", "validation_",
+)  # fmt: skip  # how the names of the columns begin that figures read
 
 
 @dataclass(eq=False)
@@ -69,13 +71,13 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
     metric, of_effects = panel.metric.removeprefix("excess_"), panel.kind == "effects"
     used = [f"test_{metric}", f"validation_{metric}"]
     again = [name.replace("_", "_recalibrated_", 1) for name in used]
-    names = {*FACTS, panel.x, *used, *again, *by, *where}
+    names = (*FACTS, panel.x, *where)
     lines = panel.lines[:1] if of_effects else panel.lines
     of_dataset, parts = {}, []
     for every_beta in {_every_beta(panel, line) for line in lines}:
         frame = results.candidates if every_beta else results.table
         fits = frame["dataset"] == panel.dataset
-        of_dataset[every_beta] = frame.loc[fits, [name for name in frame if name in names]]
+        of_dataset[every_beta] = frame.loc[fits, [name for name in map(str, frame) if name.startswith(names)]]
     for i, line in enumerate(lines):
         rows = of_dataset[_every_beta(panel, line)]
         fits = rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))

@@ -20,7 +20,7 @@ from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import WHITENED, Measured, measure, panel_rows
 from dlmexp.figures.panels import Figure, paper_style
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import Where, select_setting
+from dlmexp.records.table import PAPER, Where, matching
 
 # Formats; without these values, matplotlib writes the time and its version.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -230,12 +230,14 @@ def _measured(
 ) -> Drawn:
     """A figure with its numbers; `name`: that of its files, and its page."""
     how = request.parameterisation
-    names: list[str | None] = [request.protocol or _usual_protocol(rows, request.where)]
+    run = pd.concat([one["protocol"][matching(one, request.where)].astype(object) for one in rows])
+    usual = PAPER if (run == PAPER).any() else next(iter(run.mode()), None)  # the same in all panels
+    names = [request.protocol or usual]
     if request.compare_protocols:
         fits = [one if how is None else one[one["parameterisation"] == how] for one in rows]
         have = {name for one in fits for name in one["protocol"].unique()}
-        usual = [name for name in catalogue.PROTOCOLS if name in have]
-        names = [*usual, *sorted(have.difference(usual))] or names
+        ours = [name for name in catalogue.PROTOCOLS if name in have]
+        names = [*ours, *sorted(have.difference(ours))] or names
     pairs = zip(figure.panels, rows, strict=True)
     cells = [measure(panel, results, own, name, request.where, how) for panel, own in pairs for name in names]
     beside = tuple(name for name in names if name) if len(names) > 1 else ()
@@ -244,15 +246,6 @@ def _measured(
     words += [*(f"{key}={','.join(values)}" for key, values in request.where.items()), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
     return Drawn(figure, stem, cells, results, request, beside)
-
-
-def _usual_protocol(rows: list[pd.DataFrame], where: Where) -> str | None:
-    """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
-    filled = [one for one in rows if len(one)]
-    if where and filled:
-        return next(iter(select_setting(pd.concat(filled), None, where)[0]["protocol"]), None)
-    counts = pd.concat([one["protocol"] for one in filled]).value_counts() if filled else {}
-    return "paper" if "paper" in counts else max(counts.keys(), key=lambda name: (counts[name], name), default=None)
 
 
 def parse_formats(text: str) -> list[str]:

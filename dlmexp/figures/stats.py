@@ -41,12 +41,17 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
         attempted: Repetitions that were run, `[P]` or a number.
         median: Median and quartiles in place of mean, std, sem.
     """
-    finite = pd.DataFrame(np.where(np.isfinite(values), values, np.nan))
+    values = np.where(np.isfinite(values), values, np.nan)
+    count = np.isfinite(values).sum(axis=0)
     if median:
-        about = {"median": finite.median(), "q25": finite.quantile(0.25), "q75": finite.quantile(0.75)}
+        low, middle, high = pd.DataFrame(values).quantile([0.25, 0.5, 0.75]).to_numpy()
+        about = {"median": middle, "q25": low, "q75": high}
     else:
-        about = {"mean": finite.mean(), "std": finite.std(), "sem": finite.sem()}
-    return pd.DataFrame({"x": x, **about, "repetitions": finite.count(), "failed": attempted - finite.count()})
+        with np.errstate(invalid="ignore"):  # 0 / 0 where there is nothing, or no deviation
+            mean = np.nansum(values, axis=0) / count
+            std = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(count - 1, 0))
+            about = {"mean": mean, "std": std, "sem": std / np.sqrt(count)}
+    return pd.DataFrame({"x": x, **about, "repetitions": count, "failed": attempted - count})
 
 
 def half_width(points: pd.DataFrame) -> np.ndarray:

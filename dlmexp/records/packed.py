@@ -113,10 +113,10 @@ class Packed:
             for each, own in zip(groups, np.split(keys, ends[:-1]), strict=True)
         ]
 
-    def cells(self, without: tuple[str, ...] = ()) -> pa.Table:
-        """One row per cell, without columns of lists, and without those whose names begin like one of `without`."""
-        names = self._file.schema_arrow.names
-        return self._read([name for name in names if name != "asked" and not name.startswith((ARRAY, *without))])
+    def cells(self, columns: tuple[str, ...] = ("",)) -> pa.Table:
+        """One row per cell, with the columns whose names begin like one of `columns`; none of them are of lists."""
+        names = [name for name in self._file.schema_arrow.names if name.startswith(columns)]
+        return self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
 
     @cached_property
     def _lists(self) -> Any:

@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class ResultsFolder:
-    """The results of one folder; `without`: how the names of columns begin that need not be read."""
+    """The results of one folder; `columns`: how the names of those begin that are read."""
 
-    def __init__(self, folder: str | Path, without: tuple[str, ...] = ()):
-        self.store, self.without = Store(folder), without
+    def __init__(self, folder: str | Path, columns: tuple[str, ...] = ("",)):
+        self.store, self.columns = Store(folder), columns
         self.root = self.store.root
 
     @cached_property
@@ -39,7 +39,7 @@ class ResultsFolder:
     @cached_property
     def candidates(self) -> pd.DataFrame:
         """One row per cell that was asked for and has a record (`table.candidate_cells`)."""
-        cells = self.store.cells(without=self.without)
+        cells = self.store.cells(columns=self.columns)
         candidates = candidate_cells(cells, self.asked)
         if unknown := len(cells) - candidates["key"].nunique():
             why = "belong to no run that is written down there; give its command again, which trains nothing twice"
@@ -74,12 +74,12 @@ class ResultsFolder:
         return in_folder(command, self.root)
 
 
-def load(folder: str | Path, without: tuple[str, ...] = ()) -> ResultsFolder:
-    """The results under `folder` (`without` columns that begin so); `UserError` for a folder without records."""
+def load(folder: str | Path, columns: tuple[str, ...] = ("",)) -> ResultsFolder:
+    """The results under `folder` (with `columns` that begin so); `UserError` for a folder without records."""
     computes = in_folder("dlmexp run", folder)
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
-    results = ResultsFolder(folder, without)
+    results = ResultsFolder(folder, columns)
     if results.candidates.empty:
         raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results

@@ -184,12 +184,13 @@ class Store:
         if skipped:
             log.warning("skipped %d files that are no sound records, such as %s", len(skipped), skipped[0])
 
-    def cells(self, keys: Collection[str] | None = None, without: tuple[str, ...] = ()) -> pa.Table:
+    def cells(self, keys: Collection[str] | None = None, columns: tuple[str, ...] = ("",)) -> pa.Table:
         """Every sound record (of these `keys`) as a row of `record.flat`, those in packed records included. Where a
         cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
-        they are not the same. `without`: how the names of columns begin that need not be read."""
+        they are not the same. `columns`: how the names of those begin that are read."""
         own = arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])
-        cells = pa.concat_tables([own, *(pack.cells(without) for pack in self.packs)], promote_options="permissive")
+        own = own.select([name for name in own.column_names if name.startswith(columns)])
+        cells = pa.concat_tables([own, *(pack.cells(columns) for pack in self.packs)], promote_options="permissive")
         if keys is not None:
             cells = cells.filter(pc.field("key").isin(list(keys)))
         again = cells["key"].to_pandas().duplicated()

@@ -21,7 +21,7 @@ def run(tmp_path, monkeypatch):
     """`dlmexp plot` on made-up results."""
     results = Made(sweep())
     results.store, results.root = SimpleNamespace(keys_with_models=set), tmp_path / "results"
-    monkeypatch.setattr(records, "load", lambda folder, without: results)
+    monkeypatch.setattr(records, "load", lambda folder, columns: results)
     results.root.mkdir()
     return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])
 
