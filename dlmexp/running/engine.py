@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Batch, bytes_of, entries_of
-from dlmexp.reading.files import read_npz, typed_value
+from dlmexp.reading.files import read_npz
 from dlmexp.records.record import Result
 from dlmexp.running import recording
 from dlmexp.running.leases import Leases
@@ -24,7 +24,7 @@ from dlmexp.running.programs import needs_the_device, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.training.program import Program
 from dlmexp.training.state import Settings, State
-from dlmexp.training.train import Curve, Training, train
+from dlmexp.training.train import Training, train
 from dlmexp.training.variants import Fixed, gradient_statistics, solve
 
 Queue = deque[tuple[Batch, Batch]]  # batches to train, with those of their cells that want a record
@@ -289,7 +289,7 @@ class Engine:
                     unrecorded=[training.cells[i] for i in np.flatnonzero(training.unreported())],
                     inside=training.cells,
                     seconds=training.seconds,
-                    curves=[asdict(curve) for curve in training.curves],
+                    curves=[list(curve) for curve in training.curves],
                     alone=training.alone,
                     iteration=int(training.state.iteration),
                 )
@@ -321,9 +321,8 @@ class Engine:
             arrays = {name: array for name, array in read_npz(path).items() if name != "about"}
             state = State.from_arrays(arrays, self.target.device)
             state.check(State.fresh(made.initial(), how))
-            curves = [typed_value(curve, Curve) for curve in saved.curves]
         except (Unreadable, TypeError) as why:
             self.store.quarantine(path, f"the checkpoint can't be read: {why}")
             return None
         self.progress.message(f"  resumes at iteration {saved.iteration}")
-        return Training(made, state, saved.inside, saved.seconds, curves, saved.alone), saved.cells
+        return Training(made, state, saved.inside, saved.seconds, saved.curves, saved.alone), saved.cells

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from dlmexp.running.programs import Hyperparameters, trained_model
 from dlmexp.running.sweep import Sweep, prepared_splits
 from dlmexp.training.metrics import trivial_metrics
 from dlmexp.training.program import Posterior
-from dlmexp.training.train import Finished
+from dlmexp.training.train import Curve, Finished, curve_arrays
 
 Arrays = dict[str, np.ndarray]
 Place = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
@@ -155,7 +155,7 @@ class Recorder:
         if finished.acceptance is not None:
             arrays["acceptance"] = finished.block_acceptance.astype(np.float32)  # by 100 iterations: claim 16
         if cell.evaluate != "end":
-            arrays |= finished.curve.arrays()
+            arrays |= curve_arrays(finished.curve)
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if gives_hyperparameters(cell):
             arrays |= finished.hyperparameters
@@ -226,7 +226,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
     unrecorded: list[Place]
     inside: list[Place] = []  # those in the tensors
     seconds: list[float] = []  # of each of these
-    curves: list[dict[str, Any]] = []
+    curves: list[Curve] = []
     alone: bool = False  # whether no other batch trained beside it, so that the seconds are its own
     iteration: int | None = None  # None: nothing is trained yet, and there are no tensors
 

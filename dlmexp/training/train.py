@@ -21,17 +21,14 @@ COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
 
 
-@dataclass
-class Curve:
-    """Test metrics on the way, one entry per evaluation."""
+Curve = list[tuple[int, Metrics]]  # iterations of evaluations on the way, and the test metrics there
 
-    iterations: list[int] = field(default_factory=list)
-    metrics: list[Metrics] = field(default_factory=list)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        names = self.metrics[0] if self.metrics else ()
-        tests = {f"test_{name}": np.array([entry[name] for entry in self.metrics]) for name in names}
-        return {"evaluated_at": np.array(self.iterations)} | tests
+def curve_arrays(curve: Curve) -> dict[str, np.ndarray]:
+    """The iterations of a learning curve, and each of its metrics."""
+    names = curve[0][1] if curve else ()
+    tests = {f"test_{name}": np.array([metrics[name] for _, metrics in curve]) for name in names}
+    return {"evaluated_at": np.array([iteration for iteration, _ in curve])} | tests
 
 
 @dataclass
@@ -49,7 +46,7 @@ class Finished:
     hyperparameters: dict[str, np.ndarray]
     posterior: Posterior  # of this cell alone, on the CPU
     failed: bool = False
-    curve: Curve = field(default_factory=Curve)
+    curve: Curve = field(default_factory=list)
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))  # acceptance by blocks of iterations
 
@@ -79,7 +76,7 @@ class Training:
     def start(cls, program: Program, settings: Settings) -> "Training":
         state = State.fresh(program.initial(), settings)
         B = len(state.outcome)
-        return cls(program, state, list(range(B)), [0.0] * B, [Curve() for _ in range(B)])
+        return cls(program, state, list(range(B)), [0.0] * B, [[] for _ in range(B)])
 
     def report(self, stopped: list[int]) -> None:
         """Note that what there is to tell of these cells has been told."""
@@ -177,9 +174,8 @@ def _extend(training: Training, indices: list[int] | None = None) -> Iterator[No
         yield None
     for i, iteration, (metrics, _) in zip(chosen, state.stopped_at.tolist(), evaluation.read(), strict=True):
         curve = training.curves[i]
-        if not curve.iterations or curve.iterations[-1] < iteration:
-            curve.iterations.append(iteration)
-            curve.metrics.append(metrics["test"])
+        if not curve or curve[-1][0] < iteration:
+            curve.append((iteration, metrics["test"]))
 
 
 def _finish(training: Training, indices: list[int], calibration: bool) -> Iterator[Finished | None]:

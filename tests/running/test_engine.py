@@ -189,7 +189,7 @@ def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
 @pytest.mark.parametrize(("of", "wrong"), [(3, {}), (2, {}), (3, {"unrecorded": [3]}), (3, {"seconds": [1.0]})])
 def test_a_checkpoint_that_is_not_of_its_cells_is_quarantined(tmp_path, of, wrong):
     store, cells = Store(tmp_path), tuple(replace(PLAIN, seed=seed) for seed in range(3))
-    saved = Checkpoint(cells, [0, 2], inside=[0, 2], seconds=[1.0, 2.0], curves=[{}, {}], iteration=7)
+    saved = Checkpoint(cells, [0, 2], inside=[0, 2], seconds=[1.0, 2.0], curves=[[], []], iteration=7)
     recording.save_checkpoint(store, replace(saved, **wrong), {})
     path = checkpoint_path(store, cells).rename(checkpoint_path(store, cells[:of]))
     sound = of == 3 and not wrong
