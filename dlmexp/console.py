@@ -97,11 +97,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def speed(rate: float) -> str:
-    """Iterations per second as text: 0.33, 8.5, 1204 it/s."""
-    return f"{rate:.0f} it/s" if rate == 0 or rate >= 10 else f"{rate:.2g} it/s"
-
-
 def counted(number: int, what: str) -> str:
     """A number with its noun: 0 cells, 1 cell, 2 cells, 3 batches, 4 processes."""
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith(("ch", "s")) else "s")

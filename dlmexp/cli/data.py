@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dlmexp.cli import Commands
-from dlmexp.console import counted, wide_console
+from dlmexp.console import wide_console
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 
@@ -93,10 +93,6 @@ def _check(args: argparse.Namespace, root: Path) -> int:
         sound, detail = verify(spec, root)
         outcomes.append(sound)
         print(f"{spec.name:15} {labels[sound]:7} {detail}", flush=True)
-    failed, absent = outcomes.count(False), outcomes.count(None)
-    print(
-        f"{counted(len(outcomes) - absent, 'dataset')} checked in {root}, "
-        + (f"{failed} failed" if failed else "all passed")
-        + (f"; {counted(absent, 'other')} without files there" if absent else "")
-    )
+    passed, failed, absent = map(outcomes.count, labels)
+    print(f"{root}: {passed} passed, {failed} failed, {absent} without files there")
     return int(failed > 0)

@@ -225,9 +225,7 @@ def plot(args: argparse.Namespace) -> None:
             raise UserError(no_results(names, computes))
         print(no_results(names, computes))
     elif not drawn_ids:
-        terms = [f"{name}={','.join(values)}" for name, values in by.items()]
-        chosen = f" with {' and '.join(terms)}" if terms else ""
-        raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}; try --by dataset=NAME")
+        raise UserError(f"no figure shows results of '{args.results}' {' '.join(args.by)}: try --by dataset=NAME")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
         print(f"no results yet for {counted(len(names), 'other figure')}: {results.command('dlmexp plot --list')}")
 

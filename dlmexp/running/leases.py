@@ -22,7 +22,6 @@ from typing import Annotated, Any
 import msgspec
 
 from dlmexp.atomic import is_dead, machine, owner, within, write_atomically, writer_of
-from dlmexp.console import speed
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content, typed_json
 from dlmexp.records.record import own_job
@@ -48,7 +47,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     def numbers(self) -> str:
         """Iteration, cells, speed and objective, for messages."""
         objective = "" if self.objective is None else f", objective {self.objective:.4f}"
-        return f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed(self.rate)}{objective}"
+        return f"iteration {self.iteration} of {self.limit}, {self.live} live, {self.rate:.3g} it/s{objective}"
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
