@@ -3,7 +3,6 @@ with whatever was run on it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 import pandas as pd
 
@@ -24,7 +23,7 @@ def figures(
 ) -> Iterator[tuple[Figure, str, str]]:
     """The figures to draw with the names of their files, and the number of the page where a figure with protocols side
     by side needs more than one. UserError for what was asked for and is not there."""
-    rows = _run(results)
+    rows = results.candidates[["dataset", "task", "method", "protocol"]].drop_duplicates()
     present = dict(zip(rows["dataset"], rows["task"], strict=True))
     named, own = by.get("dataset", []), own_datasets(present)
     _check_asked(results, ids, by, own)
@@ -59,14 +58,6 @@ def figures(
         for page in range(count if panels else 0):
             on_page = panels[page * length : (page + 1) * length]
             yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
-
-
-@lru_cache(maxsize=8)
-def _run(results: ResultsFolder) -> pd.DataFrame:
-    """What was run on which dataset, under which protocol."""
-    names = ["dataset", "task", "method", "protocol"]
-    both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
-    return pd.concat(both).drop_duplicates()
 
 
 def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Mapping[str, list[str]], own: list[str]) -> None:

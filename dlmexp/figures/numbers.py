@@ -68,19 +68,10 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
     columns that are looked at later."""
-    metric, of_effects = panel.metric.removeprefix("excess_"), panel.kind == "effects"
-    used = [f"test_{metric}", f"validation_{metric}"]
-    again = [name.replace("_", "_recalibrated_", 1) for name in used]
-    names = (*FACTS, panel.x, *where)
-    lines = panel.lines[:1] if of_effects else panel.lines
-    of_dataset, parts = {}, []
-    for every_beta in {_every_beta(panel, line) for line in lines}:
-        frame = results.candidates if every_beta else results.table
-        fits = frame["dataset"] == panel.dataset
-        of_dataset[every_beta] = frame.loc[fits, [name for name in map(str, frame) if name.startswith(names)]]
-    for i, line in enumerate(lines):
-        rows = of_dataset[_every_beta(panel, line)]
-        fits = rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))
+    of_effects, names, parts = panel.kind == "effects", (*FACTS, panel.x, *where), []
+    for i, line in enumerate(panel.lines[:1] if of_effects else panel.lines):
+        rows = results.candidates if _every_beta(panel, line) else results.table
+        fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
         fits &= rows["method"].isin(EFFECT_METHODS.values() if of_effects else [line.method])
         if not of_effects:
             fits &= rows["estimator"] == line.estimator
@@ -90,7 +81,7 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
             fits &= np.isclose(rows["beta"].astype(float), line.beta)
         for name in {*by} - {"dataset", "method", "beta"}:
             fits &= named(rows[name], by[name])
-        rows = rows[fits].assign(line=i)
+        rows = rows.loc[fits, [name for name in map(str, rows) if name.startswith(names)]].assign(line=i)
         if "selected_by" not in rows:
             rows = rows.assign(selected_by="nll")
         if line.role == "rivals":  # what the line shows is no setting
@@ -100,7 +91,9 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
         if line.version == "short":
             rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
         if line.version == "recalibrated":
-            rows = rows.assign(**{name: rows.get(other, np.nan) for name, other in zip(used, again, strict=True)})
+            used = [f"test_{panel.metric}", f"validation_{panel.metric}"]
+            again = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
+            rows = rows.assign(**again)
         if line.version in ("short", "recalibrated"):  # beside the same group as it is
             rows = rows.assign(group=-1 - rows["group"])
         parts.append(rows)

@@ -165,18 +165,16 @@ class Drawn:
 
     def _left_out(self) -> Iterator[str]:
         """Results of other settings on these datasets, with the options that draw them."""
-        counts: dict[str, dict[str, int]] = {}
-        for one in self.cells:
-            for options, cells in one.others:
-                own = counts.setdefault(options, {})
-                own[one.panel.dataset] = max(own.get(one.panel.dataset, 0), cells)
+        others = [(options, one.panel.dataset, cells) for one in self.cells for options, cells in one.others]
+        counts = pd.DataFrame(others, columns=["options", "dataset", "cells"])
+        counts = counts.groupby(["options", "dataset"], sort=False)["cells"].max()  # of the panels of a dataset
         how = self.request.parameterisation
         words = [f"--by {name}={','.join(values)}" for name, values in self.request.by.items()]
         plot = " ".join(["dlmexp plot", self.figure.id, *words, *([f"--parameterisation {how}"] if how else [])])
-        for options, own in counts.items():
+        for options, count in counts.groupby("options", sort=False).sum().items():
             if options not in {f"--protocol {name}" for name in self.protocols}:
                 command = self.results.command(f"{plot} {options}".rstrip())
-                yield f"Left out: {sum(own.values())} results of another setting -> {command}"
+                yield f"Left out: {count} results of another setting -> {command}"
 
 
 def _setting(one: Measured) -> str:

@@ -4,14 +4,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from dlmexp.figures.panels import COLUMN, TEXT, paper_style
 from dlmexp.labels import metric_label
 from dlmexp.models.diagnosis import Diagnosis
 
-FEW = 60  # test rows that have an interval each; of more, the intervals are averaged in bins
-BINS = 20
+BINS = 20  # in which intervals are averaged
 MOST = 2000  # test rows that are drawn as points
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel
@@ -65,30 +64,21 @@ def _errors(found: Diagnosis) -> str:
 
 
 def _against_true(ax: Axes, found: Diagnosis) -> None:
-    """True values against predicted means; 95 % intervals of each row, or of many rows their mean in bins."""
-    mean, y = found.columns["mean"], found.targets
+    """True values against predicted means, with the mean 95 % intervals of rows with similar means."""
+    mean, y, target = found.columns["mean"], found.targets, found.model.schema.target
+    if "lower_95" in found.columns:  # which need not hold the mean: of rare counts they are 0 to 0
+        bins = pd.DataFrame({"x": mean, "low": found.columns["lower_95"], "high": found.columns["upper_95"]})
+        bins = bins.sort_values("x").groupby(np.arange(len(y)) * BINS // len(y)).mean()
+        label = f"95 % interval, mean in {BINS} bins"
+        ax.fill_between(bins["x"], bins["low"], bins["high"], color=BLUE, alpha=0.15, lw=0, label=label)
     some = np.random.default_rng(0).permutation(len(y))[:MOST]
-    has_intervals = "lower_95" in found.columns  # which need not hold the mean: of rare counts they are 0 to 0
-    if has_intervals:
-        lower, upper = found.columns["lower_95"], found.columns["upper_95"]
-        if len(y) <= FEW:
-            ax.vlines(mean, lower, upper, color=BLUE, lw=0.6, alpha=0.5, label="95 % interval")
-        else:
-            binned = pd.DataFrame({"x": mean, "low": lower, "high": upper}).sort_values("x")
-            binned = binned.groupby(np.arange(len(y)) * BINS // len(y)).mean()
-            label = f"95 % interval, mean in {BINS} bins"
-            ax.fill_between(binned["x"], binned["low"], binned["high"], color=BLUE, alpha=0.15, lw=0, label=label)
     size = float(np.clip(30 / np.sqrt(len(some)), 0.8, 3))
-    ax.plot(mean[some], y[some], "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True,
-            label="test rows" if has_intervals else "_rows")  # fmt: skip
+    ax.plot(mean[some], y[some], "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True, label="test rows")
     both = np.concatenate([mean, y])
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9, label="_equal")
     shown = "" if len(some) == len(y) else f" ({len(some)} of {len(y)})"
     ax.set_title(f"test rows{shown}\n{_errors(found)}", fontsize=6)
-    target = found.model.schema.target
     ax.set(xlabel=f"predicted {target}", ylabel=f"true {target}")
-    for axis in (ax.xaxis, ax.yaxis) if np.abs(both).max() >= 1e4 else ():
-        axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _probabilities(ax: Axes, found: Diagnosis) -> None:
