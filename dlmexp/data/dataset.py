@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dlmexp import catalogue
-from dlmexp.config import DatasetConfig
+from dlmexp.config import CsvConfig, DatasetConfig
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.registry import Registry
@@ -68,13 +68,14 @@ def dataset_names() -> list[str]:
     return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
 
 
-def read_spec(name: str) -> DatasetConfig:
-    """The spec of one dataset by name, without Hydra."""
+def read_spec(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
+    """The spec of one dataset by name, without Hydra; that of a user's table depends on what is said of it (`csv`)."""
     from omegaconf import OmegaConf
 
-    if name not in dataset_names():
+    if name not in dataset_names() and csv is None:
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
-    values: Any = OmegaConf.to_container(OmegaConf.create(catalogue.entries("dataset")[name]), resolve=True)
+    known = OmegaConf.create({"csv": csv, "dataset": {name: catalogue.entries("dataset")[name]}})
+    values: Any = OmegaConf.to_container(known.dataset[name], resolve=True)
     return as_spec(values)
 
 

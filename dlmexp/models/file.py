@@ -181,10 +181,7 @@ def choose_models(
 def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
     """The model of a row of `results.candidates`; UserError for a file that is not sound."""
     try:
-        content = results.store.beside(row.dataset, row.key, MODEL, row.model)
-        if content is None:
-            raise UserError(f"cell {row.key} has no model in '{results.root}': {TRAIN}")
-        model = decoded(content)
+        model = decoded(results.store.beside(row.dataset, row.key, MODEL, row.model))
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as why:

@@ -3,8 +3,6 @@
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import asdict
 from functools import cache
 from itertools import islice, product
 from typing import Any, cast, get_args
@@ -17,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import KINDS, CsvConfig, DatasetConfig, MethodConfig, RunConfig
+from dlmexp.config import KINDS, MethodConfig, RunConfig
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
@@ -146,15 +144,6 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
     words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
     return cast(RunConfig, OmegaConf.to_object(_composed(words)))
-
-
-def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
-    """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    values: Any = entries("dataset")[name]
-    if name == USER_TABLE:
-        known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: values}})
-        values = OmegaConf.to_container(known.dataset[name], resolve=True)
-    return DatasetConfig(**deepcopy(values))
 
 
 def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -> None:

@@ -23,7 +23,7 @@ from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Asked, Cell, Setting
-from dlmexp.plan.compose import dataset_config, protocol_config
+from dlmexp.plan.compose import protocol_config
 from dlmexp.plan.overrides import INITIAL, converted
 
 MOST_BETAS = 1000  # of a grid
@@ -102,7 +102,8 @@ class Grid:
     """What a config asks for on one dataset. `key` is the name of the dataset's file."""
 
     def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
-        self.cfg, self.key, self.dataset, self.data = cfg, key, dataset, data
+        self.cfg, self.dataset, self.data = cfg, dataset, data
+        self.file = read_spec(key, cfg.csv)
         self.training = cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self.pool = len(split(len(data.y), dataset.split, None, None, data.arrangement).train)
@@ -150,14 +151,14 @@ class Grid:
         """The setting that a cell is asked for under: what differs from the config of the protocol (and preset) alone,
         and from the dataset's own file. What `cfg.factors` names is a column of results, not a change."""
         cfg, dataset, training = self.cfg, self.dataset, self.training
-        file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
+        usual = protocol_config(cfg.protocol, cfg.preset)
         protocol = usual.training[dataset.kind]
         beta = cfg.beta if cfg.beta.values is None else with_changed(usual.beta, values=cfg.beta.values)  # no grid
         model = dataset if cfg.M is None else with_changed(dataset, M=cfg.M)
         compared = [("training", training, protocol)]
         compared += [(name, getattr(cfg, name), getattr(usual, name)) for name in ("selection", "collapsed", "dtype")]
         compared += [("beta", beta, usual.beta)]
-        compared += [(name, getattr(model, name), getattr(file, name)) for name in MODEL]
+        compared += [(name, getattr(model, name), getattr(self.file, name)) for name in MODEL]
         known = catalogue.entries("estimator").get(cell.estimator, {})
         options = {name: value for name, value in cell.options.items() if name != "samples"}
         compared += [(f"estimator.{cell.estimator}.{name}", v, known.get(name)) for name, v in options.items()]

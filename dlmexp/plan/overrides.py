@@ -29,8 +29,6 @@ GROUPS = ("dataset", "method", "estimator")  # that take lists of names
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
 PATHS = ("csv.path", "csv.test", "results", "data_root")
 MOST_SEEDS = 1000
-NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-NUMBERS = re.compile(rf"\[?\s*{NUMBER}(\s*,\s*{NUMBER})*\s*\]?|\[\s*\]")
 OTHER_WORDS = {  # what people type for a setting that has another name
     "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
     "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
@@ -84,7 +82,7 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             general += [f"{new}training.{kind}.{name}={value}" for kind in KINDS for name in names]
         elif ".initial." in key:
             others.append(f"++{key}={value}")  # names that the schema does not know
-        elif key == "beta" and NUMBERS.fullmatch(value):
+        elif key == "beta" and re.match(r"[\[\d.+-]", value):
             others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
         elif key == "seeds":
             others.append(f"seeds={_seeds(value, multirun)}")

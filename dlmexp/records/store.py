@@ -61,7 +61,7 @@ class Store:
 
     def path(self, dataset: str, key: str, suffix: str = ".json", checksum: str | None = None) -> Path:
         """A file of a cell; those beside its record have the start of their checksum in their name."""
-        return self.records / dataset / f"{key}{'' if checksum is None else f'-{checksum[:8]}'}{suffix}"
+        return self.records / dataset / f"{key}{f'-{checksum[:8]}' if isinstance(checksum, str) else ''}{suffix}"
 
     def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None, model: bytes | None = None) -> None:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
@@ -143,21 +143,15 @@ class Store:
             return {}
 
     def _arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
-        if checksum is None:
-            return {}
-        if (written := self.beside(dataset, key, ".npz", checksum)) is None:
-            raise Unreadable("the arrays of the record are not there")
-        return unpack_arrays(written, f"'{key}.npz'")
+        return unpack_arrays(self.beside(dataset, key, ".npz", checksum), f"'{key}.npz'") if checksum else {}
 
-    def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes | None:
-        """The content of a file beside a record (`MODEL`: the trained model); None if there is none, `Unreadable` if it
-        is not what was written."""
-        if checksum is None:
-            return None
+    def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
+        """The content of a file beside a record (`MODEL`: the trained model); `Unreadable` if it is not there, or not
+        what was written."""
         try:
             written = content(self.path(dataset, key, suffix, checksum))
         except ABSENT:
-            return None
+            raise Unreadable("there is no such file") from None
         if hashlib.sha256(written).hexdigest() != checksum:
             raise Unreadable("its checksum does not match the record")
         return written

@@ -248,26 +248,22 @@ def select_setting(
     """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
     values where there are such rows; else those with the fewest changes, then with the most cells. Beside them the
     settings that are left out: options to type, and a number of cells."""
-    counts = _settings(rows)
-    fitting = rows[matching(rows, where)] if where else rows
-    among = _settings(fitting) if where else counts
+    every = _by_setting(rows)
+    fitting = _by_setting(rows[matching(rows, where)]) if where else every
+    counts, among = every.size(), fitting.size()
     if protocol is None and len(among):
         by_protocol = among.groupby(level="protocol", observed=True).sum()
         protocol = PAPER if PAPER in by_protocol.index else str(by_protocol.idxmax())
     among = among[among.index.get_level_values("protocol") == protocol]
     if among.empty:
-        return fitting[:0], []
+        return rows[:0], []
     best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
-    keep = np.logical_and.reduce(
-        [(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)]
-    )
     others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
-    return fitting[keep], others
+    return fitting.get_group(best), others
 
 
-def _settings(rows: pd.DataFrame) -> pd.Series:
-    """The number of rows of each setting."""
-    return rows.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
+def _by_setting(rows: pd.DataFrame) -> Any:
+    return rows.groupby(SETTING, sort=False, dropna=False, observed=True)
 
 
 def _options(setting: Any, best: tuple[str, ...]) -> str:

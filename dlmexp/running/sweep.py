@@ -22,7 +22,7 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
 from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell, Plan, cells_at_once, plan
-from dlmexp.plan.compose import PLAIN_NAME, dataset_config
+from dlmexp.plan.compose import PLAIN_NAME
 from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
@@ -84,7 +84,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
                 continue
             root = data_root(part.data_root)
             others = [name for name in stand_ins(dataset.name) if find_files(read_spec(name), root).state == "ready"]
-            asked += [start(part, name, dataset_config(name)) for name in others if cfg.stand_ins]
+            asked += [start(part, name, read_spec(name)) for name in others if cfg.stand_ins]
             how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
             sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
     sweep.missing = list(dict.fromkeys(sweep.missing))
