@@ -61,10 +61,7 @@ def fill(root: Path, *several: Asked) -> None:
 
 def planned(*words: str, rows: int = 600) -> list[SimpleNamespace]:
     """What overrides ask for, and its `cells`, on random data of so many rows and two features."""
-    from dlmexp.plan.grid import (
-        Grid,  # needs torch
-        check,
-    )
+    from dlmexp.plan.grid import Grid, check  # which need torch
 
     cfg, rng = compose(list(words)), np.random.default_rng(0)
     check(cfg)
