@@ -206,7 +206,7 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         what, _, place = str(error).partition(" - at `$")
         if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
             name, value = f"{name}.{option}", value[option]
-        what = re.sub(r"`str` matching regex '\^\((.+)\)\$'", r"\1", what)
+        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", ""))
         typed = shortened(value if isinstance(value, str) else literal(value))
         raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
 

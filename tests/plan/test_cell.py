@@ -19,6 +19,7 @@ def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
     one, two = (replace(PLAIN, options=options) for options in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
     assert (one.key, one.group) == (two.key, two.group)
+    assert one.key != replace(PLAIN, options={"a": 1}).key
     assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
 
 
