@@ -79,19 +79,13 @@ def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
 
 def how_to_get(spec: DatasetConfig, found: FoundFiles, root: Path) -> str:
     """What a dataset that is not ready lacks, and the commands and web pages to get it."""
-    named = ([e for e in g.entries if e.package is None and "*" not in e.name] for g in found.groups)
-    in_root = [entries for entries in named if entries]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
-    if any(all(entry.url for entry in entries) for entries in in_root):
+    if any(all(entry.url for entry in group.entries) for group in found.groups):
         commands.append(f"run `{data_command(f'fetch {spec.name}', root)}`")
-    pages = sorted({entry.page for entries in in_root for entry in entries if entry.page})
+    pages = sorted({entry.page for entry in spec.files if entry.page})
     source = f" with files from {', '.join(pages)}" if pages else ""
     commands.append(f"`{data_command(f'import {spec.name} FILE...', root)}`{source}")
-    groups = [" + ".join(entry.name for entry in entries) for entries in in_root]
-    problem = f"has no {' or '.join(groups)}"
-    if found.present:
-        problem = f"has {', '.join(found.present)} but not {', '.join(e.name for e in found.best.missing)}"
-    return f"{root} {problem}: {', or '.join(commands)}"
+    return f"{root} has no {' and no '.join(e.name for e in found.best.missing)}: {', or '.join(commands)}"
 
 
 def data_command(words: str, root: Path) -> str:
