@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import dlmexp
-from dlmexp.api import as_overrides
 from dlmexp.cli import main
 from dlmexp.config import literal
 from dlmexp.errors import UserError
@@ -136,11 +135,6 @@ def test_a_value_arrives_as_it_was_given(value):
 
 def _plain(value):
     return [_plain(one) for one in value] if isinstance(value, list) else getattr(value, "text", value)
-
-
-def test_nested_settings_are_dotted():
-    nested = {"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}
-    assert list(as_overrides(nested)) == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
 
 
 @pytest.mark.processes

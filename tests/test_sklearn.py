@@ -1,7 +1,7 @@
 """The estimators: scikit-learn's own checks, and what they add to it."""
 
-import io
 import pickle
+import pickletools
 import warnings
 from typing import Any
 
@@ -84,17 +84,6 @@ def test_what_has_not_converged_is_warned_of(fitted):
         DLMRegressor(**{**QUICK, "betas": 1.0, "max_iter": 200}).fit(X, y)
 
 
-def test_classes_have_their_own_labels():
-    X, f, _ = data()
-    y = np.where(f > 0, "yes", "no")
-    model = DLMClassifier(**{**QUICK, "max_iter": 100}).fit(X, y)
-    assert list(model.classes_) == ["no", "yes"]
-    assert model.score(X, y) > 0.9
-    p = model.predict_proba(X)
-    np.testing.assert_allclose(p.sum(1), 1)
-    np.testing.assert_array_equal(model.predict(X), np.where(p[:, 1] > 0.5, "yes", "no"))
-
-
 def test_a_class_of_one_row_is_trained_on():
     y = np.zeros(30)
     y[4] = 1
@@ -102,16 +91,6 @@ def test_a_class_of_one_row_is_trained_on():
     assert 4 in train
     assert len(validation) == 3
     assert sorted([*train, *validation]) == list(range(30))
-
-
-@pytest.mark.slow
-def test_counts():
-    X, f, rng = data()
-    y = rng.poisson(np.exp(f + 1))
-    model = DLMCountRegressor(**{**QUICK, "max_iter": 80}).fit(X, y)
-    assert model.score(X, y) > 0.4
-    lower, upper = model.predict_interval(X)
-    assert ((lower <= y) & (y <= upper)).mean() > 0.85
 
 
 WRONG = {
@@ -137,24 +116,11 @@ def test_targets_and_losses_of_other_tasks():
         DLMCountRegressor(**QUICK).fit(X, -np.arange(20))
 
 
-class Named(pickle.Unpickler):
-    """Notes where the classes of a pickle are looked for."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        self.found = {*getattr(self, "found", ()), f"{module_name}.{global_name}"}
-        return super().find_class(module_name, global_name)
-
-
 def test_a_pickle_names_what_stays_where_it_is(fitted):
     """Pickles of today must load tomorrow: their classes are found by their modules, so these may not move."""
-    reading = Named(io.BytesIO(pickle.dumps((fitted[2], DLMClassifier(**QUICK), DLMCountRegressor(**QUICK)))))
-    reading.load()
-    classes = {
-        "sklearn": ("DLMRegressor", "DLMClassifier", "DLMCountRegressor"),
-        "models.file": ("TrainedCell",),
-        "plan.cell": ("Cell",),
-        "data.schema": ("Schema", "Column"),
-        "data.splits": ("Normalisation",),
-    }
-    expected = {f"dlmexp.{module}.{name}" for module, names in classes.items() for name in names}
-    assert {name for name in reading.found if name.startswith("dlmexp.")} == expected
+    content = pickle.dumps((fitted[2], DLMClassifier(**QUICK), DLMCountRegressor(**QUICK)))
+    texts = {text for _, text, _ in pickletools.genops(content) if isinstance(text, str)}
+    modules = {text.removeprefix("dlmexp.") for text in texts if text.startswith("dlmexp.")}
+    assert modules == {"sklearn", "models.file", "plan.cell", "data.schema", "data.splits"}
+    assert texts >= {"DLMRegressor", "DLMClassifier", "DLMCountRegressor", "TrainedCell", "Cell", "Schema", "Column"}
+    assert "Normalisation" in texts

@@ -141,7 +141,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
         yield said + ", =mean puts in the mean" * filled, {"missing": ["mean" if filled else "drop"]}, True
     if wrong := _wrong_target(target, schema, task):
         yield f"csv.target={schema.target}{wrong}", {}, True
-    y = schema.encode_target(target) if task == "binary" else target
+    y = schema.encode_target(target) if schema.labels else target
     for column in schema.columns:
         name, some, drop = column.name, values[column.name], {"drop": [column.name]}
         if column.kind == "category" and name not in options.categories:

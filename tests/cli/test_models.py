@@ -22,7 +22,6 @@ from tests.support.cells import MIXED, candidates, made_up_model, scored
 
 NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
 FEATURES = np.column_stack([NEW["rooms"], NEW["sort"] == "b", NEW["sort"] == "c", NEW["age"]]).astype(float)
-LABELS = Schema("sold", MIXED.columns, ("no", "yes"))
 
 
 def fill(folder="results", likelihood="gaussian", schema=MIXED, seeds=(0,), betas=(1.0,), keep=True, **changes):
@@ -68,16 +67,6 @@ def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where):
         assert f"the best of 4, validation NLL {own_units:.4f}" in notes
 
 
-def test_own_units_decide_which_model_is_best(here, capsys):
-    """A model whose targets have a spread of 100 has log 100 more NLL in own units than on its normalised scale."""
-    store, models = Store("results"), fill(seeds=(0, 1), keep=False)
-    for model, unit, nll in zip(models.values(), (1.0, 100.0), (0.5, 0.4), strict=True):
-        record = scored(model.cell, nll=nll)
-        record.result.y_std = unit
-        store.write(record, model=encoded(model))
-    assert models[0, 1.0].cell.key in predicted(capsys)[1]
-
-
 def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
     models = fill(seeds=(0, 1, 2), betas=(1.0, 0.1))
     fill(seeds=(5,), lr=0.7)  # trained in another way: no part of the mixture
@@ -118,19 +107,6 @@ def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
     ages = (["true", "False", "1", "0"], [1, 0, 1, 0])
     words, numbers = (predicted(capsys, new=NEW.assign(age=age))[0].drop(columns="age") for age in ages)
     pd.testing.assert_frame_equal(words, numbers)
-
-
-def test_labels_are_the_users_own_and_counts_have_whole_ends(here, capsys):
-    models = fill(likelihood="probit", schema=LABELS)
-    table, _ = predicted(capsys)
-    p = Predictor([models[0, 1.0]]).predict(FEATURES)["probability_yes"]
-    assert list(table)[3:] == ["label", "probability_no", "probability_yes"]
-    np.testing.assert_allclose(table["probability_yes"], p, rtol=1e-12, atol=1e-12)
-    assert list(table["label"]) == ["yes" if value > 0.5 else "no" for value in p]
-    fill("counts", likelihood="poisson")
-    assert main(["predict", "new.csv", "--results", "counts"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[5:])
 
 
 GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
