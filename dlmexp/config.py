@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, shortened
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
@@ -203,6 +204,19 @@ class RunConfig:
     plan: bool = False
     retry_failed: bool = False
     keep: Annotated[str, one_of("selected", "all", "none")] = "selected"  # models: those that methods select, ...
+
+
+def converted(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the given type; UserError for one of another type, or beyond its limits."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, place = str(error).partition(" - at `$")
+        if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
+            name, value = f"{name}.{option}", value[option]
+        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", ""))
+        typed = shortened(value if isinstance(value, str) else literal(value))
+        raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
 
 
 def setting(name: str, *values: str) -> str:

@@ -4,14 +4,14 @@ them; and the arrays, checked against the specification."""
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 from jaxtyping import Float
 
 from dlmexp import catalogue
-from dlmexp.config import CsvConfig, DatasetConfig
+from dlmexp.config import CsvConfig, DatasetConfig, converted
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.registry import Registry
@@ -45,16 +45,11 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
     """A dataset of a composed config, or as YAML has it, with its files as `FileSpec`; unknown keys are ignored."""
-    values = {name: v for name, v in (node if isinstance(node, dict) else vars(node)).items() if v is not None}
-    try:
-        files = msgspec.convert(values.get("files", []), list[FileSpec])
-        spec = msgspec.convert(values | {"files": files}, DatasetConfig)
-        msgspec.convert(spec.options.get("checks") or {}, Checks)
-    except msgspec.ValidationError as error:
-        said = str(error).replace("$[", "files[")
-        raise UserError(f"dataset '{values.get('name')}': {said}") from None
-    if spec.task not in get_args(Task):
-        raise UserError(f"dataset '{spec.name}': task={spec.task}: give one of {', '.join(get_args(Task))}")
+    values = node if isinstance(node, dict) else vars(node)
+    name = f"dataset.{values.get('name')}"
+    files = [converted(f"{name}.files", file, FileSpec) for file in values.get("files", [])]
+    spec = converted(name, values | {"files": files}, DatasetConfig)
+    converted(f"{name}.options.checks", spec.options.get("checks") or {}, Checks)
     return spec
 
 

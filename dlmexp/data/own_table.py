@@ -3,15 +3,13 @@ list, with the settings that do away with it; what makes results look better tha
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 
-from dlmexp.config import CsvConfig, DatasetConfig, setting
+from dlmexp.config import CsvConfig, DatasetConfig, converted, setting
 from dlmexp.console import counted
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.raw_files import TEST
@@ -63,16 +61,10 @@ def _options(given: Mapping[str, Any]) -> CsvConfig:
     """What a user says about a table: `csv.*`, or `options:` of a dataset with `loader: table`. UserError for an option
     that does not exist or has a value it can't have."""
     values = {name: value for name, value in given.items() if name not in OTHERS and value is not None}
-    known = {field.name: field.metadata.get("choices") for field in fields(CsvConfig)}
-    for name, value in values.items():
-        if name not in known:
-            raise UserError(f"a table has no option '{name}': {nearest(name, list(known))}")
-        if (choices := known[name]) and value not in choices:
-            raise UserError(f"csv.{name}={value}: give one of {', '.join(choices)}")
-    try:
-        options = msgspec.convert(values, CsvConfig)
-    except msgspec.ValidationError as error:
-        raise UserError(f"csv.*: {error}") from None
+    if unknown := values.keys() - CsvConfig.__dataclass_fields__:
+        name = min(unknown)
+        raise UserError(f"a table has no option '{name}': {nearest(name, [*CsvConfig.__dataclass_fields__])}")
+    options = converted("csv", values, CsvConfig)
     if (options.split == "random") == (options.by is not None):
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")

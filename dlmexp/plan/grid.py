@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig, converted
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, split
 from dlmexp.errors import UserError
@@ -24,7 +24,7 @@ from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import protocol_config
-from dlmexp.plan.overrides import INITIAL, converted
+from dlmexp.plan.overrides import INITIAL
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another

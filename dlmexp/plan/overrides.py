@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_origin
 
-import msgspec
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -20,7 +19,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes, literal
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, converted, in_quotes
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
@@ -196,19 +195,6 @@ def check_values(node: Any, prefix: str = "") -> None:
                 check_values(item, f"{place}.")
         else:
             converted(name, value, field.type)
-
-
-def converted(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the given type; UserError for one of another type, or beyond its limits."""
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        what, _, place = str(error).partition(" - at `$")
-        if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
-            name, value = f"{name}.{option}", value[option]
-        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", ""))
-        typed = shortened(value if isinstance(value, str) else literal(value))
-        raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
 
 
 def words(kind: Any) -> list[str]:

@@ -20,10 +20,9 @@ import torch
 
 import dlmexp
 from dlmexp.atomic import within
-from dlmexp.config import Device
+from dlmexp.config import Device, converted
 from dlmexp.errors import UserError
 from dlmexp.paths import cores, environment
-from dlmexp.plan.overrides import converted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
