@@ -14,12 +14,8 @@ from msgspec import Meta
 
 from dlmexp.errors import UserError, shortened
 
-PARAMETERISATIONS = ("whitened", "unwhitened")
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
 DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
-LARGEST_SEED = 2**31 - 1
-MOST_LR = 10.0
-MOST_WORKERS = 256
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE)
 """Text that Hydra reads as text."""
 
@@ -33,11 +29,11 @@ def one_of(*words: str) -> Meta:
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", "[1-9][0-9]{0,15}")]
 Filled = Meta(min_length=1)
-Parameterisation = Annotated[str, one_of(*PARAMETERISATIONS)]
+Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
-Rate = Annotated[float, Meta(gt=0, le=MOST_LR)]  # of learning
+Rate = Annotated[float, Meta(gt=0, le=10)]  # of learning
 Ratio = Annotated[float, Meta(gt=1, le=1e300)]
-Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Variant = Annotated[str, one_of("joint", "fixed")]
 Whole = Annotated[int, Meta(gt=0)]
 
@@ -175,7 +171,7 @@ class RunConfig:
     beta: BetaConfig = field(default_factory=BetaConfig)
     selection: Annotated[str, one_of("reported", "nll")] = "reported"  # beta by the metric reported, or always by NLL
     # Of q; null: the protocol's first for each kind of data; [all]: all of the protocol's.
-    parameterisation: Annotated[list[Annotated[str, one_of(*PARAMETERISATIONS, "all")]], Filled] | None = None
+    parameterisation: Annotated[list[Annotated[str, one_of("whitened", "unwhitened", "all")]], Filled] | None = None
     seeds: Annotated[list[Seed], Filled] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
@@ -200,7 +196,7 @@ class RunConfig:
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
     # Processes that share the batches of this run; on GPUs at most one for each. Default: one; for `dlmexp run` on a
     # CPU as many as pay.
-    workers: Annotated[int, Meta(gt=0, le=MOST_WORKERS)] | None = None
+    workers: Annotated[int, Meta(gt=0, le=256)] | None = None
     plan: bool = False
     retry_failed: bool = False
     keep: Annotated[str, one_of("selected", "all", "none")] = "selected"  # models: those that methods select, ...

@@ -76,12 +76,10 @@ class ResultsFolder:
 
 def load(folder: str | Path, columns: tuple[str, ...] = ("",)) -> ResultsFolder:
     """The results under `folder` (with `columns` that begin so); `UserError` for a folder without records."""
-    computes = in_folder("dlmexp run", folder)
-    if not Path(folder).is_dir():
-        raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
     results = ResultsFolder(folder, columns)
     if results.candidates.empty:
-        raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
+        computes = f"`{in_folder('dlmexp run', folder)}` computes some, --results names another folder"
+        raise UserError(f"there are no records in '{folder}': {computes}")
     return results
 
 

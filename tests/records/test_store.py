@@ -112,19 +112,6 @@ def _arrays(store, record):
     return store.arrays(record.cell.dataset, record.key, record.arrays)
 
 
-def test_there_and_back(store):
-    assert (list(store.own()), store.keys(), store.find("banana", PLAIN.key)) == ([], (set(), set()), None)
-    store.write(scored(PLAIN, nll=0.1 + 0.2), ARRAYS)
-    path = store.path("banana", PLAIN.key)
-    path.write_bytes(path.read_bytes()[:-1])  # without the line's end, it is whole
-    (record,) = store.own()
-    assert (record.cell, record.result.validation) == (PLAIN, {"nll": 0.1 + 0.2})
-    arrays = _arrays(store, record)
-    assert arrays.keys() == ARRAYS.keys()
-    assert all(np.array_equal(arrays[name], array) for name, array in ARRAYS.items())
-    assert store.keys() == ({PLAIN.key}, set())
-
-
 TEXTS = [b"", b"null", b"[]", b"{", b"\xff", encoded(RECORD), _line()[:50], _line()[:-2]]
 TEXTS += [_line().replace(b"banana", b"banane"), _line(key="0" * 20)]
 CHANGES: list[dict[str, Any]] = [
