@@ -45,10 +45,6 @@ NEVER_STARTS = re.compile(
 )
 
 
-class SchedulerUnavailable(UserError):
-    """SLURM is not installed here or does not answer, so the state of no job is known."""
-
-
 @dataclass(frozen=True)
 class SlurmState:
     """The state of a job as SLURM reports it."""
@@ -70,16 +66,17 @@ class SlurmState:
 
 
 def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
-    """The state of each job. A job that `squeue` does not list has ended; `sacct`, if available, may know how."""
+    """The state of each job; `UNKNOWN` where SLURM is not installed or does not answer. A job that `squeue` does not
+    list has ended; `sacct`, if available, may know how."""
     requested = set(job_ids)
     if not requested:
         return {}
     numbers = ",".join(sorted({job_id.partition("_")[0] for job_id in requested}))
     try:
         listed = ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={numbers}", "--format=%i|%T|%N|%r")
-    except SchedulerUnavailable as error:
+    except UserError as error:
         if "Invalid job id" not in str(error):
-            raise
+            return {job_id: SlurmState(UNKNOWN, reason=str(error)) for job_id in requested}
         listed = []
     states = {}
     for line in listed:
@@ -88,7 +85,7 @@ def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
     if requested - states.keys():
         try:
             ended = ask("sacct", "-X", "--noheader", "--parsable2", "-o", "JobID,State,NodeList", "-j", numbers)
-        except SchedulerUnavailable:
+        except UserError:
             ended = []
         for job_id, state, node in (line.split("|") for line in ended):
             name = state.partition(" ")[0]  # `CANCELLED by 1000`
@@ -103,16 +100,16 @@ def max_array_size() -> int:
 
 
 def ask(*command: str) -> list[str]:
-    """The lines a SLURM command prints."""
+    """The lines a SLURM command prints; `UserError` if there are none to be had."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
-        raise SchedulerUnavailable(f"there is no SLURM here (no {command[0]})") from None
+        raise UserError(f"there is no SLURM here (no {command[0]})") from None
     except subprocess.TimeoutExpired:
-        raise SchedulerUnavailable(f"SLURM gave no answer to {command[0]} in {TIMEOUT_SECONDS} s") from None
+        raise UserError(f"SLURM gave no answer to {command[0]} in {TIMEOUT_SECONDS} s") from None
     if process.returncode:
         said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
-        raise SchedulerUnavailable(f"SLURM says: {'; '.join(said) or command[0] + ' failed'}")
+        raise UserError(f"SLURM says: {'; '.join(said) or command[0] + ' failed'}")
     return process.stdout.splitlines()
 
 
@@ -201,7 +198,12 @@ def unfinished_jobs(
     hosts = {process.job: process.host for process in processes if process.job}
     # SLURM is asked only about jobs with cells that have no record, or with a live process.
     jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
-    states = _states(jobs) | {job.id: SlurmState("RUNNING", hosts[job.id]) for job in jobs if job.id in hosts}
+    states = job_states(job.id for job in jobs)
+    for job in jobs:
+        if job.id in hosts:
+            states[job.id] = SlurmState("RUNNING", hosts[job.id])
+        elif states[job.id].name == ENDED and job.user != getuser():  # some clusters hide the jobs of other users
+            states[job.id] = SlurmState(UNKNOWN, reason=f"a job of user {job.user} that can't be seen from here")
     # Of jobs with the same cell the last one in this order is responsible: active jobs come after those that ended.
     by_precedence = sorted(jobs, key=lambda job: states[job.id].active)
     owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
@@ -209,19 +211,6 @@ def unfinished_jobs(
         left = frozenset(key for key in job.keys if owner.get(key) == job.id)
         jobs[i] = msgspec.structs.replace(job, state=states[job.id], left=left)
     return [job for job in jobs if job.left or job.state.active]
-
-
-def _states(jobs: list[Job]) -> dict[str, SlurmState]:
-    """The states of jobs by id; of those that can't be seen from here, the reason."""
-    try:
-        states = job_states(job.id for job in jobs)
-    except SchedulerUnavailable as error:
-        return {job.id: SlurmState(UNKNOWN, reason=str(error)) for job in jobs}
-    for job in jobs:
-        # Some clusters hide the jobs of other users, so that such a job is not listed need not mean that it has ended.
-        if states[job.id].name == ENDED and job.user != getuser():
-            states[job.id] = SlurmState(UNKNOWN, reason=f"a job of user {job.user} that can't be seen from here")
-    return states
 
 
 def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:

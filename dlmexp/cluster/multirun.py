@@ -2,7 +2,6 @@
 submitit submits them."""
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from dlmexp.cluster.jobs import SchedulerUnavailable, job_states, max_array_size, unfinished_jobs, write_submission
+from dlmexp.cluster.jobs import job_states, max_array_size, unfinished_jobs, write_submission
 from dlmexp.cluster.status import job_facts, job_line
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
@@ -30,7 +29,6 @@ from dlmexp.running.process import FAILURE, STOPPED, StopRequest, select_target
 from dlmexp.running.run import execute, make_folder, say_once, write_what_is_asked
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, show_plan, summary
 
-DEVICE = re.compile(r"\+*device=")
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
@@ -56,7 +54,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         raise UserError("results= is one folder for all jobs of a multirun")
     jobs = [[word for word in job if not word.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
     if on_cluster and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
-        jobs = [job if any(map(DEVICE.match, job)) else [*job, "device=cuda"] for job in jobs]
+        given = [any(word.lstrip("+").startswith("device=") for word in job) for job in jobs]
+        jobs = [job if has else [*job, "device=cuda"] for job, has in zip(jobs, given, strict=True)]
     sweeps, said = list[Sweep](), list[str]()
     for cfg in configs:
         sweep = prepare_sweep(cfg)
@@ -155,10 +154,7 @@ def returns_to_queue(job_id: str, received: int) -> bool:
     preemption is, and is not requeued if it exits."""
     if received != signal.SIGTERM:
         return received == signal.SIGUSR2
-    try:
-        return job_states([job_id])[job_id].name == "RUNNING"
-    except SchedulerUnavailable:
-        return False
+    return job_states([job_id])[job_id].name == "RUNNING"
 
 
 def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Mapping[str, Any]) -> None:

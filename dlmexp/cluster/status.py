@@ -3,7 +3,7 @@ torch nor pandas."""
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,15 +97,11 @@ def _failure(store: Store, asked: Asked, key: str) -> dict[str, str]:
 def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = False) -> None:
     """The counts as a table, then processes, jobs and files; with `failed` and `missing`, a line for each such cell."""
     console = wide_console()
-    for part in _parts(status, failed, missing):
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-
-
-def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Table | str]:
+    say = partial(console.print, highlight=False, soft_wrap=True)
     table = Table("experiment", *COUNTS, title=f"results in {status['results']}")
     for each in status["experiments"]:
         table.add_row(each["name"], *(str(each[state]) for state in COUNTS))
-    yield table
+    console.print(table)
     for process in status["running"]:
         settled = ""
         if process["total"]:
@@ -113,18 +109,19 @@ def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Tabl
             settled += f", {process['failed']} failed" if process["failed"] else ""
             if process["seconds_left"] is not None:
                 settled += f", about {duration(process['seconds_left'])} left"
-        yield f"running: {process['who']}, {counted(process['cells'], 'cell')}{settled}"
+        say(f"running: {process['who']}, {counted(process['cells'], 'cell')}{settled}")
         for batch in process["batches"]:
-            yield f"  {batch.what}: {batch.numbers}"
-    yield from map(job_line, status["jobs"])
+            say(f"  {batch.what}: {batch.numbers}")
+    for job in status["jobs"]:
+        say(job_line(job))
     if status["checkpoints"]:
-        yield f"with a checkpoint to resume from: {counted(status['checkpoints'], 'batch')}"
+        say(f"with a checkpoint to resume from: {counted(status['checkpoints'], 'batch')}")
     if status["packed"]:
-        yield f"packed in {status['results']}/{PATTERN}: {counted(status['packed'], 'record')}"
+        say(f"packed in {status['results']}/{PATTERN}: {counted(status['packed'], 'record')}")
     if status["quarantined"]:
-        yield f"quarantined in {status['results']}/quarantine: {counted(status['quarantined'], 'file')}"
+        say(f"quarantined in {status['results']}/quarantine: {counted(status['quarantined'], 'file')}")
     for each in status["experiments"]:
         for failure in each["failures"] if failed else ():
-            yield f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}"
+            say(f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}")
         for description in each["absent"] if missing else ():
-            yield f"{each['name']}: missing {description}"
+            say(f"{each['name']}: missing {description}")

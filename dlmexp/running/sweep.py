@@ -149,9 +149,10 @@ def _what_was_read(sweep: Sweep) -> list[str]:
         cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == which]
         n, M = (", ".join(map(str, sorted({getattr(cell, name) for cell in cells}))) for name in ("n", "M"))
         named = [f"{repr(each.name) if ',' in each.name else each.name} ({each.words})" for each in columns]
+        files = " and ".join(filter(None, (facts["file"], facts.get("test_file"))))
         more = [f"{len(columns) - MOST_COLUMNS} more"] if len(columns) > MOST_COLUMNS else []
         lines += [
-            f"{data.name}: {_rows(data)}, {counted(data.X.shape[1], 'feature')} from "
+            f"{data.name}: {counted(len(data.y), 'row')} of {files}, {counted(data.X.shape[1], 'feature')} from "
             f"{counted(len(columns), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
             f"  target {f'log({data.schema.target})' if data.schema.log else data.schema.target}: {_target(data)}",
             f"  {_division(spec, data)}; n = {n}; M = {M}",
@@ -162,15 +163,6 @@ def _what_was_read(sweep: Sweep) -> list[str]:
             lines.append(f"  left out: {', '.join(facts['left_out'])}")
         lines += [f"  warning: {text}" for text in facts["warnings"]]
     return lines
-
-
-def _rows(data: Dataset) -> str:
-    """How many rows each file has."""
-    rows, test_file = len(data.y), data.facts.get("test_file")
-    if test_file is None or data.arrangement is None:
-        return f"{counted(rows, 'row')} of {data.facts['file']}"
-    tested = data.arrangement.test
-    return f"{counted(rows - tested, 'row')} of {data.facts['file']} and {tested} of {test_file}"
 
 
 def _target(data: Dataset) -> str:
