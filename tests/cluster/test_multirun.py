@@ -1,7 +1,6 @@
 """`dlmexp run -m` without a cluster: what is refused, jobs on this machine, and a job as it is called on a node."""
 
 import importlib
-import json
 import os
 import pickle
 import shlex
@@ -16,6 +15,7 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.cluster import multirun as module
 from dlmexp.cluster.multirun import BlockOnNode
+from dlmexp.records.store import Store
 from dlmexp.running.run import execute
 from tests.support.cells import PLAIN
 
@@ -106,27 +106,19 @@ def test_a_block_that_raises_leaves_the_others_alone_and_one_that_is_stopped_is_
         return 128 + signal.SIGTERM if how == "stops" else execute(cfg, *rest) if how == "raises" else 0
 
     monkeypatch.setattr(module, "execute", executed)
-    code = main(["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY])
+    words = ["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY]
+    monkeypatch.setattr(sys, "argv", ["dlmexp", *words])
+    code = main(words)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     output = capsys.readouterr()
     if how == "raises":
         assert (code, started) == (1, [[0], [1]])
         assert "RuntimeError: the first block fails" in output.err
         assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
+        (record,) = Store(here / "results").own()
+        assert record.made.command == shlex.join(["dlmexp", *words[:-1]]), "without what concerns this machine only"
     else:
         assert (code, started) == (128 + signal.SIGTERM, [[0]])
-
-
-@pytest.mark.processes
-def test_jobs_one_after_another(launcher, here):
-    words = ["-m", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
-    code, said = launcher.run(here, "run", *words)
-    assert code == 0, said
-    assert "2 of 2 cells done" in said
-    records = [json.loads(path.read_text()) for path in here.glob("results/records/*/*.json")]
-    assert {record["cell"]["seed"] for record in records} == {0, 1}
-    typed = shlex.join(["dlmexp", "run", *words[:-1]])  # without what concerns this machine only
-    assert {record["made"]["command"] for record in records} == {typed}
 
 
 def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch):

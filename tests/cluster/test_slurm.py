@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dlmexp.records.record import commit
+from dlmexp.records.store import Store
+from dlmexp.running.recording import find_checkpoints
+from tests.support.processes import comparable
 
 pytestmark = pytest.mark.slurm
 
@@ -97,38 +99,19 @@ class Folder:
         """Every job that was ever submitted for this folder."""
         return sorted(path.parent.name for path in self.root.glob("multirun/*/jobs/*/submitted.json"))
 
-    def log(self, job: str) -> str:
-        return next(self.root.glob(f"multirun/*/jobs/{job}/*_log.out")).read_text()
-
-    def logs(self) -> str:
-        return "".join(path.read_text() for path in self.root.glob("multirun/*/jobs/*/*_log.out"))
-
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in self.root.glob("records/*/*.json")]
-
-    def results(self) -> dict[str, Any]:
-        """The results and array names of all records by key, without the time they took."""
-        found = {}
-        for record in self.records():
-            assert record["status"] == "done", record
-            found[record["key"]] = ({**record["result"], "seconds": None}, record["arrays"])
-        return found
+    def log(self, job: str = "*") -> str:
+        """What a job has printed, or all of them."""
+        return "".join(path.read_text() for path in self.root.glob(f"multirun/*/jobs/{job}/*_log.out"))
 
     def trained(self, description: str) -> int:
         """How often a job started to train such a batch (rather than find it done, or resume it)."""
-        started = [line for line in re.split(r"\nbatch ", self.logs()) if re.match(rf"\S+\s+{description}", line)]
+        started = [line for line in re.split(r"\nbatch ", self.log()) if re.match(rf"\S+\s+{description}", line)]
         return sum("resumes at" not in line for line in started)
 
     def reached(self) -> int:
         """The largest iteration of a checkpoint; 0 where there is none."""
-        found = 0
-        for path in self.root.glob("checkpoints/*.npz"):
-            try:
-                with np.load(path, allow_pickle=False) as content:
-                    found = max(found, json.loads(content["about"].tobytes()).get("iteration", 0))
-            except (OSError, ValueError):
-                continue  # replaced just now
-        return found
+        saved = find_checkpoints(Store(self.root, read_only=True)).values()
+        return max((checkpoint.iteration or 0 for checkpoint in saved), default=0)
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
@@ -176,7 +159,8 @@ def finished(
     chosen = [each for each in SCENARIOS if f"test_scenario[{each.__name__}]" in names]
     with ThreadPoolExecutor(len(SCENARIOS)) as threads:
         futures = {
-            each: threads.submit(each, Folder(top / each.__name__, sandbox), reference.results()) for each in chosen
+            each: threads.submit(each, Folder(top / each.__name__, sandbox), comparable(reference.root))
+            for each in chosen
         }
         yield lambda scenario: futures[scenario].result(timeout=TIMEOUT_SECONDS + 60)
 
@@ -193,7 +177,7 @@ def finishes(folder: Folder, process: "subprocess.Popen[bytes]", results: Result
     """The run ends well, with these results and no other jobs than these, and nothing is missing."""
     assert folder.end(process) == 0, folder.output
     assert folder.jobs() == sorted(jobs)
-    assert folder.results() == results
+    assert comparable(folder.root) == results
     assert folder.counts() == (2, 0)
     assert folder.status()["jobs"] == []
 
@@ -208,10 +192,11 @@ def sweep(folder: Folder, results: Results) -> None:
     process = folder.start(*words)
     assert here.run(*words, launcher="basic") == 0, here.output
     assert folder.end(process) == 0, folder.output
-    assert folder.results() == here.results()
-    commits = {record["made"]["commit"] for record in folder.records()} | {commit()}
+    results = comparable(folder.root)
+    assert results == comparable(here.root)
+    commits = {record.made.commit for record in Store(folder.root).own()} | {commit()}
     assert len({each and each.rstrip("+") for each in commits}) == 1, "of this checkout, which somebody may be editing"
-    assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)
+    assert [status for status, *_ in results.values()] == ["done"] * 2 * (2 + 2 * 2 * 2)
     assert len(folder.jobs()) == 4
     assert folder.trained("ringnorm_drawn n=40 joint elbo") == folder.trained("twonorm_drawn n=40 joint elbo") == 1
     assert folder.counts() == (20, 0)
@@ -267,19 +252,19 @@ def out_of_time(folder: Folder, results: Results) -> None:
     process, job = begun(folder, *words, "hydra.launcher.timeout_min=30")
     reached: list[int] = []
     for halt in range(2):
-        wait_until(lambda: folder.reached() > max(resumed_at(folder.logs()), default=0), "a checkpoint with progress")
+        wait_until(lambda: folder.reached() > max(resumed_at(folder.log()), default=0), "a checkpoint with progress")
         reached.append(folder.reached())
         minutes = int(folder.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%M").split(":")[-2])
         folder.slurm("scontrol", "update", f"jobid={job}", f"timelimit={minutes + 2}")  # the signal comes 2 ahead
-        wait_until(lambda halt=halt: folder.logs().count("Requeued job") > halt, "a halt")
+        wait_until(lambda halt=halt: folder.log().count("Requeued job") > halt, "a halt")
         folder.slurm("scontrol", "update", f"jobid={job}", "timelimit=30")
-        wait_until(lambda halt=halt: len(set(resumed_at(folder.logs()))) > halt, "it has resumed")
+        wait_until(lambda halt=halt: len(set(resumed_at(folder.log()))) > halt, "it has resumed")
     assert folder.end(process) == 0, folder.output
     assert folder.jobs() == [job]
     resumed = resumed_at(folder.log(job))
     assert resumed == sorted(resumed)
     assert all(at >= before for at, before in zip(sorted(set(resumed)), reached, strict=True)), "nothing was lost"
-    assert [result["iterations"] for result, _ in folder.results().values()] == [3000] * 2
+    assert [result.iterations for _, _, result, _ in comparable(folder.root).values()] == [3000] * 2
 
 
 def raising(folder: Folder, results: Results) -> None:

@@ -315,6 +315,14 @@ def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, tw
     assert begun.index((20, "fixed")) < begun.index((40, "joint"))
 
 
+def test_batches_that_need_the_device_for_themselves_come_after_the_others(
+    tmp_path, tiny, two_at_once, order, monkeypatch
+):
+    monkeypatch.setattr(module, "needs_the_device", lambda cell: cell.n == 20)
+    Sweep(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40]", "method=[elbo]"]).run()
+    assert [cell.n for cell in order] == [30, 40, 20]
+
+
 def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, tiny, monkeypatch, two_at_once):
     sweep, events, plain = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"]), [], Engine.work
 

@@ -41,15 +41,6 @@ def test_each_kind_of_program(cells, kind):
     assert step_seconds(cells, _prepared, CPU, seconds=0.0) > 0
 
 
-def test_fixed_variants_hold_the_hyperparameters_of_their_own_seed():
-    made = program(FIXED, _prepared, _base, CPU)
-    assert isinstance(made, Fixed)
-    assert made.hyper["lengthscale"].tolist() == [[1.0], [4.0]]
-    start = program(FIXED, _prepared, None, CPU)
-    assert isinstance(start, Fixed)
-    assert start.hyper["Z"].shape == (2, 4, 2)
-
-
 @pytest.mark.parametrize("cell", [ELBO, FIXED[0]])
 def test_float32_is_the_type_of_rows_alone(cell):
     made = program((replace(cell, dtype="float32"),), _prepared, _base, select_target("cpu", "float32"))
