@@ -4,7 +4,7 @@ of which nothing is known follow by their work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from statistics import fmean
 from time import perf_counter
 
@@ -63,13 +63,13 @@ class Kind:
     iterations: int = 0
     seconds: float = 0.0
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """Number of steps of a cell that does not converge; a closed form counts as one."""
         cell = self.largest[0]
         return GRADIENT_STEPS if cell.kind == "gradient" else 1 if cell.solved else max(1, cell.iterations)
 
-    @property
+    @cached_property
     def work(self) -> float:
         """Multiplications in the steps of a cell that does not converge, with its part of what a step of none takes;
         gradients are measured for one cell after the other."""

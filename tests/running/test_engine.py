@@ -31,24 +31,14 @@ from tests.support.processes import arrays_of, comparable
 pytestmark = pytest.mark.slow
 
 
-class Watched(Progress):
-    """Keeps its messages."""
-
-    def __init__(self):
-        super().__init__(Clock([]), StopRequest())
-        self.lines: list[str] = []
-
-    def say(self, line, style=None):
-        self.lines.append(line)
-
-
 class Sweep:
     """A job and an engine for it."""
 
     def __init__(self, root, words, size=100, beside=False, again=()):
         found = prepare_sweep(compose([*words, "keep=none"]))
-        self.cells, self.store, self.progress, self.size = found.cells, Store(root), Watched(), size
+        self.cells, self.store, self.size = found.cells, Store(root), size
         self.stop, self.prepared = StopRequest(), []
+        self.progress = Progress(Clock([]), self.stop)
         self.leases = Leases(self.store.root, self.stop.fail)
         (self.store.root / "running").mkdir(parents=True, exist_ok=True)
         recorder = recording.Recorder(found, self.store, self.progress.finished, "cpu", frozenset(again))
@@ -108,7 +98,7 @@ def _spoil(sweep, key, at):
     sweep.progress.tick = tick
 
 
-def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tmp_path, tiny):
+def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tmp_path, tiny, capsys):
     words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]", "beta.values=[1,0.1]"]
     clean = Sweep(tmp_path / "clean", words).run()
     sweep = Sweep(tmp_path / "spoilt", words)
@@ -117,7 +107,7 @@ def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tm
     records = sweep.run()
     failed = {record.cell.base: record for record in records.values() if not record.done}
     assert failed[None].result == Result(reason="the objective or its gradient is not finite", iterations=10)
-    assert any("failed:" in line and "seed=1" in line for line in sweep.progress.lines)
+    assert any("failed:" in line and "seed=1" in line for line in capsys.readouterr().out.splitlines())
     assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, module.NO_BASE)
     assert {cell.seed for cell in sweep.cells if not records[cell.key].done} == {1}
     assert sweep.plan().pending == 0, "failed cells wait until they are asked for"
@@ -158,7 +148,7 @@ def test_a_result_that_is_no_number_is_a_failure_unless_it_is_of_calibration(tmp
 
 
 @pytest.mark.parametrize("torn", ["records", "checkpoint"])
-def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
+def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, capsys, torn):
     """After the first record, in the middle of its batch; what is torn is set aside and trained again."""
     words = [*tiny, "method=[elbo,beta_elbo]", "training.binary.max_iterations=200", "training.binary.tolerance=5e-3"]
     expected = Sweep(tmp_path / "whole", words).run()
@@ -177,9 +167,8 @@ def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
     for key in recorded if torn == "records" else ():
         sweep.store.path("ringnorm_drawn", key).write_text("torn")
         assert sweep.store.find("ringnorm_drawn", key) is None
-    again = Sweep(tmp_path / "part", words)
-    records = again.run()
-    assert any("resumes at" in line for line in again.progress.lines) == (torn == "records")
+    records = Sweep(tmp_path / "part", words).run()
+    assert ("resumes at" in capsys.readouterr().out) == (torn == "records")
     assert records.keys() == expected.keys()
     for key, record in records.items():
         assert record.result.test == pytest.approx(expected[key].result.test, rel=1e-9)

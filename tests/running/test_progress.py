@@ -84,11 +84,13 @@ def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pac
     for cell in CELLS[:done]:
         now[0] += pace * iterations
         followed.finished(replace(scored(cell), result=Result(iterations=iterations, seconds=pace * iterations)))
-    left = pace * iterations * (9 - done)
+    assert followed.seconds_left() == pytest.approx(pace * iterations * (9 - done))
+    followed.skipped(CELLS[8:])  # what another process has done in that time counts
+    left = pace * iterations * done * (8 - done) / (done + 1)
     assert followed.seconds_left() == pytest.approx(left)
     look(followed, CELLS[done : done + 1], iterations // 2)
     assert 0 < (followed.seconds_left() or 0.0) < left, "a cell in training counts as far as it is"
-    followed.skipped(CELLS[done:])
+    followed.skipped(CELLS[done:8])
     assert followed.seconds_left() == 0.0
 
 
