@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,7 +49,6 @@ class Flight:
     stream: torch.cuda.Stream | None = None
     work: Iterator[None] = field(default_factory=lambda: iter(()))
     inside: int = field(init=False)  # cells that have not left the batch
-    _event: Any = field(default=None, init=False)  # after the last that the device was given
 
     def __post_init__(self) -> None:
         self.inside = len(self.pending)
@@ -61,15 +60,12 @@ class Flight:
     @property
     def ready(self) -> bool:
         """Whether the device has done all that this flight has given to it."""
-        return self._event is None or self._event.query()
+        return self.stream is None or self.stream.query()
 
     def go_on(self) -> bool:
         """Work until it waits for the device again. False when it has ended."""
         with torch.cuda.stream(self.stream):  # does nothing where there is none
-            goes_on = next(self.work, "ended") is None
-        if self.stream is not None:
-            self._event = self.stream.record_event(self._event)
-        return goes_on
+            return next(self.work, "ended") is None
 
 
 class Capacity(NamedTuple):

@@ -308,6 +308,7 @@ def test_batches_that_need_the_device_for_themselves_come_after_the_others(
     tmp_path, tiny, two_at_once, order, monkeypatch
 ):
     monkeypatch.setattr(module, "needs_the_device", lambda cell: cell.n == 20)
+    monkeypatch.setattr(Capacity, "longest_first", lambda *_: None)
     Sweep(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40]", "method=[elbo]"]).run()
     assert [cell.n for cell in order] == [30, 40, 20]
 
