@@ -131,7 +131,7 @@ def test_missing_values(path):
     assert (filled.facts["filled"], level.facts["filled"]) == (9, 2)
     assert level.schema.columns[-1].levels == ("u", "v", "(missing)")
     assert level.X[0, -2:].tolist() == [0, 1]
-    refused("row 6", "'y'", "csv.missing=drop", path=written(path, **lacking("y", 5, word="NA")), missing="mean")
+    refused("row 6", "'y'", "All of it: csv.missing=drop", path=written(path, **lacking("y", 5, word="NA")), missing="mean")
     refused("row 1", "'b'", "60 in all", path=written(path, b=[""]))
     assert "'b' is the same" in loaded(path, missing="mean").facts["warnings"][0]
 
@@ -176,7 +176,7 @@ def test_stray_words_among_numbers(tmp_path, path):
     assert loaded(path, na=["-"], missing="drop").X.shape == (39, 4)
     refused("csv.target=y", "'n.a.'", path=written(path, **lacking("y", 0, word="n.a.")))
     text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
-    refused("'a' is text", "csv.categories=[a]", path=text)
+    refused("'a' is text", "All of it: csv.categories=[a]", path=text)
     refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
     refused("row 60, target is inf", path=written(path, y=[*range(ROWS - 1), "inf"]))
     refused("e+150", path=written(path, b=[f"{k + 1}e150" for k in range(ROWS)]))
