@@ -16,7 +16,6 @@ from dlmexp.claims.bounds import GRID, Row, excess
 from dlmexp.claims.bounds import rows as table_1
 from dlmexp.claims.claim import CLAIMS
 from dlmexp.claims.evidence import DLM, Evidence
-from dlmexp.claims.render import changes
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from tests.support.tidy import Made, fits
@@ -217,30 +216,6 @@ def test_what_was_asked_for_and_is_not_there():
         columns(under("paper"), where=["lr=7"])
     with pytest.raises(UserError, match="'23'"):
         CLAIMS["23"]
-
-
-def test_commands_for_what_was_not_run():
-    found = judged(under("released"), 7).verdicts["missing"].iloc[0]
-    assert found[0] == "dlmexp run experiment=class-log dataset=banana protocol=released"
-    assert len(found) == 3
-    found = judged(under("paper"), 8).verdicts["missing"].iloc[0]
-    assert found[-1] == "dlmexp run experiment=count-mre dataset=peds1_dir2"
-
-
-def test_a_verdict_that_overlapping_splits_would_change_is_listed():
-    rows = fits("ringnorm", "elbo", 0.5, scatter=0.08) + fits("ringnorm", "joint_log_dlm", 0.35, scatter=0.01)
-    found = judged(rows, 7)
-    assert (found.verdicts["verdict"].iloc[0], found.verdicts["corrected"].iloc[0]) == ("holds", "undecided")
-    assert any("undecided" in text and "overlapping" in text for text in changes(found))
-    for row in found.parts["comparisons"].iloc[0]:
-        assert row["p_corrected"] > row["p"]
-
-
-def test_both_coordinates_of_q_are_parts():
-    other = [row | {"parameterisation": "unwhitened"} for row in under("paper", gap=0.6)]
-    found = judged(under("paper") + other, 7)
-    assert found.verdicts["words"].tolist() == ["mixed on 1 of 4"]
-    assert any("ringnorm" in text and "coordinates of q" in text for text in changes(found))
 
 
 @pytest.fixture
