@@ -12,7 +12,7 @@ import pandas as pd
 
 from dlmexp.console import counted
 from dlmexp.figures.panels import SHORTEST, Line, Panel
-from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, measure_effects, statistics
+from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, measure_effect, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Where, named, rows_for, select, select_setting
@@ -118,24 +118,21 @@ def measure(
     about.command = next(iter(rows["command"].dropna().mode()), "")
     if about.task != "regression":
         about.coordinates = frozenset(rows["parameterisation"])
-    if panel.kind == "effects":
-        about.n, numbers = measure_effects(panel, rows)
-        for series in about.series:
-            series.points = numbers.get(series.line.effect, series.points)
-        return about
-    rows, about.parameterisation = _in_coordinates(rows, parameterisation)
+    if panel.kind != "effects":
+        rows, about.parameterisation = _in_coordinates(rows, parameterisation)
     if every := [i for i, line in enumerate(panel.lines) if _every_beta(panel, line)]:
         rows = rows[~(rows["line"].isin(every) & rows.duplicated(["line", "key"]))]  # a cell that two groups ask for
     if panel.kind != "sizes" or panel.x != "n":
         counts = rows["n"][(rows["size"] == panel.n) | (panel.n is None)].value_counts()
         about.n = max(counts.index, key=lambda n: (counts[n], n), default=None)  # the larger of equals
         rows = rows[rows["n"] == about.n]
-    if panel.kind in ("sizes", "reliability"):
+    if panel.kind in ("sizes", "reliability", "effects"):
         rows = rows_for(rows.reset_index(drop=True), panel.metric)  # of each group the row that reports the metric
-    make = {"sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability}
+    make = {"sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability,
+            "effects": _effects}  # fmt: skip
     rows = rows.sort_values("seed", kind="stable")
     for index, series in enumerate(about.series):
-        own = rows[rows["line"] == index]
+        own = rows[(rows["line"] == index) | (panel.kind == "effects")]
         complete = own[own["status"] != "incomplete"]
         notes = make[panel.kind](panel, series, complete, results) if len(complete) else []
         if lacking := len(own) - len(complete):
@@ -270,4 +267,10 @@ def _reliability(panel: Panel, series: Series, rows: pd.DataFrame, results: Resu
     if pairs:
         p, y = (np.array(values, dtype=float) for values in zip(*pairs, strict=True))
         series.points = statistics(statistics(range(p.shape[1]), p, len(p))["mean"], y, len(rows))
+    return []
+
+
+def _effects(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
+    """What makes up a difference between methods at the selected beta."""
+    series.points = measure_effect(series.line.effect, rows, panel.metric)
     return []

@@ -14,9 +14,6 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from dlmexp.figures.panels import Panel
-from dlmexp.records.table import rows_for
-
 # Expected log loss of the true class probabilities in nats per row, where data is drawn from its definition; by
 # quadrature over the log odds of a row's own class: N(8, 16) for twonorm, a shifted chi-square for ringnorm.
 BAYES_NLL = {"ringnorm_drawn": 0.0352338515653, "twonorm_drawn": 0.0604269868231}
@@ -60,30 +57,18 @@ def half_width(points: pd.DataFrame) -> np.ndarray:
     return sem * stdtrit(np.maximum(repetitions - 1, 1), 0.975)
 
 
-def measure_effects(panel: Panel, rows: pd.DataFrame) -> tuple[int | None, dict[str, pd.DataFrame]]:
-    """The training size, and by effect its points: a row for the bar, then for each mark. `rows`: of one setting.
-
-    An effect without rows for one of the ways to train that it compares is left out."""
-    rows = rows_for(rows, panel.metric)
-    rows = rows[rows["status"] != "incomplete"]
-    counts = rows[rows["method"] == "ppgpr"].groupby("n").size()  # which nothing but this experiment trains
-    n = max(counts.index, key=lambda size: (counts[size], size), default=None)
-    columns = ["method", "noise_floor", "parameterisation", "form", "seed", "status", f"test_{panel.metric}"]
-    rows = rows.loc[rows["n"] == n, columns]
-    by_effect = {}
-    for name in (line.effect for line in panel.lines):
-        parts = []
-        for part, formula in EFFECTS[name].items():
-            ways = {way: _by_way(rows, way, panel.metric) for way in re.findall(r"[A-Z][uf]?", formula)}
-            if any(values.empty for values in ways.values()):
-                continue
+def measure_effect(name: str, rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The points of an effect from rows of one setting and size: a row for the bar, then for each mark. A part that
+    compares a way to train without rows is left out; without the bar there is nothing."""
+    parts: list[pd.DataFrame] = []
+    for part, formula in EFFECTS[name].items():
+        ways = {way: _by_way(rows, way, metric) for way in re.findall(r"[A-Z][uf]?", formula)}
+        if all(len(values) for values in ways.values()) and (parts or part == "effect"):
             values = pd.concat(ways, axis="columns", join="inner").eval(formula).to_numpy()
             point = statistics([len(parts)], values[:, None], len(values))
             half = half_width(point)
             parts.append(point.assign(low=point["mean"] - half, high=point["mean"] + half, effect=name, part=part))
-        if parts and parts[0]["part"].iloc[0] == "effect":
-            by_effect[name] = pd.concat(parts, ignore_index=True)
-    return n, by_effect
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def _by_way(rows: pd.DataFrame, way: str, metric: str) -> pd.Series:

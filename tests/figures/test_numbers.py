@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dlmexp.figures.declared import BINARY_LOG, against_n
+from dlmexp.figures.declared import BINARY_LOG, against_n, anatomy
 from dlmexp.figures.numbers import Measured, measure, panel_rows
-from dlmexp.figures.panels import Line, Panel
+from dlmexp.figures.panels import Line, Panel, estimators
 from dlmexp.figures.plot import Request, drawings
-from dlmexp.figures.stats import BAYES_NLL, half_width, statistics
+from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
 
 (PANEL,) = against_n("nll", BINARY_LOG, "class-log", "banana")
@@ -111,6 +111,16 @@ def test_a_cell_of_two_groups_counts_once():
     assert points(panel, results)["joint_log_dlm"][["repetitions", "failed"]].to_numpy().tolist() == [[1, 0]]
 
 
+def test_a_curve_that_has_stopped_keeps_its_last_value():
+    panel = Panel("curve", "abalone", "nll", estimators("joint_log_dlm", 0.1, ("bmc", (1,))), "count-learning")
+    about = {"dataset": "abalone", "method": "joint_log_dlm", "role": "curve", "estimator": "bmc", "samples": 1.0}
+    x = [np.arange(0, 60 + 10 * seed, 10) for seed in range(3)]
+    arrays = {f"key{s}": {"evaluated_at": x[s], "test_nll": 2 + s + np.exp(-x[s] / 10.0)} for s in range(3)}
+    (table,) = points(panel, Made([about | {"beta": 0.1, "seed": seed} for seed in range(3)], arrays)).values()
+    assert table["x"].max() == 70
+    assert table["mean"].iloc[-1] == pytest.approx(np.mean([2 + s + np.exp(-5 - s) for s in range(3)]))
+
+
 def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has():
     assert not points(PANEL, Made(sweep(parameterisation="unwhitened")))["elbo"].empty
 
@@ -134,3 +144,9 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
         assert all(mean < 100 for mean in means) or all(mean > 900 for mean in means)
         gaps = [gap for s in one.filled if "minus_elbo" in s.points for gap in s.points["minus_elbo"].dropna()]
         assert all(abs(gap) < 100 for gap in gaps)
+
+
+def test_an_effect_needs_all_ways_to_train_that_it_compares():
+    cases = [(method, seed, 1.0) for method in EFFECT_METHODS.values() if method != "fitc" for seed in range(2)]
+    made = Made(rows("method seed test_nll", *cases, dataset="pol", role="anatomy"))
+    assert [one.line.effect for one in measured(anatomy("pol", "reg"), made).filled] == ["whole", "beta", "objective"]
