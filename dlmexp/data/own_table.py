@@ -71,7 +71,7 @@ def _options(given: Mapping[str, Any]) -> CsvConfig:
     return options
 
 
-def _columns(path: Path, options: CsvConfig, used: Collection[str] = ()) -> tuple[dict[str, np.ndarray], list[str]]:
+def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tuple[dict[str, np.ndarray], list[str]]:
     """The columns of a file that are used (in a file of test rows those of the training rows), and what is left out."""
     table = read_table(path, options.sep, options.na)
     names = list(map(str, table.column_names))
@@ -128,7 +128,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
     lacking = pd.DataFrame({name: pd.isna(values[name]) for name in strict})
     if (rows := lacking.any(axis=1)).any():
         row, filled = int(rows.argmax()), set(lacking.columns[lacking.any()]) <= {*features}
-        where = f"row {row + 1}, column '{lacking.columns[lacking.iloc[row].argmax()]}'"
+        where = f"row {row + 1}, column '{lacking.columns[int(lacking.iloc[row].argmax())]}'"
         said = f"a value is missing in {where} ({lacking.to_numpy().sum()} in all); csv.missing=drop leaves rows out"
         yield said + ", =mean puts in the mean" * filled, {"missing": ["mean" if filled else "drop"]}, True
     if wrong := _wrong_target(target, schema, task):
