@@ -38,6 +38,7 @@ ALLOWED = {
     "claims": {"records", *BASIS},
     "report": {"claims", "figures", "records", "plan", *BASIS},
 }
+pytestmark = pytest.mark.slow
 ANYTHING = {"cli", "api", "sklearn", "__main__"}
 
 
@@ -71,7 +72,6 @@ def room(module: str) -> str:
     return module.partition(".")[0]
 
 
-@pytest.mark.slow
 def test_packages_import_only_what_the_table_allows():
     wrong = [
         f"{module} imports {target}"
@@ -100,7 +100,6 @@ DECODERS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pattern", DECODERS)
 def test_only_the_front_door_decodes_what_comes_from_outside(pattern):
     texts = {path: path.read_text() for path in PACKAGE.rglob("*.py")}

@@ -19,7 +19,7 @@ from dlmexp import atomic, catalogue
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, wide_console
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir, cores, data_root, in_folder
 from dlmexp.records.store import Store, read_manifests, write_manifest
 
@@ -76,20 +76,6 @@ def test_where_things_lie(monkeypatch):
 )
 def test_commands_go_on_with_a_folder(command, folder, expected):
     assert in_folder(command, folder) == expected
-
-
-@pytest.mark.parametrize(
-    ("word", "words", "hint"),
-    [
-        ("cadatta", ["pol", "cadata", "banana"], "did you mean cadata?"),
-        ("fixed_dlm", ["fixed_sq_dlm", "fixed_log_dlm", "elbo"], "did you mean fixed_"),
-        ("price", ["Price", "Size"], "did you mean Price?"),
-        ("zzz", ["b", "a"], "valid: a, b"),
-        ("zzz", [], "there are none"),
-    ],
-)
-def test_the_nearest_word(word, words, hint):
-    assert nearest(word, words).startswith(hint)
 
 
 def test_stand_ins():

@@ -40,7 +40,11 @@ MISTAKES = {  # what is typed: what the sentence names
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("typed", MISTAKES)
+# Composing takes a while: every third is enough for a fast look.
+SOME = [pytest.param(typed, marks=[pytest.mark.slow] if i % 3 else []) for i, typed in enumerate(MISTAKES)]
+
+
+@pytest.mark.parametrize("typed", SOME)
 def test_a_mistake_is_one_sentence_exit_code_2_and_nothing_written(typed, here, capsys):
     assert main(["run", *typed.split()]) == 2
     said = capsys.readouterr().err

@@ -2,6 +2,7 @@
 docs/SPEC.md, section 6; the state as arrays."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ def _run(made, iterations, settings=SETTINGS, before=lambda state, t: None):
         before(state, t)
         step(made, state, settings)
     return state
+
+
+@cache
+def _clean():
+    return _run(program(), 14)
 
 
 DECAYING = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3, criterion="relative", final_lr=1e-4, decay=60)
@@ -61,7 +67,7 @@ def test_converged_when_the_window_is_flat_and_frozen_from_then_on(criterion):
 def test_a_cell_that_turns_bad_stops_alone(name, value, monkeypatch):
     """L = 0 makes the objective infinite (log det); a NaN lengthscale makes Kuu unfactorisable, whatever the jitter. An
     infinite constant is in the objective and not in its gradient."""
-    made, clean = program(), _run(program(), 20)
+    made, clean = program(), _clean()
     objective = made.objective
 
     def spoil(state, t):
@@ -74,7 +80,7 @@ def test_a_cell_that_turns_bad_stops_alone(name, value, monkeypatch):
         return found._replace(objective=found.objective + torch.tensor([0.0, constant, 0.0]))
 
     monkeypatch.setattr(made, "objective", spoilt)
-    dirty = _run(made, 20, before=spoil)
+    dirty = _run(made, 14, before=spoil)
     expected, attempts = (NOT_FACTORISED, 6) if name == "lengthscale" else (NOT_FINITE, 1)
     assert [int(each[1]) for each in (dirty.outcome, dirty.stopped_at, dirty.steps)] == [expected, 7 + attempts, 7]
     for cell in (0, 2):
@@ -170,19 +176,20 @@ def test_adam_takes_the_steps_of_the_schedule():
     made = program(betas=(1.0,), index=(0,))
     values = {name: value.clone().requires_grad_() for name, value in made.initial().items()}
     theirs = torch.optim.Adam(values.values(), lr=0.1)
-    for t in range(70):
-        theirs.param_groups[0]["lr"] = float(DECAYING.lr_at(torch.tensor(t)))
+    short = replace(DECAYING, decay=15)
+    for t in range(20):
+        theirs.param_groups[0]["lr"] = float(short.lr_at(torch.tensor(t)))
         theirs.zero_grad()
         value_of(made, values, t).objective.sum().backward()
         theirs.step()
-    ours = _run(made, 70, DECAYING).values
+    ours = _run(made, 20, short).values
     for name, value in values.items():
         torch.testing.assert_close(ours[name], value.detach(), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["joint", "ups", "counts", "fixed", "elbo", "sq_dlm"])
 def test_beta_zero_is_the_limit_of_small_betas(kind):
-    settings = Settings(lr=0.05, iterations=15, window=None)
+    settings = Settings(lr=0.05, iterations=8, window=None)
     small, zero = trained(program(**PROGRAMS[kind], betas=(1e-9, 0.0), index=(0, 0)), settings).values()
     assert not zero.failed
     np.testing.assert_allclose(zero.objective, small.objective, rtol=1e-3, atol=1e-4)
