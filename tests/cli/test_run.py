@@ -25,7 +25,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "training.binary.estimator_lr.bmc=1": "+training.binary.estimator_lr.bmc",
     "++csv.drop={X:": "quotes", "sizes=[1000000]": "1000000",
     "beta=[]": "beta.values=[]", "seeds=[]": "seeds=[]", "seeds=0": "seeds=0", "workers=1000": "workers=1000",
-    "training.lr=1e10": "lr=10000000000", "results=": "results=", "-plan=true": "plan=true", "--seeds 5": "seeds=",
+    "training.lr=1e10": "lr=1e+10", "results=": "results=", "-plan=true": "plan=true", "--seeds 5": "seeds=",
     "--mutlirun": "--multirun", "-x": "-x", "--cfg jobb": "jobb", "--cfg job dataset=bananna": "banana",
     "budget=20": "25min", "--config-dir nowhere": "nowhere", "-m dataset=banana,bananna": "bananna",
     "-m sizes=[20],[-1]": "-1", "dataset=banana data_root=nowhere": "banana", "device=gpu": "cpu",
