@@ -19,7 +19,7 @@ from dlmexp import atomic, catalogue
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, wide_console
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dir, cores, data_root, in_folder
 from dlmexp.records.store import Store, read_manifests, write_manifest
 
@@ -76,6 +76,13 @@ def test_where_things_lie(monkeypatch):
 )
 def test_commands_go_on_with_a_folder(command, folder, expected):
     assert in_folder(command, folder) == expected
+
+
+def test_the_nearest_word():
+    assert nearest("cadatta", ["pol", "cadata", "banana"]) == "did you mean cadata?"
+    assert nearest("--M", ["m=", "size="]) == "did you mean m=?"
+    assert nearest("zzz", ["b", "a"]) == "valid: a, b"
+    assert nearest("zzz", []) == "there are none"
 
 
 def test_stand_ins():
