@@ -189,7 +189,7 @@ def plot(args: argparse.Namespace) -> None:
         for name, title in {PREDICTIONS: ONE_MODEL, **{name: FIGURES[name].title for name in FIGURES}}.items():
             print(f"{name:28} {'not run':16} {title}")
         return
-    results = load(args.results, ("",) if of_model or args.where else FACTS)
+    results = load(args.results, ("",) if of_model or args.where else (*FACTS, "test_", "validation_"))
     where = {} if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:

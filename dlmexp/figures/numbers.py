@@ -21,8 +21,8 @@ ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of 
 WHITENED = "whitened"
 FACTS = (
     *IDENTITY, *SELECTION, *SETTING, "group", "M", "form", "noise_floor", "minibatch", "options", "initial", "command",
-    "base", "bias", "norm2_G", "arrays", "test_", "validation_",
-)  # fmt: skip  # how the names of the columns begin that figures read
+    "base", "bias", "norm2_G", "arrays",
+)  # fmt: skip  # how the names of the columns begin that figures read beside metrics
 
 
 @dataclass(eq=False)
@@ -68,7 +68,8 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
     columns that are looked at later."""
-    of_effects, names, parts = panel.kind == "effects", (*FACTS, panel.x, *where), []
+    of_effects, names, metric = panel.kind == "effects", (*FACTS, panel.x, *where), panel.metric.removeprefix("excess_")
+    parts = []
     for i, line in enumerate(panel.lines[:1] if of_effects else panel.lines):
         rows = results.candidates if _every_beta(panel, line) else results.table
         fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
@@ -81,7 +82,8 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
             fits &= np.isclose(rows["beta"].astype(float), line.beta)
         for name in {*by} - {"dataset", "method", "beta"}:
             fits &= named(rows[name], by[name])
-        rows = rows.loc[fits, [name for name in map(str, rows) if name.startswith(names)]].assign(line=i)
+        kept = [name for name in map(str, rows) if name.startswith(names) or name.endswith(metric)]
+        rows = rows.loc[fits, kept].assign(line=i)
         if "selected_by" not in rows:
             rows = rows.assign(selected_by="nll")
         if line.role == "rivals":  # what the line shows is no setting
