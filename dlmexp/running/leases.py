@@ -1,14 +1,13 @@
-"""Who trains which batch of a results folder: every process has a file there, with the keys of the cells that it has a
-lease on. The file is replaced when these change, touched every few seconds, and removed at the end.
+"""Who trains which batch of a results folder: every batch in training has a lease there, and every process a file.
 
-A process trains only what it holds a lease on, and has looked into the files of all others after it wrote its own: of
-two that want the same cells at the same moment at least one sees the other. A file that has not been touched for a
+A lease is a file under a name that is used once, created with O_EXCL, touched every few seconds, and removed when its
+batch has ended. A process trains only what it holds a lease on, and has looked for others after it created its own: of
+two that want the same cells at the same moment at least one sees the other. A lease that has not been touched for a
 minute, or whose process has ended on this machine, is stale, and whoever wants its cells removes it. Ages are
 differences between dates that the folder's file system gives: the clocks of hosts do not matter.
 """
 
 import contextlib
-import errno
 import os
 import random
 import socket
@@ -51,13 +50,13 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run: the content of its file."""
+    """A process of a run: the content of its file, and with the keys of their cells of its leases."""
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     machine: str = ""  # that counts `pid`
     job: str | None = None  # SLURM job
-    keys: frozenset[str] = frozenset()  # of the cells that it trains
+    keys: frozenset[str] = frozenset()
     # How far it is with its run, a few seconds ago.
     settled: int = 0  # cells with a record
     total: int = 0
@@ -72,7 +71,7 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Leases:
-    """The file of this process with its leases, from entering to leaving the context. A thread touches it; where that
+    """The file of this process and its leases, from entering to leaving the context. A thread touches them; where that
     fails, for whatever reason, `failed` is called with the error, in that thread."""
 
     def __init__(self, root: Path, failed: Callable[[BaseException], None]):
@@ -80,7 +79,8 @@ class Leases:
         self.about = ActiveProcess(host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job())
         self.path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.json"
         self.progress: Callable[[], dict[str, Any]] = dict  # written with each heartbeat, in its thread
-        self._failed, self._lock, self._stop = failed, threading.Lock(), threading.Event()
+        self._failed, self._held = failed, dict[frozenset[str], Path]()
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
@@ -91,28 +91,31 @@ class Leases:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        for path in (*self._held.values(), self.path):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
         """Lease the batch of these cells: None. If a process trains some of them, or of those that are `needed` for
         them, nothing is leased, and that process is the answer."""
         keys = frozenset(keys)
         wanted = keys.union(needed)
-        if self.about.keys & wanted:
-            return self.about
         while (other := self._holder(wanted)) is None:
-            self._write(taken=keys)
-            if self._holder(wanted) is None:
+            path = self.path.with_suffix(f".{uuid.uuid4().hex[:12]}.lease")
+            with self._lock:
+                self._held[keys] = path
+                with open(path, "xb", buffering=0) as file:
+                    file.write(msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys, batches=())))
+            if self._holder(wanted, path) is None:
                 return None
             self.release(keys)  # another one wants them at this moment
             time.sleep(random.uniform(0, RETRY_SECONDS))
         return other
 
-    def _holder(self, wanted: frozenset[str]) -> ActiveProcess | None:
-        """Which other process has a lease on some of the `wanted` cells. Stale files are removed."""
-        for path, process in _read(self.folder).items():
-            if path != self.path and process.keys & wanted:
+    def _holder(self, wanted: frozenset[str], own: Path | None = None) -> ActiveProcess | None:
+        """Who has a lease on some of the `wanted` cells, but for the lease `own`. Stale leases are removed."""
+        for path, process in _read(self.folder, "*.lease").items():
+            if path != own and process.keys & wanted:
                 if not is_stale(path, disk_time(self.folder)):
                     return process
                 path.unlink(missing_ok=True)
@@ -120,44 +123,45 @@ class Leases:
 
     def release(self, keys: Iterable[str]) -> None:
         """The batch of these cells is not trained here any more."""
-        self._write(released=frozenset(keys))
+        with self._lock:
+            self._held.pop(frozenset(keys)).unlink(missing_ok=True)
 
     def _heartbeat(self) -> None:
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
-                self._write(**self.progress())
+                self._beat()
         except BaseException as error:  # silent leases would be taken over while this process trains on
             self._failed(error)
 
-    def _write(
-        self, taken: frozenset[str] = frozenset(), released: frozenset[str] = frozenset(), **progress: Any
-    ) -> None:
-        """Touch the file, and replace it where something has changed. `OSError` if it is gone."""
+    def _beat(self) -> None:
         with self._lock:
-            try:
-                os.utime(self.path)
-            except FileNotFoundError:
-                why = "another process has taken over what this one trains"
-                raise OSError(errno.ESTALE, why, str(self.path)) from None
-            about = msgspec.structs.replace(self.about, keys=self.about.keys - released | taken, **progress)
-            if about != self.about:
-                write_atomically(self.path, msgspec.json.encode(about), durable=False)
-                self.about = about
+            for path in (*self._held.values(), self.path):
+                try:
+                    os.utime(path)
+                except FileNotFoundError:
+                    raise RuntimeError(f"another process has taken over what this one trains ('{path}')") from None
+        if (about := msgspec.structs.replace(self.about, **self.progress())) != self.about:
+            self.about = about
+            write_atomically(self.path, msgspec.json.encode(about), durable=False)
 
 
 def active_processes(root: Path) -> list[ActiveProcess]:
     """The live processes of a results folder with the keys of what they train."""
-    processes = _read(root / "running")
-    now = disk_time(root / "running") if processes else 0.0
-    return [process for path, process in processes.items() if not is_stale(path, now)]
+    processes, leases = (_read(root / "running", pattern) for pattern in ("*.json", "*.lease"))
+    now, active = disk_time(root / "running") if processes else 0.0, list[ActiveProcess]()
+    for path, process in processes.items():
+        if not is_stale(path, now):
+            keys = [lease.keys for name, lease in leases.items() if name.name.startswith(f"{path.stem}.")]
+            active.append(msgspec.structs.replace(process, keys=frozenset().union(*keys)))
+    return active
 
 
 def remove_leftovers(root: Path) -> list[Path]:
-    """Delete what dead processes left in a results folder: their files, and unfinished ones under temporary names. What
-    other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on from them.
-    Returns what is gone."""
+    """Delete what dead processes left in a results folder: their files and leases, and unfinished files under temporary
+    names. What other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on
+    from them. Returns what is gone."""
     now, removed = disk_time(root), list[Path]()
-    unwanted = [path for path in (root / "running").glob("*.json") if is_stale(path, now)]
+    unwanted = [path for name in ("*.json", "*.lease") for path in (root / "running").glob(name) if is_stale(path, now)]
     for folder, _, names in os.walk(root):
         for path in (Path(folder, name) for name in names if name.startswith(".")):
             writer = writer_of(path)
@@ -171,17 +175,17 @@ def remove_leftovers(root: Path) -> list[Path]:
     return sorted(removed)
 
 
-def _read(folder: Path) -> dict[Path, ActiveProcess]:
-    """Files of processes with what they say, but for those that are damaged or have just been removed."""
+def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
+    """Files with the process that each is of, but for those that are damaged or have just been removed."""
     read: dict[Path, ActiveProcess] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(OSError, Unreadable):
             read[path] = typed_json(content(path), ActiveProcess)
     return read
 
 
 def is_stale(path: Path, now: float) -> bool:
-    """Whether nobody keeps the file of a process fresh any more: it has ended on this machine, or is silent."""
+    """Whether nobody keeps a file fresh any more: its process has ended on this machine, or is silent."""
     return bool(is_dead(path.name.partition(".")[0])) or not is_fresh(path, now)
 
 

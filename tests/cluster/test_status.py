@@ -232,10 +232,11 @@ TOLD = {"settled": 3, "total": 9, "failed": 1, "seconds_left": 90, "batches": [B
 
 def test_progress_on_other_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write_manifest(tmp_path, Manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
-    about = {"host": "node7", "pid": 7, "job": "12_1", "machine": "another", "keys": [CELLS[4].key]}
+    about = {"host": "node7", "pid": 7, "job": "12_1", "machine": "another"}
     path = tmp_path / "running" / "node7-7.json"
     path.parent.mkdir()
     path.write_bytes(msgspec.json.encode(about | TOLD))
+    path.with_suffix(".1.lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
     assert main(["status", "--json", "--results", str(tmp_path)]) == 0
     status = json.loads(capsys.readouterr().out)
     assert list(status) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]

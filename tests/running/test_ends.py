@@ -29,7 +29,7 @@ def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_is_killed(la
     first.kill()
     assert second.wait() == 0, second.said
     assert comparable(here / "results") == comparable(undisturbed(words))
-    for left in ("checkpoints/*.npz", "running/*.json", "quarantine/*"):
+    for left in ("checkpoints/*.npz", "running/*.lease", "quarantine/*"):
         assert not list((here / "results").glob(left))
 
 
