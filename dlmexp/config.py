@@ -25,9 +25,10 @@ def one_of(*words: str) -> Meta:
     return Meta(pattern=f"^({'|'.join(words)})$")
 
 
+ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
 # Types with limits, which `plan.overrides.check_values` checks with msgspec. OmegaConf sees the plain types.
 Device = Annotated[str, one_of(*DEVICES)]
-Evaluate = Annotated[str, one_of("end", "epoch", "[1-9][0-9]{0,15}")]
+Evaluate = Annotated[str, one_of("end", "epoch", ITERATIONS)]
 Filled = Meta(min_length=1)
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
@@ -210,7 +211,8 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         what, _, place = str(error).partition(" - at `$")
         if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
             name, value = f"{name}.{option}", value[option]
-        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", ""))
+        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", "")).replace("|", " or ")
+        what = what.replace(ITERATIONS, "a number of iterations").replace("array of length >= 1", "at least one value")
         typed = shortened(value if isinstance(value, str) else literal(value))
         raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
 

@@ -119,8 +119,9 @@ def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
 def _check_together(cfg: RunConfig) -> None:
     """Raise a UserError about the first settings that can't be used with one another."""
     budget_seconds(cfg.budget)
-    if not (cfg.method and cfg.estimator):
-        raise UserError("method=[] estimator=[]: a run needs at least one of each")
+    for group in ("method", "estimator"):
+        if not getattr(cfg, group):
+            raise UserError(f"{group}=[]: a run needs at least one")
     for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
         training = cfg.training[kind]
         if (training.final_lr is None) != (training.decay is None):
