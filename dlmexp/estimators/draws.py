@@ -69,11 +69,8 @@ class Draws:
     def _round(self) -> Int[Tensor, " S"]:
         return _mix(_mix(self.seeds + 1) + self.iteration)  # 0 would stay 0, and be the first number of seed 0
 
-    def _key(self, stream: int) -> Int[Tensor, " S"]:
-        return _mix(self._round + stream)
-
     def _uniform(self, L: int, N: int, stream: int) -> Float[Tensor, "S L N"]:
-        key, device = self._key(stream), self.seeds.device
+        key, device = _mix(self._round + stream), self.seeds.device
         sample = torch.arange(L, device=device).unsqueeze(-1) << 32
         counter = sample + torch.arange(N, device=device)
         return _open_unit(_mix(counter + key[:, None, None]), self.dtype)
@@ -92,7 +89,7 @@ class Draws:
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """The chosen entries of the flattened `uniform(L, N, stream)`, computed without the others."""
         counter = (entries // N % L << 32) + entries % N
-        key = self._key(2 * stream)[self.index.flatten()[entries // (L * N)]]
+        key = _mix(self._round + 2 * stream)[self.index.flatten()[entries // (L * N)]]
         return _open_unit(_mix(counter + key), self.dtype)
 
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
