@@ -15,12 +15,11 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from dlmexp import atomic, catalogue
+from dlmexp import atomic
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, wide_console
-from dlmexp.errors import UserError, nearest
-from dlmexp.paths import conf_dir, cores, data_root, in_folder
+from dlmexp.paths import in_folder
 from dlmexp.records.store import Store, read_manifests, write_manifest
 
 
@@ -53,52 +52,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_things_lie(monkeypatch):
-    assert (conf_dir() / "dataset" / "banana.yaml").is_file(), "the configuration travels with the package"
-    monkeypatch.delenv("DLMEXP_DATA", raising=False)
-    assert data_root() == Path("data")
-    monkeypatch.setenv("DLMEXP_DATA", "/elsewhere")
-    assert (data_root(), data_root("mine")) == (Path("/elsewhere"), Path("mine"))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 5}, raising=False)
-    assert cores() == 2
-
-
 @pytest.mark.parametrize(
     ("command", "folder", "expected"),
     [
         ("dlmexp run experiment=bias", Path("./results"), "dlmexp run experiment=bias"),
-        ("dlmexp run experiment=bias", "my own", "dlmexp run experiment=bias 'results=my own'"),
-        ("dlmexp plot bias", Path("/a/b"), "dlmexp plot bias --results /a/b"),
-        ("dlmexp --plugins own run", "elsewhere", "dlmexp --plugins own run results=elsewhere"),
+        ("dlmexp --plugins own run", "my own", "dlmexp --plugins own run 'results=my own'"),
         ("dlmexp data list", "elsewhere", "dlmexp data list"),
-        ("unknown", "elsewhere", "unknown"),
     ],
 )
 def test_commands_go_on_with_a_folder(command, folder, expected):
     assert in_folder(command, folder) == expected
-
-
-def test_the_nearest_word():
-    assert nearest("cadatta", ["pol", "cadata", "banana"]) == "did you mean cadata?"
-    assert nearest("--M", ["m=", "size="]) == "did you mean m=?"
-    assert nearest("zzz", ["b", "a"]) == "valid: a, b"
-    assert nearest("zzz", []) == "there are none"
-
-
-def test_stand_ins():
-    assert set(catalogue.PAPER) <= set(catalogue.entries("dataset"))
-    assert {catalogue.stands_for(name) for name in catalogue.PAPER} == {None}
-    assert catalogue.stands_for("flights") == "airline"
-    pairs = {"airline": "flights", "sarcos": "sarcos_test"} | {f"peds1_dir{k}": "peds1_left" for k in range(3)}
-    assert all(other in catalogue.stand_ins(name) for name, other in pairs.items())
-    assert catalogue.stand_ins("pol") == []
-
-
-@pytest.mark.parametrize("text", ["a: [1", "- a\n- b\n"])
-def test_a_settings_file_that_is_none(tmp_path, text):
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError, match=r"mine\.yaml"):
-        catalogue.read_settings(tmp_path / "mine.yaml")
 
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
@@ -147,22 +110,10 @@ def test_records_of_a_stranger(here, tiny, capsys):
     assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
 
 
-def test_wide_where_there_is_no_terminal(capsys):
-    wide_console().print(Table(*("x" * 25 for _ in range(4))))
-    assert ("x" * 25) in capsys.readouterr().out.splitlines()[1]
-
-
-@pytest.mark.parametrize(
-    ("function", "value", "text"),
-    [
-        (lambda number: counted(number, "cell"), 0, "0 cells"), (lambda number: counted(number, "cell"), 1, "1 cell"),
-        (lambda number: counted(number, "batch"), 3, "3 batches"), (duration, 90, "90 s"), (duration, 7199, "120 min"),
-        (duration, 12240, "3.4 h"),
-        (budget_seconds, None, None), (budget_seconds, "25min", 1500), (budget_seconds, "1.5h", 5400),
-    ],
-)  # fmt: skip
-def test_numbers_in_words(function, value, text):
-    assert function(value) == text
+def test_numbers_in_words():
+    assert [counted(1, "cell"), counted(3, "batch")] == ["1 cell", "3 batches"]
+    assert [duration(seconds) for seconds in (90, 7199, 12240)] == ["90 s", "120 min", "3.4 h"]
+    assert [budget_seconds(text) for text in (None, "25min", "1.5h")] == [None, 1500, 5400]
 
 
 def test_a_table_fits_a_narrow_console():

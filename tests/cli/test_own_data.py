@@ -136,15 +136,6 @@ def test_every_command_that_is_advised_works(said, folder, monkeypatch):
             assert code == 0 or "data fetch" in text or "data import" in text, (words, text)
 
 
-def test_a_folder_without_records_is_named_in_what_makes_some(folder):
-    (folder / "no records").mkdir()
-    for words in (["plot"], ["collect"], ["claims"], ["report"], ["status"]):
-        for results in ("nowhere", "no records"):
-            code, text = told([*words, "--results", results])
-            if code == 2:
-                assert all(results_of(shlex.split(command)) == results for command in advised(text)), text
-
-
 def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
     monkeypatch.delenv("DLMEXP_DATA")
     for made in (folder / "my" / "dataset", folder / "data" / "mall"):

@@ -6,11 +6,7 @@ from argcomplete.finders import CompletionFinder
 from dlmexp.cli import known_values, main, parser
 from dlmexp.records.store import Store
 from tests.support.cells import scored
-
-TINY = [
-    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
-    "seeds=[0]", "beta=list", "beta.values=[1,0.1]", "device=cpu", "training.binary.max_iterations=20",
-]  # fmt: skip
+from tests.support.processes import TINY
 
 MISTAKES = {  # what is typed: what the sentence names
     "sede=[0]": "seeds", "+sede=[0]": "seeds", "++training.binary.lrr=1": "training.binary.lr",
@@ -36,6 +32,8 @@ MISTAKES = {  # what is typed: what the sentence names
     f"dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name={'x' * 300}": "xxx",
     "csv.missing=zero": "csv.missing=zero", "csv.split=tmie": "csv.split=tmie",
     "estimator=[ups] estimator.ups.samples=[[1]]": "samples",
+    "dataset=ringnorm_drawn name=records": "name=records", "dataset=ringnorm_drawn name=a/b": "name=a/b",
+    "dataset=ringnorm_drawn name=''": "name=", "dataset=ringnorm_drawn results=/dev/null/results": "/dev/null/results",
     "sizes=['1e9999999%']": "1e9999999%", "dataset.ringnorm_drawn.options.checks=5": "checks",
 }  # fmt: skip
 
@@ -60,14 +58,17 @@ def own_file(here, group: str, text: str) -> None:
     (here / "conf" / group / "mine.yaml").write_text(text)
 
 
-@pytest.mark.parametrize(("line", "value"), [("sedes: [0]", "seeds"), ("M: many", "many"), ("x: [", "mine.yaml")])
-def test_a_mistake_in_a_file_of_a_user_names_the_file(line, value, here, capsys):
-    own_file(here, "experiment", f"# @package _global_\nname: mine\n{line}\n")
+IN_A_FILE = {"sedes: [0]": "seeds", "M: many": "many", "x: [": "mine.yaml", "- a": "mine.yaml"}
+
+
+@pytest.mark.parametrize("line", IN_A_FILE)
+def test_a_mistake_in_a_file_of_a_user_names_the_file(line, here, capsys):
+    own_file(here, "experiment", f"# @package _global_\n{line}\n")
     assert main(["run", "experiment=mine", "dataset=ringnorm_drawn", "--config-dir", "conf"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "mine" in said
-    assert value in said
+    assert IN_A_FILE[line] in said
 
 
 def test_the_composed_config(here, capsys):
@@ -80,36 +81,31 @@ def test_the_composed_config(here, capsys):
 
 
 @pytest.mark.slow
-def test_run_and_again_and_a_plan_that_counts_a_torn_record_as_missing(here, capfd):
-    assert main(["run", *TINY]) == 0
-    said = capfd.readouterr().out
-    assert "6 of 6 cells done, 0 failed" in said
-    assert "batch 1/3" in said
-    assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]"]) == 0
-    said = capfd.readouterr().out
-    assert "3 of 3 cells done, 0 failed" in said
-    assert "batch" not in said
-    torn = next((here / "results" / "records").rglob("*.json"))
-    torn.write_text("torn")
-    before = sorted(here.rglob("*"))
-    for words in ([], ["-m"]):
-        assert main(["run", *words, *TINY, "plan=true"]) == 0
-        assert "1 to run in 1 batch\n" in capfd.readouterr().out
-    assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.slow
-def test_a_failed_cell_makes_exit_code_1_until_it_is_retried(here, capsys):
-    words, store = ["run", *TINY, "method=[beta_elbo]"], Store("results")
+def test_run_and_again_with_a_torn_record_and_with_a_failed_one(here, capfd):
+    """A plan counts the torn one as missing; the failed one makes exit code 1 until it is retried."""
+    words, store = ["run", *TINY, "seeds=[0]"], Store("results")
     assert main(words) == 0
+    said = capfd.readouterr().out
+    assert "9 of 9 cells done, 0 failed" in said
+    assert "batch 1/3" in said
+    assert main([*words, "-m", "method=[elbo],[joint_log_dlm]"]) == 0
+    said = capfd.readouterr().out
+    assert "4 of 4 cells done, 0 failed" in said
+    assert "batch" not in said
     path = next(store.records.rglob("*.json"))
     record = store.read(path)
     assert record is not None
+    path.write_text("torn")
+    before = sorted(here.rglob("*"))
+    for launched in ([], ["-m"], ["-m", "hydra/launcher=slurm"]):
+        assert main([*words, *launched, "plan=true"]) == 0
+        assert "1 to run in 1 batch\n" in capfd.readouterr().out
+    assert sorted(here.rglob("*")) == before
     path.unlink()
     store.write(scored(record.cell, "failed"))
     assert main(words) == 1
-    said = capsys.readouterr().out
-    assert "1 of 2 cells done, 1 failed" in said
+    said = capfd.readouterr().out
+    assert "8 of 9 cells done, 1 failed" in said
     assert "retry_failed=true" in said
     assert main([*words, "retry_failed=true"]) == 0
 

@@ -47,12 +47,6 @@ def test_what_is_wrong_is_refused_before_anything_is_written(here, capsys, monke
     assert not list(here.iterdir())
 
 
-def test_a_plan_is_shown_and_nothing_is_queued(here, capsys):
-    assert main(["run", "-m", "hydra/launcher=slurm", "seeds=[0],[1]", "plan=true", *TINY]) == 0
-    assert capsys.readouterr().out.count("1 to run in 1 batch\n") == 2
-    assert not list(here.iterdir())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "words", "expected"),
