@@ -53,8 +53,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = (np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=300) > 0).astype(int)
-    (top / "data" / "waves").mkdir(parents=True)
-    np.savetxt(top / "data" / "waves" / "waves.txt", np.column_stack([X, y]), fmt="%.6g")
+    (top / "tables" / "waves").mkdir(parents=True)
+    np.savetxt(top / "tables" / "waves" / "waves.txt", np.column_stack([X, y]), fmt="%.6g")
     return top
 
 
@@ -64,7 +64,7 @@ def command(workplace: Path, tmp_path: Path, launcher: Launcher) -> Callable[...
 
     def run(*words: str, **environment: str) -> tuple[int, str]:
         (tmp_path / "log").unlink(missing_ok=True)
-        return launcher.run(workplace, *words, log=tmp_path / "log", DLMEXP_DATA="data", **environment)
+        return launcher.run(workplace, *words, log=tmp_path / "log", DLMEXP_DATA="tables", **environment)
 
     return run
 
@@ -122,7 +122,7 @@ def test_entry_points_need_no_words(workplace: Path):
     lines = [f"[dlmexp.{group}]\nmy_package = {module}\n" for group, module in groups.items()]
     (info / "entry_points.txt").write_text("\n".join(lines))
     (workplace / "my_package" / "__init__.py").write_text("")  # nothing is imported that is not asked for
-    variables = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONPATH": f"{REPOSITORY}:{workplace}"}
+    variables = {"DLMEXP_DATA": "tables", "PATH": "/usr/bin:/bin", "PYTHONPATH": f"{REPOSITORY}:{workplace}"}
 
     def printed(*words: str) -> str:
         command = [sys.executable, "-m", "dlmexp", *words]

@@ -1,5 +1,5 @@
-"""The ground floor: atomic files, paths, cores, the end of an error sentence, what is looked up in `conf/`; tables that
-do not fold in a log, text that does not command the terminal, counts in the right number."""
+"""The ground floor: atomic files, commands with their folder, the end of an error sentence; text that does not command
+the terminal, counts in the right number, tables that fit."""
 
 import io
 import os
@@ -19,6 +19,7 @@ from dlmexp import atomic
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, wide_console
+from dlmexp.errors import nearest
 from dlmexp.paths import in_folder
 from dlmexp.records.store import Store, read_manifests, write_manifest
 
@@ -62,6 +63,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 )
 def test_commands_go_on_with_a_folder(command, folder, expected):
     assert in_folder(command, folder) == expected
+
+
+def test_the_nearest_word():
+    assert nearest("cadatta", ["pol", "cadata", "banana"]) == "did you mean cadata?"
+    assert nearest("--M", ["m=", "size="]) == "did you mean m=?"
+    assert nearest("zzz", ["b", "a"]) == "valid: a, b"
+    assert nearest("zzz", []) == "there are none"
 
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
@@ -108,6 +116,11 @@ def test_records_of_a_stranger(here, tiny, capsys):
     said = "".join(capsys.readouterr())
     assert "gone" in said
     assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
+
+
+def test_wide_where_there_is_no_terminal(capsys):
+    wide_console().print(Table(*("x" * 25 for _ in range(4))))
+    assert ("x" * 25) in capsys.readouterr().out.splitlines()[1]
 
 
 def test_numbers_in_words():

@@ -152,3 +152,6 @@ def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
         code, text = told(words)
         assert (code, "town" in text) == (0, True), text
     assert told(["data", "check", "town"])[0] == 2
+    (folder / "my" / "dataset" / "town.yaml").write_text("- a\n")
+    code, text = told(["data", "check", "town", "--config-dir", "my"])
+    assert (code, "town.yaml: write its settings" in text) == (2, True)

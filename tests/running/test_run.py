@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.catalogue import stand_ins
 from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
@@ -130,6 +131,7 @@ def test_stand_ins_run_on_request_under_their_own_names(data_root):
     sweep = _sweep(*words, "stand_ins=true")
     assert {cell.dataset for cell in sweep.cells} == {"sarcos_test"}
     assert sweep.missing[0].endswith("(sarcos_test stands in)")
+    assert stand_ins("peds1_dir0") == ["peds1_left"], "one direction serves for all"
 
 
 def _kept(folder: str) -> set[str]:
