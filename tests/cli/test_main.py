@@ -91,7 +91,7 @@ NAMED = {  # what is typed: what the sentence names
     "": "COMMAND", "runn": "'runn'", "status --unknown": "--unknown", "stats": "did you mean status",
     "status --faild": "did you mean --failed", "data fech": "did you mean fetch",
     "collect --protocol paper": "--pack", "collect --pack records.tar.xz": "records.tar.xz",
-    "collect --results empty": "dlmexp run results=empty", "collect --pack afile/records.parquet": "afile/records.parquet",
+    "collect --results empty": "dlmexp run results=empty", "collect --pack afile/records.parquet": "afile/",
     "collect --pack records.parquet --results nowhere": "nowhere", "collect --pack r.parquet --protocol mine": "mine",
     "status --results nowhere": "dlmexp run results=nowhere", "logs 99": "'99'", "logs bananna": "'bananna'",
     "logs --results nowhere": "nowhere", "cancel 12": "'12'", "cancel --results nowhere --yes": "nowhere",

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import UPS
+from dlmexp.running.clock import step_seconds
 from dlmexp.running.process import select_target
 from dlmexp.running.programs import model, program, settings
 from dlmexp.training.variants import Joint
@@ -28,6 +29,10 @@ def _prepared(cell):
 def _base(cell):
     hyper = {"lengthscale": [1.0 + cell.seed], "outputscale": 2.0, "mean": 0.5, "Z": np.ones((4, 2))}
     return {name: np.array(value) for name, value in hyper.items()}
+
+
+def test_steps_of_a_fixed_variant_are_timed_before_there_is_its_base():
+    assert step_seconds((FIXED,), _prepared, CPU, seconds=0.0) > 0
 
 
 @pytest.mark.parametrize("cell", [ELBO, FIXED])
