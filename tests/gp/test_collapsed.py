@@ -51,7 +51,7 @@ def same_gradients(ours, theirs, learned):
         torch.testing.assert_close(ours[k].grad, theirs[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
 
 
-@pytest.mark.parametrize(("kernel", "rows_at_once"), [("rbf", None), ("matern52", 17)])
+@pytest.mark.parametrize(("kernel", "rows_at_once"), [("rbf", None), ("matern52", 7)])
 @pytest.mark.parametrize(
     ("collapsed", "objective", "learned"), [(collapsed_elbo, elbo, LEARNED), (collapsed_square, square_loss, LATENT)]
 )
@@ -122,7 +122,7 @@ def dense(c, X_new, alpha):
     return correction - MultivariateNormal(mean, C).log_prob(c["y"]), mu, v
 
 
-@pytest.mark.parametrize(("rows_at_once", "alpha"), [(None, 1.0), (9, 1.0), (None, 0.3), (9, 0.01), (None, None)])
+@pytest.mark.parametrize(("rows_at_once", "alpha"), [(None, 1.0), (13, 1.0), (None, 0.3), (13, 0.01), (None, None)])
 def test_equals_dense_computation(rows_at_once, alpha, cells):
     c, X_new = cells(3, 5, 40, 2), cells(3, 1, 12, 2, seed=5)["X"]
     exact, learned = alpha is None, LEARNED

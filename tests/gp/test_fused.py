@@ -210,19 +210,30 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
 
 MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.special", "training.step")
 STEP = Settings(0.05, 1, None, epsilon=1e-6)
-ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
+OTHERS = {
+    "ard, matern52": {"likelihood": "gaussian", "ard": True, "kernel": "matern52"},
+    "elbo, matern52": PROGRAMS["elbo"] | {"kernel": "matern52"},
+}
 STEPS = [(kind, "tiles") for kind in ("joint", "unwhitened", "ups of counts", "ard, matern52", "elbo", "fixed")]
 STEPS += [("joint", "float64"), *((kind, "float32") for kind in ("joint", "ard, matern52", "fixed"))]
+STEPS += [("elbo", "float64, in pieces"), ("elbo, matern52", "float32, in pieces")]
 
 
 @pytest.mark.parametrize(("kind", "rows"), STEPS)
 def test_whole_steps(kind, rows, monkeypatch):
-    """With products in tiles; without; and float32 rows beside float64 parameters."""
+    """With products in tiles; without; float32 rows beside float64 parameters; rows of a closed form in pieces."""
     if rows == "tiles":
         monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
-    made = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **PROGRAMS.get(kind, ARD))
-    made = in_float32(made) if rows == "float32" else made
-    _compared([_after_a_step(made) for _ in _both_ways(monkeypatch)], rows)
+    made = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **(PROGRAMS | OTHERS)[kind])
+    made, tolerance = (in_float32(made), 1e-4) if rows.startswith("float32") else (made, 1e-9)
+    found = []
+    for through_kernels in _both_ways(monkeypatch):
+        if isinstance(made, Collapsed) and rows.endswith("pieces"):
+            made._rows_at_once = 11 if through_kernels else made.n
+        found.append(_after_a_step(made))
+    for name, tensor in found[0].items():
+        assert found[1][name].dtype == tensor.dtype
+        torch.testing.assert_close(found[1][name], tensor, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _both_ways(monkeypatch):
@@ -238,27 +249,6 @@ def _after_a_step(made):
     state = State.fresh(perturbed(made.initial(), 0.2), STEP)
     step.step(made, state, STEP)
     return state._tensors()
-
-
-def _compared(both, rows):
-    plain, found = both
-    tolerance = 1e-4 if rows == "float32" else 1e-9
-    for name, tensor in plain.items():
-        assert found[name].dtype == tensor.dtype
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, equal_nan=True)
-
-
-@pytest.mark.parametrize(("kernel", "rows"), [("rbf", "float64"), ("matern52", "float32")])
-def test_closed_forms_over_rows_in_pieces(kernel, rows, monkeypatch):
-    of_model = {"likelihood": "gaussian", "objective": "elbo", "kernel": kernel}
-    made = program("collapsed", betas=(1.0,), index=(0,), device=DEVICE, **of_model)
-    made = in_float32(made) if rows == "float32" else made
-    assert isinstance(made, Collapsed)
-    found = []
-    for through_kernels in _both_ways(monkeypatch):
-        made._rows_at_once = 11 if through_kernels else made.n
-        found.append(_after_a_step(made))
-    _compared(found, rows)
 
 
 def test_marginals_at_the_inducing_inputs_themselves(random, monkeypatch):

@@ -1,7 +1,5 @@
 """Kernels: our own against GPyTorch's, which are kernels of the batched core too, and at zero distance."""
 
-import sys
-
 import gpytorch
 import pytest
 import torch
@@ -109,13 +107,3 @@ def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
 def test_names_that_are_no_such_kernel(name, words):
     with pytest.raises(UserError, match=words):
         kernel_named(name, typed=True)
-
-
-def test_a_module_is_imported_only_if_the_user_typed_it(monkeypatch):
-    monkeypatch.delitem(sys.modules, "this", raising=False)
-    with pytest.raises(UserError, match="--plugins this"):
-        kernel_named("this.K")
-    assert "this" not in sys.modules
-    with pytest.raises(UserError, match="this has no such class"):
-        kernel_named("this.K", typed=True)
-    assert "this" in sys.modules

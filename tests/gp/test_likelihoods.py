@@ -17,12 +17,7 @@ from scipy.special import lambertw
 from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from dlmexp.gp.likelihoods.calibration import LEVELS
 from dlmexp.gp.special import expectation, lambert_w_exp, log_ndtr
-
-F64 = torch.float64
-
-
-def t(x) -> torch.Tensor:
-    return torch.as_tensor(x, dtype=F64)
+from tests.support.product_density import F64, t
 
 
 def log_softplus(f):
@@ -131,16 +126,6 @@ def test_a_row_does_not_depend_on_its_neighbours_even_if_they_are_nan(name, lik,
             alone = rows(*(each[b, i].view(1) for each in (mu, v, y)))
             torch.testing.assert_close(together[:, b, i], alone.flatten(1)[:, 0], rtol=1e-10, atol=1e-12)
         assert together[0, 1].isnan().all()
-
-
-@pytest.mark.parametrize(("name", "start"), [("gaussian", [0.3]), ("student_t", [0.5, 4.0])])
-def test_gradients_in_the_likelihoods_own_parameters(name, start):
-    mu, v, y = t([0.0, 1.0, -2.0]), t([0.2, 1.5, 40.0]), t([0.5, -6.0, 1.0])
-
-    def loss(*parameters: torch.Tensor) -> torch.Tensor:
-        return LIKELIHOODS[name](*parameters).log_loss(mu, v, y).sum()
-
-    assert torch.autograd.gradcheck(loss, tuple(t(p).requires_grad_() for p in start), rtol=1e-6, atol=1e-8)
 
 
 @every

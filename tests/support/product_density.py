@@ -83,7 +83,7 @@ SAMPLES = 200_000
 
 
 def p_values(samples: np.ndarray, e: np.ndarray, cdf: np.ndarray) -> tuple[float, float]:
-    """Of Kolmogorov's and Smirnov's test, and of Pearson's on 20 equally probable bins.
+    """p-values of Kolmogorov's and Smirnov's test, and of Pearson's on 20 equally probable bins.
 
     Power of the latter: a density wrong by 2 % (up in half of the bins, down in the others) gives the statistic the
     non-centrality 200 000 * 0.02^2 = 80, and a chi-square with 19 degrees of freedom and that non-centrality exceeds

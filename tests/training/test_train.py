@@ -82,22 +82,6 @@ def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at,
         same_end(finished, one_by_one[finished.cell], rel=1e-9)
 
 
-def test_a_failed_cell_says_why_when_and_where_it_was():
-    def spoil(training):
-        if int(training.state.iteration) == 12:
-            training.state.values["m"][training.cells.index(2)] = torch.nan
-
-    clean, found = trained(six("joint"), SETTINGS), trained(six("joint"), SETTINGS, spoil)
-    failed = found.pop(2)
-    assert failed.failed
-    assert failed.stopped == "the objective or its gradient is not finite"
-    assert failed.iterations == len(failed.objective) == 13
-    assert np.isfinite(failed.objective[:12]).all()
-    for cell, finished in found.items():
-        assert not finished.failed
-        same_end(finished, clean[cell], rel=1e-10)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in SETTINGS_OF if "GPyTorch" not in kind])
 def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind):
     settings = Settings(lr=0.1, iterations=60, window=10, tolerance=3e-3, evaluate_every=15)

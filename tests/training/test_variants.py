@@ -184,6 +184,8 @@ ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
 STUDENT = {"likelihood": "student_t", "estimator": Quadrature(8)}
 CASES = {kind: PROGRAMS[kind] for kind in ("joint", "ups", "counts", "ups of counts", "regression", "elbo", "power EP")}
 CASES |= {"fixed": PROGRAMS["fixed"], "ARD, Matern": ARD, "Student's t": STUDENT}
+SAMPLED = ("gaussian", "poisson_softplus", "logistic", "student_t")
+CASES |= {f"ups, {likelihood}": {"estimator": UPS(3), "likelihood": likelihood} for likelihood in SAMPLED}
 SETTINGS = Settings(lr=0.05, iterations=12, window=None, epsilon=1e-6)
 
 
