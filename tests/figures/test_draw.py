@@ -3,8 +3,6 @@
 # Made-up tables stand where results are expected.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false
 
-import re
-import warnings
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.testing.compare import compare_images
-from matplotlib.text import Text
 
 from dlmexp.figures.declared import against_beta, against_n, anatomy, histogram
 from dlmexp.figures.panels import FIGURES, PAGE, Figure, Line, Panel, estimators, methods, paper_style
@@ -28,27 +25,6 @@ AT_BETAS = tuple(Line(name, beta=beta, names="beta") for name in ("beta_elbo", "
 @cache
 def drawn(name: str, folder: str = "paper") -> Drawn:
     return draw(published(folder), name)
-
-
-def test_captions_have_at_most_two_sentences():
-    counts = {name: len(re.findall(r"\.(?:\s|$)", FIGURES[name].caption)) for name in FIGURES}
-    assert {name for name, count in counts.items() if not 1 <= count <= 2} == set()
-
-
-@pytest.mark.published
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [("selection", "paper"), ("bias", "paper"), ("anatomy", "paper"), ("samples", "more"), ("edges", "more")],
-)
-def test_a_figure_is_drawn_with_its_caption_beside_it(name, folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        canvas = drawn(name, folder).canvas
-    words = " ".join(text.get_text() for text in canvas.findobj(Text))
-    assert FIGURES[name].caption[:40] not in words
-    assert canvas.get_figheight() <= PAGE
-    assert "paper" in drawn(name, folder).notes[0]
-    assert any(cell.filled for cell in drawn(name, folder).cells)
 
 
 @pytest.mark.slow

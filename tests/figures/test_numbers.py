@@ -3,6 +3,7 @@
 # Made-up tables stand where results are expected.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
+import warnings
 from io import StringIO
 
 import numpy as np
@@ -10,11 +11,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 from scipy import stats
 
 from dlmexp.figures.declared import BINARY_LOG, against_n, anatomy
 from dlmexp.figures.numbers import Measured, measure, panel_rows
-from dlmexp.figures.panels import Line, Panel, estimators
+from dlmexp.figures.panels import PAGE, Line, Panel
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
@@ -56,14 +58,19 @@ def test_statistics_are_those_of_the_finite_values(rows):
 @pytest.mark.parametrize(
     ("folder", "names"),
     [
-        ("paper", ["reg-log", "class-log", "count-learning", "bias", "calibration", "anatomy"]),
+        ("paper", ["selection", "reg-log", "class-log", "count-learning", "bias", "calibration", "anatomy"]),
         ("more", ["samples", "edges", "inducing", "gain", "truth"]),
     ],
 )
-def test_published_numbers_are_made_from_the_records(folder, names):
+def test_published_numbers_are_made_from_the_records_and_drawn_with_the_caption_beside_them(folder, names):
     found = list(drawings(published(folder), names, Request()))
     assert len(found) >= len(names)
     for drawn in found:
+        with warnings.catch_warnings(action="error"):
+            words = " ".join(text.get_text() for text in drawn.canvas.findobj(Text))
+        assert drawn.figure.caption[:40] not in words
+        assert drawn.canvas.get_figheight() <= PAGE
+        assert "paper" in drawn.notes[0]
         expected = pd.read_csv(RESULTS / folder / "figures" / f"{drawn.name}.csv")
         ours = pd.read_csv(StringIO(drawn.csv.to_csv(index=False)))
         pd.testing.assert_frame_equal(ours, expected, check_dtype=False, rtol=2e-5, atol=1e-9)
@@ -109,16 +116,6 @@ def test_a_cell_of_two_groups_counts_once():
     results.candidates["group"] = [0, 1]
     panel = Panel("sizes", "banana", "nll", (Line("joint_log_dlm", beta=0.1, names="beta"),), "class-log")
     assert points(panel, results)["joint_log_dlm"][["repetitions", "failed"]].to_numpy().tolist() == [[1, 0]]
-
-
-def test_a_curve_that_has_stopped_keeps_its_last_value():
-    panel = Panel("curve", "abalone", "nll", estimators("joint_log_dlm", 0.1, ("bmc", (1,))), "count-learning")
-    about = {"dataset": "abalone", "method": "joint_log_dlm", "role": "curve", "estimator": "bmc", "samples": 1.0}
-    x = [np.arange(0, 60 + 10 * seed, 10) for seed in range(3)]
-    arrays = {f"key{s}": {"evaluated_at": x[s], "test_nll": 2 + s + np.exp(-x[s] / 10.0)} for s in range(3)}
-    (table,) = points(panel, Made([about | {"beta": 0.1, "seed": seed} for seed in range(3)], arrays)).values()
-    assert table["x"].max() == 70
-    assert table["mean"].iloc[-1] == pytest.approx(np.mean([2 + s + np.exp(-5 - s) for s in range(3)]))
 
 
 def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has():

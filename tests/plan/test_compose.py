@@ -20,19 +20,6 @@ from dlmexp.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
-EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml") if path.stem != "own")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_composes(name):
-    cfg = compose([f"experiment={name}"])
-    assert cfg.name == name
-    cfg.parts = cfg.parts[:2]  # the whole paper has many, and each takes its time
-    for part in parts(cfg):
-        assert part.dataset
-        assert part.method
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chain", [["x"], ["x", "y", "z"]])
@@ -91,39 +78,35 @@ def test_a_file_of_a_user_with_a_name_of_ours(tmp_path, monkeypatch):
 
 PAGES = [(REPOSITORY / name).read_text(encoding="utf-8") for name in ("README.md", "results/paper/README.md")]
 COMMANDS = [line.strip() for page in PAGES for line in page.splitlines() if line.strip().startswith("dlmexp run ")]
+COMMANDS += [f"dlmexp run experiment={path.stem}" for path in sorted((conf_dir() / "experiment").glob("*.yaml"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_readmes_can_be_composed(command: str):
+def test_every_experiment_and_every_command_of_readmes_composes(command: str):
     words = shlex.split(command, comments=True)[2:]
     cfg = compose(expand(spelled_out([word for word in words if word != "-m"], "-m" in words))[0])
-    assert cfg.parts or (cfg.dataset and cfg.method)
+    cfg.parts = cfg.parts[:2]  # the whole paper has many, and each takes its time
+    assert all(part.name and part.dataset and part.method for part in parts(cfg))
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("beta=0.1", ["beta=list", "beta.values=[0.1]"]),
-        ("beta=[0.1,1]", ["beta=list", "beta.values=[0.1,1]"]),
         ("beta=0.1,1", ["beta=list", "beta.values=[0.1,1]"]),
         ("beta=short", ["beta=short"]),
-        ("beta.values=2", ["beta.values=[2]"]),
         ("seeds=5", ["seeds=[0,1,2,3,4]"]),
         ("seeds=3,5", ["seeds=[3,5]"]),
         ("sizes=1000", ["sizes=[1000]"]),
-        ("sizes=5%", ["sizes=[5%]"]),
         ("method=elbo,fitc", ["method=[elbo,fitc]"]),
         ("parameterisation=whitened", ["parameterisation=[whitened]"]),
         ("csv.sep=;", ["csv.sep=';'"]),
         ("csv.path=it's (1).csv", [r"csv.path='it\'s (1).csv'"]),
-        ("csv.path=a.csv", ["csv.path='a.csv'"]),
         ("beta=[]", ["beta=list", "beta.values=[]"]),
         ("training.initial.noise=2", [f"++training.{kind}.initial.noise=2" for kind in KINDS]),
         ("lengthscale=2", [f"++training.{kind}.initial.lengthscale=2" for kind in KINDS]),
         ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
-        ("training.binary.lr=0.1", ["training.binary.lr=0.1"]),
-        ("+x.y=1", ["+x.y=1"]),
-        ("~training.binary", ["~training.binary"]),
         ("results=~/runs", ["results='/home/ada/runs'"]),  # shells would not: a folder called `~`
         ("csv.target=~y", ["csv.target='~y'"]),
     ],
@@ -168,7 +151,6 @@ def test_what_is_not_done_as_typed_is_said(words, note):
         ("hydra.launcher.setup=module load cuda", "hydra.launcher.setup=[module load cuda]"),
         ("hydra.launcher.setup=['echo a, b']", "hydra.launcher.setup=['echo a, b']"),
         ("seeds=0,1", "seeds=[0],[1]"),
-        ("sizes=9,20", "sizes=[9],[20]"),
         ("dataset=pol,cadata", "dataset=pol,cadata"),
     ],
 )

@@ -3,7 +3,6 @@ gives the same setting again. Every protocol asks for what was published under i
 value: all that trains a cell is in its key."""
 
 import itertools
-from collections import Counter
 from functools import cache
 from operator import attrgetter
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from dlmexp.config import BetaConfig, literal
 from dlmexp.data.dataset import Dataset
@@ -60,16 +58,6 @@ def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
     assert all(shared(bases[cell.base]) == shared(cell) for cell in fixed)
 
 
-def test_the_betas_of_one_config_are_candidates_of_one_another():
-    words = "dataset=abalone method=[elbo,joint_log_dlm,fixed_log_dlm] beta=list beta.values=[50,100,50] seeds=[0,1]"
-    made = planned(*words.split(), "estimator=[bmc]", "estimator.bmc.samples=[1,10]", "sizes=[50]")
-    for some in made:
-        assert len({replace(cell, beta=None).key for cell in some.cells}) == 1
-        assert [cell.beta for cell in some.cells] == ([100.0, 50.0] if some.method != "elbo" else [1.0])
-    count = Counter(some.method for some in made)
-    assert count == {"elbo": 4, "joint_log_dlm": 4, "fixed_log_dlm": 4}, "elbo: asked for, and as the base of the fixed"
-
-
 RELEASED = "dataset=cadata protocol=released method=beta_elbo,joint_log_dlm sizes=50"
 NOISE = "training.regression.initial.noise=0.3"
 UPS = "dataset=abalone method=joint_log_dlm estimator=ups sizes=50 training.count.lr=0.05"
@@ -99,7 +87,6 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
         ),
         # What is typed for all methods or estimators holds for those that a protocol treats apart.
         (f"{RELEASED} {NOISE}", "form initial", {("explicit", (("noise", 0.3),))}),
-        (f"{RELEASED} training.regression.initial={{noise:0.3}}", "form initial", {("explicit", (("noise", 0.3),))}),
         (
             f"{RELEASED} {NOISE} training.regression.by_method.beta_elbo.initial.noise=2",
             "objective initial",
@@ -115,11 +102,6 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
         # The limit of the default job gives way to a decay: it has converged where it stops.
         ("experiment=default", "final_lr max_iterations", {(None, 1000)}),
         ("experiment=default protocol=annealed", "final_lr max_iterations", {(1e-4, 20000)}),
-        (
-            "experiment=default protocol=annealed training.binary.max_iterations=7000",
-            "final_lr max_iterations",
-            {(1e-4, 7000)},
-        ),
         ("experiment=default protocol=annealed preset=quick", "final_lr max_iterations", {(None, 200)}),
         # Inducing inputs: every row is one of the exact GP, and there are no more of them than rows.
         ("dataset=cadata method=elbo,exact sizes=50 M=7", "objective M", {("elbo", 7), ("exact", 50)}),
@@ -138,7 +120,6 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
         (f"{DRAWN} sizes=20 lengthscale=1", "n initial", {(20, ())}),  # the model's own value is no change
         # Experiments that compare parameterisations.
         ("experiment=class-log sizes=50 method=elbo", "n parameterisation", {(50, "whitened"), (50, "unwhitened")}),
-        ("experiment=count-log sizes=50 method=elbo", "n parameterisation", {(50, "whitened"), (50, "unwhitened")}),
     ],
 )
 def test_what_is_asked_for(words, names, expected):

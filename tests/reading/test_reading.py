@@ -16,12 +16,10 @@ from pyarrow import parquet
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import (
     content,
-    json_value,
     open_raw,
     read_npz,
     read_variables,
     reading,
-    typed_json,
     unpack_arrays,
 )
 from dlmexp.reading.tables import read_table, stream_table
@@ -134,14 +132,6 @@ def test_no_pickle_is_loaded(tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=True) as arrays:
         assert arrays["X"].shape == (1,)
     assert (tmp_path / "loaded").exists(), "or the file would do no harm"
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"a": 1', b"\xff", b'"\\ud800"'])
-def test_json_that_is_none(text):
-    with pytest.raises(Unreadable):
-        json_value(text)
-    with pytest.raises(Unreadable):
-        typed_json(text, dict[str, int])
 
 
 def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
