@@ -164,16 +164,12 @@ def unknown(text: str, known: Known) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("readme", READMES, ids=["README", "DETAILS"])
-def test_generated_parts_of_readmes(readme: Path) -> None:
+def test_generated_parts_and_every_number_of_readmes(readme: Path) -> None:
+    """Numbers are in table.parquet, claims.json, or, where measured elsewhere, in measured.csv with its source."""
     text = readme.read_text(encoding="utf-8")
     assert PART.search(text)
     assert same_text(with_generated_parts(text), text)
-
-
-@pytest.mark.parametrize("readme", READMES, ids=["README", "DETAILS"])
-def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
-    """In table.parquet, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
-    assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
+    assert unknown(text, Known(PAPER)) == []
 
 
 def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
@@ -191,21 +187,14 @@ def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
                 assert value / 100 in values or value in (round(one, digits) for one in values), f"not in {source}"
 
 
-def _answers() -> pd.DataFrame:
-    return pd.read_csv(MORE / "answer.csv")
-
-
-def test_the_numbers_of_the_answer_are_made_from_the_records(capsys, monkeypatch) -> None:
+def test_the_numbers_of_the_answer_are_made_from_the_records_and_in_its_table(capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["answer", str(MORE), str(PAPER)])
     answer.main()
-    made = pd.read_csv(StringIO(capsys.readouterr().out))
-    pd.testing.assert_frame_equal(made, _answers(), rtol=1e-4, atol=1e-6)
-
-
-def test_every_number_of_the_answer_is_in_its_table() -> None:
+    made, answers = pd.read_csv(StringIO(capsys.readouterr().out)), pd.read_csv(MORE / "answer.csv")
+    pd.testing.assert_frame_equal(made, answers, rtol=1e-4, atol=1e-6)
     page = (PAPER / "README.md").read_text(encoding="utf-8")
     assert len(re.findall(r"\S*\w\S*", page)) <= 900
-    known = {f"{abs(value):.3f}" for value in _answers().select_dtypes("number").to_numpy().ravel()}
+    known = {f"{abs(value):.3f}" for value in answers.select_dtypes("number").to_numpy().ravel()}
     said = re.findall(r"\d\.\d{3}", page)
     assert len(said) > 50
     assert [number for number in said if number not in known] == []

@@ -212,9 +212,11 @@ def test_counts(root, capsys):
     assert f"quarantined in {root}/quarantine: 1 file\n" in capsys.readouterr().out
 
 
-def test_reasons_are_read_when_asked_for(root):
+def test_reasons_are_read_when_asked_for(root, capsys):
     """A torn failure stays a failure, with the way out."""
     assert read_status(root)["experiments"][0]["failures"] == []
+    assert main(["status", "--json", "--failed", "--results", str(root)]) == 0
+    assert CELLS[2].key in capsys.readouterr().out
     path = Store(root).path("banana", CELLS[2].key, ".failed.json")
     for reason in ("no reason (iteration 3)", "retry_failed=true"):
         status = read_status(root, failure_reasons=True)
