@@ -116,6 +116,7 @@ ROWS = {  # what is wrong: the file, and what the sentence names
     "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'"]),
     "an empty file": ("", ["new.csv"]),
     "only a header": ("rooms,sort,age\n", ["no rows"]),
+    "not UTF-8": ("rooms,sort,age\n1,a,10\n3,é,30\n", ["new.csv", "UTF-8"]),
     "no Parquet": ("hello", ["new.parquet"]),
 }  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_rows_that_cant_be_predicted_on(mistake, here, capsys, monkeypatch):
     fill()
     content, expected = ROWS[mistake]
     new = "new.parquet" if mistake == "no Parquet" else "new.csv"
-    Path(new).write_text(content)
+    Path(new).write_text(content, encoding="latin-1")
     monkeypatch.setattr(tables, "BLOCK_BYTES", 40)
     _refused(here, capsys, ["predict", new, "--out", f"out{Path(new).suffix}"], expected)
 
