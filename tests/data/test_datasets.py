@@ -255,16 +255,13 @@ def test_every_yaml_file_is_consistent_and_agrees_with_the_papers_table():
         assert (raw.mean, raw.ard) == ("constant" if spec.task == "binary" else "zero", spec.split == "airline")
 
 
-def test_a_users_table_has_all_options():
-    node = compose(["dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count", "csv.name=mine"]).dataset["csv"]
-    assert (node.name, node.split, node.M, node.likelihood) == ("mine", "counts", None, "poisson")
-    assert {*node.options, "name", "task"} == {*CsvConfig.__dataclass_fields__, "by_task"}
-
-
-def test_betas_of_an_own_table_are_few_unless_a_grid_is_asked_for():
-    words = ["experiment=own", "dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count"]
+def test_a_users_table_has_all_options_and_few_betas_unless_a_grid_is_asked_for():
+    words = ["experiment=own", "dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count", "csv.name=mine"]
+    node = compose(words).dataset["csv"]
     assert len(compose(words).beta.values or ()) == 4
     assert compose([*words, "beta=grid"]).beta.values is None
+    assert (node.name, node.split, node.M, node.likelihood) == ("mine", "counts", None, "poisson")
+    assert {*node.options, "name", "task"} == {*CsvConfig.__dataclass_fields__, "by_task"}
 
 
 @pytest.mark.parametrize(("changed", "word"), [

@@ -171,11 +171,12 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
     assert logs.checksum != data.checksum
 
 
-def test_stray_words_among_numbers(tmp_path, path):
+def test_stray_words_and_other_types_among_numbers(tmp_path, path):
     written(path, **lacking("a", *range(8, 29), word="-"))
     refused("'-' in 21 rows", "row 9", "39", "csv.na", "csv.categories=[a]", path=path)
     assert loaded(path, na=["-"], missing="drop").X.shape == (39, 4)
     refused("csv.target=y", "'n.a.'", path=written(path, **lacking("y", 0, word="n.a.")))
+    refused("'t' holds duration", path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")))
     text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
     refused("'a' is text", "All of it: csv.categories=[a]", path=text)
     refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
@@ -238,13 +239,6 @@ def test_dollars_and_thousands_in_the_target(path):
     for doubtful in (["0,054", "1"], ["1,234", "950"], ["1.234,50", "1"], ["12 apples", "3"]):
         refused("csv.target=y", path=written(path, ";", y=doubtful), sep=";")
     refused("csv.na=[unknown]", path=written(path, ";", y=["1,234.50", "950.00", "unknown"]), sep=";")
-
-
-def test_dates_are_recognised(tmp_path):
-    for name, at in (("t.csv", DATES), ("t.parquet", pd.to_datetime(DATES))):
-        path = written(tmp_path / name, when=DATES, at=at)
-        assert loaded(path).X[0, -2:].tolist() == [18262, 18262]
-    refused("'t' holds duration", path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")))
 
 
 def test_own_test_rows(tmp_path, path):

@@ -85,34 +85,26 @@ def test_only_what_is_of_one_protocol(tmp_path):
         collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="annealed")
 
 
-def _with_metadata(table, **metadata):
-    return table.replace_schema_metadata({name.encode(): text for name, text in metadata.items()})
-
-
 def _in_other_groups(table):
     return table.set_column(table.column_names.index("asked"), "asked", pa.array([[99]] * len(table)))
 
 
 OTHER_TABLES = {
     "another table": lambda table: pa.table({"a": [1]}),
-    "newer": lambda table: _with_metadata(table, dlmexp=f"{FORMAT + 1}", asked=table.schema.metadata[b"asked"]),
-    "no metadata": lambda table: _with_metadata(table, dlmexp=str(FORMAT)),
+    "newer": lambda table: table.replace_schema_metadata({**table.schema.metadata, b"dlmexp": str(FORMAT + 1)}),
+    "no metadata": lambda table: table.replace_schema_metadata({b"dlmexp": str(FORMAT)}),
     "other groups": _in_other_groups,
 }
-OTHER_BYTES = {
-    "truncated": lambda content: content[:-100],
-    "zeros": lambda content: bytes(len(content)),
-    "flipped": lambda content: content[:200] + bytes([content[200] ^ 0xFF]) + content[201:],
-}
 
 
-@pytest.mark.parametrize("how", [*OTHER_TABLES, *OTHER_BYTES])
+@pytest.mark.parametrize("how", [*OTHER_TABLES, "flipped"])
 def test_what_is_no_sound_pack_is_a_sentence_and_stays(tmp_path, capsys, how):
     path = _pack(_fill(tmp_path / "json").root, tmp_path / "parquet") / "records.parquet"
     if how in OTHER_TABLES:
         pq.write_table(OTHER_TABLES[how](pq.read_table(path)), path)
     else:
-        path.write_bytes(OTHER_BYTES[how](path.read_bytes()))
+        content = path.read_bytes()
+        path.write_bytes(content[:200] + bytes([content[200] ^ 0xFF]) + content[201:])
     before = path.read_bytes()
     for command, codes in (("collect", [2]), ("status", [0, 2])):
         code = main([command, "--results", str(tmp_path / "parquet")])

@@ -111,44 +111,21 @@ def test_command(made, tmp_path, capsys, monkeypatch):
 class Browser:
     """One page in one window, through chromedriver's plain HTTP interface (W3C WebDriver): no further packages."""
 
-    def __init__(self, driver: str, binary: str, profile: Path):
-        quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        self.process = subprocess.Popen([driver, "--port=0"], **quiet)
-        lines = (re.search(r"started successfully on port (\d+)", line) for line in self.process.stdout or ())
-        self.root = f"http://127.0.0.1:{next(filter(None, lines))[1]}/session"
-        self.opener = build_opener(ProxyHandler({}))
-        options = {"binary": binary, "args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        self.root += "/" + self._send("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+    def __init__(self, port: str):
+        self.root, self.opener = f"http://127.0.0.1:{port}/session", build_opener(ProxyHandler({}))
 
-    def __enter__(self) -> "Browser":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self.process:  # which waits for its end, and closes its output
-            try:
-                self._send("", method="DELETE")
-            finally:
-                self.process.terminate()
-
-    def _send(self, path: str, body: dict | None = None, method: str = "POST") -> Any:
-        data = json.dumps(body or {}).encode() if method == "POST" else None
+    def send(self, path: str, method: str = "POST", **body: Any) -> Any:
+        data = json.dumps(body).encode() if method == "POST" else None
         request = Request(self.root + path, data, {"Content-Type": "application/json"}, method=method)
         with self.opener.open(request, timeout=60) as answer:
             return json.loads(answer.read())["value"]
 
-    def open(self, path: Path) -> None:
-        self._send("/url", {"url": path.as_uri()})
-
     def run(self, script: str, *arguments: object) -> Any:
         """The value that a piece of JavaScript returns in the page."""
-        return self._send("/execute/sync", {"script": script, "args": list(arguments)})
-
-    def resize(self, width: int, height: int) -> None:
-        self._send("/window/rect", {"width": width, "height": height})
+        return self.send("/execute/sync", script=script, args=list(arguments))
 
     def log(self, kind: str) -> list[dict]:
-        return self._send("/se/log", {"type": kind})
+        return self.send("/se/log", type=kind)
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +135,20 @@ def browser(html: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
         pytest.skip("needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)")
     folder: Path = tmp_path_factory.mktemp("browser")
     (folder / "report.html").write_text(html, encoding="utf-8")
-    with Browser(driver, binary, folder / "profile") as one:
-        one.resize(1280, 1000)
-        one.open(folder / "report.html")
-        yield one
+    options = {"binary": binary, "args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"]}
+    wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+    quiet: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([driver, "--port=0"], **quiet) as process:  # it is waited for
+        try:
+            lines = (re.search(r"started successfully on port (\d+)", line) for line in process.stdout or ())
+            one = Browser(next(filter(None, lines))[1])
+            one.root += "/" + one.send("", capabilities={"alwaysMatch": wanted})["sessionId"]
+            one.send("/window/rect", width=1280, height=1000)
+            one.send("/url", url=(folder / "report.html").as_uri())
+            yield one
+            one.send("", method="DELETE")
+        finally:
+            process.terminate()
 
 
 @pytest.mark.browser
@@ -205,7 +192,7 @@ def test_pictures_links_a_phone_and_paper(browser: Browser) -> None:
     browser.run("document.querySelector('#close').click(); location.hash = '#claim-7'")
     opened = "return new Promise(r => setTimeout(() => r(document.querySelector('#claim-7').open), 200))"
     assert browser.run(opened) is True
-    browser.resize(500, 900)  # the narrowest window that Chromium makes
+    browser.send("/window/rect", width=500, height=900)  # the narrowest window that Chromium makes
     assert browser.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
     assert browser.run("return document.querySelectorAll('details:not([open])').length") == 0
