@@ -3,6 +3,7 @@ gives the same setting again. Every protocol asks for what was published under i
 value: all that trains a cell is in its key."""
 
 import itertools
+from collections import Counter
 from functools import cache
 from operator import attrgetter
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dlmexp.config import BetaConfig, literal
 from dlmexp.data.dataset import Dataset
@@ -56,6 +58,16 @@ def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
     assert {(cell.M, cell.data, cell.split) for cell in cells if cell.n == 10} == {(10, "sum", "counts-v1")}
     shared = attrgetter("seed", "n", "parameterisation")
     assert all(shared(bases[cell.base]) == shared(cell) for cell in fixed)
+
+
+def test_the_betas_of_one_config_are_candidates_of_one_another():
+    words = "dataset=abalone method=[elbo,joint_log_dlm,fixed_log_dlm] beta=list beta.values=[50,100,50] seeds=[0,1]"
+    made = planned(*words.split(), "estimator=[bmc]", "estimator.bmc.samples=[1,10]", "sizes=[50]")
+    for some in made:
+        assert len({replace(cell, beta=None).key for cell in some.cells}) == 1
+        assert [cell.beta for cell in some.cells] == ([100.0, 50.0] if some.method != "elbo" else [1.0])
+    count = Counter(some.method for some in made)
+    assert count == {"elbo": 4, "joint_log_dlm": 4, "fixed_log_dlm": 4}, "elbo: asked for, and as the base of the fixed"
 
 
 RELEASED = "dataset=cadata protocol=released method=beta_elbo,joint_log_dlm sizes=50"
