@@ -16,7 +16,7 @@ from scipy import stats
 
 from dlmexp.figures.declared import BINARY_LOG, against_n, anatomy
 from dlmexp.figures.numbers import Measured, measure, panel_rows
-from dlmexp.figures.panels import PAGE, Line, Panel
+from dlmexp.figures.panels import PAGE, Line, Panel, estimators
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
@@ -116,6 +116,16 @@ def test_a_cell_of_two_groups_counts_once():
     results.candidates["group"] = [0, 1]
     panel = Panel("sizes", "banana", "nll", (Line("joint_log_dlm", beta=0.1, names="beta"),), "class-log")
     assert points(panel, results)["joint_log_dlm"][["repetitions", "failed"]].to_numpy().tolist() == [[1, 0]]
+
+
+def test_a_curve_that_has_stopped_keeps_its_last_value():
+    panel = Panel("curve", "abalone", "nll", estimators("joint_log_dlm", 0.1, ("bmc", (1,))), "count-learning")
+    about = {"dataset": "abalone", "method": "joint_log_dlm", "role": "curve", "estimator": "bmc", "samples": 1.0}
+    x = [np.arange(0, 60 + 10 * seed, 10) for seed in range(3)]
+    arrays = {f"key{s}": {"evaluated_at": x[s], "test_nll": 2 + s + np.exp(-x[s] / 10.0)} for s in range(3)}
+    (table,) = points(panel, Made([about | {"beta": 0.1, "seed": seed} for seed in range(3)], arrays)).values()
+    assert table["x"].max() == 70
+    assert table["mean"].iloc[-1] == pytest.approx(np.mean([2 + s + np.exp(-5 - s) for s in range(3)]))
 
 
 def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has():
