@@ -2,6 +2,7 @@
 gradient in every corner; what they state about themselves."""
 
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -119,16 +120,20 @@ def test_acceptance_is_accepted_over_proposed_all_rows_together():
     assert ProductSample(e, t([[3, 0], [1, 2]]), 3).acceptance.tolist() == [1 / 2, 1 / 2]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["gaussian", "probit", "poisson", "softplus", "logistic", "student"])
-def test_no_estimator_looks_at_a_value_so_a_cuda_graph_can_capture_it(name):
-    likelihood = ROWS[name][0]
+def test_no_estimator_looks_at_a_value_so_a_cuda_graph_can_capture_it(name, dtype):
+    known = ROWS[name][0]
+    likelihood = replace(known, **{p.name: getattr(known, p.name).to(dtype) for p in fields(known)})
 
     def step() -> None:
-        mu, v = (torch.full((2, 5), x, dtype=torch.float64, requires_grad=True) for x in (0.3, 0.5))
-        y = torch.ones(2, 5, dtype=torch.float64)
-        draws = Draws(torch.arange(2), torch.arange(2), torch.zeros((), dtype=torch.int64))
+        mu, v = (torch.full((2, 5), x, dtype=dtype, requires_grad=True) for x in (0.3, 0.5))
+        y = torch.ones(2, 5, dtype=dtype)
+        draws = Draws(torch.arange(2), torch.arange(2), torch.zeros((), dtype=torch.int64), dtype)
         for estimator in (Exact(), Quadrature(), BMC(3), SmoothBMC(3), UPS(3)):
-            estimator(likelihood, mu, v, y, draws).sum().backward()
+            loss = estimator(likelihood, mu, v, y, draws)
+            assert loss.dtype == dtype
+            loss.sum().backward()
 
     step()  # fills the caches of constants
     # Fake tensors have shapes but no values: .item(), nonzero and their like raise.
