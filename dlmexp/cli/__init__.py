@@ -43,7 +43,8 @@ class Parser(argparse.ArgumentParser):
 
             arguments.overrides += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
-            known += [f"{name}=" for name in settings()]
+            typed = unknown[0].lstrip("-").partition("=")[0] if unknown else ""
+            known += [f"{name}=" for name in settings(typed) if name == typed]
         if unknown and self.prog != "dlmexp":
             self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], known)}")
         return arguments, unknown
