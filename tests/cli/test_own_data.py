@@ -138,7 +138,7 @@ def test_every_command_that_is_advised_works(said, folder, monkeypatch):
 
 def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
     monkeypatch.delenv("DLMEXP_DATA")
-    for made in (folder / "my" / "dataset", folder / "data" / "mall"):
+    for made in (folder / "my" / "dataset", folder / "odd" / "dataset", folder / "data" / "mall"):
         made.mkdir(parents=True)
     (folder / "data" / "mall" / "visits.csv").write_bytes((folder / "mall visits.csv").read_bytes())
     (folder / "my" / "dataset" / "town.yaml").write_text(
@@ -152,6 +152,6 @@ def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
         code, text = told(words)
         assert (code, "town" in text) == (0, True), text
     assert told(["data", "check", "town"])[0] == 2
-    (folder / "my" / "dataset" / "town.yaml").write_text("- a\n")
-    code, text = told(["data", "check", "town", "--config-dir", "my"])
+    (folder / "odd" / "dataset" / "town.yaml").write_text("- a\n")
+    code, text = told(["data", "check", "town", "--config-dir", "odd"])
     assert (code, "town.yaml: write its settings" in text) == (2, True)
