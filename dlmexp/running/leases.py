@@ -46,7 +46,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     def numbers(self) -> str:
         """Iteration, cells, speed and objective, for messages."""
         objective = "" if self.objective is None else f", objective {self.objective:.4f}"
-        return f"iteration {self.iteration} of {self.limit}, {self.live} live, {self.rate:.3g} it/s{objective}"
+        speed = f"{self.rate:.0f}" if self.rate >= 10 else f"{self.rate:.2g}"
+        return f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed} it/s{objective}"
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -227,7 +227,7 @@ def test_reasons_are_read_when_asked_for(root, capsys):
         path.write_text("{")
 
 
-NUMBERS = {"cells": 2, "live": 1, "iteration": 400, "limit": 3000, "rate": 10.0, "objective": 0.25}
+NUMBERS = {"cells": 2, "live": 1, "iteration": 400, "limit": 3000, "rate": 1204.3, "objective": 0.25}
 BATCH = BatchProgress(what="banana n=100 joint elbo: 2 cells", **NUMBERS)
 TOLD = {"settled": 3, "total": 9, "failed": 1, "seconds_left": 90, "batches": [BATCH]}
 
@@ -249,4 +249,4 @@ def test_progress_on_other_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     numbers = "1 cell; 3 of the 9 of this run settled, 1 failed, about 90 s left\n"
     assert f"running: node7 pid 7 job 12_1, {numbers}" in said
-    assert "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500\n" in said
+    assert "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 1204 it/s, objective 0.2500\n" in said
