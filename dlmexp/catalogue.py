@@ -41,7 +41,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all of `conf/`.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}  # noqa: TID251
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not a YAML file: {' '.join(str(error).split())[:400]}") from error
     if not isinstance(content, dict):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console  # noqa: TID251
     from rich.table import Table
 
 # Control characters, with which escape sequences begin, and marks that reverse the order of letters.
@@ -61,7 +61,7 @@ def nobody_reads() -> None:
 def wide_console(width: int = 140) -> "Console":
     """A console as wide as the terminal or $COLUMNS; in a file or pipe, wide enough for our tables. Text is shown as it
     is, without markup, and `harmless`."""
-    from rich.console import Console  # which takes a while to load, and counts do not need
+    from rich.console import Console  # which takes a while to load, and counts do not need  # noqa: TID251
     from rich.segment import Segment
 
     class HarmlessConsole(Console):

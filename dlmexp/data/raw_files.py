@@ -228,7 +228,7 @@ def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
 def _download(entry: FileSpec, folder: Path, bars: Any) -> None:
     """Downloads a file from the first of its addresses that has it; errors that may pass are tried again after seconds.
     The file appears when it is complete and has its checksum."""
-    import pooch
+    import pooch  # noqa: TID251
 
     logging.getLogger("pooch").setLevel(logging.WARNING)
     known, problems = {entry.name: entry.sha256 and f"sha256:{entry.sha256}"}, []

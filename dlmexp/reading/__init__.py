@@ -3,5 +3,5 @@
 Read `files` (plain files, archives, JSON, npz, MATLAB), `tables`. Sizes are limited first; then a
 library reads inside `with reading(path):`, which turns whatever the library raises into `dlmexp.errors.Unreadable` with
 the name of the file. The operating system's own errors (a file that is not there, a broken disk) stay `OSError`. No
-other module of dlmexp imports a decoder: `tests/test_architecture.py` has the list.
+other module of dlmexp uses a decoder: ruff checks the list in pyproject.toml.
 """

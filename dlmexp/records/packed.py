@@ -65,10 +65,10 @@ class Packed:
         self.path = path
 
     @cached_property
-    def _file(self) -> pq.ParquetFile:
+    def _file(self) -> pq.ParquetFile:  # noqa: TID251
         with reading(self.path, BROKEN):
             texts = [field.name for field in pq.read_schema(self.path) if TYPES.get(field.name) == TEXT]
-            file = pq.ParquetFile(self.path, read_dictionary=texts, pre_buffer=True, page_checksum_verification=True)
+            file = pq.ParquetFile(self.path, read_dictionary=texts, pre_buffer=True, page_checksum_verification=True)  # noqa: TID251
             about = file.metadata
             size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             if about.num_rows > MAX_ROWS or size > MAX_BYTES:

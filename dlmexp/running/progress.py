@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import isnan, nan
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, RenderableType  # noqa: TID251
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
