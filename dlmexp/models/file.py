@@ -100,8 +100,8 @@ def decoded(content: bytes) -> TrainedCell:
     L[np.tril_indices(M)] = arrays["L"]
     normalisation = Normalisation(arrays["X_mean"], arrays["X_std"], arrays["X_constant"])
     return TrainedCell(
-        about.cell, about.schema, normalisation, about.y_mean, about.y_std, hyper, arrays["m"], L,
-        float(arrays["jitter"]),
+        cell=about.cell, schema=about.schema, normalisation=normalisation, y_mean=about.y_mean, y_std=about.y_std,
+        hyper=hyper, m=arrays["m"], L=L, jitter=float(arrays["jitter"]),
     )  # fmt: skip
 
 

@@ -27,15 +27,17 @@ def update(state: State, objective: Tensor, ok: Tensor, grads: Tensors, n: int, 
         _adam[(triton.cdiv(grad.shape[1], T), B)](
             state.values[name], grad, state.first[name], state.second[name],
             state.outcome, ok, finite, state.steps, rate, grad.shape[1],
-            BETA1, BETA2, settings.epsilon, settings.resolution or 0.0, RUNNING, T,
+            BETA1=BETA1, BETA2=BETA2, EPSILON=settings.epsilon, RESOLUTION=settings.resolution or 0.0,
+            RUNNING=RUNNING, T=T,
         )  # fmt: skip
     _advance[(B,)](
         objective, ok, finite, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
         state.history, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
         settings.first_check, n,
-        settings.window is not None, CRITERIA[settings.criterion], settings.tolerance, LAST_JITTER * (1 + 1e-9),
-        RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, triton.next_power_of_2(state.window.shape[1]),
+        STOPS=settings.window is not None, CRITERION=CRITERIA[settings.criterion], TOLERANCE=settings.tolerance,
+        LAST=LAST_JITTER * (1 + 1e-9), RUNNING=RUNNING, CONVERGED=CONVERGED, LIMIT=LIMIT, NOT_FINITE=NOT_FINITE,
+        NOT_FACTORISED=NOT_FACTORISED, WP=triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip
     state.iteration.add_(1)
 

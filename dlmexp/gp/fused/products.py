@@ -75,7 +75,7 @@ def weighted_gram(A: Float[Tensor, "S M N"], h: Float[Tensor, "B N"] | None) -> 
     for first, count, height in _tiles(M, GRAM):
         _weighted_gram[(chunks, count * columns, B)](
             A, h, P, B, B // S, M, N, rows, first, columns,
-            h is not None, N % GRAM_K == 0, height, GRAM, GRAM_K, **GRAM_OPTIONS,
+            WEIGHTED=h is not None, EVEN=N % GRAM_K == 0, height=height, T=GRAM, TK=GRAM_K, **GRAM_OPTIONS,
         )  # fmt: skip
     return P.sum(0) if chunks > 1 else P[0]
 

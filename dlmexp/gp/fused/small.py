@@ -257,7 +257,7 @@ def sums_over_counts(
     crps, lower, upper = (torch.empty_like(y) for _ in range(3))
     _sums_over_counts[(triton.cdiv(R, ROWS),)](
         p.contiguous(), rates.contiguous(), weights, y.contiguous(), crps, lower, upper, low, high, K, R,
-        shares[0], shares[1], triton.next_power_of_2(K), ROWS,
+        LOWER=shares[0], UPPER=shares[1], KP=triton.next_power_of_2(K), T=ROWS,
     )  # fmt: skip
     return crps, lower, upper
 

@@ -87,12 +87,13 @@ def pull(
     left = _left_factor(Z, l, F) if matern else None
     _pull[(chunks, tiles, B)](
         V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
-        h is not None, outer is not None, matern, F, slab, *GRADIENT,
+        SCALED=h is not None, OUTER=outer is not None, MATERN=matern, F=F, SLAB=slab, TM=GRADIENT[0], TN=GRADIENT[1],
         num_warps=GRADIENT_WARPS, num_stages=1 if matern else 3,  # more would not fit into the memory of a processor
     )  # fmt: skip
     d_Z, d_l, d_s = Z.new_empty(B, M, D), l.new_empty(l.shape), s.new_empty(B)
     _gradients[(B,)](
-        sums, of_scale, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D, l.shape[1] > 1, matern, gram, F, tile(D), TM
+        sums, of_scale, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
+        ARD=l.shape[1] > 1, MATERN=matern, GRAM=gram, F=F, DP=tile(D), TM=TM,
     )  # fmt: skip
     return d_Z, d_l, d_s
 
