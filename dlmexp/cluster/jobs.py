@@ -20,7 +20,7 @@ import msgspec
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.paths import in_folder
-from dlmexp.reading.files import content, typed_json
+from dlmexp.reading.files import content, json_value
 from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes
 
@@ -182,7 +182,7 @@ def read_submissions(root: Path) -> list[Job]:
     jobs = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         try:
-            jobs.append(msgspec.structs.replace(typed_json(content(path), Job), folder=str(path.parent)))
+            jobs.append(msgspec.structs.replace(json_value(content(path), Job), folder=str(path.parent)))
         except (OSError, Unreadable):  # deleted just now, or not ours
             continue
     return sorted(jobs, key=lambda job: (job.time, job.id))

@@ -18,7 +18,7 @@ from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED, Cell
-from dlmexp.reading.files import content, typed_json, unpack_arrays
+from dlmexp.reading.files import content, json_value, unpack_arrays
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import MODEL
 from dlmexp.records.table import check_values, named, parse_terms
@@ -90,7 +90,7 @@ def decoded(content: bytes) -> TrainedCell:
     arrays = unpack_arrays(content)
     if ABOUT not in arrays:
         raise Unreadable("it is not a model: it does not say what it is about")
-    about = typed_json(arrays.pop(ABOUT).tobytes(), About)
+    about = json_value(arrays.pop(ABOUT).tobytes(), About)
     if about.format > FORMAT:
         raise Unreadable(f"it has format {about.format}, from a newer dlmexp (this one reads up to {FORMAT})")
     hyper = {name.removeprefix(HYPER): value for name, value in arrays.items() if name.startswith(HYPER)}

@@ -16,18 +16,17 @@ import tarfile
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EINVAL
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable, UserError
 
-T = TypeVar("T")
 MIB = 1 << 20
 GIB = 1 << 30
 MAX_MEMBERS = 10_000
@@ -146,36 +145,17 @@ def _member(names: list[str], member: str | None, path: Path) -> str:
     raise Unreadable(f"{path} has no file '{member}' in it; it has {', '.join([*last.values()][:8]) or 'none'}")
 
 
-@contextmanager
-def _reading_json() -> Iterator[None]:
+def json_value(text: bytes, kind: Any = Any) -> Any:
+    """The value of a JSON text as the given type; NaN and infinity are numbers too."""
     try:
-        yield
+        with suppress(msgspec.DecodeError):  # standard JSON has no NaN; Python's own reader, much slower, takes it
+            return msgspec.json.decode(text, type=kind)
+        value = json.loads(text)
+        if b"\\ud" in text.lower():  # it would take half a letter, too, which nobody could write again
+            json.dumps(value, ensure_ascii=False).encode()
+        return msgspec.convert(value, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unreadable(str(error)) from None
-
-
-def json_value(text: bytes) -> Any:
-    """The value of a JSON text, in which NaN and infinity are numbers too."""
-    with _reading_json():
-        try:
-            return msgspec.json.decode(text)
-        except msgspec.DecodeError:  # standard JSON has no NaN; Python's own reader, five times slower, takes it
-            value = json.loads(text)
-            if b"\\ud" in text.lower():  # it would take half a letter, too, which nobody could write again
-                json.dumps(value, ensure_ascii=False).encode()
-            return value
-
-
-def typed_json(text: bytes, kind: type[T]) -> T:
-    """The value of a JSON text as the given type."""
-    with _reading_json():
-        return msgspec.json.decode(text, type=kind)
-
-
-def typed_value(value: Any, kind: type[T]) -> T:
-    """A decoded JSON value as the given type."""
-    with _reading_json():
-        return msgspec.convert(value, kind)
 
 
 def read_npz(path: Path, limit: int = 8 * GIB, only: str | None = None) -> dict[str, np.ndarray]:
@@ -190,20 +170,19 @@ def unpack_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays of an npz file that is open, or of its bytes."""
     file, found = io.BytesIO(content) if isinstance(content, bytes) else content, {}
-    with reading(label, NO_ARRAYS), zipfile.ZipFile(file) as archive:
-        sizes = {info.filename: info.file_size for info in archive.infolist()}
-        if len(archive.infolist()) > min(MAX_MEMBERS, len(sizes)):
-            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
-    if (total := sum(sizes.values())) > limit:
-        raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
-    file.seek(0)
-    # numpy allocates what the header of an array claims, but fills only as much as the file has.
     quiet = warnings.catch_warnings(action="ignore")
-    with reading(label, NO_ARRAYS), quiet, np.load(file, allow_pickle=False) as arrays:
-        for name in (name for name in arrays.files if only in (None, name)):
+    with reading(label, NO_ARRAYS), quiet, zipfile.ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(archive.infolist()) > min(MAX_MEMBERS, len(members)):
+            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
+        if (total := sum(info.file_size for info in members.values())) > limit:
+            raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
+        for name in (name for name in members if only in (None, name)):
+            # numpy allocates what the header of an array claims, but fills only as much as the file has.
             with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
-                found[name] = arrays[name]
-                if getattr(found[name], "dtype", np.dtype(object)).kind not in "biufc":
+                with archive.open(members[name]) as stream:
+                    found[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                if found[name].dtype.kind not in "biufc":
                     raise ValueError("it holds no numbers")
     return found
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Asked, Cell
-from dlmexp.reading.files import reading, typed_json
+from dlmexp.reading.files import json_value, reading
 from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
 
 PATTERN = "*.parquet"
@@ -97,7 +97,7 @@ class Packed:
         with reading(self.path, BROKEN):
             text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
             try:
-                groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
+                groups = json_value(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
             except Unreadable as why:  # which does not name the file
                 raise ValueError(str(why)) from None
             table = self._read(["key", "beta", "asked"])

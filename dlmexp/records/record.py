@@ -25,7 +25,7 @@ import numpy as np
 from dlmexp import __version__
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell, Count
-from dlmexp.reading.files import json_value, typed_json, typed_value
+from dlmexp.reading.files import json_value
 
 FORMAT = 3  # raised when a record must be read differently
 SEAL = b',"sha256":"%s"'
@@ -131,13 +131,13 @@ def plain(value: Any) -> Any:
 def decoded(text: bytes) -> Record:
     """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not sound."""
     try:
-        record = typed_json(text, Record)
-    except Unreadable:  # standard JSON has no NaN; or it is no record of this version
+        record = json_value(text, Record)
+    except Unreadable:  # perhaps it is no record of this version
         values = json_value(text)
         version = values.get("format") if isinstance(values, dict) else None
         if isinstance(version, int) and version != FORMAT:
             raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
-        record = typed_value(values, Record)
+        raise
     body = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
     if hashlib.sha256(body).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")

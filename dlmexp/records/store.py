@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Asked, Name
-from dlmexp.reading.files import content, typed_json, unpack_arrays
+from dlmexp.reading.files import content, json_value, unpack_arrays
 from dlmexp.records.packed import PATTERN, TABLE, Packed, arrow_table
 from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
@@ -237,7 +237,7 @@ def read_manifests(root: Path) -> list[Manifest]:
     for path in sorted(root.glob("*/cells/*.json")):
         try:
             text = content(path)
-            if _name(text) == path.name and (read := typed_json(text, Manifest)).experiment == path.parent.parent.name:
+            if _name(text) == path.name and (read := json_value(text, Manifest)).experiment == path.parent.parent.name:
                 manifests.append(read)  # tables are written, and files removed, in the folder that it names
         except (Unreadable, *ABSENT):
             continue

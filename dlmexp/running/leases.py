@@ -22,7 +22,7 @@ import msgspec
 
 from dlmexp.atomic import is_dead, machine, owner, within, write_atomically, writer_of
 from dlmexp.errors import Unreadable
-from dlmexp.reading.files import content, typed_json
+from dlmexp.reading.files import content, json_value
 from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0
@@ -181,7 +181,7 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
     read: dict[Path, ActiveProcess] = {}
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(OSError, Unreadable):
-            read[path] = typed_json(content(path), ActiveProcess)
+            read[path] = json_value(content(path), ActiveProcess)
     return read
 
 

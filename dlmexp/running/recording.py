@@ -22,7 +22,7 @@ from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Batch, Cell
-from dlmexp.reading.files import json_value, read_npz, typed_value
+from dlmexp.reading.files import json_value, read_npz
 from dlmexp.records.record import CALIBRATION, Record, Result, plain, provenance
 from dlmexp.records.store import Store
 from dlmexp.running.process import Stop
@@ -260,7 +260,7 @@ def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
     """A checkpoint; None if there is none. A damaged one is quarantined, so that its cells start anew."""
     try:
         about = read_npz(path, only="about").get("about", np.empty(0))
-        saved = typed_value(json_value(about.tobytes()), Checkpoint)
+        saved = json_value(about.tobytes(), Checkpoint)
         places = max([*saved.unrecorded, *saved.inside], default=0)
         if checkpoint_path(store, saved.cells) != path or len({cell.group for cell in saved.cells}) > 1:
             raise Unreadable("its cells are not those of its batch")
