@@ -90,7 +90,7 @@ def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 @LOADERS.register("sarcos")
 def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
-    parts = [_variables(path, Path(name).stem)[0] for name, path in files.items()]
+    parts = [read_variables(path, Path(name).stem)[0] for name, path in files.items()]
     with reading(" and ".join(map(str, files.values())), "have other columns"):
         table = np.concatenate(parts)
         return Dataset(table[:, :21], table[:, 21])
@@ -102,15 +102,8 @@ def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     `options.member` of a zip file. `a.b` is field b of the struct a, `a.2` the second entry of the cell array a."""
     path, options = _first(files), spec.options
     names = str(options.get("X")), str(options.get("y"))
-    X, y = _variables(path, *names, member=options.get("member") if path.suffix == ".zip" else None)
+    X, y = read_variables(path, *names, member=options.get("member") if path.suffix == ".zip" else None)
     return Dataset(X if len(X) == y.size else X.T, y.ravel())
-
-
-def _variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
-    """The named arrays of a MATLAB file as float64."""
-    arrays = read_variables(path, *{name.partition(".")[0] for name in names}, member=member)
-    with reading(path, f"has not the variables {', '.join(names)} of numbers"):
-        return [arrays[name].astype(np.float64) for name in names]
 
 
 def _first(files: Mapping[str, Path]) -> Path:

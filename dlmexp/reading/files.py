@@ -43,19 +43,16 @@ warnings.simplefilter("ignore")
 import numpy as np
 from scipy.io import loadmat
 
-def flat(name, value):
-    if value.dtype.names:
-        for field in value.dtype.names:
-            yield from flat(f"{name}.{field}", value[field].ravel()[0])
-    elif value.dtype == object:
-        for number, cell in enumerate(value.ravel(), start=1):
-            yield from flat(f"{name}.{number}", cell)
-    elif value.dtype.kind in "biuf":
-        yield name, value
-
 names = sys.argv[2:]
-read = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=names)
-arrays = dict(pair for name in names if name in read for pair in flat(name, read[name]))
+read, arrays = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=[name.split(".")[0] for name in names]), {}
+for name in names:
+    variable, *parts = name.split(".")
+    value = read[variable]
+    for part in parts:
+        value = value[part].ravel()[0] if value.dtype.names else value.ravel()[int(part) - 1]
+    if value.dtype.kind not in "biuf":
+        raise TypeError(f"{name} holds no numbers")
+    arrays[name] = value.astype(np.float64)
 np.savez(sys.stdout.buffer, **arrays)
 """
 
@@ -199,17 +196,18 @@ def parse_rows(rows: list[str], path: Path, columns: int | None = None) -> np.nd
         return table
 
 
-def read_variables(path: Path, *names: str, member: str | None = None) -> dict[str, np.ndarray]:
-    """The named variables of a MATLAB 5 file, or of the member of an archive that is one, as arrays of numbers by name:
-    a field of a struct is `variable.field`, an entry of a cell array is `variable.NUMBER`, counted from 1."""
+def read_variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
+    """The named variables of a MATLAB 5 file, or of the member of an archive that is one, as arrays of float64: `a.b`
+    is field b of the struct a, `a.2` the second entry of the cell array a."""
     with open_raw(path, member, MAX_MATLAB_BYTES) as stream:
         data = stream.read(MAX_MATLAB_BYTES + 1)
     if len(data) > MAX_MATLAB_BYTES:
         raise Unreadable(f"{path} has more than {MAX_MATLAB_BYTES} bytes: refused")
     command = [sys.executable, "-P", "-c", PROGRAM, str(MAX_MATLAB_MEMORY), *names]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    with reading(path, "is not a sound MATLAB 5 file"):
+    with reading(path, f"is not a sound MATLAB 5 file with the variables {', '.join(names)}"):
         done = subprocess.run(command, input=data, capture_output=True, timeout=MAX_MATLAB_SECONDS, env=environment)
         if done.returncode:
             raise ValueError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it ends its reader")
-    return unpack_arrays(done.stdout, str(path))
+    arrays = unpack_arrays(done.stdout, str(path))
+    return [arrays[name] for name in names]
