@@ -1,23 +1,21 @@
 """Raw files of a dataset: which are there, whether they are the published ones, how to get others; the dataset in
-them; downloads and imports. A file gets its final name in the data root only after it was verified and
+them; downloads (by pooch) and imports. A file gets its final name in the data root only after it was verified and
 parsed."""
 
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import shlex
 import shutil
 import tempfile
-import time
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -27,11 +25,10 @@ from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
-from dlmexp.reading.files import GIB, MIB, reading
+from dlmexp.reading.files import GIB, reading
 
 MAX_BYTES = 8 * GIB
-PAUSES, TIMEOUT = (0, 1, 2, 3), 30.0  # seconds before each attempt; seconds without a byte that end one
-NO_DOWNLOAD = "could not be downloaded; is the address right, and is there a network here?"
+RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 TEST = "test rows"  # the name under which a user's own file of test rows is given to the loader of tables
 DRAWN_VERSION = 1  # part of the checksum of drawn data: increase it when other values are drawn than before
 
@@ -50,6 +47,10 @@ class FoundFiles(NamedTuple):
     state: Literal["ready", "partial", "missing", "drawn"]  # all files present, some, none; or it needs none
     best: FileGroup
     groups: list[FileGroup]
+
+    @property
+    def present(self) -> dict[str, Path]:
+        return {name: path for group in self.groups for name, path in group.files.items()}
 
 
 def find_files(spec: DatasetConfig, *roots: Path) -> FoundFiles:
@@ -173,13 +174,31 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     if found.state == "missing":
         return None, "no files"
     try:
-        _verify_pinned(spec, dict(ChainMap(*(group.files for group in found.groups))), root)
+        _verify_pinned(spec, found.present, root)
         if found.state == "partial":
             return True, "incomplete, so not parsed"
         rows, features = parse(spec, found.best.files).X.shape
     except UserError as error:
         return False, str(error)
     return True, f"{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"
+
+
+class _Bar:
+    """A bar of rich's, that pooch moves; a download that does not end is refused."""
+
+    def __init__(self, bars: Any, name: str):
+        self.bars, self.task, self.total, self.done = bars, bars.add_task(name, total=None), 0, 0
+
+    def update(self, amount: int) -> None:
+        self.done += amount
+        if max(self.done, self.total) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes: refused")
+        self.bars.update(self.task, completed=self.done, total=self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None: ...
 
 
 def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
@@ -207,28 +226,26 @@ def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
 
 
 def _download(entry: FileSpec, folder: Path, bars: Any) -> None:
-    """Downloads a file from the first of its addresses that has it, with its checksum. Errors may pass: all addresses
-    are tried again, after seconds."""
-    import requests  # noqa: TID251
+    """Downloads a file from the first of its addresses that has it; errors that may pass are tried again after seconds.
+    The file appears when it is complete and has its checksum."""
+    import pooch  # noqa: TID251
 
-    path, problems = folder / entry.name, dict[str, None]()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for pause, url in product(PAUSES, filter(None, (entry.url, *entry.mirrors))):
-        time.sleep(pause)
+    logging.getLogger("pooch").setLevel(logging.WARNING)
+    known, problems = {entry.name: entry.sha256 and f"sha256:{entry.sha256}"}, []
+    for url in filter(None, (entry.url, *entry.mirrors)):
+        files = pooch.create(folder, "", registry=known, urls={entry.name: url}, retry_if_failed=RETRIES)
+        by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(bars, entry.name)), timeout=TIMEOUT)
         try:
-            with reading(url, NO_DOWNLOAD), requests.get(url, stream=True, timeout=TIMEOUT) as answer:
-                answer.raise_for_status()
-                bar = bars.add_task(entry.name, total=int(answer.headers.get("Content-Length", 0)) or None)
-                with path.open("wb") as file:
-                    for piece in answer.iter_content(MIB):
-                        bars.advance(bar, file.write(piece))
-                        if file.tell() > MAX_BYTES:
-                            raise ValueError(f"more than {MAX_BYTES} bytes: refused")
-                if problem := mismatch(entry, path):
+            with reading(url, "could not be downloaded; is the address right, and is there a network here?"):
+                if not url.startswith(("http://", "https://")):
+                    raise ValueError("it should begin with https:// and a host")
+                files.fetch(entry.name, downloader=by_http)
+                if problem := mismatch(entry, folder / entry.name):
+                    (folder / entry.name).unlink()
                     raise ValueError(f"not the expected file: {problem}")
             return
         except UserError as error:
-            problems[str(error)] = None
+            problems.append(str(error))
     raise UserError("; then ".join(problems))
 
 
