@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlmexp.atomic import check_output, is_writable, machine, within, write_atomically
+from dlmexp.atomic import check_output, is_writable, within, write_atomically
 from dlmexp.cli import Commands, add_command
 from dlmexp.console import counted, wide_console
 from dlmexp.errors import UserError
@@ -100,7 +100,7 @@ def status(args: argparse.Namespace) -> None:
 def logs(args: argparse.Namespace) -> None:
     """Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs of blocks with some
     overrides (dataset=pol). Without words: lists all jobs with their logs."""
-    from dlmexp.cluster.jobs import jobs_of
+    from dlmexp.cluster.status import jobs_of
 
     if not (jobs := jobs_of(results_folder(args), args.words)):
         print(f"no job was submitted for {args.results}; runs on this machine print to the terminal, and keep no log")
@@ -119,21 +119,15 @@ def cancel(args: argparse.Namespace) -> None:
     """Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs (12, or 12_3 for
     one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
     'dlmexp run' goes on from there."""
-    from dlmexp.cluster.jobs import cancel as cancel_all
-    from dlmexp.cluster.jobs import cancellable
+    from dlmexp.cluster.status import cancel as cancel_all
+    from dlmexp.cluster.status import cancellable
 
     jobs, processes = cancellable(results_folder(args), args.names)
     for job in jobs:
-        what = f"job {job.id}" if job.ours else f"not from here: job {job.id} of {job.user}"
-        print(f"{what}: {job.description}; {counted(len(job.left), 'cell')} to do")
-    here = [process for process in processes if process.machine == machine()]
+        print(f"job {job.id}: {job.description}; {counted(len(job.left), 'cell')} to do")
     for process in processes:
-        if process in here:
-            print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
-        else:
-            print(f"not from here: {process.description}: stop it on its own machine")
-    ours = [job for job in jobs if job.ours]
-    if not ours and not here:
+        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
+    if not jobs and not processes:
         print(f"nothing to cancel in {args.results}")
         return
     if not args.yes:
@@ -143,7 +137,7 @@ def cancel(args: argparse.Namespace) -> None:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("nothing was cancelled")
             return
-    cancel_all(ours, here)
+    cancel_all(jobs, processes)
     print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")
 
 

@@ -1,5 +1,4 @@
 """Multiruns and SLURM. Knows nothing of Gaussian processes: a job calls `dlmexp.running`.
 
-Read in this order: `multirun` (`dlmexp run -m`: blocks as jobs), `jobs` (their folders and states), `status` (of a
-results folder, with its jobs, and how it is shown).
+Read in this order: `multirun` (`dlmexp run -m`: blocks as jobs), `status` (of a results folder, with its jobs).
 """

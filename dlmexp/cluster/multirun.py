@@ -15,8 +15,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from dlmexp.cluster.jobs import job_states, max_array_size, unfinished_jobs, write_submission
-from dlmexp.cluster.status import job_facts, job_line
+from dlmexp.cluster.status import job_line, job_states, max_array_size, unfinished_jobs, write_submission
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
 from dlmexp.errors import UserError
@@ -56,12 +55,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     if on_cluster and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
         given = [any(word.lstrip("+").startswith("device=") for word in job) for job in jobs]
         jobs = [job if has else [*job, "device=cuda"] for job, has in zip(jobs, given, strict=True)]
-    sweeps, said = list[Sweep](), list[str]()
-    for cfg in configs:
-        sweep = prepare_sweep(cfg)
-        said += sweep.notes
-        sweeps.append(replace(sweep, datasets={}))  # the jobs load the data themselves
-    say_once(said)
+    sweeps = [replace(prepare_sweep(cfg), datasets={}) for cfg in configs]  # the jobs load the data themselves
+    say_once(note for sweep in sweeps for note in sweep.notes)
     if configs[0].plan:
         for sweep in sweeps:
             target = select_target(sweep.cfg.device, sweep.cfg.dtype)
@@ -90,7 +85,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
             return code
         for job in unfinished_jobs(root) if on_cluster else ():
             if job.lost and job.left & keys:
-                print(job_line(job_facts(job)))
+                print(job_line(job.facts))
         drop_unselected(Store(root))
         return max(code, summary([some for sweep in sweeps for some in sweep.candidates], Store(root)))
 
@@ -154,7 +149,7 @@ def returns_to_queue(job_id: str, received: int) -> bool:
     preemption is, and is not requeued if it exits."""
     if received != signal.SIGTERM:
         return received == signal.SIGUSR2
-    return job_states([job_id])[job_id].name == "RUNNING"
+    return job_states([job_id])[job_id][0] == "RUNNING"
 
 
 def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Mapping[str, Any]) -> None:
@@ -162,7 +157,7 @@ def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Ma
     settings of the launcher. `UserError` if SLURM refuses, or does not answer."""
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    active = [job for job in unfinished_jobs(root) if job.state.active]
+    active = [job for job in unfinished_jobs(root) if job.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
     done, failed = Store(root).keys()  # read after the queue, so a job that has just left it has its records here
     to_run = [sweep.by_key.keys() - (done if sweep.cfg.retry_failed else done | failed) for sweep, _ in blocks]
@@ -197,14 +192,12 @@ def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
 
 
 def _executor(params: dict[str, Any]) -> Any:
-    """submitit's executor with the launcher's settings, passed on in the way of Hydra's own launcher."""
+    """submitit's executor with the launcher's settings."""
     import submitit
-    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
     folder, timeouts, _ = (params.pop(name) for name in ("submitit_folder", "max_num_timeout", "_target_"))
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
-    general = BaseQueueConf.__dataclass_fields__
-    executor.update_parameters(**{k if k in general else f"slurm_{k}": v for k, v in params.items()})
+    executor.update_parameters(**{f"slurm_{name}": value for name, value in params.items()})
     return executor
 
 
@@ -220,10 +213,7 @@ def wait(root: Path, keys: Set[str], stop: StopRequest) -> int:
         if line != printed:
             print(line, flush=True)
             printed = line
-        if all(job.state.never_starts for job in jobs):
-            if jobs:
-                cancel = in_folder("dlmexp cancel", root)
-                print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
+        if all(job.never_starts for job in jobs):
             return 0
         until = time.monotonic() + pause
         while stop.stop is None and time.monotonic() < until:

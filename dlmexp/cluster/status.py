@@ -1,24 +1,247 @@
-"""The status of a results folder, from file names, manifests and failed records, and how it is shown. Loads neither
-torch nor pandas."""
+"""The status of a results folder, from file names, manifests and failed records: its cells, the processes that train
+some, and jobs on a cluster with their folders (log, `submitted.json`), states, why one can't start, and stopping them.
+Loads neither torch nor pandas.
+
+A live process shows that its job runs, whatever SLURM reports. A job that has ended is judged by the records of its
+cells alone: SLURM reports COMPLETED for jobs that left none.
+"""
 
 import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.table import Table
 
-from dlmexp.cluster.jobs import Job, unfinished_jobs
+from dlmexp.atomic import machine, write_atomically
 from dlmexp.console import counted, duration, wide_console
-from dlmexp.errors import Unreadable
+from dlmexp.errors import Unreadable, UserError, nearest, shortened
+from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Asked
-from dlmexp.records.packed import PATTERN
+from dlmexp.reading.files import content, json_value
 from dlmexp.records.store import FAILED, Store, read_manifests
-from dlmexp.running.leases import active_processes
+from dlmexp.running.leases import ActiveProcess, active_processes
 
 COUNTS = ("done", "running", "queued", "failed", "missing")  # queued: on a cluster
 PROGRESS = ("settled", "total", "failed", "seconds_left", "batches")  # of a process
+SUBMITTED = "submitted.json"
+# A job in one of these states is running, will run, or will return to the queue; in any other state it has ended.
+ACTIVE_STATES = {
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+    "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+}  # fmt: skip
+# Our own names for the state of a job that SLURM does not know any more, and of one that can't be seen from here.
+ENDED, UNKNOWN = "ENDED", "UNKNOWN"
+TIMEOUT_SECONDS = 30
+
+# Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES). All others pass:
+# with time (Priority, Resources, ...), when a node or partition comes back, or when users release the jobs that they
+# hold (JobHeldUser).
+NEVER_STARTS = re.compile(
+    r"Partition(Config|NodeLimit|TimeLimit)|BadConstraints|(QOS|Association)TimeLimit|(Account|QOS)NotAllowed"
+    r"|Invalid(Account|QOS)|JobHoldMaxRequeue|launch failed requeued held|job requeued in held state|JobHeldAdmin"
+    r"|ReservationDeleted|DependencyNeverSatisfied|(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+"
+)
+# How SLURM is asked for jobs that wait or run, and have ended: their ids, states, nodes and, of the first, reasons.
+LISTINGS = (
+    ("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%N|%r"),
+    ("sacct", "-X", "--noheader", "--parsable2", "--format=JobID,State,NodeList"),
+)
+
+
+def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """State, node and reason of each job (`Job`); `UNKNOWN` where SLURM is not installed or does not answer. A job that
+    `squeue` does not list has ended; `sacct`, if available, may know how."""
+    requested, states = set(job_ids), dict[str, tuple[str, str, str]]()
+    numbers = ",".join(sorted({job_id.partition("_")[0] for job_id in requested}))
+    for command in LISTINGS if requested else ():
+        try:
+            listed = ask(*command, f"--jobs={numbers}")
+        except UserError as error:
+            if command[0] == "squeue" and "Invalid job id" not in str(error):
+                return dict.fromkeys(requested, (UNKNOWN, "", str(error)))
+            continue
+        for job_id, state, node, *reason in (line.split("|", 3) for line in listed):
+            name = state.partition(" ")[0]  # `CANCELLED by 1000`
+            over = command[0] == "sacct" and name in ACTIVE_STATES
+            states.setdefault(job_id, (ENDED if over else name, node, "".join(reason).removeprefix("None")))
+        if requested <= states.keys():
+            break
+    return {job_id: states.get(job_id, (ENDED, "", "")) for job_id in requested}
+
+
+def max_array_size() -> int:
+    """The largest number of tasks in one job array of this cluster."""
+    (size,) = re.findall(r"MaxArraySize\s*=\s*(\d+)", "\n".join(ask("scontrol", "show", "config")))
+    return int(size)
+
+
+def ask(*command: str) -> list[str]:
+    """The lines a SLURM command prints; `UserError` if there are none to be had."""
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except FileNotFoundError:
+        raise UserError(f"there is no SLURM here (no {command[0]})") from None
+    except subprocess.TimeoutExpired:
+        raise UserError(f"SLURM gave no answer to {command[0]} in {TIMEOUT_SECONDS} s") from None
+    if process.returncode:
+        said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
+        raise UserError(f"SLURM says: {'; '.join(said) or command[0] + ' failed'}")
+    return process.stdout.splitlines()
+
+
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job and the block it was submitted for: what its file says, and what `unfinished_jobs` adds."""
+
+    id: str
+    user: str
+    time: float
+    overrides: str  # that select the block
+    keys: frozenset[str]  # of the block's cells
+    folder: str = ""
+    state: str = UNKNOWN  # as SLURM names it
+    node: str = ""
+    reason: str = ""  # why it is pending, or unknown
+    left: frozenset[str] = frozenset()  # cells without a record that no other job is responsible for
+
+    @property
+    def log(self) -> Path:
+        """The file for the output of the job, as submitit names it."""
+        return Path(self.folder) / f"{self.id}_0_log.out"
+
+    @property
+    def names(self) -> set[str]:
+        """Its id, and that of its array."""
+        return {self.id, self.id.partition("_")[0]}
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in the queue or running."""
+        return self.state in ACTIVE_STATES
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it is in the queue or running, as far as that can be seen from here."""
+        return self.active or self.state == UNKNOWN
+
+    @property
+    def never_starts(self) -> bool:
+        """Whether it will not start however long it waits."""
+        reason = self.reason.strip("() ").partition(",")[0]
+        return self.state in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason) is not None
+
+    @property
+    def lost(self) -> int:
+        """Number of cells without a record of a job that has ended."""
+        return 0 if self.may_run else len(self.left)
+
+    @property
+    def description(self) -> str:
+        """`pending (Priority)`, `running`, `can't start (BadConstraints): ...`, `ended (COMPLETED): ValueError: x`,
+        `unknown (...)`."""
+        if self.never_starts:
+            advice = f"see `scontrol show job {self.id}`, cancel it, and change it with hydra.launcher.NAME="
+            return f"can't start ({self.reason}): {advice}"
+        if self.may_run:
+            return self.state.lower() + (f" ({self.reason})" if self.reason else "")
+        try:
+            lines = content(self.log).decode(errors="replace").splitlines()
+        except (OSError, Unreadable):
+            lines = []
+        last = next((line for line in reversed(lines) if line.strip() and not line.startswith("submitit ")), "")
+        return f"ended ({self.state})" + (f": {shortened(last, 200)}" if last else "")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `dlmexp status --json` says of it."""
+        state = {"state": self.description, "active": self.active, "lost": self.lost, "node": self.node}
+        block = {"cells": len(self.keys), "left": len(self.left), "block": self.overrides}
+        return {"job": self.id, **state, **block, "user": self.user, "log": str(self.log)}
+
+
+def job_line(facts: dict[str, Any]) -> str:
+    """The facts of a job for people."""
+    node = f" on {facts['node']}" if facts["node"] else ""
+    rest = f"{facts['lost']} of them without a record" if facts["lost"] else f"{facts['left']} to do"
+    what = f"{facts['state']}; {counted(facts['cells'], 'cell')}, {rest}: {facts['block']}"
+    return f"job {facts['job']} of {facts['user']}{node}: {what}\n  log: {facts['log']}"
+
+
+def write_submission(folder: Path, job_id: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
+    """Record in the job's folder what it was submitted for."""
+    job = Job(id=job_id, user=getuser(), time=time.time(), overrides=" ".join(overrides), keys=frozenset(keys))
+    write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
+
+
+def read_submissions(root: Path) -> list[Job]:
+    """All jobs ever submitted for this results folder, the latest last."""
+    jobs = []
+    for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
+        with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
+            jobs.append(msgspec.structs.replace(json_value(content(path), Job), folder=str(path.parent)))
+    return sorted(jobs, key=lambda job: (job.time, job.id))
+
+
+def unfinished_jobs(root: Path, recorded: set[str] | None = None) -> list[Job]:
+    """The jobs that are active, or ended with cells that are not `recorded` (looked up where that is not given), the
+    latest last."""
+    recorded = set.union(*Store(root, read_only=True).keys()) if recorded is None else set(recorded)
+    hosts = {process.job: process.host for process in active_processes(root) if process.job}
+    # SLURM is asked only about jobs with cells that have no record, or with a live process.
+    jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
+    states = job_states(job.id for job in jobs)
+    for job in jobs:
+        job.state, job.node, job.reason = states[job.id]
+        if job.id in hosts:
+            job.state, job.node, job.reason = "RUNNING", hosts[job.id], ""
+        elif job.state == ENDED and job.user != getuser():  # some clusters hide the jobs of other users
+            job.state, job.reason = UNKNOWN, f"a job of user {job.user} that can't be seen from here"
+    # Of jobs with the same cell one is responsible: one that is active, then the latest.
+    for job in sorted(jobs, key=lambda job: job.active)[::-1]:
+        job.left = job.keys - recorded
+        recorded |= job.keys
+    return [job for job in jobs if job.left or job.active]
+
+
+def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:
+    """What runs or waits for a results folder and can be cancelled from here: jobs of this user and processes of this
+    machine; with `names`, only these (`12` stands for all tasks of an array). `UserError` for a name of none."""
+    jobs = [job for job in unfinished_jobs(root) if job.active and job.user == getuser()]
+    processes = [some for some in active_processes(root) if some.job is None and some.machine == machine()]
+    known = {name for job in jobs for name in job.names} | {str(process.pid) for process in processes}
+    if unknown := [name for name in names if name not in known]:
+        here = f"no job or process of {root} that can be cancelled from here"
+        raise UserError(f"'{unknown[0]}' is {here}: {nearest(unknown[0], sorted(known))}")
+    wanted = known.intersection(names or known)
+    return [job for job in jobs if job.names & wanted], [some for some in processes if str(some.pid) in wanted]
+
+
+def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
+    """Ask all of them to save their state and leave; jobs that have not started leave the queue."""
+    if jobs:
+        ask("scancel", "--quiet", *sorted(job.id for job in jobs))
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):  # it has ended just now
+            os.kill(process.pid, signal.SIGTERM)
+
+
+def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
+    """The jobs that all words fit: the id of a job (`12` for all tasks of an array, or `12_3`), or overrides of its
+    block (`dataset=pol`). `UserError` if there is none."""
+    jobs = [job for job in read_submissions(root) if job.names.union(job.overrides.split()).issuperset(words)]
+    if words and not jobs:
+        listing = in_folder("dlmexp logs", root)
+        raise UserError(f"'{' '.join(words)}' is no job of {root}: without a job, `{listing}` lists all of them")
+    return jobs
 
 
 def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
@@ -26,8 +249,8 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
     failed records are read too."""
     store, processes = Store(root), active_processes(root)
     done, failed = store.keys()
-    jobs = unfinished_jobs(root, done | failed, processes)
-    states = dict.fromkeys((key for job in jobs if job.state.active for key in job.left), "queued")
+    jobs = unfinished_jobs(root, done | failed)
+    states = dict.fromkeys((key for job in jobs if job.active for key in job.left), "queued")
     states |= dict.fromkeys(failed, "failed")
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
     states |= dict.fromkeys(done, "done")
@@ -45,53 +268,31 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
             | {"failures": [_failure(store, cells[key], key) for key in failures]}
             | {"absent": [cells[key].describe(key) for key in cells if of[key] == "missing"]}
         )
-    running = []  # with how far their batches are
-    for process in processes:
-        known = {name: getattr(process, name) for name in PROGRESS}
-        running.append({"who": process.description, "cells": len(process.keys), **known})
     return {
         "results": str(root),
         "experiments": experiments,
-        "running": running,
-        "jobs": list(map(job_facts, jobs)),  # on a cluster: pending, running, or ended with cells that have no record
+        "running": [
+            {"who": process.description, "cells": len(process.keys)}
+            | {name: getattr(process, name) for name in PROGRESS}
+            for process in processes
+        ],
+        "jobs": [job.facts for job in jobs],  # on a cluster: pending, running, or ended with cells without a record
         "checkpoints": len(list((root / "checkpoints").glob("*.npz"))),
         "quarantined": len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
         "packed": len(store.packed),
     }
 
 
-def job_facts(job: Job) -> dict[str, Any]:
-    """A job as `dlmexp status --json` prints it."""
-    return {
-        "job": job.id,
-        "state": job.description,
-        "active": job.state.active,
-        "lost": job.lost,
-        "node": job.state.node,
-        "cells": len(job.keys),
-        "left": len(job.left),
-        "block": job.overrides,
-        "user": job.user,
-        "log": str(job.log),
-    }
-
-
-def job_line(facts: dict[str, Any]) -> str:
-    """The facts of a job for people."""
-    node = f" on {facts['node']}" if facts["node"] else ""
-    rest = f"{facts['lost']} of them without a record" if facts["lost"] else f"{facts['left']} to do"
-    what = f"{facts['state']}; {counted(facts['cells'], 'cell')}, {rest}: {facts['block']}"
-    return f"job {facts['job']} of {facts['user']}{node}: {what}\n  log: {facts['log']}"
-
-
 def _failure(store: Store, asked: Asked, key: str) -> dict[str, str]:
-    about = {"key": key, "cell": asked.describe(key)}
+    torn = {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
+    about = {"key": key, "cell": asked.describe(key), **torn}
     with contextlib.suppress(Unreadable):
         if record := store.read(store.path(asked.dataset, key, FAILED)):
-            where = f"{record.made.host}" + (f" job {record.made.job}" if record.made.job else "")
-            about |= {"reason": f"{record.result.reason} (iteration {record.result.iterations})", "where": where}
-            return about | {"when": record.made.time or ""}
-    return about | {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
+            made, result = record.made, record.result
+            where = f"{made.host}" + (f" job {made.job}" if made.job else "")
+            about |= {"reason": f"{result.reason} (iteration {result.iterations})", "where": where}
+            about["when"] = made.time or ""
+    return about
 
 
 def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = False) -> None:
@@ -114,12 +315,9 @@ def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = F
             say(f"  {batch.what}: {batch.numbers}")
     for job in status["jobs"]:
         say(job_line(job))
-    if status["checkpoints"]:
-        say(f"with a checkpoint to resume from: {counted(status['checkpoints'], 'batch')}")
-    if status["packed"]:
-        say(f"packed in {status['results']}/{PATTERN}: {counted(status['packed'], 'record')}")
-    if status["quarantined"]:
-        say(f"quarantined in {status['results']}/quarantine: {counted(status['quarantined'], 'file')}")
+    for name in ("checkpoints", "packed", "quarantined"):
+        if status[name]:
+            say(f"{name}: {status[name]}")
     for each in status["experiments"]:
         for failure in each["failures"] if failed else ():
             say(f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}")

@@ -11,19 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.cluster import jobs as module
 from dlmexp.cluster import multirun
-from dlmexp.cluster.jobs import (
+from dlmexp.cluster import status as module
+from dlmexp.cluster.multirun import SETUP, THREADS, settings
+from dlmexp.cluster.status import (
     SUBMITTED,
-    SlurmState,
     job_states,
     max_array_size,
+    print_tables,
+    read_status,
     read_submissions,
     unfinished_jobs,
     write_submission,
 )
-from dlmexp.cluster.multirun import SETUP, THREADS, settings
-from dlmexp.cluster.status import print_tables, read_status
 from dlmexp.records.store import Manifest, Store, write_manifest
 from dlmexp.running.leases import ActiveProcess, BatchProgress, Leases
 from dlmexp.running.process import StopRequest
@@ -45,11 +45,16 @@ def answers(tmp_path, monkeypatch):
     return answer
 
 
+def submitted(root: Path, job: str, *keys: str) -> Path:
+    folder = root / "multirun" / "sweep" / "jobs" / job
+    write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
+    return folder
+
+
 def test_states_of_arrays_and_single_jobs(answers):
     answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
-    found = job_states(["12_0", "12_1", "13"])
-    assert found["12_1"] == SlurmState("PENDING", "", "Resources")
-    assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
+    known = {"12_0": ("RUNNING", "node1", ""), "12_1": ("PENDING", "", "Resources"), "13": ("COMPLETED", "node2", "")}
+    assert job_states(["12_0", "12_1", "13"]) == known
     answers("scontrol", "MaxArraySize            = 17\nMaxJobCount = 5\n")
     assert max_array_size() == 17
 
@@ -67,91 +72,85 @@ PASSES = [
 
 
 @pytest.mark.parametrize("line", NEVER + PASSES)
-def test_reasons_that_never_pass_are_told_from_those_that_do(answers, line):
+def test_reasons_that_never_pass_are_told_from_those_that_do(tmp_path, answers, line):
+    submitted(tmp_path, "12", "k1")
     answers("squeue", f"12|{line}\n")
-    assert job_states(["12"])["12"].never_starts == (line in NEVER)
+    assert [job.never_starts for job in unfinished_jobs(tmp_path)] == [line in NEVER]
 
 
 def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answers):
     answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
     answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
     found = job_states(["12_0", "12_1", "14"])
-    assert found["12_0"] == SlurmState("CANCELLED", "node1")
-    assert not found["12_1"].active, "the accounting may miss the end of a job; squeue does not list it any more"
-    assert found["14"] == SlurmState("ENDED")
+    assert found["12_0"] == ("CANCELLED", "node1", "")
+    assert found["12_1"][0] == "ENDED", "the accounting may miss the end of a job; squeue does not list it any more"
+    assert found["14"] == ("ENDED", "", "")
     answers("sacct", error="Slurm accounting storage is disabled", code=1)
-    assert job_states(["12"]) == {"12": SlurmState("ENDED")}
+    assert job_states(["12"]) == {"12": ("ENDED", "", "")}
     answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
-    (unknown,) = job_states(["12"]).values()
-    assert (unknown.name, "Unable to contact" in unknown.reason) == ("UNKNOWN", True)
-
-
-def submitted(root: Path, job: str, *keys: str) -> Path:
-    folder = root / "multirun" / "sweep" / "jobs" / job
-    write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
-    return folder
+    ((state, _, reason),) = job_states(["12"]).values()
+    assert (state, "Unable to contact" in reason) == ("UNKNOWN", True)
 
 
 @pytest.fixture
 def slurm(monkeypatch):
     """The jobs that SLURM lists."""
-    known: dict[str, SlurmState] = {}
-    monkeypatch.setattr(module, "job_states", lambda jobs: {job: known.get(job, SlurmState("ENDED")) for job in jobs})
+    known: dict[str, tuple[str, str, str]] = {}
+    monkeypatch.setattr(module, "job_states", lambda jobs: {job: known.get(job, ("ENDED", "", "")) for job in jobs})
     return known
 
 
 @pytest.mark.parametrize(
     ("state", "described", "lost"),
     [
-        (SlurmState("PENDING", reason="Priority"), "pending (Priority)", 0),
-        (SlurmState("RUNNING", "node1"), "running", 0),
-        (SlurmState("PENDING", reason="PartitionConfig"), "can't start (PartitionConfig): ", 0),
-        (SlurmState("COMPLETED", "node1"), "ended (COMPLETED): ValueError: x", 1),
+        (("PENDING", "", "Priority"), "pending (Priority)", 0),
+        (("RUNNING", "node1", ""), "running", 0),
+        (("PENDING", "", "PartitionConfig"), "can't start (PartitionConfig): ", 0),
+        (("COMPLETED", "node1", ""), "ended (COMPLETED): ValueError: x", 1),
     ],
 )
-def test_a_job_is_judged_by_its_state_its_process_and_its_records(tmp_path, slurm, state, described, lost):
+def test_a_job_is_judged_by_its_state_its_process_and_its_records(tmp_path, slurm, monkeypatch, state, described, lost):
     submitted(tmp_path, "9_0", "k1", "k2")
     submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
     (job,) = read_submissions(tmp_path)  # a torn file is skipped
     job.log.write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
     slurm["9_0"] = state
-    (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
+    (job,) = unfinished_jobs(tmp_path, {"k1"})
     assert job.description.startswith(described)
-    assert (job.state.active, job.lost, job.left) == (not lost, lost, {"k2"})
-    assert len(unfinished_jobs(tmp_path, {"k1", "k2"}, [])) == 0
-    (job,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
-    assert (job.description, job.state.node) == ("running", "node3"), "a live process counts more than the queue"
+    assert (job.active, job.lost, job.left) == (not lost, lost, {"k2"})
+    assert len(unfinished_jobs(tmp_path, {"k1", "k2"})) == 0
+    monkeypatch.setattr(module, "active_processes", lambda _: [ActiveProcess(host="node3", pid=1, job="9_0")])
+    (job,) = unfinished_jobs(tmp_path)
+    assert (job.description, job.node) == ("running", "node3"), "a live process counts more than the queue"
 
 
 def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
     submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "10", "k1", "k3")
-    slurm |= {"9": SlurmState("RUNNING"), "10": SlurmState("CANCELLED")}
-    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k1", "k2"}, "10": {"k3"}}
-    slurm["9"] = SlurmState("CANCELLED")
-    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k2"}, "10": {"k1", "k3"}}
+    slurm |= {"9": ("RUNNING", "", ""), "10": ("CANCELLED", "", "")}
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path)} == {"9": {"k1", "k2"}, "10": {"k3"}}
+    slurm["9"] = ("CANCELLED", "", "")
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path)} == {"9": {"k2"}, "10": {"k1", "k3"}}
 
 
 def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm):
     path = submitted(tmp_path, "9", "k1") / SUBMITTED
     path.write_text(json.dumps({**json.loads(path.read_text()), "user": "somebody-else"}))
-    assert "somebody-else" in unfinished_jobs(tmp_path, set(), [])[0].description
-    slurm["9"] = SlurmState("UNKNOWN", reason="no answer")
-    (job,) = unfinished_jobs(tmp_path, set(), [])
-    assert (job.lost, job.state.active, job.description) == (0, False, "unknown: no answer")
+    assert "somebody-else" in unfinished_jobs(tmp_path)[0].description
+    slurm["9"] = ("UNKNOWN", "", "no answer")
+    (job,) = unfinished_jobs(tmp_path)
+    assert (job.lost, job.active, job.description) == (0, False, "unknown (no answer)")
 
 
 def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys):
-    stuck, running = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
-    states = [(stuck, running), (stuck, SlurmState("ENDED"))]
+    stuck, running = ("PENDING", "", "PartitionConfig"), ("RUNNING", "node1", "")
+    states = [(stuck, running), (stuck, ("ENDED", "", ""))]
     for job in ("1_0", "1_1"):
         submitted(tmp_path, job, job)
     monkeypatch.setattr(module, "job_states", lambda jobs: dict(zip(sorted(jobs), states.pop(0), strict=True)))
     monkeypatch.setattr(multirun, "POLL_SECONDS", (0.0, 0.0))
     assert multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest()) == 0
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert "can't start (PartitionConfig)" in first
-    assert last.startswith("not waiting for 1 job")
+    assert "1 job can't start (PartitionConfig)" in capsys.readouterr().out.splitlines()[-1]
     assert not states
 
 
@@ -166,7 +165,7 @@ def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, c
     ],
 )
 def test_requeue(received, state, goes_back, monkeypatch):
-    monkeypatch.setattr(multirun, "job_states", lambda jobs: {job: SlurmState(state) for job in jobs})
+    monkeypatch.setattr(multirun, "job_states", lambda jobs: dict.fromkeys(jobs, (state, "", "")))
     assert multirun.returns_to_queue("17", received) == goes_back
 
 
@@ -209,7 +208,7 @@ def test_counts(root, capsys):
     assert [process["cells"] for process in status["running"]] == [1]
     assert status["quarantined"] == 1, "without its reason"
     print_tables(status)
-    assert f"quarantined in {root}/quarantine: 1 file\n" in capsys.readouterr().out
+    assert "quarantined: 1\n" in capsys.readouterr().out
 
 
 def test_reasons_are_read_when_asked_for(root, capsys):
