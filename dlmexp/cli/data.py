@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dlmexp.catalogue import stand_ins
 from dlmexp.cli import Commands
 from dlmexp.console import wide_console
 from dlmexp.errors import UserError
@@ -39,12 +40,15 @@ def _list(args: argparse.Namespace, root: Path) -> None:
     from rich.text import Text
 
     from dlmexp.data.dataset import dataset_names, read_spec
-    from dlmexp.data.raw_files import dataset_status
+    from dlmexp.data.raw_files import find_files, how_to_get
 
     console, table, notes = wide_console(), Table(*COLUMNS, box=None), []
     for spec in map(read_spec, dataset_names()):
-        state, detail = dataset_status(spec, root)
-        values = (spec.name, spec.task, spec.rows, spec.features, spec.M, state)
+        found, detail = find_files(spec, root), spec.note
+        if found.state in ("missing", "partial"):
+            others = "".join(f"; {name} may stand in" for name in stand_ins(spec.name))
+            detail = how_to_get(spec, found, root) + others
+        values = (spec.name, spec.task, spec.rows, spec.features, spec.M, found.state)
         texts = ["" if value is None else str(value) for value in values]
         table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
         notes += [f"{spec.name}: {detail}"] if detail else []

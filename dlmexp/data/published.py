@@ -6,34 +6,32 @@ from a definition; `options` give the number of rows and the seed."""
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
-from dlmexp.config import DatasetConfig
+from dlmexp.config import DatasetConfig, Seed, converted
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.errors import UserError
-from dlmexp.reading.files import GIB, open_raw, parse_rows, read_npz, read_variables, reading
+from dlmexp.reading.files import read_npz, read_rows, read_variables, reading
 from dlmexp.reading.tables import csv_chunks
 
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
-MAX_BYTES = GIB // 4
 FLIGHT_FEATURES = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age")
 FLIGHT_FACTS = {"features": list(FLIGHT_FEATURES)}
 FLIGHT_COLUMNS = [*FLIGHT_FEATURES, "ArrDelay"]
-MOST_ROWS = 20_000_000
 SHIFT = 2 / np.sqrt(20)
 """Breiman's a, the distance of each class mean from the origin in every coordinate."""
 
 
-def text_rows(path: Path, member: str | None = None) -> list[str]:
-    """The rows of a file, or of a member of an archive, as numbers or words between blanks; without the header of ARFF
-    and KEEL, comments and empty lines."""
-    with open_raw(path, member, MAX_BYTES) as stream:
-        text = stream.read().decode("utf-8", errors="replace").translate(str.maketrans(",'\"", "   "))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("%")]
-    begins = next((k for k, line in enumerate(lines, start=1) if line.lower().startswith("@data")), 0)
-    return [line for line in lines[begins:] if not line.startswith("@")]
+def _numbers(words: np.ndarray, path: Path, columns: int | None = None) -> np.ndarray:
+    """The rows of a text file as numbers, so many in each."""
+    with reading(path, f"is not a table of {columns or ''} numbers per line"):
+        if not words.size or words.shape[1] != (columns or words.shape[1]):
+            raise ValueError(f"it has {words.shape[1] if words.size else 'none'}")
+        return words.astype(np.float64)
 
 
 @LOADERS.register("label_last")
@@ -41,9 +39,9 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
     path = _first(files)
-    rows = text_rows(path)
-    named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
-    table = parse_rows(rows[named:], path, (spec.features or 0) + 1)
+    words = read_rows(path)
+    named = not re.fullmatch(r"[-+.\de]+", words[0, -1])
+    table = _numbers(words[named:], path, (spec.features or 0) + 1)
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in LABELS:
@@ -58,11 +56,10 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
     binary columns, both 0 for M."""
     path = _first(files)
-    rows = [row.partition(" ") for row in text_rows(path)]
-    if odd := [sex for sex, *_ in rows if sex not in ("M", "F", "I")]:
-        raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
-    values = parse_rows([rest for *_, rest in rows], path, 8)
-    sex = np.array([sex for sex, *_ in rows])
+    words = read_rows(path)
+    sex, values = words[:, 0], _numbers(words[:, 1:], path, 8)
+    if odd := set(sex) - {"M", "F", "I"}:
+        raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
     return Dataset(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
 
 
@@ -83,7 +80,7 @@ def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """The published training rows, then the test rows; features and targets are in separate files."""
     parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
-    X, y = ([parse_rows(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
+    X, y = ([_numbers(read_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
     return Dataset(np.concatenate(X), np.concatenate(y)[:, 0])
 
 
@@ -169,11 +166,9 @@ def _with_late_labels(chunks: list[pd.DataFrame]) -> Dataset:
 
 
 def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
-    rows, seed = spec.options.get("rows", 0), spec.options.get("seed", 0)
-    for name, value, least, most in (("rows", rows, 1, MOST_ROWS), ("seed", seed, 0, 2**63)):
-        if type(value) is not int or not least <= value <= most:
-            raise UserError(f"dataset '{spec.name}': options.{name}={value} is not a whole number, {least} to {most}")
-    return rows, np.random.Generator(np.random.PCG64(seed))
+    name, options = f"dataset.{spec.name}.options", spec.options
+    rows = converted(f"{name}.rows", options.get("rows"), Annotated[int, Meta(ge=1, le=20_000_000)])
+    return rows, np.random.Generator(np.random.PCG64(converted(f"{name}.seed", options.get("seed", 0), Seed)))
 
 
 @LOADERS.register("twonorm")

@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from dlmexp.atomic import is_writable
-from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 from dlmexp.errors import UserError
@@ -155,16 +154,6 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
     for array in (data.X, data.y) if by is None else (data.X, data.y, by):
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()
-
-
-def dataset_status(spec: DatasetConfig, root: Path) -> tuple[str, str]:
-    """The state of a dataset's files, and where they are with a note, or what to do."""
-    found = find_files(spec, root)
-    if found.state in ("missing", "partial"):
-        others = " and ".join(stand_ins(spec.name))
-        return found.state, how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
-    places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
-    return found.state, ": ".join(filter(None, [", ".join(dict.fromkeys(places)), spec.note]))
 
 
 def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:

@@ -32,6 +32,7 @@ GIB = 1 << 30
 MAX_MEMBERS = 10_000
 PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 NO_ARRAYS = "can't be read as an npz file without pickles"
+MAX_TEXT_BYTES = 256 * MIB  # of a published file of text, in memory
 MAX_MATLAB_BYTES = 256 * MIB  # of the file, or of the member of an archive
 MAX_MATLAB_MEMORY = 2048 * MIB  # address space of the process that reads it
 MAX_MATLAB_SECONDS = 120
@@ -184,16 +185,17 @@ def unpack_arrays(
     return found
 
 
-def parse_rows(rows: list[str], path: Path, columns: int | None = None) -> np.ndarray:
-    """Rows of text with blanks between numbers, from the file `path`, as float64 [rows, columns]."""
-    kind = f"table of {columns} numbers per line" if columns else "table of numbers"
-    with reading(path, f"is not a {kind}"):
+def read_rows(path: Path) -> np.ndarray:
+    """The rows of a text file [rows, columns], numbers or words with commas, tabs or blanks between them; without the
+    header of ARFF and KEEL, comments and empty lines."""
+    with open_raw(path, limit=MAX_TEXT_BYTES) as stream, reading(path, "is not a table"):
+        text = stream.read().decode("utf-8", errors="replace").translate(str.maketrans(",'\"", "   "))
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("%")]
+        begins = next((k for k, line in enumerate(lines, start=1) if line.lower().startswith("@data")), 0)
+        rows = [line for line in lines[begins:] if not line.startswith("@")]
         if not rows:
             raise ValueError("it has no rows")
-        table = np.loadtxt(rows, dtype=np.float64, comments=None, ndmin=2)
-        if table.shape[1] != (columns or table.shape[1]):
-            raise ValueError(f"it has {table.shape[1]}")
-        return table
+        return np.loadtxt(rows, dtype=str, comments=None, ndmin=2)
 
 
 def read_variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
