@@ -105,25 +105,29 @@ def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """The arrays of a dataset from its raw files, by name, checked: shape, finite values, targets that fit the task,
     then the `options.checks` of the spec. UserError with the first check that fails."""
     parsed = LOADERS[spec.loader](spec, files)
-    for name, fine, expected, actual in _checked(parsed.X, parsed.y, spec):
+    for name, fine, expected, actual in _checked(parsed, spec):
         if not fine:
-            raise UserError(f"dataset '{spec.name}': check '{name}' failed: expected {expected}, found {actual}")
+            source = parsed.facts.get("file") or f"dataset '{spec.name}'"
+            raise UserError(f"{source}: check '{name}' failed: expected {expected}, found {actual}")
     return parsed
 
 
-def _checked(X: np.ndarray, y: np.ndarray, spec: DatasetConfig) -> Iterator[tuple[str, Any, object, object]]:
+def _checked(data: Dataset, spec: DatasetConfig) -> Iterator[tuple[str, Any, object, object]]:
     """Checks by name: whether the data passes it, what was expected and what is there."""
+    X, y = data.X, data.y
     fits = X.ndim == 2 and y.shape == X.shape[:1]
     yield "shape", fits, "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}"
     for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
         yield name, actual and actual == (wanted or actual), wanted or "some", actual or "none"
+    names = (data.schema.target, *data.schema.features)
+    yield "names", len(names) == X.shape[1] + 1, f"those of {X.shape[1]} features", len(names) - 1
     filled = spec.options.get("missing") in ("mean", "level")
-    for column, values in enumerate((y, *X.T)):
+    for column, values in zip(names, (y, *X.T), strict=True):
         # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
-        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
-        row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
+        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and values is not y))
+        row = int(np.argmin(fine))
         wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
-        yield "finite", fine.all(), wanted, f"that in row {row + 1}, {what} is {values[row]}"
+        yield "finite", fine.all(), wanted, f"{values[row]} in row {row + 1}, column '{column}'"
     if spec.task == "binary":
         wrong = (y != 0.0) & (y != 1.0)
         yield "labels", not wrong.any(), "0 and 1", f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"

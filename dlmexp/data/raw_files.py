@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,10 +47,6 @@ class FoundFiles(NamedTuple):
     state: Literal["ready", "partial", "missing", "drawn"]  # all files present, some, none; or it needs none
     best: FileGroup
     groups: list[FileGroup]
-
-    @property
-    def present(self) -> dict[str, Path]:
-        return {name: path for group in self.groups for name, path in group.files.items()}
 
 
 def find_files(spec: DatasetConfig, *roots: Path) -> FoundFiles:
@@ -163,7 +160,7 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     if found.state == "missing":
         return None, "no files"
     try:
-        _verify_pinned(spec, found.present, root)
+        _verify_pinned(spec, dict(ChainMap(*(group.files for group in found.groups))), root)
         if found.state == "partial":
             return True, "incomplete, so not parsed"
         rows, features = parse(spec, found.best.files).X.shape

@@ -75,7 +75,7 @@ def test_airline_from_data_expo_and_from_a_table_of_the_features(tmp_path):
     text = "\n".join(",".join(map(str, row[::-1])) for row in [HEADER.split(","), *rows])
     data = loaded(tmp_path, "airline", {"airline.csv": text}, "binary")
     assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])  # a flight exactly on time is not late
-    for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{HEADER}\n1,2,3,,5,6,7,8,9\n", "is nan"),
+    for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{HEADER}\n1,2,3,,5,6,7,8,9\n", "nan in row 1"),
                           (f"{HEADER}\n", "'rows'")):  # fmt: skip
         with pytest.raises(UserError, match=word):
             loaded(tmp_path, "airline", {"airline.csv": content}, "binary")
@@ -282,11 +282,13 @@ Y = np.array([0.0, 1.0, 1.0, 0.0])
 
 @LOADERS.register("as_given")
 def as_given(spec, files):
-    return Dataset(np.asarray(files["X"], dtype=float), np.asarray(files["y"], dtype=float))
+    facts = {"features": spec.options.get("names")}
+    return Dataset(np.asarray(files["X"], dtype=float), np.asarray(files["y"], dtype=float), facts)
 
 
-def checked(X=X, y=Y, task: Task = "regression", rows=None, features=None, **checks):
-    spec = DatasetConfig("made_up", "as_given", task, rows=rows, features=features, options={"checks": checks})
+def checked(X=X, y=Y, task: Task = "regression", rows=None, features=None, names=(), **checks):
+    options = {"checks": checks, "names": names}
+    spec = DatasetConfig("made_up", "as_given", task, rows=rows, features=features, options=options)
     arrays: Any = {"X": X, "y": y}
     parse(spec, arrays)
 
@@ -294,10 +296,11 @@ def checked(X=X, y=Y, task: Task = "regression", rows=None, features=None, **che
 @pytest.mark.parametrize(("message", "arguments"), [
     (r"'shape'.*\(4, 3\) and \(3,\)", {"y": Y[:3]}), ("'rows'.*some, found none", {"X": X[:0], "y": Y[:0]}),
     ("'rows'.*5, found 4", {"rows": 5}), ("'features'.*2, found 3", {"features": 2}),
-    ("'finite'.*row 3, target is nan", {"y": [0, 1, np.nan, 1]}),
-    ("'finite'.*row 2, feature 3 is inf", {"X": np.where(X == 5, np.inf, X)}),
-    ("'finite'.*row 2, feature 3 is nan", {"X": np.where(X == 5, np.nan, X)}),
-    (r"'finite'.*row 1, feature 1 is -1e\+200", {"X": np.where(X == 0, -1e200, X)}),
+    ("'names'.*3 features, found 2", {"names": ["a", "b"]}),
+    ("'finite'.*nan in row 3, column 'y'", {"y": [0, 1, np.nan, 1]}),
+    ("'finite'.*inf in row 2, column 'x3'", {"X": np.where(X == 5, np.inf, X)}),
+    ("'finite'.*nan in row 2, column 'x3'", {"X": np.where(X == 5, np.nan, X)}),
+    (r"'finite'.*-1e\+200 in row 1, column 'x1'", {"X": np.where(X == 0, -1e200, X)}),
     ("'labels'.*found 2 in row 4", {"y": [0, 1, 1, 2], "task": "binary"}),
     ("'labels'.*only 1", {"y": [1, 1, 1, 1], "task": "binary"}),
     ("'counts'.*1.5 in row 2", {"y": [0, 1.5, 1, 2], "task": "count"}), ("'positives'.*3.*2", {"positives": 3}),

@@ -180,7 +180,7 @@ def test_stray_words_and_other_types_among_numbers(tmp_path, path):
     text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
     refused("'a' is text", "All of it: csv.categories=[a]", path=text)
     refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
-    refused("row 60, target is inf", path=written(path, y=[*range(ROWS - 1), "inf"]))
+    refused("t.csv", "inf in row 60, column 'y'", path=written(path, y=[*range(ROWS - 1), "inf"]))
     refused("e+150", path=written(path, b=[f"{k + 1}e150" for k in range(ROWS)]))
 
 
