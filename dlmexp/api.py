@@ -7,7 +7,7 @@ import io
 import os
 import signal
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dlmexp.atomic import within, write_atomically
-from dlmexp.config import literal
+from dlmexp.config import flat, literal
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
@@ -97,7 +97,7 @@ def run(
         stored, own = own_table(dataset, target, task, name, Path(results))
         settings |= {"dataset": "csv", "csv": own}
     settings |= {} if method is None else {"method": [method] if isinstance(method, str) else method}
-    words = with_default(spelled_out(list(as_overrides(settings | overrides))))
+    words = with_default(spelled_out([f"{key}={literal(value)}" for key, value in flat(settings | overrides)]))
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     with extended(plugins=plugins_in(words)), silence, stored:
         cfg = compose(words)
@@ -377,12 +377,3 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         raise UserError(f"no table can hold these columns: {why}; make each numbers, text or dates") from None
     path = results / "tables" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
     return _stored(content, path), {"path": os.fspath(path), "target": target, "task": task, "name": name}
-
-
-def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Settings as overrides of Hydra; dictionaries as dotted keys."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from as_overrides(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}={literal(value)}"

@@ -2,11 +2,12 @@
 sections 5 and 6). `plan.overrides.check_values` holds every composed config against it. And settings as a user types
 them: words that a shell and `dlmexp run` take as they are."""
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -26,10 +27,18 @@ def one_of(*words: str) -> Meta:
 
 
 ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
+RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")
+# The name of an experiment's folder in the results; without a line end, which `$` would allow.
+FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])"
+IN_WORDS = {
+    FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
+    ITERATIONS: "a number of iterations", "array of length >= 1": "at least one value",
+}  # fmt: skip
 # Types with limits, which `plan.overrides.check_values` checks with msgspec. OmegaConf sees the plain types.
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", ITERATIONS)]
 Filled = Meta(min_length=1)
+FolderName = Annotated[str, one_of(FOLDER)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # of learning
@@ -43,7 +52,7 @@ Whole = Annotated[int, Meta(gt=0)]
 class DatasetConfig:
     """One dataset: where it comes from, how it is split, and the model the paper puts on it."""
 
-    name: str = "???"
+    name: FolderName = "???"
     loader: str = "???"
     task: Annotated[str, one_of("regression", "binary", "count")] = "???"
     likelihood: str = "???"
@@ -129,9 +138,9 @@ class TrainingConfig:
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
     @property
-    def has_room(self) -> bool:
-        """Whether the limit of iterations leaves room for the decay, and for the window of the stopping rule after."""
-        return self.decay is None or bool(self.epochs) or self.decay + (self.window or 0) <= self.max_iterations
+    def least_iterations(self) -> int:
+        """The limit of iterations that leaves room for the decay, and for the window of the stopping rule after it."""
+        return 0 if self.decay is None or self.epochs else self.decay + (self.window or 0)
 
 
 @dataclass
@@ -141,7 +150,7 @@ class CsvConfig:
     path: str | None = None
     target: str | None = None
     task: str | None = None
-    name: str = "csv"  # of the dataset, in records and figures
+    name: FolderName = "csv"  # of the dataset, in records and figures
     columns: list[str] = field(default_factory=list)  # the features; empty: all columns but the target ...
     drop: list[str] = field(default_factory=list)  # ... and these
     categories: list[str] = field(default_factory=list)  # numbers, or many different texts, that are categories
@@ -162,7 +171,7 @@ class CsvConfig:
 class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
-    name: Annotated[str, Filled] = "custom"
+    name: FolderName = "custom"
     preset: str | None = None  # the name of a smaller version, which results are named after (conf/preset)
     measure: Annotated[str, one_of("fit", "gradient")] = "fit"  # gradient: statistics of the estimators' gradients
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
@@ -211,8 +220,9 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         what, _, place = str(error).partition(" - at `$")
         if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
             name, value = f"{name}.{option}", value[option]
+        for pattern, words in IN_WORDS.items():
+            what = what.replace(pattern, words)
         what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", "")).replace("|", " or ")
-        what = what.replace(ITERATIONS, "a number of iterations").replace("array of length >= 1", "at least one value")
         typed = shortened(value if isinstance(value, str) else literal(value))
         raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
 
@@ -227,11 +237,21 @@ def setting(name: str, *values: str) -> str:
     return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
 
 
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted names and values of settings, down to single ones."""
+    value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat(inner, f"{name}.{key}" if name else key)
+    else:
+        yield name, value
+
+
 def literal(value: Any) -> str:
     """A value as `dlmexp run` takes it: `null`, `true`, `0.01`, `[0.1,elbo]`, text in quotes where it needs them."""
     value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+    if value is None or isinstance(value, int):
+        return json.dumps(value)
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, str | os.PathLike):
@@ -241,8 +261,6 @@ def literal(value: Any) -> str:
         return f"[{','.join(map(literal, value))}]"
     if isinstance(value, Mapping):
         return f"{{{','.join(f'{key}:{literal(each)}' for key, each in value.items())}}}"
-    if isinstance(value, int):
-        return str(value)
     raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")
 
 

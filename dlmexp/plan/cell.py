@@ -77,14 +77,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     @cached_property
     def key(self) -> str:
         """A name that is the same on every machine: the first 20 digits of a SHA-256 of the fields."""
-        values: dict[str, Any] = {"version": KEY_VERSION}
-        values |= {name: getattr(self, name) for name in FIRST_FIELDS}
-        values |= {name: self.options.get(name) for name in FIRST_OPTIONS}
-        if later := {name: value for name, value in self.options.items() if name not in FIRST_OPTIONS}:
-            values["options"] = later
-        for name, default in LATER_FIELDS.items():
-            if (value := getattr(self, name)) != default:
-                values[name] = value
+        values = msgspec.structs.asdict(self) | {"version": KEY_VERSION}
+        options = dict(values.pop("options"))
+        values |= {name: options.pop(name, None) for name in FIRST_OPTIONS}
+        values |= {"options": options} if options else {}
+        values = {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}
         return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:20]
 
     def __hash__(self) -> int:
@@ -137,11 +134,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.variant == "fixed" and self.form == "collapsed"
 
     @property
-    def has_stopping_rule(self) -> bool:
-        """Whether it trains until convergence, and not for a number of epochs or iterations."""
-        return self.window is not None and self.max_iterations is not None
-
-    @property
     def evaluate_every(self) -> int | None:
         """Iterations between evaluations during training; None if there are none."""
         if self.evaluate == "end":
@@ -157,11 +149,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
 FIELDS = Cell.__struct_fields__
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
-FIRST_FIELDS = tuple(name for name in FIELDS[: FIELDS.index("base") + 1] if name != "options")
-LATER_FIELDS = {
+LATER = {
     field.name: {} if field.default is msgspec.NODEFAULT else field.default
     for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
-}  # with their defaults
+}  # fields with their defaults
 SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
 Batch = tuple[Cell, ...]
 

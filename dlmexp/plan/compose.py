@@ -1,8 +1,7 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
 import math
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice, product
 from typing import Any, cast, get_args
@@ -11,11 +10,11 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict
+from hydra.core.override_parser.types import RangeSweep
+from omegaconf import DictConfig, OmegaConf
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import KINDS, MethodConfig, RunConfig
+from dlmexp.config import KINDS, MethodConfig, RunConfig, flat
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
@@ -23,7 +22,6 @@ from dlmexp.paths import conf_dirs, import_plugins
 from dlmexp.plan.overrides import as_sentences, check_values, parsed, spelled_out
 
 MOST_JOBS = 10_000  # of a multirun
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
 ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
 
 
@@ -49,16 +47,13 @@ def compose(overrides: Sequence[str]) -> RunConfig:
         if override.value() == {} and not override.is_add() and not override.is_force_add():
             raise UserError(f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out")
     composed = _composed(overrides)
-    _keep_selected_estimators(composed, typed)
     _check_table(composed)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
         check_values(cfg)
     if odd := sorted(cfg.training.keys() ^ {*KINDS}):
         raise UserError(f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others")
-    keys = {key for override in typed for key in _keys(override.key_or_group, override.value())}
-    _apply_to_all(cfg, keys)
-    _make_room(cfg, keys)
+    _follow_typed(cfg, {override.key_or_group: override.value() for override in typed})
     _check_together(cfg)
     import_plugins(cfg.plugins)
     if cfg.name == "custom" and len(cfg.dataset) == 1:
@@ -73,47 +68,42 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     return cfg
 
 
-def _keys(key: str, value: Any) -> Iterator[str]:
-    """The settings that an override is for: its key, or those in a value `{name: value}`."""
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _keys(f"{key}.{name}", inner)
-    else:
-        yield key
+def _follow_typed(cfg: RunConfig, typed: dict[str, Any]) -> None:
+    """What is typed holds where the protocol or the experiment says more.
 
-
-def _apply_to_all(cfg: RunConfig, typed: Collection[str]) -> None:
-    """What is typed for all methods or estimators (`training.regression.initial.noise=0.3`) holds for those too that
-    the protocol has a value of their own for, unless the user types theirs."""
+    Estimators that only the experiment has options for are dropped if the user selects others. What is typed for all
+    methods or estimators (`training.regression.initial.noise=0.3`) holds for those too that the protocol has a value of
+    their own for, unless the user types theirs. An experiment's limit of iterations gives way to the protocol's where
+    it leaves no room for the protocol's decay: the stopping rule would never apply. What users or presets say about the
+    limit holds; without a stopping rule the decay ends with it.
+    """
+    keys = {name for name, _ in flat(typed)}
+    selected: Any = typed.get("estimator", list(cfg.estimator))
+    for name in cfg.estimator.keys() - {*map(str, selected if isinstance(selected, list) else [selected])}:
+        if not any(key.startswith(f"estimator.{name}.") for key in keys):
+            del cfg.estimator[name]
     for kind, training in cfg.training.items():
         at = f"training.{kind}"
-        for name in training.estimator_lr if f"{at}.lr" in typed else ():
-            if f"{at}.estimator_lr.{name}" not in typed:
+        for name in training.estimator_lr if f"{at}.lr" in keys else ():
+            if f"{at}.estimator_lr.{name}" not in keys:
                 training.estimator_lr[name] = training.lr
         for method, own in training.by_method.items():
             for name in own.initial.keys() & training.initial.keys():
-                if f"{at}.initial.{name}" in typed and f"{at}.by_method.{method}.initial.{name}" not in typed:
+                if f"{at}.initial.{name}" in keys and f"{at}.by_method.{method}.initial.{name}" not in keys:
                     own.initial[name] = training.initial[name]
-            if "collapsed" in typed and f"{at}.by_method.{method}.collapsed" not in typed:
+            if "collapsed" in keys and f"{at}.by_method.{method}.collapsed" not in keys:
                 own.collapsed = None
+        limited = f"{at}.max_iterations" in keys
+        if limited and training.decay and training.window is None and f"{at}.decay" not in keys:
+            training.decay = training.max_iterations
+        if training.max_iterations < training.least_iterations and not cfg.preset and not limited:
+            training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
     values: list[Any] = [override.value() for override in parsed([o for o in overrides if _key(o) == "plugins"])]
     return [str(name) for value in values for name in (value if isinstance(value, list) else [])]
-
-
-def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
-    """An experiment's limit of iterations gives way to the protocol's where it leaves no room for the protocol's decay:
-    the stopping rule would never apply. What users or presets say about the limit holds. Without a stopping rule the
-    decay ends with the limit that users type."""
-    for kind, training in cfg.training.items():
-        limited = f"training.{kind}.max_iterations" in typed and f"training.{kind}.decay" not in typed
-        if training.decay and training.window is None and limited:
-            training.decay = training.max_iterations
-        if not training.has_room and not cfg.preset and f"training.{kind}.max_iterations" not in typed:
-            training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 
 
 def _check_together(cfg: RunConfig) -> None:
@@ -126,14 +116,9 @@ def _check_together(cfg: RunConfig) -> None:
         training = cfg.training[kind]
         if (training.final_lr is None) != (training.decay is None):
             raise UserError(f"training.{kind}: final_lr and decay belong together; give both, or null for both")
-        if not training.has_room:
-            least = (training.decay or 0) + (training.window or 0)
+        if training.max_iterations < (least := training.least_iterations):
             given = f"training.{kind}.max_iterations={training.max_iterations}"
             raise UserError(f"{given}: give at least {least}, for decay and the window of the stopping rule after it")
-    for dataset in cfg.dataset.values():
-        if not PLAIN_NAME.fullmatch(dataset.name):
-            limits = "at most 100 letters, digits, '-', '_', '.'"
-            raise UserError(f"dataset name '{dataset.name[:80]}': it names a folder; choose {limits}")
     for name, method in cfg.method.items():
         ours = entries("method").get(name)
         if ours and method != MethodConfig(**ours):
@@ -145,20 +130,6 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
     words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
     return cast(RunConfig, OmegaConf.to_object(_composed(words)))
-
-
-def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -> None:
-    """Drop the estimators that an experiment has options for and the user selects neither with `estimator=` nor by
-    options of their own."""
-    selections = [override.value() for override in typed if override.key_or_group == "estimator"]
-    if not selections:
-        return
-    selected = {str(name) for name in (selections[-1] if isinstance(selections[-1], list) else [selections[-1]])}
-    options = {tuple(override.key_or_group.split("."))[:2] for override in typed}
-    with open_dict(composed):
-        for name in composed.estimator.keys() - selected:
-            if ("estimator", name) not in options:
-                del composed.estimator[name]
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
@@ -204,6 +175,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     choices = []
     for override, text in zip(parsed(overrides), overrides, strict=True):
         with as_sentences(overrides):
+            if isinstance(value := override.value(), RangeSweep):
+                value.shuffle = False  # for which it would be listed, however long; jobs have no order
             values = islice(override.sweep_string_iterator(), MOST_JOBS + 1) if override.is_sweep_override() else ()
             choices.append([f"{override.get_key_element()}={value}" for value in values] or [text])
         if math.prod(map(len, choices)) > MOST_JOBS:

@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
 from itertools import product
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig, converted
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig, converted, flat
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, split
 from dlmexp.errors import UserError
@@ -104,26 +104,20 @@ class Grid:
     def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
         self.cfg, self.dataset, self.data = cfg, dataset, data
         self.file = read_spec(key, cfg.csv)
-        self.training = cfg.training[dataset.kind]
+        self.usual, self.training = protocol_config(cfg.protocol, cfg.preset), cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self.pool = len(split(len(data.y), dataset.split, None, None, data.arrangement).train)
-        self.asked = [str(size) for size in cfg.sizes or dataset.sizes]  # training sizes, as they were typed
 
     @cached_property
     def sizes(self) -> dict[int, str]:
         """The training sizes in rows, and as they were typed, without those beyond `cfg.largest`."""
-        largest = self.cfg.largest or self.pool
-        sizes = {resolve_size(size, self.pool): size for size in reversed(self.asked)}
-        if self.cfg.sizes and self.beyond == self.asked:
-            many = f"sizes=[{','.join(self.asked)}]: {self.dataset.name} has {self.pool} rows to train on"
+        asked = [str(size) for size in self.cfg.sizes or self.dataset.sizes]
+        sizes = {resolve_size(size, self.pool): size for size in reversed(asked)}
+        if self.cfg.sizes and sizes.keys() == {self.pool} and _is_less(self.pool, sizes[self.pool]):
+            many = f"sizes=[{','.join(asked)}]: {self.dataset.name} has {self.pool} rows to train on"
             raise UserError(f"{many}; give at most so many")
-        fitting = {n: sizes[n] for n in sorted(sizes) if n <= largest}
-        return fitting or {min(largest, self.pool): str(min(largest, self.pool))}
-
-    @property
-    def beyond(self) -> list[str]:
-        """The sizes that are more than the data have."""
-        return [size for size in self.asked if not size.endswith("%") and int(size) > self.pool]
+        most = min(self.cfg.largest or self.pool, self.pool)
+        return {n: sizes[n] for n in sorted(sizes) if n <= most} or {most: str(most)}
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -135,52 +129,56 @@ class Grid:
     def candidates(self) -> Iterator[tuple[Asked, tuple[Cell, ...]]]:
         """All that is asked for, with its cells; the base fits that fixed variants take their hyperparameters from
         included."""
-        cfg = self.cfg
-        known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
+        cfg, gradients = self.cfg, self.cfg.measure == "gradient"
+        of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
         for (n, size), seed in product(self.sizes.items(), dict.fromkeys(cfg.seeds)):
             for method, cells in self._methods(self._template(n, seed)):
-                which = cells[0].values(("estimator", "options", "parameterisation"))
-                if which not in known:
-                    known[which] = self._setting(cells[0])
-                of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
                 role = "fit" if gradients and cells[0].kind == "fit" else of_run
-                about = {"setting": known[which], "experiment": cfg.name, "role": role, "size": size}
+                about = {"setting": self._setting(cells[0]), "experiment": cfg.name, "role": role, "size": size}
                 yield Asked.of(method, cells, **about, stands_for=self.dataset.stands_for), cells
 
-    def _setting(self, cell: Cell) -> Setting:
-        """The setting that a cell is asked for under: what differs from the config of the protocol (and preset) alone,
-        and from the dataset's own file. What `cfg.factors` names is a column of results, not a change."""
-        cfg, dataset, training = self.cfg, self.dataset, self.training
-        usual = protocol_config(cfg.protocol, cfg.preset)
-        protocol = usual.training[dataset.kind]
+    @cached_property
+    def changes(self) -> dict[str, Any]:
+        """What differs from the config of the protocol (and preset) alone, and from the dataset's own file."""
+        cfg, usual, training = self.cfg, self.usual, self.training
         beta = cfg.beta if cfg.beta.values is None else with_changed(usual.beta, values=cfg.beta.values)  # no grid
-        model = dataset if cfg.M is None else with_changed(dataset, M=cfg.M)
-        compared = [("training", training, protocol)]
-        compared += [(name, getattr(cfg, name), getattr(usual, name)) for name in ("selection", "collapsed", "dtype")]
-        compared += [("beta", beta, usual.beta)]
-        compared += [(name, getattr(model, name), getattr(self.file, name)) for name in MODEL]
-        known = catalogue.entries("estimator").get(cell.estimator, {})
-        options = {name: value for name, value in cell.options.items() if name != "samples"}
-        compared += [(f"estimator.{cell.estimator}.{name}", v, known.get(name)) for name, v in options.items()]
-        changes = {name: value for each in compared for name, value in _differing(*each)}
-        if cell.parameterisation not in protocol.parameterisation:
-            changes["parameterisation"] = cell.parameterisation
-        ignored = {"training.parameterisation", *cfg.factors}
+        model = with_changed(self.dataset, M=cfg.M or self.dataset.M)
+        ours = self._compared(with_changed(cfg, beta=beta), model)
+        theirs = self._compared(usual, self.file)
         if training.window is None and training.decay == training.max_iterations:  # it follows the limit users type
-            ignored.add("training.decay")
+            del ours["training.decay"], theirs["training.decay"]
+        names = dict.fromkeys([*ours, *theirs])
+        return {name: ours.get(name) for name in names if ours.get(name) != theirs.get(name)}
+
+    def _compared(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
+        """What a setting is made of, by dotted names."""
+        training = with_changed(cfg.training[self.dataset.kind], parameterisation=[])  # which is told by cell
+        of_run = {name: getattr(cfg, name) for name in ("selection", "collapsed", "dtype", "beta")}
+        return dict(flat({"training": training, **of_run, **{name: getattr(dataset, name) for name in MODEL}}))
+
+    def _setting(self, cell: Cell) -> Setting:
+        """The setting that a cell is asked for under. What `cfg.factors` names is a column of results, not a change."""
+        cfg, changes = self.cfg, dict(self.changes)
+        known = catalogue.entries("estimator").get(cell.estimator, {})
+        for name, value in cell.options.items():
+            if name != "samples" and value != known.get(name):
+                changes[f"estimator.{cell.estimator}.{name}"] = value
+        if cell.parameterisation not in self.usual.training[self.dataset.kind].parameterisation:
+            changes["parameterisation"] = cell.parameterisation
         # A preset's run has a name of its own, so that it is never taken for the protocol's.
         names = [name for name in ("" if cfg.preset and cfg.protocol == "paper" else cfg.protocol, cfg.preset) if name]
-        kept = {name: value for name, value in changes.items() if name not in ignored}
+        kept = {name: value for name, value in changes.items() if name not in cfg.factors}
         return Setting("-".join(names), kept, cfg.selection)
 
     def notes(self) -> Iterator[str]:
         """Sentences about what is not done quite as it was typed: sizes beyond the data, more inducing inputs than
         rows."""
-        cfg, name, pool, sizes = self.cfg, self.dataset.name, self.pool, self.sizes
-        if self.beyond and pool in sizes:
-            yield f"{name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(self.beyond)}"
-        if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
-            yield f"{name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {', '.join(fewer)}"
+        name, M = self.dataset.name, self.cfg.M or 0
+        for n, size in self.sizes.items():
+            if _is_less(n, size):
+                yield f"{name}: there are {n} rows to train on, so n = {n} in place of {size}"
+            if n < M:
+                yield f"{name}: no more inducing inputs than rows: M = {n} in place of {M} with n = {n}"
 
     def _template(self, n: int, seed: int) -> Cell:
         """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
@@ -244,11 +242,10 @@ class Grid:
             if name in usual and (isinstance(usual[name].initial, Tensor) or usual[name].initial != value)
         }
         if (floor := self.training.noise_floor) is not None:
-            if "noise" not in usual:
-                no_noise = f"the likelihood of {self.dataset.name} has no noise; leave it out, or give null"
-                raise UserError(f"noise_floor={floor:g}: {no_noise}")
-            if not floor < (start := initial.get("noise", usual["noise"].initial)):
-                raise UserError(f"noise_floor={floor:g}: the noise starts at {start:g}, which must be above its floor")
+            start = {name: parameter.initial for name, parameter in usual.items()} | initial
+            if not floor < start.get("noise", 0.0):
+                below = f"it must be below the noise that {self.dataset.name} starts with"
+                raise UserError(f"noise_floor={floor:g}: {below} ({start.get('noise', 'it has none')}); null: no floor")
         return replace(cell, initial=initial)
 
     def _base(self, explicit: Cell, method: str) -> Cell:
@@ -289,11 +286,6 @@ class Grid:
             yield cell
 
 
-def _differing(name: str, value: Any, usual: Any) -> Iterator[tuple[str, Any]]:
-    """Dotted names and values of what is different, down to single values."""
-    value, usual = (asdict(v) if is_dataclass(v) and not isinstance(v, type) else v for v in (value, usual))
-    if isinstance(value, dict):
-        for key in dict.fromkeys([*value, *(usual or {})]):
-            yield from _differing(f"{name}.{key}", value.get(key), (usual or {}).get(key))
-    elif value != usual:
-        yield name, value
+def _is_less(n: int, size: str) -> bool:
+    """Whether there are fewer rows than were asked for."""
+    return not size.endswith("%") and n < int(size)

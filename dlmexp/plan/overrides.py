@@ -28,6 +28,7 @@ GROUPS = ("dataset", "method", "estimator")  # that take lists of names
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
 PATHS = ("csv.path", "csv.test", "results", "data_root")
 MOST_SEEDS = 1000
+SLURM = "hydra/launcher/submitit_slurm.yaml"
 OTHER_WORDS = {  # what people type for a setting that has another name
     "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
     "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
@@ -53,6 +54,8 @@ def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[s
             known[name] = kind
         if isinstance(kind, type) and is_dataclass(kind):
             known |= settings(near, kind, f"{name}.")
+        if name.startswith("estimator."):
+            known |= {f"{name}.{option}": Any for option in entries("estimator").get(name.split(".")[1], {})}
     return known
 
 
@@ -120,32 +123,20 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 
 def unknown(key: str) -> str:
-    """That there is no such setting, and what to type in its place."""
-    known = [*settings(key), *groups()]
+    """Why a setting can't be changed, and what to type in its place: there is none of that name, or the run has no such
+    dataset, method, estimator or value."""
+    known = list(dict.fromkeys([*settings(key), *groups()]))
+    group, name = [*key.split("."), ""][:2]
     if key.startswith("hydra.launcher."):
-        launcher = ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
-        known = [f"hydra.launcher.{name}" for name in launcher]
+        known = [f"hydra.launcher.{name}" for name in ConfigStore.instance().load(SLURM).node]
     if key in OTHER_WORDS:
-        meant = f"write {OTHER_WORDS[key]}"
-    elif key in (field.name for field in fields(DatasetConfig)):
-        meant = f"it belongs to a dataset; write dataset.NAME.{key}="
-    else:
-        meant = nearest(key, list(dict.fromkeys(known)))
-    return f"there is no setting '{key}': {meant}"
-
-
-def _not_there(key: str) -> str:
-    """Why a setting can't be changed: there is none of that name, or the run has no such dataset, method, estimator or
-    value."""
-    group, name, setting = [*key.split(".", 2), "", ""][:3]
-    if group == "estimator" and name in names("estimator") and setting not in (options := entries("estimator")[name]):
-        return f"{key}: {name} takes {', '.join(options) or 'no options'}"
-    if key not in settings(key) and group != "estimator":
-        return unknown(key)
-    if group not in GROUPS or not setting:
-        return f"'{key}' has no value yet that could be changed: write +{key}=VALUE to add one"
-    own = f"; settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
-    return f"'{key}': the run has no {group} '{name}'{own if group == 'dataset' else ''}; {group}={name} selects it"
+        return f"there is no setting '{key}': write {OTHER_WORDS[key]}"
+    if key not in known:
+        of_data = [f"dataset.NAME.{field.name}" for field in fields(DatasetConfig) if field.name == key]
+        return f"there is no setting '{key}': {nearest(key, of_data or known)}"
+    selected = f"{group}={name} selects it" if group in GROUPS and name else f"write +{key}=VALUE to add it"
+    own = f" (your own table's are dataset.{USER_TABLE}.NAME=)" if group == "dataset" else ""
+    return f"'{key}' is not in this run: {selected}{own}"
 
 
 @contextmanager
@@ -161,25 +152,22 @@ def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
-    """What was wrong in one sentence, with the nearest valid names."""
-    text, inner = str(error).strip(), error.__cause__ or error.__context__
-    reason = shortened(str(inner or "its type does not fit").partition("\n")[0], 200)
+    """What Hydra says in one sentence, with the nearest valid names."""
+    inner = error.__cause__ or error.__context__
+    lines = "\n".join(str(each) for each in (error, inner) if each).splitlines()
+    said = "; ".join(dict.fromkeys(line.strip(" .:") for line in lines if line and "_type=" not in line))
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
         return f"can't read '{typed}': write it as key=value, lists as key=[a,b], in quotes where it has spaces"
-    if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
+    if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", said):
         group, name = match.groups()
         if (group, name) == ("hydra/launcher", "submitit_slurm"):
             return "this launcher is an extra: pip install 'dlmexp[slurm]'"
         return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
-    if match := re.search(r"Could not override '([\w.]+)'", text):
-        return _not_there(match[1])
-    if match := re.search(r"Error merging override (.+)", text):
-        return f"can't use {shortened(match[1], 200)}: {reason}"
-    if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
-        odd = isinstance(inner, ConfigKeyError | ConfigAttributeError)
-        return f"{match[1]}.yaml: {unknown(str(inner.full_key)) if odd else f'{inner.full_key}: {reason}'}"
-    return shortened("; ".join(filter(None, map(str.strip, text.splitlines()))), 400)
+    if isinstance(inner, ConfigKeyError | ConfigAttributeError):
+        typed = re.match(r"Could not override '(.+?)'", said)
+        return unknown(typed[1]) if typed else f"{said.partition(':')[0]}: {unknown(str(inner.full_key))}"
+    return shortened(said, 400)
 
 
 def check_values(node: Any, prefix: str = "") -> None:

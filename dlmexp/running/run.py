@@ -13,7 +13,7 @@ from subprocess import Popen
 import torch
 
 from dlmexp.atomic import within
-from dlmexp.config import RunConfig
+from dlmexp.config import RESERVED, RunConfig
 from dlmexp.console import budget_seconds, counted, duration, wide_console
 from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
@@ -25,7 +25,7 @@ from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, resumed_first
-from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits, show_plan, summary
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits, show_plan, summary
 
 HOUR = 3600.0  # seconds
 

@@ -22,14 +22,11 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
 from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell, Plan, cells_at_once, plan
-from dlmexp.plan.compose import PLAIN_NAME
 from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
 from dlmexp.running.process import Target
 
-# Folders of results.
-RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")
 READERS = 4  # datasets that are read at once
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
@@ -56,10 +53,6 @@ class Sweep:
 
 def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check the config, load its datasets, and list its cells. Raises `UserError` for whatever can't be run."""
-    if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
-        what = "csv.name" if cfg.name == cfg.csv.name else "name"  # an own table's experiment is named after it
-        words = f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}"
-        raise UserError(f"{what}={cfg.name[:80]}: choose {words}")
     parts = compose.parts(cfg)
     if not parts:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")

@@ -135,7 +135,7 @@ def test_a_learning_rate_for_all_kinds_of_data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "note"), [("", ""), ("sizes=[20,1000000]", "1000000"), ("sizes=[20,40,90] M=40", "M = n in place of 40")]
+    ("words", "note"), [("", ""), ("sizes=[20,1000000]", "1000000"), ("sizes=[20,40,90] M=40", "M = 20 in place of 40")]
 )
 def test_what_is_not_done_as_typed_is_said(words, note):
     tiny = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "method=elbo", "seeds=1", "sizes=20"]
