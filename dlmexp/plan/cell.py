@@ -77,8 +77,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     @cached_property
     def key(self) -> str:
         """A name that is the same on every machine: the first 20 digits of a SHA-256 of the fields."""
-        values = msgspec.structs.asdict(self) | {"version": KEY_VERSION}
-        options = dict(values.pop("options"))
+        values, options = msgspec.structs.asdict(self) | {"version": KEY_VERSION}, dict(self.options)
+        del values["options"]
         values |= {name: options.pop(name, None) for name in FIRST_OPTIONS}
         values |= {"options": options} if options else {}
         values = {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}

@@ -126,16 +126,16 @@ def unknown(key: str) -> str:
     """Why a setting can't be changed, and what to type in its place: there is none of that name, or the run has no such
     dataset, method, estimator or value."""
     known = list(dict.fromkeys([*settings(key), *groups()]))
-    group, name = [*key.split("."), ""][:2]
+    group, name, setting = [*key.split(".", 2), "", ""][:3]
     if key.startswith("hydra.launcher."):
         known = [f"hydra.launcher.{name}" for name in ConfigStore.instance().load(SLURM).node]
     if key in OTHER_WORDS:
         return f"there is no setting '{key}': write {OTHER_WORDS[key]}"
     if key not in known:
-        of_data = [f"dataset.NAME.{field.name}" for field in fields(DatasetConfig) if field.name == key]
+        of_data = [f"dataset.NAME.{field.name}=" for field in fields(DatasetConfig) if field.name == key]
         return f"there is no setting '{key}': {nearest(key, of_data or known)}"
     selected = f"{group}={name} selects it" if group in GROUPS and name else f"write +{key}=VALUE to add it"
-    own = f" (your own table's are dataset.{USER_TABLE}.NAME=)" if group == "dataset" else ""
+    own = f"; for your own table write dataset.{USER_TABLE}.{setting}=" if group == "dataset" else ""
     return f"'{key}' is not in this run: {selected}{own}"
 
 
