@@ -89,13 +89,11 @@ def ask(*command: str) -> list[str]:
     """The lines a SLURM command prints; `UserError` if there are none to be had."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
-    except FileNotFoundError:
-        raise UserError(f"there is no SLURM here (no {command[0]})") from None
-    except subprocess.TimeoutExpired:
-        raise UserError(f"SLURM gave no answer to {command[0]} in {TIMEOUT_SECONDS} s") from None
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"no answer from SLURM: {error}") from None
     if process.returncode:
-        said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
-        raise UserError(f"SLURM says: {'; '.join(said) or command[0] + ' failed'}")
+        said = "; ".join(filter(None, map(str.strip, process.stderr.splitlines())))
+        raise UserError(f"SLURM says: {said or f'{command[0]} failed'}")
     return process.stdout.splitlines()
 
 
