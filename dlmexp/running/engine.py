@@ -27,7 +27,6 @@ from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Training, train
 from dlmexp.training.variants import Fixed, gradient_statistics, solve
 
-Queue = deque[tuple[Batch, Batch]]  # batches to train, with those of their cells that want a record
 NO_BASE = "the base fit whose hyperparameters it takes has no sound record"
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -41,17 +40,14 @@ LONG_ONES = 2  # batches at once that are chosen for their number of steps; the 
 
 @dataclass(eq=False)
 class Flight:
-    """A batch in training: its cells, those that want a record, and its work, which yields where it waits for the
-    device. On a GPU it has a stream: its kernels run in order, beside those of other flights."""
+    """A batch that waits or trains: its cells, and those that want a record. In training it has work, which yields
+    where it waits for the device, and on a GPU a stream: its kernels run in order, beside those of other flights."""
 
     batch: Batch
     pending: Batch
+    inside: int = 0  # cells that have not left the batch
     stream: torch.cuda.Stream | None = None
     work: Iterator[None] = field(default_factory=lambda: iter(()))
-    inside: int = field(init=False)  # cells that have not left the batch
-
-    def __post_init__(self) -> None:
-        self.inside = len(self.pending)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -94,44 +90,45 @@ class Capacity(NamedTuple):
             and sum(bytes_of(flight.pending) for flight in together) + bytes_of(batch) <= self.bytes
         )
 
-    def longest_first(self, queue: Queue, together: Sequence[Flight]) -> None:
+    def longest_first(self, queue: deque[Flight], together: Sequence[Flight]) -> None:
         """Where batches train at once, put some first so that `LONG_ONES` of those in training have as many steps as
         any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
-        most = max((batch[0].iterations for batch, _ in queue), default=0)
+        most = max((waiting.batch[0].iterations for waiting in queue), default=0)
         wanted = LONG_ONES - sum(flight.pending[0].iterations >= most for flight in together)
         if self.most == 1 or wanted <= 0:
             return
-        able = [waiting for waiting in queue if not needs_the_device(waiting[0][0])]
-        chosen = sorted(able, key=lambda waiting: -waiting[0][0].iterations)[:wanted]
+        able = [waiting for waiting in queue if not needs_the_device(waiting.batch[0])]
+        chosen = sorted(able, key=lambda waiting: -waiting.batch[0].iterations)[:wanted]
         for waiting in chosen:
             queue.remove(waiting)
         queue.extendleft(reversed(chosen))
 
 
+@dataclass
 class Engine:
     """Trains batches. Other processes may train batches of the same results folder: `leases` says which."""
 
-    def __init__(
-        self,
-        target: Target,
-        recorder: recording.Recorder,
-        progress: Progress,
-        stop: StopRequest,
-        leases: Leases,
-        checkpoint_seconds: float,
-    ):
-        self.target, self.recorder, self.progress, self.stop, self.leases = target, recorder, progress, stop, leases
-        self.store, self.writer, self.checkpoint_seconds = recorder.store, recorder.writer, checkpoint_seconds
-        self.capacity = Capacity.of(target.device)
+    target: Target
+    recorder: recording.Recorder
+    progress: Progress
+    stop: StopRequest
+    leases: Leases
+    checkpoint_seconds: float
+
+    def __post_init__(self) -> None:
+        self.store, self.writer = self.recorder.store, self.recorder.writer
+        device = self.target.device
+        self.capacity, on_gpu = Capacity.of(device), device.type == "cuda"
         self.running: list[Flight] = []
-        on_gpu = target.device.type == "cuda"
-        self._streams = [torch.cuda.Stream(target.device) if on_gpu else None for _ in range(self.capacity.most)]
+        self._streams = [torch.cuda.Stream(device) if on_gpu else None for _ in range(self.capacity.most)]
         self._seen = (0, 0)  # `_state` after the last start
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
         """Train batches (`recording.resumed_first`). Those that need the device for themselves come after others that
         can share it, and last those that another process trains; should it die, they are trained here."""
-        queue = deque(sorted(batches, key=lambda each: self.capacity.most > 1 and needs_the_device(each[0][0])))
+        queue = deque(Flight(*each) for each in batches)
+        if self.capacity.most > 1:
+            queue = deque(sorted(queue, key=lambda each: needs_the_device(each.batch[0])))
         with self.writer:
             while queue or self.running:
                 if not self.running:  # where some are, each of them saves its state before it stops
@@ -150,46 +147,42 @@ class Engine:
         """Numbers of cells in training and of recorded base fits."""
         return sum(flight.inside for flight in self.running), self.recorder.base_fits
 
-    def _fill(self, queue: Queue) -> None:
+    def _fill(self, queue: deque[Flight]) -> None:
         """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
         place in the queue; those that another process trains come last."""
         self.capacity.longest_first(queue, self.running)
-        if not queue or not self.capacity.room(queue[0][0], self.running):
+        if not queue or not self.capacity.room(queue[0].batch, self.running):
             return  # without a look at all records, which takes a while where there are many
-        (done, failed), written = self.recorder.keys(), self.recorder.written
-        flying = [flight.pending for flight in self.running]
-        here = {cell.key for batch in (*(batch for batch, _ in queue), *flying) for cell in batch}
-        holder, waiting = None, list[tuple[Batch, Batch]]()
+        (done, failed), written = self.recorder.keys(), self.recorder.written.keys()
+        finished, by_others = done | written, done - written
+        here = {cell.key for flight in queue for cell in flight.batch}.union(*(flight.keys for flight in self.running))
+        holder, waiting = None, list[Flight]()
         for _ in range(len(queue)):
-            if not self.capacity.room(queue[0][0], self.running):
+            if not self.capacity.room(queue[0].batch, self.running):
                 break
-            batch, pending = queue.popleft()
-            pending = tuple(cell for cell in pending if cell.key not in written)
-            if skipped := tuple(cell for cell in pending if cell.key in done):
-                self.progress.skipped(skipped)
-                pending = tuple(cell for cell in pending if cell.key not in done)
-            if not pending:
+            flight = queue.popleft()
+            self.progress.skipped(tuple(cell for cell in flight.pending if cell.key in by_others))
+            flight.pending = tuple(cell for cell in flight.pending if cell.key not in finished)
+            if not flight.pending:
                 continue
             # A needed base fit that no process trains and no batch here will train is not waited for: it never comes.
-            needed = {cell.base for cell in pending if cell.base} - done - failed
+            needed = {cell.base for cell in flight.pending if cell.base} - done - failed
             if needed & here:
-                waiting.append((batch, pending))
-                continue
-            flight = Flight(batch, pending)
-            if (other := self.leases.take(flight.keys, needed)) is not None:
-                queue.append((batch, pending))
+                waiting.append(flight)
+            elif (other := self.leases.take(flight.keys, needed)) is not None:
+                queue.append(flight)
                 holder = other
-                continue
-            flight.stream, flight.work = self._streams.pop(), self.work(flight)
-            self.running.append(flight)
+            else:
+                flight.inside, flight.stream, flight.work = len(flight.pending), self._streams.pop(), self.work(flight)
+                self.running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not self.running and holder is not None:
             self.progress.waiting(holder.description)
             time.sleep(POLL_SECONDS)
 
-    def _go_on(self, flight: Flight, queue: Queue) -> None:
+    def _go_on(self, flight: Flight, queue: deque[Flight]) -> None:
         """Let a batch go on until it waits for the device, or has ended: then there is room for another one."""
-        instead: list[tuple[Batch, Batch]] = []
+        instead: list[Flight] = []
         try:
             if flight.go_on():
                 return
@@ -209,7 +202,7 @@ class Engine:
         self.writer.do(partial(self.leases.release, flight.keys), wait=bool(instead))
         queue.extendleft(instead)
 
-    def _out_of_memory(self, flight: Flight) -> list[tuple[Batch, Batch]]:
+    def _out_of_memory(self, flight: Flight) -> list[Flight]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
         resumes = recording.checkpoint_path(self.store, batch).exists()
@@ -224,13 +217,13 @@ class Engine:
             needed = sum(bytes_of(other.pending) for other in self.running)
             self.capacity = self.capacity._replace(bytes=min(self.capacity.bytes, LESS * needed))
             self.progress.out_of_memory(counted(len(self.running), "batch"))
-            return [(together, pending)]
+            return [Flight(together, pending)]
         half = len(pending) // 2
         parts = [part for part in (pending[half:], pending[:half]) if part]
         self.progress.out_of_memory(counted(len(together), "cell"), len(parts))
         for saved in (batch, pending):
             self.recorder.discard(saved)
-        return [(part, part) for part in parts]
+        return [Flight(part, part) for part in parts]
 
     def work(self, flight: Flight) -> Iterator[None]:
         """Train a batch by Adam, solve it, or measure its gradients, and write records for its `pending` cells. Yields

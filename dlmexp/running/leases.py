@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -162,13 +163,11 @@ def remove_leftovers(root: Path) -> list[Path]:
     names. What other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on
     from them. Returns what is gone."""
     now, removed = disk_time(root), list[Path]()
-    unwanted = [path for name in ("*.json", "*.lease") for path in (root / "running").glob(name) if is_stale(path, now)]
-    for folder, _, names in os.walk(root):
-        for path in (Path(folder, name) for name in names if name.startswith(".")):
-            writer = writer_of(path)
-            dead = False if writer is None else is_dead(writer)
-            if dead or (dead is None and not is_fresh(path, now, QUIET_SECONDS)):
-                unwanted.append(path)
+    hidden = (Path(folder, name) for folder, _, names in os.walk(root) for name in names if name.startswith("."))
+    unwanted = [path for path in hidden if (writer := writer_of(path)) and is_stale(path, now, writer, QUIET_SECONDS)]
+    unwanted += [
+        path for name in ("*.json", "*.lease") for path in (root / "running").glob(name) if is_stale(path, now)
+    ]
     for path in unwanted:
         with contextlib.suppress(OSError):  # another user's, or removed just now
             within(root, path).unlink()
@@ -185,28 +184,21 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
     return read
 
 
-def is_stale(path: Path, now: float) -> bool:
-    """Whether nobody keeps a file fresh any more: its process has ended on this machine, or is silent."""
-    return bool(is_dead(path.name.partition(".")[0])) or not is_fresh(path, now)
-
-
-def is_fresh(path: Path, now: float, seconds: float = STALE_SECONDS) -> bool:
-    """Whether a file was changed in the `seconds` before `now`, the `disk_time` of its folder. A date in the future,
-    from a clock that was wrong, does not help it: a live process corrects that with its next heartbeat."""
+def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_SECONDS) -> bool:
+    """Whether nobody changes a file any more: its process (that in its name) has ended on this machine, or has not
+    touched it in the `seconds` before `now`, the `disk_time` of its folder. A date in the future, from a clock that
+    was wrong, does not help it: a live process corrects that with its next heartbeat."""
     try:
-        return abs(now - path.stat().st_mtime) < seconds
+        silent = abs(now - path.stat().st_mtime) >= seconds
     except OSError:
-        return False
+        silent = True
+    return silent or bool(is_dead(process or path.name.partition(".")[0]))
 
 
 def disk_time(folder: Path) -> float:
     """The time by the clock that dates the files of a folder; that of this host where nothing can be written."""
-    path = folder / f".now.{owner()}.{uuid.uuid4().hex[:12]}.tmp"
     try:
-        path.touch(exist_ok=False)
-        try:
-            return path.stat().st_mtime
-        finally:
-            path.unlink()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_mtime
     except OSError:
         return time.time()

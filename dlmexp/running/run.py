@@ -1,6 +1,5 @@
 """`dlmexp run`: train the cells of a composed config that have no record yet, and print what was selected."""
 
-import os
 import shlex
 import sys
 import tempfile
@@ -108,8 +107,7 @@ def make_folder(root: Path) -> None:
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise UserError(f"results={root}: can't write there ({why}); choose another folder") from None
+        raise UserError(f"results={root}: can't write there ({error.strerror}); choose another folder") from None
     for name in RESERVED:
         within(root, root / name)
 

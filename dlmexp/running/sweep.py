@@ -4,7 +4,6 @@ was selected, what failed and what is missing."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -27,7 +26,6 @@ from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
 from dlmexp.running.process import Target
 
-READERS = 4  # datasets that are read at once
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
 MOST_COLUMNS = 12  # that are named one by one
@@ -58,28 +56,23 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep, loading = Sweep(cfg, [], {}, {}, [], []), dict[str, Future[Dataset]]()
-    with ThreadPoolExecutor(READERS) as readers:  # which wait for other processes and the disk
-
-        def start(part: RunConfig, key: str, dataset: DatasetConfig) -> tuple:
-            """Read a dataset, unless the sweep does so already. `key` is the name of its file."""
-            root = data_root(part.data_root)
-            source = [getattr(dataset, name) for name in ("name", "loader", "task", "rows", "features", "options")]
-            if (name := repr((source, dataset.files, root))) not in loading:
-                loading[name] = readers.submit(load, dataset, root)
-            return part, key, dataset, loading[name]
-
-        asked = [start(part, *item) for part in parts for item in part.dataset.items()]
-        for part, key, dataset, data in asked:  # to which stand-ins are added: real data under other names
-            error = data.exception()
-            if dataset.loader == "table" or not isinstance(error, UserError):  # nothing stands in for a user's own
-                _add(sweep, part, key, dataset, data.result())
-                continue
-            root = data_root(part.data_root)
+    sweep, loaded = Sweep(cfg, [], {}, {}, [], []), dict[str, Dataset]()
+    asked = [(part, key, dataset) for part in parts for key, dataset in part.dataset.items()]
+    for part, key, dataset in asked:  # to which stand-ins are added: real data under other names
+        root = data_root(part.data_root)
+        source = [getattr(dataset, name) for name in ("name", "loader", "task", "rows", "features", "options", "files")]
+        try:
+            if (name := repr((source, root))) not in loaded:
+                loaded[name] = load(dataset, root)
+        except UserError as error:
+            if dataset.loader == "table":  # nothing stands in for a user's own
+                raise
             others = [name for name in stand_ins(dataset.name) if find_files(read_spec(name), root).state == "ready"]
-            asked += [start(part, name, read_spec(name)) for name in others if cfg.stand_ins]
+            asked += [(part, name, read_spec(name)) for name in others if cfg.stand_ins]
             how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
             sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
+        else:
+            _add(sweep, part, key, dataset, loaded[name])
     sweep.missing = list(dict.fromkeys(sweep.missing))
     sweep.notes = list(dict.fromkeys([*_what_was_read(sweep), *sweep.notes]))
     if not sweep.candidates:

@@ -351,7 +351,7 @@ FULL_WITH_TWO = Capacity(3, 1.5 * entries_of(BATCH), 1e9)
     ],
 )
 def test_a_device_is_full_by_entries_memory_or_number(capacity, batch, beside, room):
-    assert capacity.room(batch, [Flight(other, other) for other in beside]) == room
+    assert capacity.room(batch, [Flight(other, other, len(other)) for other in beside]) == room
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
