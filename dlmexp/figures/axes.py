@@ -265,16 +265,15 @@ def _histogram(ax: Axes, panel: Panel, lines: Lines) -> None:
 def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -> None:
     """Shares of the draws of one statistic, in the same bins in all of its panels; where it is an error, a line at that
     of G itself, which no draw can be told from."""
-    every = np.concatenate([one.draws for some in lines for one in some if one.draws is not None])
+    every = np.concatenate([one.draws for some in lines for one in some])
     bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
     for ax, some in zip(axes, lines, strict=True):
         for one in some:
-            assert one.draws is not None
-            weights, look = np.full(len(one.draws), 1 / len(one.draws)), one.line.look
-            shape = {"bins": bins, "weights": weights, "color": look.colour}
-            ax.hist(one.draws, histtype="stepfilled", alpha=0.25, **shape)
-            ax.hist(one.draws, histtype="step", linewidth=1.0, label=look.label, **shape)
-        ax.set_xlim(bins[0] / 1.15, bins[-1] * 1.15)
+            shares, look = np.histogram(one.draws, bins)[0] / len(one.draws), one.line.look
+            x, y = np.repeat(bins, 2), np.pad(np.repeat(shares, 2), 1)  # `hist` takes ten times as long
+            ax.fill_between(x, y, color=look.colour, alpha=0.25, linewidth=0)
+            ax.plot(x, y, color=look.colour, lw=1.0, label=look.label, solid_joinstyle="miter", solid_capstyle="butt")
+        ax.set(xlim=(bins[0] / 1.15, bins[-1] * 1.15), ylim=(0, None))
         if bins[-1] / bins[0] < 100:
             _log_ticks(ax.xaxis)
         limit = float(some[0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0

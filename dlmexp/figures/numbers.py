@@ -33,7 +33,7 @@ class Series:
     line: Line
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     values: pd.DataFrame | None = None  # of panels `sizes`: the metric by seed, a column for each n (or M)
-    draws: np.ndarray | None = None  # histograms: the draws of one repetition
+    draws: np.ndarray = field(default_factory=lambda: np.empty(0))  # histograms: those of one repetition
 
 
 @dataclass
@@ -255,11 +255,11 @@ def _error_of_truth(row: pd.Series, results: ResultsFolder) -> float:
     quadrature is the error of G.
     """
     rows = results.candidates
-    rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["dataset"] == row["dataset"])]
-    rows = rows[rows["base"] == row["base"]]
-    rows = rows[(rows["parameterisation"] == row["parameterisation"]) & (rows["beta"] == row["beta"])]
-    best = rows.sort_values("samples").tail(1)
-    return float((best["bias"] - best["bias_quadrature"]).iloc[0]) if len(best) else np.nan
+    fits = (rows["role"] == "gradient") & (rows["estimator"] == "ups")
+    for name in ("dataset", "base", "parameterisation", "beta"):
+        fits &= rows[name] == row[name]
+    best = rows.loc[fits, ["samples", "bias", "bias_quadrature"]].sort_values("samples")
+    return float((best["bias"] - best["bias_quadrature"]).iloc[-1]) if len(best) else np.nan
 
 
 def _reliability(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
