@@ -194,8 +194,7 @@ def plot(args: argparse.Namespace) -> None:
             lines = [series for cell in drawn.cells for series in cell.series]
             present = sum(not series.points.empty for series in lines)
             part = f"{present} of {counted(len(lines), 'line')}"
-            complete = not any(note.startswith("Not run") for note in drawn.notes)
-            state = "not run" if not present else "complete" if complete else part
+            state = "not run" if not present else part if drawn.missing else "complete"
             print(f"{drawn.name:28} {state:16} {drawn.figure.title}")
         return
     out = Path(args.out) if args.out else within(results.root, results.root / "figures")

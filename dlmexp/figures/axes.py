@@ -35,10 +35,10 @@ def draw(ax: Axes, below: Axes | None, measured: Measured) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
     panel, lines, bars = measured.panel, measured.filled, measured.single
     ax.set_ylabel(_label(panel, measured.task))
-    make = {"betas": _betas, "curve": _training, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
+    make = {"betas": _betas, "curve": _training, "reliability": _reliability, "sizes": _sizes}
     if bars:
         _bars(ax, _curves(lines, _nominal(panel)), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
-    else:
+    elif panel.kind in make:  # histograms: `draw_histograms`
         make[panel.kind](ax, panel, lines)
     if below is not None and bars:
         _bars(below, _differences(lines), f"Δ {metric_label(panel.metric)} vs ELBO")
@@ -255,19 +255,14 @@ def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         )  # fmt: skip
 
 
-def _histogram(ax: Axes, panel: Panel, lines: Lines) -> None:
-    """The axes of `draw_histograms`, which needs all panels of a statistic."""
-    ax.set_xlabel(STATISTICS[panel.metric])
-    ax.set_xscale("log")
-    ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-
-
 def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -> None:
     """Shares of the draws of one statistic, in the same bins in all of its panels; where it is an error, a line at that
     of G itself, which no draw can be told from."""
     every = np.concatenate([one.draws for some in lines for one in some])
     bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
     for ax, some in zip(axes, lines, strict=True):
+        ax.set(xscale="log", xlabel=STATISTICS[metric])
+        ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
         for one in some:
             shares, look = np.histogram(one.draws, bins)[0] / len(one.draws), one.line.look
             x, y = np.repeat(bins, 2), np.pad(np.repeat(shares, 2), 1)  # `hist` takes ten times as long

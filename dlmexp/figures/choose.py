@@ -2,7 +2,7 @@
 with whatever was run on it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import FIGURES, LOSSES, METHOD_LOOKS, PREDICTIONS, Figure, Line, Panel
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import check_values
+from dlmexp.records.table import Where, check_values
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
@@ -18,11 +18,21 @@ OWN = "own-"  # how the ids of figures of own data begin
 CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
-def figures(
-    results: ResultsFolder, ids: list[str], by: Mapping[str, list[str]], protocol: str | None, side_by_side: bool
-) -> Iterator[tuple[Figure, str, str]]:
+@dataclass(frozen=True)
+class Request:
+    """What is asked of `dlmexp plot`, figures aside."""
+
+    by: Where = field(default_factory=dict)  # column -> the values to draw (`parse_terms`)
+    protocol: str | None = None  # None: paper, or if nothing of it was run the one with most results
+    where: Where = field(default_factory=dict)  # changed settings (`parse_where`)
+    parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
+    compare_protocols: bool = False  # all that were run, side by side
+
+
+def figures(results: ResultsFolder, ids: list[str], request: Request) -> Iterator[tuple[Figure, str, str]]:
     """The figures to draw with the names of their files, and the number of the page where a figure with protocols side
     by side needs more than one. UserError for what was asked for and is not there."""
+    by, protocol, side_by_side = request.by, request.protocol, request.compare_protocols
     rows = results.candidates[["dataset", "task", "method", "protocol"]].drop_duplicates()
     present = dict(zip(rows["dataset"], rows["task"], strict=True))
     named, own = by.get("dataset", []), own_datasets(present)
@@ -60,7 +70,7 @@ def figures(
             yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
 
 
-def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Mapping[str, list[str]], own: list[str]) -> None:
+def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Where, own: list[str]) -> None:
     """UserError for an id that is no figure, or one of own data of which there are no results; and for a value of `by`
     that no result has (a dataset need only exist)."""
     valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
@@ -74,7 +84,7 @@ def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Mapping[str, li
         check_values("--by", name, values, have)
 
 
-def _with_lines(panels: Iterable[Panel], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:
+def _with_lines(panels: Iterable[Panel], by: Where) -> tuple[Panel, ...]:
     """The panels with lines of the wanted methods alone, at the wanted beta where they have one to choose."""
     kept = []
     for panel in panels:

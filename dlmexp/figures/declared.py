@@ -33,9 +33,11 @@ def add(name: str, title: str, columns: int, panels: Iterable[Panel], caption: s
     FIGURES.add(name, Figure(name, tuple(panels), columns, " ".join(caption.split()), title, **more))
 
 
-def against_n(metric: str, lines: Lines, experiment: str, *datasets: str) -> list[Panel]:
-    """A panel per dataset."""
-    return [Panel("sizes", name, metric, lines, experiment, log=metric == "mse") for name in datasets]
+def against_n(metrics: str, lines: Lines, experiment: str, *datasets: str) -> list[Panel]:
+    """A panel per dataset and metric; that of reliability is at one size."""
+    pairs = [(name, metric) for name in datasets for metric in metrics.split()]
+    return [Panel("reliability" if metric == "reliability" else "sizes", name, metric, lines, experiment,
+                  log=metric == "mse") for name, metric in pairs]  # fmt: skip
 
 
 def against_beta(size: str) -> Panel:
@@ -58,34 +60,11 @@ def histogram(estimator: str, statistic: str) -> Panel:
     return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator])
 
 
-def calibration(lines: Lines, experiment: str, metrics: Iterable[str], *datasets: str) -> list[Panel]:
-    """A row per dataset, a column per metric."""
-    pairs = [(dataset, metric) for dataset in datasets for metric in metrics]
-    return [Panel("reliability" if metric == "reliability" else "sizes", dataset, metric, lines, experiment)
-            for dataset, metric in pairs]  # fmt: skip
-
-
-def of_binary(*datasets: str) -> list[Panel]:
-    return calibration(BINARY_LOG, "class-log", ("reliability", "ece", "brier"), *datasets)
-
-
-def of_counts(*datasets: str) -> list[Panel]:
-    return calibration(COUNT_LOG, "count-log", ("coverage_95", "width_95", "crps"), *datasets)
-
-
 def anatomy(dataset: str, kind: str) -> Panel:
     """What makes up DLM - ELBO; noise and FITC in regression alone."""
     names = ("whole", "beta", "objective", "coordinates", *(("noise", "fitc") if kind == "reg" else ()))
     lines = tuple(Line("fitc" if name == "fitc" else "joint_log_dlm", effect=name) for name in names)
     return Panel("effects", dataset, "nll", lines, f"anatomy-{kind}")
-
-
-def inducing(metric: str, x: str, *kinds: str) -> list[Panel]:
-    """A panel per dataset of the experiment `inducing`, against the number of inducing inputs or what they cost."""
-    lines = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc", role="inducing")
-    some = {name: kind for name, kind in SEVEN.items() if kind in kinds}
-    return [Panel("sizes", name, metric, lines if kind == "reg" else lines[:4], f"inducing-{kind}", x=x)
-            for name, kind in some.items()]  # fmt: skip
 
 
 FIGURE_1 = [
@@ -157,20 +136,22 @@ from 10 000 bMC samples. Stochastic gradients converge if (i) is bounded from be
 where g = G."""
 add("bias", "Sampled gradients", 3, panels, caption, legend="row")  # fig:PoissonGradMean
 
-panels = calibration(LOG, "reg-log", ("coverage_50", "coverage_95", "crps"), "cadata")
-panels += [*of_binary("banana", "ringnorm"), *of_counts("abalone")]
+OF_BINARY = ("reliability ece brier", BINARY_LOG, "class-log")
+OF_COUNTS = ("coverage_95 width_95 crps", COUNT_LOG, "count-log")
+panels = against_n("coverage_50 coverage_95 crps", LOG, "reg-log", "cadata")
+panels += [*against_n(*OF_BINARY, "banana", "ringnorm"), *against_n(*OF_COUNTS, "abalone")]
 caption = f"""Coverage of central intervals minus nominal, their width and CRPS; o{BINS} (β selected by NLL). Intervals
 of counts {WHOLE}"""
 add("calibration", "Calibration", 3, panels, caption)
 
-LEVELS = ("coverage_50", "coverage_90", "coverage_95", "width_95", "crps")
 caption = """Coverage of central 50, 90 and 95 % intervals minus nominal, width of 95 % intervals and CRPS against
 training size (β selected by NLL)."""
-panels = calibration(LOG, "reg-log", LEVELS, *REGRESSION)
+panels = against_n("coverage_50 coverage_90 coverage_95 width_95 crps", LOG, "reg-log", *REGRESSION)
 add("calibration-reg", "Calibration in regression", 5, panels, caption)
-add("calibration-class", "Calibration in classification", 3, of_binary(*BINARY), f"O{BINS} (β selected by NLL).")
+panels = against_n(*OF_BINARY, *BINARY)
+add("calibration-class", "Calibration in classification", 3, panels, f"O{BINS} (β selected by NLL).")
 caption = f"""Coverage of 95 % intervals minus nominal, their width and CRPS, DLM with bMC-10. The intervals {WHOLE}"""
-add("calibration-count", "Calibration of counts", 3, of_counts(*COUNTS), caption)
+add("calibration-count", "Calibration of counts", 3, against_n(*OF_COUNTS, *COUNTS), caption)
 
 panels = [anatomy(dataset, kind) for dataset, kind in SEVEN.items()]
 caption = """The difference in test NLL between joint DLM and ELBO as a sum of choosing β and the objective, and by how
@@ -178,8 +159,11 @@ much it changes with q unwhitened or noise kept above 0.01 (negative: DLM gains)
 method alone (PPGPR: joint DLM at β = 1); numbers in grey: the interval holds 0."""
 add("anatomy", "Anatomy of DLM − ELBO", len(SEVEN), panels, caption)
 
+lines = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc", role="inducing")
 for metric, kinds in (("nll", ("reg", "class", "count")), ("mse", ("reg",)), ("crps", ("reg", "count"))):
-    panels = [*inducing(metric, "M", *kinds), *inducing(metric, "predict_seconds", "reg")]
+    places = [(x, *pair) for x in ("M", "predict_seconds") for pair in SEVEN.items() if x == "M" or pair[1] == "reg"]
+    panels = [Panel("sizes", name, metric, lines if kind == "reg" else lines[:4], f"inducing-{kind}", x=x)
+              for x, name, kind in places if kind in kinds]  # fmt: skip
     caption = f"""Test {metric.upper()} against the number of inducing inputs M at one training size, β selected on
 validation. In regression also against the time to predict 10 000 rows, where it was measured."""
     name, columns = ("inducing", 5) if metric == "nll" else (f"inducing-{metric}", 3)

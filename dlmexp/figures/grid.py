@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from dlmexp import catalogue
 from dlmexp.figures import axes
 from dlmexp.figures.numbers import Measured
-from dlmexp.figures.panels import COLUMN, EFFECT_LOOKS, GREY, INK, METHOD_LOOKS, PAGE, TEXT, Figure
+from dlmexp.figures.panels import COLUMN, EFFECT_LOOKS, GREY, INK, LOSSES, METHOD_LOOKS, PAGE, TEXT, Figure
 from dlmexp.labels import metric_label
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
@@ -39,7 +39,8 @@ class Cell:
     def __init__(self, measured: Measured, row: int, column: int):
         self.row, self.column = row, column
         self.measured, self.series, self.panel = measured, measured.filled, measured.panel
-        self.has_strip = self.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
+        loss = self.panel.x == "n" and self.panel.metric in LOSSES
+        self.has_strip = loss and any("minus_elbo" in one.points for one in self.series)
 
 
 def render(figure: Figure, measured: list[Measured], protocols: tuple[str, ...]) -> Canvas:

@@ -178,12 +178,6 @@ class Panel:
         usual = {"betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
         return usual.get(self.kind, "iterations" if self.kind == "curve" and self.x != "epochs" else self.x)
 
-    @property
-    def has_differences(self) -> bool:
-        """Whether axes below the panel show each line minus the ELBO: a loss against n where there is an ELBO."""
-        against_n = self.kind == "sizes" and self.x == "n"
-        return against_n and self.metric in LOSSES and any(line.method == "elbo" for line in self.lines)
-
 
 @dataclass(frozen=True)
 class Figure:

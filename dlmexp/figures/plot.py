@@ -3,8 +3,8 @@ what was not run), and their files."""
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,12 @@ from matplotlib.figure import Figure as Canvas
 from dlmexp import catalogue
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures.choose import figures
+from dlmexp.figures.choose import Request, figures
 from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import WHITENED, Measured, measure, panel_rows
 from dlmexp.figures.panels import Figure, paper_style
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import PAPER, Where, matching
+from dlmexp.records.table import PAPER, matching
 
 # Formats; without these values, matplotlib writes the time and its version.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -30,17 +30,6 @@ METADATA: dict[str, dict[str, str | None]] = {
 }
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 INTERVAL = "95 % interval of the mean (Student's t)"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of `dlmexp plot`, figures aside."""
-
-    by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw (`parse_terms`)
-    protocol: str | None = None  # None: paper, or if nothing of it was run the one with most results
-    where: Where = field(default_factory=dict)  # changed settings (`parse_where`)
-    parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
-    compare_protocols: bool = False  # all that were run, side by side
 
 
 @dataclass
@@ -125,7 +114,7 @@ class Drawn:
         said += [f"Stand-ins: {', '.join(stand_ins)}."] if stand_ins else []
         only = [f"{name} = {' or '.join(values)}" for name, values in self.request.by.items() if name != "dataset"]
         said += [f"Only results with {', '.join(only)}."] if only else []
-        said += self._missing()
+        said += [f"Not run: {one}" for one in self.missing]
         said += dict.fromkeys(f"{self._where(one)}: {note}." for one in self.run for note in one.notes)
         said += self._left_out()
         same = [f"{name} = {value}" for name, value in self._numbers[1].items()]
@@ -148,7 +137,8 @@ class Drawn:
             return f"Intervals: {INTERVAL} of paired differences."
         return f"Bands: {INTERVAL}." if kinds else ""
 
-    def _missing(self) -> list[str]:
+    @cached_property
+    def missing(self) -> list[str]:
         """Panels, lines and sizes without results, with what computes them."""
         said = []
         for one in self.cells:
@@ -160,7 +150,7 @@ class Drawn:
                 gaps += [f": {label} at {one.panel.x} = {', '.join(map(str, some))}" for label, some in lacking.items()
                          if some]  # fmt: skip
             computes = f" -> {command}" if (command := self._command(one)) else ""
-            said += [f"Not run: {self._where(one)}{gap}{computes}" for gap in gaps]
+            said += [f"{self._where(one)}{gap}{computes}" for gap in gaps]
         return list(dict.fromkeys(said))
 
     def _left_out(self) -> Iterator[str]:
@@ -196,7 +186,7 @@ def _with_places(pairs: Iterable[tuple[str, str]], form: str) -> Iterator[str]:
 def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterator[Drawn]:
     """The figures `ids` (empty: all) with their numbers, those without results too. Figures of binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
-    for figure, name, page in figures(results, ids, request.by, request.protocol, request.compare_protocols):
+    for figure, name, page in figures(results, ids, request):
         found = [panel_rows(panel, results, request.by, request.where) for panel in figure.panels]
         drawn = _measured(figure, (name, page), results, found, request)
         yield drawn
@@ -255,18 +245,14 @@ def parse_formats(text: str) -> list[str]:
     return list(dict.fromkeys(formats))
 
 
-def encode(canvas: Canvas, format: str) -> bytes:
-    """The figure as the bytes of a file: the same numbers give the same bytes, so without dates."""
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format=format, metadata=METADATA[format])
-    return buffer.getvalue()
-
-
 def save(folder: Path, name: str, canvas: Canvas, table: pd.DataFrame, text: str, formats: list[str]) -> str:
-    """Writes a picture per format, its numbers as CSV (with 6 digits, so that they are the same on all machines) and
-    its caption as Markdown; returns a line with their names."""
-    with paper_style():
-        contents = {format: encode(canvas, format) for format in formats}
+    """Writes a picture per format (the same numbers give the same bytes, so without dates), its numbers as CSV (with 6
+    digits, so that they are the same on all machines) and its caption as Markdown; returns a line with their names."""
+    contents: dict[str, bytes] = {}
+    for format in formats:
+        with paper_style():
+            canvas.savefig(buffer := io.BytesIO(), format=format, metadata=METADATA[format])
+        contents[format] = buffer.getvalue()
     contents["csv"] = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
     contents["md"] = text.encode()
     for suffix, content in contents.items():
