@@ -8,14 +8,16 @@ package may have a folder `conf` with YAML files for our config groups, which ar
 
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from dlmexp.errors import UserError
 
@@ -63,6 +65,33 @@ def in_folder(command: str, results: str | os.PathLike[str]) -> str:
 def cores() -> int:
     """As many as this process may use, which `taskset` and SLURM set; all of the machine where nothing does."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_processes(make: Callable[[Any], Any], things: Sequence[Any]) -> Iterator[Any]:
+    """What `make` gives for each thing, in their order; on Linux by a process for each core, which knows all that this
+    one does."""
+    count = min(cores(), len(things)) if sys.platform == "linux" else 1
+    if count < 2:
+        yield from map(make, things)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(count, get_context("fork"), _begin, (make, things)) as pool:
+        yield from pool.map(_make, range(len(things)))
+
+
+_work: list[Any] = []  # of a forked process, which inherits it: it need not be pickled
+
+
+def _begin(*work: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process, which waits for this one
+    _work[:] = work
+
+
+def _make(index: int) -> Any:
+    make, things = _work
+    return make(things[index])
 
 
 @contextmanager

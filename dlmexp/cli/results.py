@@ -10,7 +10,7 @@ from dlmexp.atomic import check_output, is_writable, within, write_atomically
 from dlmexp.cli import Commands, add_command
 from dlmexp.console import counted, wide_console
 from dlmexp.errors import UserError
-from dlmexp.paths import in_folder
+from dlmexp.paths import in_folder, in_processes
 
 if TYPE_CHECKING:
     from dlmexp.records.results import ResultsFolder
@@ -202,24 +202,22 @@ def plot(args: argparse.Namespace) -> None:
         raise UserError(f"can't write to '{out}': choose another path with --out")
     if of_model:
         return _predictions(args, results, out, formats)
-    drawn_ids, not_run = [], []
-    for drawn in drawings(results, args.ids, request):
-        if not drawn.run:
-            not_run.append(drawn)
-            continue
-        drawn_ids.append(drawn.figure.id)
-        print(save(out, drawn.name, drawn.canvas, drawn.csv, drawn.text, formats))
+    found = list(drawings(results, args.ids, request))
+    run, not_run = [one for one in found if one.run], [one for one in found if not one.run]
+    saved = in_processes(lambda one: save(out, one.name, one.canvas, one.csv, one.text, formats), run)
+    for drawn, files in zip(run, saved, strict=True):
+        print(files)
         for text in ([drawn.figure.caption] if args.captions else []) + drawn.notes:
             print(f"  {text}")
     names = list(dict.fromkeys(drawn.figure.id for drawn in not_run))
     computes = list(dict.fromkeys(command for drawn in not_run for command in drawn.commands))
     if names and args.ids:
-        if not drawn_ids:
+        if not run:
             raise UserError(no_results(names, computes))
         print(no_results(names, computes))
-    elif not drawn_ids:
+    elif not run:
         raise UserError(f"no figure shows results of '{args.results}' {' '.join(args.by)}: try --by dataset=NAME")
-    elif names and any(not name.startswith("own-") for name in drawn_ids):
+    elif names and any(not one.figure.id.startswith("own-") for one in run):
         print(f"no results yet for {counted(len(names), 'other figure')}: {results.command('dlmexp plot --list')}")
 
 

@@ -99,7 +99,8 @@ def panel_rows(panel: Panel, results: ResultsFolder, by: Where, where: Iterable[
         if line.version in ("short", "recalibrated"):  # beside the same group as it is
             rows = rows.assign(group=-1 - rows["group"])
         parts.append(rows)
-    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    return rows.copy()  # which joins columns of one type: filters take half the time
 
 
 def _every_beta(panel: Panel, line: Line) -> bool:

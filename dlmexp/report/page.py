@@ -2,10 +2,8 @@
 the tidy table."""
 
 import base64
-import sys
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from io import BytesIO
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from dlmexp.figures.choose import own_datasets
 from dlmexp.figures.panels import FIGURES, paper_style
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.labels import METRICS, estimator_label, method_label
-from dlmexp.paths import cores
+from dlmexp.paths import in_processes
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, as_text, changes_of, parse_where
 
@@ -136,25 +134,14 @@ def rows(results: ResultsFolder) -> pd.DataFrame:
 
 
 def pictures(results: ResultsFolder, column: Column) -> list[dict[str, Any]]:
-    """Figures with any records under a column of verdicts: those of FIRST, and of own data; drawn by as many processes
-    as there are cores."""
+    """Figures with any records under a column of verdicts: those of FIRST, and of own data."""
     own = [f"own-{name}" for name in own_datasets(results.table["dataset"].unique())]
-    wanted = [(column, id) for id in (*(id for id in FIRST if id in FIGURES), *own)]
-    _forked_with["results"] = results
-    if cores() == 1 or sys.platform != "linux":
-        found = [_picture(one) for one in wanted]
-    else:
-        with ProcessPoolExecutor(min(cores(), len(wanted)), get_context("fork")) as pool:
-            found = list(pool.map(_picture, wanted))
-    return [picture for picture in found if picture]
+    ids = [*(id for id in FIRST if id in FIGURES), *own]
+    return [picture for picture in in_processes(partial(_picture, results, column), ids) if picture]
 
 
-_forked_with: dict[str, ResultsFolder] = {}
-
-
-def _picture(wanted: tuple[Column, str]) -> dict[str, Any] | None:
+def _picture(results: ResultsFolder, column: Column, id: str) -> dict[str, Any] | None:
     """A figure under a column of verdicts, with what computes and draws it; None where nothing of it was run."""
-    (column, id), results = wanted, _forked_with["results"]
     terms = [f"{name}={value}" for name, value in changes_of(column.changes).items()]
     request = Request(protocol=column.protocol, where=parse_where(terms, results.candidates))
     drawn = next(drawings(results, [id], request), None)
