@@ -175,10 +175,6 @@ def test_what_is_loaded_is_verified_and_read_only(root):
 def test_the_command(root, monkeypatch, capsys):
     assert main(["data", "list", "--data-root", str(root)]) == 0
     assert {*dataset_names()} <= {*capsys.readouterr().out.split()}
-    for action in (["fetch", "cadata", "sonng"], ["import", "sonng", "x"], ["check", "sonng"]):
-        assert main(["data", *action, "--data-root", str(root)]) == 2
-        assert "'sonng': did you mean song" in capsys.readouterr().err
-    assert all_files(root) == ["toy/toy.dat"]
     monkeypatch.setattr("dlmexp.data.dataset.read_spec", lambda name: toy())
     monkeypatch.setattr("dlmexp.data.dataset.dataset_names", lambda: ["toy"])
     there = ["--data-root", str(root / "[red]")]

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.cli import main
 from dlmexp.records.record import Record
 from dlmexp.records.store import Store
 
@@ -151,6 +152,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that ends with exit code 2, one sentence in which all these words are, and nothing written."""
+
+    def check(typed: list[str], *words: str) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        capsys.readouterr()
+        assert main(typed) == 2
+        *notes, said = capsys.readouterr().err.splitlines()
+        assert said.startswith("dlmexp: ")
+        assert all(note.startswith("model ") for note in notes)
+        assert all(word in said for word in words), said
+        assert len(said) < 1500
+        assert sorted(tmp_path.rglob("*")) == before
+        return said
+
+    return check
 
 
 def arrays_of(store: Store, record: Record) -> dict[str, np.ndarray]:
