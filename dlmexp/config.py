@@ -1,6 +1,6 @@
 """The schema of `conf/`: what can be configured, of which type, within which limits, and its defaults (docs/SPEC.md,
-sections 5 and 6). `plan.overrides.check_values` holds every composed config against it. And settings as a user types
-them: words that a shell and `dlmexp run` take as they are."""
+sections 5 and 6). `checked` holds every composed config against it. And settings as a user types them: words that a
+shell and `dlmexp run` take as they are."""
 
 import json
 import os
@@ -34,7 +34,7 @@ IN_WORDS = {
     FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
     ITERATIONS: "a number of iterations", "array of length >= 1": "at least one value",
 }  # fmt: skip
-# Types with limits, which `plan.overrides.check_values` checks with msgspec. OmegaConf sees the plain types.
+# Types with limits, which `checked` checks with msgspec. OmegaConf sees the plain types.
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", ITERATIONS)]
 Filled = Meta(min_length=1)
@@ -218,13 +218,22 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         what, _, place = str(error).partition(" - at `$")
-        if isinstance(value, dict) and (option := place.strip("`.")) in value:  # a field of a dataclass
-            name, value = f"{name}.{option}", value[option]
+        for option in place.partition("[")[0].strip("`").split(".")[1:]:  # fields of dataclasses
+            name, value = f"{name}.{option}".lstrip("."), value[option]
         for pattern, words in IN_WORDS.items():
             what = what.replace(pattern, words)
         what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", "")).replace("|", " or ")
         typed = shortened(value if isinstance(value, str) else literal(value))
         raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
+
+
+def checked(values: dict[str, Any]) -> RunConfig:
+    """The config with these values; UserError about the first that its field does not allow: OmegaConf knows no limits,
+    and takes a list for a number that is in a list."""
+    for group, kind in (("dataset", DatasetConfig), ("method", MethodConfig), ("training", TrainingConfig)):
+        for name, node in values[group].items():
+            converted(f"{group}.{name}", node, kind)
+    return converted("", values, RunConfig)
 
 
 def setting(name: str, *values: str) -> str:

@@ -14,12 +14,12 @@ from hydra.core.override_parser.types import RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import KINDS, MethodConfig, RunConfig, flat
+from dlmexp.config import KINDS, MethodConfig, RunConfig, checked, flat
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
 from dlmexp.paths import conf_dirs, import_plugins
-from dlmexp.plan.overrides import as_sentences, check_values, parsed, spelled_out
+from dlmexp.plan.overrides import as_sentences, parsed, spelled_out, unknown
 
 MOST_JOBS = 10_000  # of a multirun
 ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
@@ -49,8 +49,10 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     composed = _composed(overrides)
     _check_table(composed)
     with as_sentences(overrides):
-        cfg = cast(RunConfig, OmegaConf.to_object(composed))
-        check_values(cfg)
+        values = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True, throw_on_missing=True))
+        cfg = checked(values)
+        if strange := dict(flat(values)).keys() - dict(flat(cfg)).keys():  # which was added as +name=value
+            raise UserError(unknown(min(strange)))
     if odd := sorted(cfg.training.keys() ^ {*KINDS}):
         raise UserError(f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others")
     _follow_typed(cfg, {override.key_or_group: override.value() for override in typed})

@@ -2,6 +2,7 @@
 (docs/SPEC.md, 2, 5, 6); and what is refused before, since the registries do not know it or it does not fit the data."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
 from dataclasses import replace as with_changed
@@ -105,6 +106,7 @@ class Grid:
         self.cfg, self.dataset, self.data = cfg, dataset, data
         self.file = read_spec(key, cfg.csv)
         self.usual, self.training = protocol_config(cfg.protocol, cfg.preset), cfg.training[dataset.kind]
+        self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self.pool = len(split(len(data.y), dataset.split, None, None, data.arrangement).train)
 
@@ -207,20 +209,16 @@ class Grid:
         q = cfg.parameterisation or self.training.parameterisation[:1]
         for parameterisation in self.training.parameterisation if q == ["all"] else q:
             explicit = replace(plain, parameterisation=parameterisation)
-            own = {name: self.training.by_method.get(name, MethodTrainingConfig()) for name in cfg.method}
-            methods = {
-                name: with_changed(method, variant=own[name].variant or method.variant)
-                for name, method in cfg.method.items()
-            }
-            bases = {
-                name: self._base(explicit, name)
-                for name in dict.fromkeys(method.base for method in methods.values() if method.variant == "fixed")
-            }
-            yield from ((name, (base,)) for name, base in bases.items())
-            for name, method in methods.items():
+            bases: dict[str, Cell] = {}
+            for name, given in cfg.method.items():
+                own = self.by_method[name]
+                method = with_changed(given, variant=own.variant or given.variant)
+                if method.variant == "fixed" and method.base not in bases:
+                    bases[method.base] = self._base(explicit, method.base)
+                    yield method.base, (bases[method.base],)
                 has_beta = OBJECTIVES[method.objective].has_beta
                 values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
-                collapsed = cfg.collapsed if own[name].collapsed is None else bool(own[name].collapsed)
+                collapsed = cfg.collapsed if own.collapsed is None else own.collapsed
                 start = self._with_initial_values(explicit, name)
                 for cell in self._cells(method, bases.get(method.base), start, collapsed):
                     yield name, tuple(replace(cell, beta=beta) for beta in values)
@@ -229,8 +227,7 @@ class Grid:
         """The cell with the initial values for a method, as far as its model has such parameters and would start them
         elsewhere. UserError for a parameter that no model has, a value that it can't have, and a floor of the noise
         that is not below its start."""
-        own = self.training.by_method.get(method, MethodTrainingConfig()).initial
-        given, usual = {**self.training.initial, **own}, self.parameters
+        given, usual = {**self.training.initial, **self.by_method[method].initial}, self.parameters
         for name, value in given.items():
             if name not in usual and name not in INITIAL:
                 raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}")

@@ -1,5 +1,5 @@
-"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names and values held against the
-schema, and what Hydra raises as one sentence with the nearest names.
+"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names held against the schema, and
+what Hydra raises as one sentence with the nearest names.
 
 `beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
 `hydra.launcher.partition=a,b`: an override with a single sensible meaning has that meaning.
@@ -19,7 +19,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, converted, in_quotes
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
@@ -135,7 +135,7 @@ def unknown(key: str) -> str:
         of_data = [f"dataset.NAME.{field.name}=" for field in fields(DatasetConfig) if field.name == key]
         return f"there is no setting '{key}': {nearest(key, of_data or known)}"
     selected = f"{group}={name} selects it" if group in GROUPS and name else f"write +{key}=VALUE to add it"
-    own = f"; for your own table write dataset.{USER_TABLE}.{setting}=" if group == "dataset" else ""
+    own = f"; for your own table write dataset.{USER_TABLE}.{setting}=" if group == "dataset" and setting else ""
     return f"'{key}' is not in this run: {selected}{own}"
 
 
@@ -168,21 +168,6 @@ def _sentence(error: Exception) -> str:
         typed = re.match(r"Could not override '(.+?)'", said)
         return unknown(typed[1]) if typed else f"{said.partition(':')[0]}: {unknown(str(inner.full_key))}"
     return shortened(said, 400)
-
-
-def check_values(node: Any, prefix: str = "") -> None:
-    """Raise a UserError about the first setting that its field does not allow: OmegaConf knows no limits, and takes a
-    list for a number that is in a list."""
-    for name in vars(node).keys() - {field.name for field in fields(node)}:  # which were added as +name=value
-        raise UserError(unknown(prefix + name))
-    for field in fields(node):
-        name, value = prefix + field.name, getattr(node, field.name)
-        inner = value.items() if isinstance(value, dict) else [("", value)]
-        if nodes := {f"{name}.{key}".rstrip("."): item for key, item in inner if is_dataclass(item)}:
-            for place, item in nodes.items():
-                check_values(item, f"{place}.")
-        else:
-            converted(name, value, field.type)
 
 
 def words(kind: Any) -> list[str]:
