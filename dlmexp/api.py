@@ -21,7 +21,7 @@ from dlmexp.config import flat, literal
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
-from dlmexp.records.results import ResultsFolder, load
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, parse_terms, rows_for
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def run(
         warnings.warn("the budget is spent: call run again with the same arguments to go on", stacklevel=2)
     elif code == FAILED:
         warnings.warn("some cells failed or have no record: see results(...).cells", stacklevel=2)
-    return Results(load(Path(results)))
+    return Results(ResultsFolder(Path(results)))
 
 
 def results(folder: str | os.PathLike[str] = "results") -> "Results":
@@ -133,7 +133,7 @@ def results(folder: str | os.PathLike[str] = "results") -> "Results":
         published.selected.groupby(["dataset", "method"])["test_nll"].mean()
         ```
     """
-    return Results(load(Path(folder)))
+    return Results(ResultsFolder(Path(folder)))
 
 
 def plot(
@@ -166,7 +166,7 @@ def plot(
     from dlmexp.figures.plot import Request, draw
 
     given = [f"{key}={value}" for key, value in by.items()]
-    records = load(Path(folder))
+    records = ResultsFolder(Path(folder))
     if name != PREDICTIONS:
         return draw(records, name, Request(parse_terms("--by", given, BY))).canvas
     from dlmexp.figures.predictions import render
@@ -199,7 +199,7 @@ class Results:
         """Every cell, one row each: its fields, metrics as `test_nll`, `validation_nll`, ..., and `model`, whether its
         trained model is there."""
         frame = as_text(self._records.candidates).drop_duplicates("key").reset_index(drop=True)
-        return frame.assign(model=frame["key"].isin(self._records.store.keys_with_models()))
+        return frame.assign(model=frame["key"].isin(self._records.keys_with_models()))
 
     @cached_property
     def selected(self) -> pd.DataFrame:

@@ -122,12 +122,12 @@ def target_arrays(chance: random.Random, folder: Path) -> None:
     """Arrays that a record seals, and that figures read."""
     path, values = other_record(folder)
     store = Store(folder)
-    content = mutations.npz(store.arrays(path.parent.name, values["key"], values["arrays"]), chance)
+    content = mutations.npz(store.arrays(values["key"]), chance)
     values["arrays"] = hashlib.sha256(content).hexdigest()
     path.with_name(f"{values['key']}-{values['arrays'][:8]}.npz").write_bytes(content)
     path.write_bytes(sealed(mutations.as_json(values)) + b"\n")
     for record in store.own():
-        store.arrays(record.cell.dataset, record.key, record.arrays)
+        store.arrays(record.key)
     read(chance, folder)
 
 

@@ -12,7 +12,7 @@ from dlmexp.claims.claim import Claim, Part, claims
 from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.rules import MIN_REPETITIONS, Verdict
 from dlmexp.errors import UserError
-from dlmexp.records.results import ResultsFolder, load
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import changes_of, matching, parse_where
 
 FIRST_WORD = {"reg": "regression", "class": "binary", "count": "count"}  # of an experiment's name -> task
@@ -190,6 +190,6 @@ def verdicts(folder: str = "results", protocol: str | None = None) -> pd.DataFra
         verdicts[verdicts["verdict"] == "holds"]["claim"]
         ```
     """
-    found = judge(load(folder), protocol=protocol).verdicts.rename(columns={"column": "protocol"})
+    found = judge(ResultsFolder(folder), protocol=protocol).verdicts.rename(columns={"column": "protocol"})
     names = ("number", "claim", "where", "protocol", "verdict", "words", "basis", "data", "repetitions", "missing")
     return found[[*names, "commands"]]

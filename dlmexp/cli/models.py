@@ -127,7 +127,7 @@ def predict(args: argparse.Namespace) -> None:
     """
     from dlmexp.models.file import choose_models, load_file
     from dlmexp.models.predictor import Predictor, open_rows, predict_file
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
 
     where, words = _terms_and_words(args)
     if len(words) != 1:
@@ -145,7 +145,7 @@ def predict(args: argparse.Namespace) -> None:
         models = [load_file(Path(args.model))]
         said = [f"{args.model} ({models[0].cell.describe()})"]
     else:
-        chosen = choose_models(load(args.results), where, args.seeds == "all")
+        chosen = choose_models(ResultsFolder(args.results), where, args.seeds == "all")
         models, said = [each.model for each in chosen], [each.words for each in chosen]
     open_rows(file, models[0].schema)  # mistakes first
     for text in said:
@@ -174,13 +174,13 @@ def export(args: argparse.Namespace) -> None:
       dlmexp export --where dataset=houses method=elbo model.pt
     """
     from dlmexp.models.file import choose_models
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
 
     where, words = _terms_and_words(args)
     if not 1 <= len(words) <= 2:
         raise UserError("name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz")
     *key, out = words
-    (chosen,) = choose_models(load(args.results), [*where, *(f"key={start}" for start in key)])
+    (chosen,) = choose_models(ResultsFolder(args.results), [*where, *(f"key={start}" for start in key)])
 
     from dlmexp.models.export import export as write_model
 

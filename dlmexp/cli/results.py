@@ -171,7 +171,7 @@ def plot(args: argparse.Namespace) -> None:
     from dlmexp.figures.numbers import FACTS
     from dlmexp.figures.panels import FIGURES, PREDICTIONS
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
     from dlmexp.records.table import parse_terms, parse_where
 
     formats, of_model = parse_formats(args.format), PREDICTIONS in args.ids
@@ -183,12 +183,12 @@ def plot(args: argparse.Namespace) -> None:
         for name, title in {PREDICTIONS: ONE_MODEL, **{name: FIGURES[name].title for name in FIGURES}}.items():
             print(f"{name:28} {'not run':16} {title}")
         return
-    results = load(args.results, ("",) if of_model or args.where else (*FACTS, "test_", "validation_"))
+    results = ResultsFolder(args.results, ("",) if of_model or args.where else (*FACTS, "test_", "validation_"))
     where = {} if of_model else parse_where(args.where, results.candidates)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:
         if not args.ids:
-            models = counted(len(results.store.keys_with_models()), "model")
+            models = counted(len(results.keys_with_models()), "model")
             print(f"{PREDICTIONS:28} {models:16} {ONE_MODEL}")
         for drawn in drawings(results, args.ids, request):
             lines = [series for cell in drawn.cells for series in cell.series]
@@ -251,10 +251,10 @@ def claims(args: argparse.Namespace) -> None:
     from dlmexp.claims import render
     from dlmexp.claims.claim import CLAIMS
     from dlmexp.claims.judge import judge
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
 
     numbers = [CLAIMS[text].number for text in args.numbers]
-    judged = judge(load(args.results), numbers, args.protocol, args.where)
+    judged = judge(ResultsFolder(args.results), numbers, args.protocol, args.where)
     if args.form == "--json":
         print(json.dumps(render.as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
     elif args.form not in (None, "--details"):
@@ -271,11 +271,11 @@ def report(args: argparse.Namespace) -> None:
     """Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the
     paper's claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a
     switch."""
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
     from dlmexp.report.page import page
 
     out = Path(args.out) if args.out else Path(args.results) / "report.html"
     if args.out:
         check_output(out, f"--out {out}")
-    write_atomically(out, page(load(args.results)).encode())
+    write_atomically(out, page(ResultsFolder(args.results)).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")

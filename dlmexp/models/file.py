@@ -143,7 +143,7 @@ def choose_models(
     seed that was trained in the same way. `option` is how the user has given the terms."""
     folder, wanted = results.root, parse_terms(option, where, ASKED_FOR)
     rows = results.candidates
-    with_model = rows["key"].isin(results.store.keys_with_models()) & (rows["status"] == "done") & ("model" in rows)
+    with_model = rows["key"].isin(results.keys_with_models()) & (rows["status"] == "done") & ("model" in rows)
     if not with_model.any():
         raise UserError(f"there are no models in '{folder}': {TRAIN}")
     matching = rows
@@ -181,11 +181,11 @@ def choose_models(
 def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
     """The model of a row of `results.candidates`; UserError for a file that is not sound."""
     try:
-        model = decoded(results.store.beside(row.dataset, row.key, MODEL, row.model))
+        model = decoded(results.beside(row.dataset, row.key, MODEL, row.model))
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as why:
-        path = results.store.path(row.dataset, row.key, MODEL, row.model)
+        path = results.path(row.dataset, row.key, MODEL, row.model)
         raise UserError(f"'{path}' can't be used: {why}; {TRAIN}") from None
     return model
 

@@ -130,14 +130,11 @@ def plain(value: Any) -> Any:
 
 def decoded(text: bytes) -> Record:
     """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not sound."""
-    try:
-        record = json_value(text, Record)
-    except Unreadable:  # perhaps it is no record of this version
-        values = json_value(text)
-        version = values.get("format") if isinstance(values, dict) else None
-        if isinstance(version, int) and version != FORMAT:
-            raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
-        raise
+    values = json_value(text)
+    version = values.get("format") if isinstance(values, dict) else None
+    if isinstance(version, int) and version != FORMAT:
+        raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}")
+    record: Record = json_value(text, Record)
     body = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
     if hashlib.sha256(body).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")
@@ -145,11 +142,11 @@ def decoded(text: bytes) -> Record:
 
 
 def flat(record: Record) -> dict[str, Any]:
-    """A record as a row: `key`, `status`, `model`, the cell's fields (`options` and `initial` as JSON), metrics as
-    `test_nll`, `validation_mse`, `trivial_test_nll`, hyperparameters as `hyper_noise`, the result's other values, and
-    how it was made."""
+    """A record as a row: `key`, `status`, `model`, `arrays`, the cell's fields (`options` and `initial` as JSON),
+    metrics as `test_nll`, `validation_mse`, `trivial_test_nll`, hyperparameters as `hyper_noise`, the result's other
+    values, and how it was made."""
     result, cell = record.result, record.cell
-    row: dict[str, Any] = {"key": record.key, "status": record.status, "model": record.model}
+    row: dict[str, Any] = {name: getattr(record, name) for name in ("key", "status", "model", "arrays")}
     row |= msgspec.structs.asdict(cell)
     row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
     measured = (result.validation, result.test, result.trivial.get("validation", {}), result.trivial.get("test", {}))

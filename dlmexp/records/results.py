@@ -6,7 +6,6 @@ import logging
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from dlmexp.atomic import within, write_atomically
@@ -22,29 +21,26 @@ from dlmexp.records.table import as_text, candidate_cells, selected_or_undecided
 log = logging.getLogger(__name__)
 
 
-class ResultsFolder:
-    """The results of one folder; `columns`: how the names of those begin that are read."""
+class ResultsFolder(Store):
+    """A folder with the candidates and the tidy table of its records (those of their columns whose names begin like one
+    of `columns`); `UserError` for a folder without records."""
 
     def __init__(self, folder: str | Path, columns: tuple[str, ...] = ("",)):
-        self.store, self.columns = Store(folder), columns
-        self.root = self.store.root
+        super().__init__(folder)
+        cells = self.cells(columns=columns)
+        self.candidates = candidate_cells(cells, self.asked)
+        if unknown := len(cells) - self.candidates["key"].nunique():
+            why = "belong to no run that is written down there; give its command again, which trains nothing twice"
+            log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
+        if self.candidates.empty:
+            computes = f"`{self.command('dlmexp run')}` computes some, --results names another folder"
+            raise UserError(f"there are no records in '{folder}': {computes}")
 
     @cached_property
     def asked(self) -> list[Asked]:
         """What was asked for in this folder, by its own manifests and in its packed records."""
         manifests = [asked for each in read_manifests(self.root) for asked in each.candidates]
-        packed = [asked for pack in self.store.packs for asked in pack.asked]
-        return distinct([*packed, *manifests])
-
-    @cached_property
-    def candidates(self) -> pd.DataFrame:
-        """One row per cell that was asked for and has a record (`table.candidate_cells`)."""
-        cells = self.store.cells(columns=self.columns)
-        candidates = candidate_cells(cells, self.asked)
-        if unknown := len(cells) - candidates["key"].nunique():
-            why = "belong to no run that is written down there; give its command again, which trains nothing twice"
-            log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
-        return candidates
+        return distinct([*(asked for pack in self.packs for asked in pack.asked), *manifests])
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -54,33 +50,11 @@ class ResultsFolder:
         if not times.exists():
             return table
         with reading(times, "is not a table of dataset, M and predict_seconds"):
-            table = table.merge(read_table(times).to_pandas(), "left", ["dataset", "M"])
-            return table.astype({"dataset": self.candidates["dataset"].dtype})
-
-    @cached_property
-    def _files(self) -> dict[str, tuple[str, str]]:
-        """Key -> dataset and checksum, of the cells that have arrays in a file of their own."""
-        rows = self.candidates.reindex(columns=["key", "dataset", "arrays"]).dropna()
-        return {key: (dataset, checksum) for key, dataset, checksum in rows.itertuples(index=False)}
-
-    def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a cell by name: its learning curve, reliability diagram or draws of gradients; none for a cell
-        that failed."""
-        dataset, checksum = self._files.get(key, ("", None))
-        return self.store.arrays(dataset, key, checksum)
+            return table.join(read_table(times).to_pandas().set_index(["dataset", "M"]), ["dataset", "M"])
 
     def command(self, command: str) -> str:
         """A command of ours, so that it goes on with this folder."""
         return in_folder(command, self.root)
-
-
-def load(folder: str | Path, columns: tuple[str, ...] = ("",)) -> ResultsFolder:
-    """The results under `folder` (with `columns` that begin so); `UserError` for a folder without records."""
-    results = ResultsFolder(folder, columns)
-    if results.candidates.empty:
-        computes = f"`{in_folder('dlmexp run', folder)}` computes some, --results names another folder"
-        raise UserError(f"there are no records in '{folder}': {computes}")
-    return results
 
 
 def drop_unselected(store: Store) -> int:
@@ -105,7 +79,7 @@ def drop_unselected(store: Store) -> int:
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
     """Write the tidy table of a folder into it; returns the file and its number of rows."""
-    table = as_text(load(results).table).drop(columns=["group", "model", "arrays"], errors="ignore")
+    table = as_text(ResultsFolder(results).table).drop(columns=["group", "model", "arrays"], errors="ignore")
     path, buffer = Path(results, TABLE), io.BytesIO()
     if csv:
         path = path.with_suffix(".csv")
@@ -122,7 +96,7 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
     may show."""
     if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
-    read = load(results)
+    read = ResultsFolder(results)
     asked = read.asked
     if protocol is not None:
         of_it = [group for group in asked if group.setting.protocol == protocol]
@@ -130,7 +104,7 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
     if not asked:
         known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
-    cells = read.store.cells({key for group in asked for key in group.keys})
+    cells = read.cells({key for group in asked for key in group.keys})
     shown, arrays = {*selected_or_undecided(read.candidates)["key"]}, {}
     for key in map(str, cells["key"].to_pylist()):
         arrays[key] = {

@@ -115,7 +115,7 @@ class Store:
         try:
             if record := self.read(path):
                 needed = base or record.cell.kind != "fit" or record.cell.evaluate != "end"
-                return self._arrays(dataset, key, record.arrays) if needed else {}
+                return self._arrays(record) if needed else {}
         except OtherFormat as why:
             raise UserError(f"'{path}': {why}; give another folder with results=DIR") from None
         except Unreadable as why:
@@ -131,19 +131,22 @@ class Store:
         arrays, drawn = self.find(dataset, key, base=True) or {}, (*FIGURES, "objective")
         return {name: array for name, array in arrays.items() if not name.startswith(drawn)} if "Z" in arrays else None
 
-    def arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
-        """The arrays of a cell; `checksum` is that of its file, None for a cell in packed records. None at all, with a
-        warning, if they are not those that the record was written with."""
-        if checksum is None:
-            return next((arrays for pack in self.packs if (arrays := pack.arrays(key))), {})
-        try:
-            return self._arrays(dataset, key, checksum)
-        except Unreadable as why:
-            log.warning("skipped %s: %s", self.path(dataset, key, ".npz", checksum), why)
-            return {}
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """The arrays of a done cell by name: its learning curve, reliability diagram or draws of gradients. None at
+        all, with a warning, if they are not those that the record was written with."""
+        for path in self.records.glob(f"*/{key}.json"):
+            try:
+                if arrays := self._arrays(self.read(path)):
+                    return arrays
+            except Unreadable as why:
+                log.warning("skipped the arrays of %s: %s", path, why)
+                return {}
+        return next((arrays for pack in self.packs if (arrays := pack.arrays(key))), {})
 
-    def _arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
-        return unpack_arrays(self.beside(dataset, key, ".npz", checksum), f"'{key}.npz'") if checksum else {}
+    def _arrays(self, record: Record | None) -> dict[str, np.ndarray]:
+        if record is None or record.arrays is None:
+            return {}
+        return unpack_arrays(self.beside(record.cell.dataset, record.key, ".npz", record.arrays), f"'{record.key}.npz'")
 
     def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
         """The content of a file beside a record (`MODEL`: the trained model); `Unreadable` if it is not there, or not
@@ -182,7 +185,7 @@ class Store:
         """Every sound record (of these `keys`) as a row of `record.flat`, those in packed records included. Where a
         cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
         they are not the same. `columns`: how the names of those begin that are read."""
-        own = arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])
+        own = arrow_table([flat(record) for record in self.own(keys)])
         own = own.select([name for name in own.column_names if name.startswith(columns)])
         cells = pa.concat_tables([own, *(pack.cells(columns) for pack in self.packs)], promote_options="permissive")
         if keys is not None:

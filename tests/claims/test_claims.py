@@ -167,7 +167,7 @@ def test_changed_settings_are_columns_only_when_asked_for():
 def run(monkeypatch, capsys):
     """What `dlmexp claims` prints on made-up results."""
     both = Made(under("paper") + under("released", gap=0.6))
-    monkeypatch.setattr("dlmexp.records.results.load", lambda folder: both)
+    monkeypatch.setattr("dlmexp.records.results.ResultsFolder", lambda folder: both)
 
     def call(*words: str, status: int = 0) -> str:
         assert main(["claims", *words]) == status

@@ -25,7 +25,7 @@ import pytest
 from dlmexp.claims.judge import judge
 from dlmexp.cli import main
 from dlmexp.plan.cell import FIELDS, Cell
-from dlmexp.records.results import load
+from dlmexp.records.results import ResultsFolder
 from scripts import answer
 from tests.conftest import REPOSITORY
 from tests.support.values import same_text
@@ -48,7 +48,7 @@ METRICS = {
     "cover": ["coverage_50", "coverage_90", "coverage_95"], "NLL": ["nll"],
 }  # fmt: skip
 PUBLISHED = 155_060
-read = cache(load)
+read = cache(ResultsFolder)
 judge_once = cache(lambda results, numbers, protocol, where: judge(results, numbers, protocol, where))
 
 
@@ -57,7 +57,7 @@ def read_once(monkeypatch) -> None:
     """By all tests of a process: reading takes a second, judging several. What is advised names the folder as it was
     named: from here."""
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr("dlmexp.records.results.load", lambda folder, label="": read(os.path.relpath(folder)))
+    monkeypatch.setattr("dlmexp.records.results.ResultsFolder", lambda folder, label="": read(os.path.relpath(folder)))
 
     def judging(results, numbers, protocol, where):
         return judge_once(results, tuple(numbers), protocol, tuple(where))
@@ -85,7 +85,7 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
         return map(cache(json.loads), plain.to_pylist()) if name in ("options", "initial") else plain.to_pylist()
 
     count = 0
-    for pack in read(PAPER).store.packs:
+    for pack in read(PAPER).packs:
         table = pack.cells()
         rows = zip(*(values(name, table[name]) for name in FIELDS), strict=True)
         cells = (Cell(**dict(zip(FIELDS, row, strict=True))) for row in rows)  # pyright: ignore[reportArgumentType]

@@ -15,7 +15,7 @@ from dlmexp.cli import main
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import ABOUT, choose_models, decoded, encoded, lower_triangular
 from dlmexp.plan.compose import compose
-from dlmexp.records.results import load
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import Manifest, Store, read_manifests, write_manifest
 from dlmexp.running.recording import Checkpoint, save_checkpoint
 from dlmexp.running.sweep import prepare_sweep
@@ -76,9 +76,9 @@ def test_mistakes_in_the_choice_name_the_option_that_was_used(tmp_path):
         Store(tmp_path).write(record, model=encoded(model))
     write_manifest(tmp_path, Manifest("mine", [candidates("elbo", [model.cell]) for model in models]))
     with pytest.raises(UserError, match=f"plot: key=KEY, of ({models[0].cell.key}|{models[1].cell.key})"):
-        choose_models(load(tmp_path), [], option="plot:")
+        choose_models(ResultsFolder(tmp_path), [], option="plot:")
     with pytest.raises(UserError, match=r"^plot: seed=0"):
-        choose_models(load(tmp_path), ["seed=0"], every_seed=True, option="plot:")
+        choose_models(ResultsFolder(tmp_path), ["seed=0"], every_seed=True, option="plot:")
 
 
 MODULE = """

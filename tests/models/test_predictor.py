@@ -16,7 +16,7 @@ from dlmexp.models import predictor
 from dlmexp.models.file import load_model
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.records.results import load
+from dlmexp.records.results import ResultsFolder
 from tests.support.cells import MIXED, made_up_model
 
 SMALL = (
@@ -61,7 +61,7 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     own = [f"csv.target={task}", f"csv.task={task}", f"training.{task}.max_iterations=40"]
     assert main(["run", *SMALL.split(), *own, *words]) == 0
     y = np.asarray(frame[task] == "yes" if task == "binary" else frame[task], dtype=float)
-    results = load("results")
+    results = ResultsFolder("results")
     rows: list[Any] = list(results.candidates.drop_duplicates("key").itertuples())
     assert len(rows) >= 2
     for row in rows:

@@ -18,7 +18,7 @@ from dlmexp.data.dataset import Dataset
 from dlmexp.plan.compose import compose, parts
 from dlmexp.plan.grid import Grid, betas
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.records.results import load
+from dlmexp.records.results import ResultsFolder
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
@@ -224,7 +224,7 @@ FLIGHTS = 1_022_684  # rows; its file does not say
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_is_asked_for_was_published(protocol):
     """Cells, their betas, what selects among them, and what differs from the protocol; of one repetition."""
-    published = load(REPOSITORY / "results" / "paper")
+    published = ResultsFolder(REPOSITORY / "results" / "paper")
     checksums = dict(zip(published.candidates["dataset"], published.candidates["data"], strict=True))
     known, asked = {group.identity: group.setting for group in published.asked}, []
     runs = [compose([*run.split(), f"protocol={protocol}", "seeds=[0]"]) for run in RUNS]

@@ -19,7 +19,7 @@ from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
 from dlmexp.records.record import FORMAT
-from dlmexp.records.results import ResultsFolder, collect_packed, collect_table, load
+from dlmexp.records.results import ResultsFolder, collect_packed, collect_table
 from dlmexp.records.store import Manifest, Store, write_manifest
 from tests.support.cells import PLAIN, candidates, scored
 
@@ -67,10 +67,10 @@ def _comparable(results):
 def test_packed_and_not_a_folder_reads_the_same(tmp_path_factory, seeds, lacking, changes):
     folder = tmp_path_factory.mktemp("packed")
     _fill(folder / "json", sorted(seeds), lacking, **changes)
-    packed = load(_pack(folder / "json", folder / "parquet"))
-    for ours, theirs in zip(_comparable(load(folder / "json")), _comparable(packed), strict=True):
+    packed = ResultsFolder(_pack(folder / "json", folder / "parquet"))
+    for ours, theirs in zip(_comparable(ResultsFolder(folder / "json")), _comparable(packed), strict=True):
         pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
-    again = load(_pack(folder / "parquet", folder / "again"))
+    again = ResultsFolder(_pack(folder / "parquet", folder / "again"))
     for ours, theirs in zip(_comparable(packed), _comparable(again), strict=True):
         pd.testing.assert_frame_equal(ours, theirs)
     assert Store(folder / "parquet").keys() == Store(folder / "json").keys()
@@ -119,7 +119,7 @@ def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
     source = _fill(tmp_path / "json")
     _pack(source.root, source.root)
     with caplog.at_level(logging.WARNING):
-        assert len(load(source.root).table) == 4
+        assert len(ResultsFolder(source.root).table) == 4
     assert not caplog.messages, "they are the same"
     cell = replace(PLAIN, seed=0, beta=1.0)
     source.write(scored(cell, nll=-1.0))
@@ -130,7 +130,7 @@ def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
     assert [message for message in caplog.messages if "1 cells" in message]
     _pack(source.root, tmp_path / "both")
     shutil.copy(source.root / "records.parquet", tmp_path / "both" / "second.parquet")
-    assert len(load(tmp_path / "both").candidates) == 8, "each cell once, of two packs too"
+    assert len(ResultsFolder(tmp_path / "both").candidates) == 8, "each cell once, of two packs too"
 
 
 def test_a_table_beside_packs_is_no_pack(tmp_path):
@@ -139,6 +139,6 @@ def test_a_table_beside_packs_is_no_pack(tmp_path):
     assert (path.name, rows) == ("table.parquet", 4)
     assert len(pd.read_parquet(path)) == 4
     assert len(pd.read_csv(collect_table(str(source), csv=True)[0])) == 4
-    assert len(load(source).table) == 4
+    assert len(ResultsFolder(source).table) == 4
     with pytest.raises(UserError, match=r"table\.parquet"):
         collect_packed(str(source), str(source / "table.parquet"))

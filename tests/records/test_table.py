@@ -15,7 +15,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.cell import Setting
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
-from dlmexp.records.results import drop_unselected, load
+from dlmexp.records.results import ResultsFolder, drop_unselected
 from dlmexp.records.store import Manifest, Store, distinct, write_manifest
 from dlmexp.records.table import candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
@@ -179,12 +179,12 @@ def test_a_filter_that_no_setting_has_is_refused(term):
 
 def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):
     fill(tmp_path, candidates("fixed_log_dlm", [PLAIN]))
-    M = load(tmp_path).table["M"].iloc[0]
+    M = ResultsFolder(tmp_path).table["M"].iloc[0]
     (tmp_path / "predict_seconds.csv").write_text(f"dataset,M,predict_seconds\nbanana,{M},0.5\npol,{M},2.0\n")
-    assert set(load(tmp_path).table["predict_seconds"]) == {0.5}
+    assert set(ResultsFolder(tmp_path).table["predict_seconds"]) == {0.5}
     (tmp_path / "predict_seconds.csv").write_text("M\n5\n")
     with pytest.raises(UserError, match=r"predict_seconds\.csv"):
-        _ = load(tmp_path).table
+        _ = ResultsFolder(tmp_path).table
 
 
 GRID = _at(10.0, 1.0, 0.1)

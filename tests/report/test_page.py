@@ -93,7 +93,7 @@ def test_findings_are_the_best_methods_against_elbo(made):
 
 @pytest.mark.slow
 def test_command(made, tmp_path, capsys, refused, monkeypatch):
-    monkeypatch.setattr("dlmexp.records.results.load", lambda folder: made)
+    monkeypatch.setattr("dlmexp.records.results.ResultsFolder", lambda folder: made)
     monkeypatch.setattr(page, "pictures", lambda results, column: [])
     elsewhere, out = tmp_path / "elsewhere.html", tmp_path / "page.html"
     elsewhere.write_text("mine")

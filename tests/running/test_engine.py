@@ -26,7 +26,7 @@ from dlmexp.running.recording import Checkpoint, Writer, checkpoint_path, find_c
 from dlmexp.running.run import execute
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
 from tests.support.cells import PLAIN
-from tests.support.processes import arrays_of, comparable
+from tests.support.processes import comparable
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
     assert records.keys() == {cell.key for cell in sweep.cells}
     for cell in sweep.cells:
         record = records[cell.key]
-        result, arrays = record.result, arrays_of(sweep.store, record)
+        result, arrays = record.result, sweep.store.arrays(record.key)
         assert record.status == "done"
         assert set(result.validation) & set(result.test) >= {"nll", "error", "brier", "ece"}
         assert set(result.trivial) == {"validation", "test"}
@@ -210,7 +210,7 @@ def test_learning_curves_and_epochs(tmp_path):
     words += ["training.large.minibatch=50", "training.large.epochs=3", "evaluate=epoch", "beta=[1,0.1]"]
     sweep = Sweep(tmp_path, [*words, "method=[beta_elbo,joint_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu"])
     for record in sweep.run().values():
-        arrays, n = arrays_of(sweep.store, record), record.cell.n
+        arrays, n = sweep.store.arrays(record.key), record.cell.n
         assert (record.result.iterations, record.result.stopped) == (3 * (n // 50), "epochs")
         assert arrays["epochs"].tolist() == [0, 1, 2, 3]
         assert arrays["evaluated_at"].tolist() == [e * (n // 50) for e in range(4)]

@@ -15,7 +15,7 @@ from dlmexp.errors import UserError
 from dlmexp.models.file import decoded
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.records.results import load
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import MODEL, Store
 from dlmexp.running import run as module
 from dlmexp.running.clock import Clock
@@ -151,7 +151,7 @@ def test_models_that_are_kept(here, tiny):
     for keep, expected in (("selected", 2), ("all", 4), ("none", 0)):  # 2 seeds
         assert main(["run", *words, f"results={keep}", f"keep={keep}"]) == 0
         assert len(_kept(keep)) == expected
-    assert _kept("selected") == set(load("selected").table["key"])
+    assert _kept("selected") == set(ResultsFolder("selected").table["key"])
     assert comparable(here / "selected") == comparable(here / "all") == comparable(here / "none")
     for betas in ("10", "1", "10,1"):
         assert main(["run", *words, "results=apart", f"beta.values=[{betas}]"]) == 0

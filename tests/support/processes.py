@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.records.record import Record
 from dlmexp.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -173,18 +171,13 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     return check
 
 
-def arrays_of(store: Store, record: Record) -> dict[str, np.ndarray]:
-    """The arrays beside a record."""
-    return store.arrays(record.cell.dataset, record.key, record.arrays) if record.arrays else {}
-
-
 def comparable(results: Path) -> dict[str, tuple]:
     """By key, what a record must share with that of an undisturbed run: everything but times and machines."""
     store, found = Store(results), {}
     for record in store.own():
         assert record.key not in found
         result = replace(record.result, seconds=None, alone=None)
-        arrays = {name: array.tobytes() for name, array in arrays_of(store, record).items()}
+        arrays = {name: array.tobytes() for name, array in store.arrays(record.key).items()}
         found[record.key] = (record.status, record.cell, result, arrays)
     return found
 

@@ -38,9 +38,9 @@ RESULTS = Path(__file__).parents[2] / "results"
 @cache
 def published(folder: str) -> Any:
     """The results in `results/FOLDER` of this repository, read once by all tests of a process."""
-    from dlmexp.records.results import load
+    from dlmexp.records.results import ResultsFolder
 
-    return load(RESULTS / folder)
+    return ResultsFolder(RESULTS / folder)
 
 
 class Made:
