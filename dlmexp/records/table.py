@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError, nearest
@@ -28,6 +27,7 @@ SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
 OWN_UNITS = [f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")]  # of users' own tables, beside TEST
 PLAIN = pd.Series(["text"]).dtype  # of texts, which depends on the version of pandas
+JSON = ("options", "initial")  # columns of records that are objects
 GROUP = ["size", "method", "role", "protocol", "changes", "selection", "experiment", "stands_for", "candidates"]
 Where = Mapping[str, list[str]]  # the values that rows or settings should have, as they were typed, by name
 
@@ -39,47 +39,33 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     groups: dict[tuple[object, ...], tuple[Asked, dict[str, None]]] = {}
     for each in asked:
         groups.setdefault(each.identity[1:], (each, {}))[1][each.experiment] = None
-    members = [dict.fromkeys(group.keys) for group, _ in groups.values()]
-    listed = pa.array([key for keys in members for key in keys], pa.string())
-    record = pc.call_function("index_in", [listed], pc.SetLookupOptions(cells["key"].combine_chunks()))
-    record = record.fill_null(-1).to_numpy()
-    group = np.repeat(np.arange(len(members)), [len(keys) for keys in members])[record >= 0]
     rows = [
         (each.size, each.method, each.role, each.setting.protocol, each.setting.text, each.setting.selection,
-         ", ".join(experiments), each.stands_for, len(each.betas))
+         ", ".join(experiments), each.stands_for, len(each.betas), [*dict.fromkeys(each.keys)])
         for each, experiments in groups.values()
     ]  # fmt: skip
-    about = pd.DataFrame(rows, columns=GROUP).astype(dict.fromkeys(GROUP, "category") | {"candidates": "int64"})
-    results = _records(cells).take(record[record >= 0])
-    frame = pd.concat([about.take(group).reset_index(drop=True), results.reset_index(drop=True)], axis=1)
-    done = (frame["status"] == "done").to_numpy()
-    frame["group"], frame["failed"] = group, _in_group(group, ~done)
-    frame["missing"] = frame["candidates"] - _in_group(group, np.ones_like(done))
+    about = pd.DataFrame(rows, columns=[*GROUP, "key"]).astype(dict.fromkeys(GROUP, "category"))
+    frame = about.explode("key").rename_axis("group").reset_index().merge(_records(cells), on="key")
+    by_group = frame.assign(failed=frame["status"] != "done").groupby("group")["failed"]
+    frame["candidates"] = frame["candidates"].astype("int64")
+    frame["failed"], frame["missing"] = by_group.transform("sum"), frame["candidates"] - by_group.transform("size")
     return _ordered(frame)
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
     """Records as a frame: options of estimators as columns, initial values as one text."""
     frame = cells.to_pandas(split_blocks=True).astype(dict.fromkeys(["M", "n", "seed"], "int64"))
-    texts = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
-    frame = frame.assign(**{name: text.set_categories(sorted(text.categories)) for name, text in texts.items()})
-    options = [json_value(text.encode()) for text in frame["options"].cat.categories]
-    taken = {*frame.columns, *GROUP} - {*FIRST_OPTIONS}
-    for name in dict.fromkeys([*FIRST_OPTIONS, *(name for given in options for name in given if name not in taken)]):
-        values = pd.Series([*(given.get(name) for given in options), None])
-        if name == "samples":
-            values = pd.to_numeric(values, errors="coerce").astype("float64")
-        frame[name] = _by_text(frame["options"], values)
-    initial = [json_value(text.encode()) for text in frame["initial"].cat.categories]
-    texts = [", ".join(f"{name}={value:g}" for name, value in sorted(each.items())) for each in initial]
-    frame["initial"] = _by_text(frame["initial"], pd.Series([*texts, None]))
-    return frame.drop(columns="options").assign(**{name: np.nan for name in TEST if name not in frame})
-
-
-def _by_text(column: pd.Series, values: pd.Series) -> Any:
-    """For each row the value of its text; `values` are in the order of the categories, the last is that of no text."""
-    texts = not pd.api.types.is_numeric_dtype(values) and values.notna().any()
-    return (values.astype("category") if texts else values).array.take(column.cat.codes.to_numpy())
+    given, initial = ({text: json_value(text.encode()) for text in frame[name].cat.categories} for name in JSON)
+    names = dict.fromkeys([*FIRST_OPTIONS, *(name for each in given.values() for name in each)])
+    options = pd.DataFrame(given.values(), list(given), [name for name in names if name not in {*frame, *GROUP}])
+    options["samples"] = pd.to_numeric(options["samples"], errors="coerce").astype("float64")
+    options = options.astype(dict.fromkeys(options.select_dtypes(exclude="number"), "category"))
+    texts = {text: ", ".join(f"{name}={each[name]:g}" for name in sorted(each)) for text, each in initial.items()}
+    frame["initial"] = frame["initial"].map(texts).astype("category")
+    coded = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
+    frame = frame.assign(**{name: text.set_categories(sorted(text.categories)) for name, text in coded.items()})
+    frame = frame.join(options, "options").drop(columns="options")
+    return frame.assign(**{name: np.nan for name in TEST if name not in frame})
 
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
@@ -88,10 +74,9 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     selected but a single candidate."""
     names = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
     rows = candidates[[*names, *_starting(candidates, "validation_")]]
-    group = rows["group"].to_numpy()
-    known = rows[_starting(rows, "validation_")].notna()
+    known = rows[_starting(rows, "validation_")].notna().groupby(rows["group"]).transform("any")
     validated, nll, mse = (
-        _in_group(group, known.reindex(columns=some, fill_value=False).any(axis=1).to_numpy()) > 0
+        known.reindex(columns=some, fill_value=False).any(axis=1)
         for some in (known.columns, ["validation_nll"], ["validation_mse"])
     )
     undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
@@ -133,11 +118,6 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     ranked = pd.DataFrame({"group": candidates["group"], "value": values, "beta": -candidates["beta"].fillna(0.0)})
     ranked = ranked[usable].sort_values(["group", "value", "beta"], kind="stable")
     return candidates.loc[ranked.drop_duplicates("group").index]
-
-
-def _in_group(group: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """For each row, how many rows of its group are among `which`."""
-    return np.bincount(group, which, minlength=1)[group].astype("int64")
 
 
 def _starting(frame: pd.DataFrame, *beginnings: str) -> list[str]:
