@@ -15,7 +15,7 @@ from dlmexp.figures.panels import SHORTEST, Line, Panel
 from dlmexp.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, measure_effect, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import ResultsFolder
-from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Where, named, rows_for, select, select_setting
+from dlmexp.records.table import IDENTITY, PAPER, SELECTION, SETTING, Where, named, rows_for, select, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
@@ -109,11 +109,11 @@ def _every_beta(panel: Panel, line: Line) -> bool:
 
 
 def measure(
-    panel: Panel, results: ResultsFolder, rows: pd.DataFrame, protocol: str | None = None, where: Where | None = None,
+    panel: Panel, results: ResultsFolder, rows: pd.DataFrame, protocol: str | None = PAPER, where: Where | None = None,
     parameterisation: str | None = None,
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None: the usual)."""
-    rows, others = select_setting(rows, protocol, where)
+    rows, others = select_setting(rows, protocol, where or {})
     about = Measured(panel, protocol, others, [Series(line) for line in panel.lines])
     if rows.empty:
         return about

@@ -21,11 +21,12 @@ from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Asked, Cell
 from dlmexp.reading.files import json_value, reading
-from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
+from dlmexp.records.record import FORMAT, MAPPINGS, Made, Result
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records
 ARRAY = "array_"  # how the names of columns of lists begin
+NUMBERS = ("validation_", "test_", "trivial_", "hyper_")  # how the names of metrics and hyperparameters begin
 ORDER = ("dataset", "objective", "variant", "estimator", "options", "parameterisation", "n", "seed", "beta")
 BROKEN = "can't be read as packed records: restore it, or move it away"
 MAX_ROWS = 5_000_000
@@ -37,9 +38,8 @@ ARROW = {"FloatType": pa.float64(), "IntType": pa.int64(), "BoolType": pa.bool_(
 
 def _arrow(kind: Any) -> pa.DataType:
     """The Arrow type of a field; that of the other member where it may be None."""
-    if isinstance(kind, msgspec.inspect.UnionType):
-        (kind,) = (member for member in kind.types if not isinstance(member, msgspec.inspect.NoneType))
-    return ARROW.get(type(kind).__name__, TEXT)
+    members = [type(member).__name__ for member in getattr(kind, "types", [kind])]
+    return next((ARROW[name] for name in members if name in ARROW), TEXT)
 
 
 TYPES = {"key": pa.string(), "status": TEXT} | {
@@ -53,8 +53,7 @@ TYPES = {"key": pa.string(), "status": TEXT} | {
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Flat records (`record.flat`) as an Arrow table."""
     names = dict.fromkeys([*TYPES, *(name for row in rows for name in row)])
-    metric = (*(f"{part}_" for part in METRICS), "hyper_")
-    kinds = {name: TYPES.get(name, pa.float64() if name.startswith(metric) else pa.string()) for name in names}
+    kinds = {name: TYPES.get(name, pa.float64() if name.startswith(NUMBERS) else pa.string()) for name in names}
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()})
 
 
@@ -139,17 +138,15 @@ def write_packed(
     cells = cells.sort_by([(name, "ascending") for name in ORDER])
     keys = cells["key"].to_pylist()
     groups: dict[str, list[int]] = {key: [] for key in keys}
-    kept = [group for group in asked if any(key in groups for key in group.keys)]
-    for index, group in enumerate(kept):
-        for key in group.keys:
-            if key in groups:
-                groups[key].append(index)
+    for index, group in enumerate(asked):
+        for key in groups.keys() & {*group.keys}:
+            groups[key].append(index)
     cells = cells.append_column("asked", pa.array([groups[key] for key in keys], pa.list_(pa.int32())))
     for name in sorted({name for named in arrays.values() for name in named}):
         values = [arrays.get(key, {}).get(name) for key in keys]
         kind = pa.float32() if all(v is None or v.dtype == np.float32 for v in values) else pa.float64()
         cells = cells.append_column(ARRAY + name, pa.array(values, pa.list_(kind)))
-    bare = [msgspec.structs.replace(group, keys=()) for group in kept]
+    bare = [msgspec.structs.replace(group, keys=()) for group in asked]
     text = base64.b64encode(zlib.compress(msgspec.json.encode(bare), 9))
     cells = cells.replace_schema_metadata({b"dlmexp": str(FORMAT).encode(), b"asked": text})
     texts: Any = [field.name for field in cells.schema if field.type == pa.string()]  # numbers are smaller without

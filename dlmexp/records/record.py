@@ -34,7 +34,6 @@ MACHINE_ONLY = (
     "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
     "wait", "hydra/launcher",
 )  # fmt: skip
-METRICS = ("validation", "test", "trivial_validation", "trivial_test")  # what metrics are measured on
 CALIBRATION = (
     "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
     "recalibrated_nll", "recalibrated_crps", "recalibrated_coverage_95",
@@ -149,10 +148,10 @@ def flat(record: Record) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(record, name) for name in ("key", "status", "model", "arrays")}
     row |= msgspec.structs.asdict(cell)
     row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
-    measured = (result.validation, result.test, result.trivial.get("validation", {}), result.trivial.get("test", {}))
-    for part, metrics in zip(METRICS, measured, strict=True):
-        row |= {f"{part}_{name}": float(value) for name, value in metrics.items()}
-    row |= {f"hyper_{name}": float(value) for name, value in result.hyperparameters.items()}
+    measured = {"validation": result.validation, "test": result.test}
+    measured |= {f"trivial_{part}": metrics for part, metrics in result.trivial.items()}
+    measured |= {"hyper": result.hyperparameters}
+    row |= {f"{part}_{name}": float(value) for part, values in measured.items() for name, value in values.items()}
     row |= {name: value for name, value in msgspec.structs.asdict(result).items() if name not in MAPPINGS}
     return row | msgspec.structs.asdict(record.made)
 

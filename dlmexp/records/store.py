@@ -122,10 +122,6 @@ class Store:
             self.quarantine(path, str(why))
         return None
 
-    def has(self, dataset: str, key: str) -> bool:
-        """Whether a cell is done, in the folder or in packed records."""
-        return key in self.packed or self.find(dataset, key) is not None
-
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """The hyperparameters of a done base fit, for fixed variants to start from; None if it must be fitted again."""
         arrays, drawn = self.find(dataset, key, base=True) or {}, (*FIGURES, "objective")

@@ -73,12 +73,10 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     lack records or failed are rows without metrics. Where there are no validation rows, as on airline, nothing is
     selected but a single candidate."""
     names = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
-    rows = candidates[[*names, *_starting(candidates, "validation_")]]
-    known = rows[_starting(rows, "validation_")].notna().groupby(rows["group"]).transform("any")
-    validated, nll, mse = (
-        known.reindex(columns=some, fill_value=False).any(axis=1)
-        for some in (known.columns, ["validation_nll"], ["validation_mse"])
-    )
+    measured = dict.fromkeys(["validation_nll", "validation_mse", *_starting(candidates, "validation_")])
+    rows = candidates.reindex(columns=[*names, *measured]).astype({"status": str})
+    known = rows[[*measured]].notna().groupby(rows["group"]).transform("any")
+    nll, mse, validated = known["validation_nll"], known["validation_mse"], known.any(axis=1)
     undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
     fits = (rows["role"] != "gradient") & (validated | (rows["candidates"] == 1) | undecided)
     complete = fits & (rows["missing"] == 0)
@@ -87,16 +85,14 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     by_mse = select(rows[complete & by_mse], "mse").assign(selected_by="mse")
     rest = rows[fits & ~rows["group"].isin([*by_nll["group"], *by_mse["group"]])].drop_duplicates("group")
     rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
-    parts = [part[["group", "selected_by", "status"]].astype({"status": object}) for part in (by_nll, by_mse, rest)]
-    chosen = pd.concat(parts).sort_values(["group", "selected_by"], ascending=[True, False])
-    table = candidates.loc[chosen.index].assign(selected_by=chosen["selected_by"], status=chosen["status"].astype(str))
+    chosen = pd.concat([by_nll, by_mse, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
+    table = candidates.loc[chosen.index].assign(selected_by=chosen["selected_by"], status=chosen["status"])
     empty = table["status"] != "done"
     table.loc[empty, [*_starting(table, "test_", "validation_", "hyper_"), "beta"]] = np.nan
     table.loc[empty, "key"] = None
-    ends = rows.groupby("group")["beta"].agg(["min", "max"]).reindex(table["group"]).to_numpy()
-    several = (table["candidates"] > 1).to_numpy()
-    is_end = (table["beta"].to_numpy()[:, None] == ends) & several[:, None]
-    table["edge"] = np.select([is_end[:, 0], is_end[:, 1]], ["smallest", "largest"], "")
+    betas = rows.groupby("group")["beta"]
+    ends = [betas.transform(end)[table.index] == table["beta"] for end in ("min", "max")]
+    table["edge"] = np.select([end & (table["candidates"] > 1) for end in ends], ["smallest", "largest"], "")
     return _ordered(table)
 
 
@@ -223,22 +219,18 @@ def same(value: object, text: str) -> bool:
 
 
 def select_setting(
-    rows: pd.DataFrame, protocol: str | None = None, where: Where | None = None
+    rows: pd.DataFrame, protocol: str | None, where: Where
 ) -> tuple[pd.DataFrame, list[tuple[str, int]]]:
-    """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
-    values where there are such rows; else those with the fewest changes, then with the most cells. Beside them the
-    settings that are left out: options to type, and a number of cells."""
-    every = _by_setting(rows)
-    fitting = _by_setting(rows[matching(rows, where)]) if where else every
-    counts, among = every.size(), fitting.size()
-    if protocol is None and len(among):
-        by_protocol = among.groupby(level="protocol", observed=True).sum()
-        protocol = PAPER if PAPER in by_protocol.index else str(by_protocol.idxmax())
-    among = among[among.index.get_level_values("protocol") == protocol]
-    if among.empty:
+    """The rows of one setting of a protocol: its own values where there are such rows; else those with the fewest
+    changes, then with the most cells. Beside them the settings that are left out: options to type, and a number of
+    cells."""
+    fitting = _by_setting(rows[matching(rows, where) & (rows["protocol"] == protocol)])
+    counts = fitting.size()
+    if counts.empty:
         return rows[:0], []
-    best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
-    others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
+    best = min(counts.index, key=lambda setting: (len(changes_of(setting[1])), -counts[setting], str(setting)))
+    every = _by_setting(rows).size()
+    others = [(_options(setting, best), int(count)) for setting, count in every.items() if setting != best]
     return fitting.get_group(best), others
 
 

@@ -99,7 +99,7 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozen
     """The batches of cells that have no sound record yet, or are trained again; and the latter."""
     (recorded, failed), cells, free = store.keys(), sweep.by_key, target.free_memory
     done = recorded & cells.keys()
-    done = {key for key in done if store.has(cells[key].dataset, key)}
+    done = {key for key in done if key in store.packed or store.find(cells[key].dataset, key) is not None}
     # A base fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:

@@ -139,7 +139,7 @@ def test_two_settings_never_share_a_row(first, second, protocol, other):
     groups = [candidates("fixed_log_dlm", cells, each) for each in both]
     table = _table(groups, [scored(cell, nll=cell.beta) for cell in cells])
     assert len(table) == len(table.drop_duplicates(["protocol", "changes"])) == number
-    rows, others = select_setting(table)
+    rows, others = select_setting(table, protocol, {})
     assert (len(rows), [count for _, count in others]) == (1, [1] * (number - 1))
 
 
@@ -155,8 +155,8 @@ def _several():
 @pytest.mark.parametrize(
     ("protocol", "where", "seed"),
     [
-        (None, [], 0), ("released", [], 3), (None, ["training.lr=0.01"], 1), (None, ["lr=1e-2"], 1),
-        (None, ["training.binary.lr=0.01", "M=5"], 2), (None, ["lr=0.1"], 0), ("released", ["lr=0.1"], 3),
+        ("paper", [], 0), ("released", [], 3), ("paper", ["training.lr=0.01"], 1), ("paper", ["lr=1e-2"], 1),
+        ("paper", ["training.binary.lr=0.01", "M=5"], 2), ("paper", ["lr=0.1"], 0), ("released", ["lr=0.1"], 3),
     ],
 )  # fmt: skip
 def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, seed):
@@ -167,7 +167,7 @@ def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, s
     for options, _ in others:  # what to type leads there
         words = options.split()
         pairs = list(zip(words[::2], words[1::2], strict=True))
-        terms, name = [word for flag, word in pairs if flag == "--where"], dict(pairs).get("--protocol")
+        terms, name = [word for flag, word in pairs if flag == "--where"], dict(pairs).get("--protocol", "paper")
         assert select_setting(table, name, parse_where(terms, table))[0]["seed"].tolist() != [seed]
 
 
