@@ -57,9 +57,9 @@ def _records(cells: pa.Table) -> pd.DataFrame:
     frame = cells.to_pandas(split_blocks=True).astype(dict.fromkeys(["M", "n", "seed"], "int64"))
     given, initial = ({text: json_value(text.encode()) for text in frame[name].cat.categories} for name in JSON)
     names = dict.fromkeys([*FIRST_OPTIONS, *(name for each in given.values() for name in each)])
-    options = pd.DataFrame(given.values(), list(given), [name for name in names if name not in {*frame, *GROUP}])
+    names = [name for name in names if name not in {*frame, *GROUP}]
+    options = pd.DataFrame([[each.get(name) for name in names] for each in given.values()], list(given), names)
     options["samples"] = pd.to_numeric(options["samples"], errors="coerce").astype("float64")
-    options = options.astype(dict.fromkeys(options.select_dtypes(exclude="number"), "category"))
     texts = {text: ", ".join(f"{name}={each[name]:g}" for name in sorted(each)) for text, each in initial.items()}
     frame["initial"] = frame["initial"].map(texts).astype("category")
     coded = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
