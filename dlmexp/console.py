@@ -82,6 +82,8 @@ def print_table(console: "Console", table: "Table") -> None:
         if table.__rich_measure__(console, console.options.update(max_width=10_000)).maximum <= console.width:
             break
         table.columns.remove(column)
+        for index, other in enumerate(table.columns):
+            other._index = index  # by which rich knows the first and the last one
         below.insert(0, f"{column.header} {next(iter(column.cells))}")
     for column in table.columns:
         column.overflow = "fold"

@@ -130,13 +130,14 @@ def test_numbers_in_words():
 
 
 def test_a_table_fits_a_narrow_console():
-    """What is the same in every row goes below, from the last column on, until the rest fits."""
+    """What is the same in every row goes below, from the last column on, until the rest fits, with whole headers."""
     file = io.StringIO()
-    table = Table("name", "kind", "left", "right")
+    table = Table("name", "kind", "same", "left", "right", pad_edge=False)
     for name in ("one", "two"):
-        table.add_row(name, "the same kind", name * 2, "as before")
-    print_table(Console(file=file, width=44), table)
-    lines = file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 44
-    assert lines[-1] == "in every row: right as before"
+        table.add_row(name, "the same kind", "as before", name, name)
+    print_table(Console(file=file, width=40), table)
+    *lines, last = file.getvalue().splitlines()
+    assert last == "in every row: same as before"
+    assert max(map(len, lines)) <= 40
+    assert lines[1].replace("┃", " ").split() == ["name", "kind", "left", "right"]
     assert "the same kind" in file.getvalue()
