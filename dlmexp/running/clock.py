@@ -8,10 +8,8 @@ from functools import cached_property, partial
 from statistics import fmean
 from time import perf_counter
 
-import torch
-
-from dlmexp.plan.cell import Batch
-from dlmexp.records.record import Record
+from dlmexp.plan.cell import Batch, Cell
+from dlmexp.records.record import Result
 from dlmexp.running.process import Target
 from dlmexp.running.programs import Splits, program, settings
 from dlmexp.training.metrics import evaluate
@@ -30,7 +28,9 @@ TRIAL_SECONDS, TRIALS_SECONDS = 0.05, 3.0  # for each kind, and for all
 MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
 
 
-def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
+def step_seconds(
+    cells: Batch, prepared: Splits, target: Target, threads: int = 1, seconds: float = TRIAL_SECONDS
+) -> float:
     """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
     replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`."""
     from torch.utils.benchmark import Timer  # which takes a while to load, and short runs do not need
@@ -42,7 +42,7 @@ def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float 
 
     def mean(call: Callable[[], object]) -> float:
         call()  # the first one is not counted
-        timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+        timer = Timer("call()", globals={"call": call}, num_threads=threads)
         return timer.blocked_autorange(min_run_time=seconds).mean  # not the best: others take their part of the machine
 
     total = mean(stepper(made, state, how))
@@ -92,14 +92,14 @@ class Clock:
         """Whether the run takes so little time that timing steps is not worth it."""
         return sum(kind.waiting * kind.work for kind in self.kinds.values()) < SHORT_RUN[device]
 
-    def bound(self, prepared: Splits, target: Target, workers: int) -> float:
-        """Seconds that the batches take if no cell converges before its limit. Times steps of the kinds with the most
-        work, while that takes little of the whole."""
+    def bound(self, prepared: Splits, target: Target, workers: int, threads: int) -> float:
+        """Seconds that the batches take if no cell converges before its limit, in so many processes of so many threads.
+        Times steps of the kinds with the most work, while that takes little of the whole."""
         began, total, timed = perf_counter(), 0.0, dict[tuple, float]()
         for name, kind in sorted(self.kinds.items(), key=lambda item: -item[1].waiting * item[1].work):
             if kind.largest[0].kind == "gradient" or kind.largest[0].solved:
                 continue
-            timed[name] = kind.limit * step_seconds(kind.largest, prepared, target) / len(kind.largest)
+            timed[name] = kind.limit * step_seconds(kind.largest, prepared, target, threads) / len(kind.largest)
             costs = self._costs(timed).values()
             longest = max(len(kind.largest) * seconds for kind, seconds in costs)  # it may train while others wait
             total = sum(kind.waiting * seconds for kind, seconds in costs) / workers + longest * (1 - 1 / workers)
@@ -125,19 +125,13 @@ class Clock:
             made += seconds * (kind.cells + kind.by_others + sum(shares))
         return elapsed * left / made if any(kind.cells for kind in self.kinds.values()) else None
 
-    def finished(self, record: Record) -> None:
-        """A cell has got its record."""
-        self.reached.pop(record.key, None)
-        if kind := self.kinds.get(record.cell.group):
+    def finished(self, cell: Cell, result: Result | None = None) -> None:
+        """A cell has got its record: with this result here, or from another process."""
+        self.reached.pop(cell.key, None)
+        if kind := self.kinds.get(cell.group):
             kind.waiting -= 1
-            kind.cells += 1
-            kind.iterations += record.result.iterations or 1
-            kind.seconds += record.result.seconds or 0.0
-
-    def skipped(self, cells: Batch) -> None:
-        """Cells have got their records from another process."""
-        for cell in cells:
-            self.reached.pop(cell.key, None)
-            if kind := self.kinds.get(cell.group):
-                kind.waiting -= 1
-                kind.by_others += 1
+            kind.by_others += result is None
+            if result is not None:
+                kind.cells += 1
+                kind.iterations += result.iterations or 1
+                kind.seconds += result.seconds or 0.0

@@ -145,7 +145,7 @@ class Engine:
     @property
     def _state(self) -> tuple[int, int]:
         """Numbers of cells in training and of recorded base fits."""
-        return sum(flight.inside for flight in self.running), self.recorder.base_fits
+        return sum(flight.inside for flight in self.running), len(self.recorder.bases)
 
     def _fill(self, queue: deque[Flight]) -> None:
         """Start batches while the device has room for them. Those that start from a fit that is trained here keep their

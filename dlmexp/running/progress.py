@@ -153,7 +153,7 @@ class Progress:
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
-        self.clock.finished(record)
+        self.clock.finished(record.cell, record.result)
         if record.done:
             self.show()
         else:
@@ -163,7 +163,8 @@ class Progress:
 
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
-        self.clock.skipped(cells)
+        for cell in cells:
+            self.clock.finished(cell)
         self.show()
 
     def waiting(self, process: str) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -78,29 +79,24 @@ class AboutSplit(NamedTuple):
     trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
 
 
+@dataclass(eq=False)
 class Recorder:
-    """Writes a record per cell, and knows those that are written or wait for the writer. `again`: packed fits that are
-    trained again, for fixed variants to start from. `finished` is called with every record. `alone`: no other process
-    of the run shares the device."""
+    """Writes a record per cell, and knows those that are written or wait for the writer."""
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        store: Store,
-        finished: Callable[[Record], None],
-        device: str,
-        again: frozenset[Cell] = frozenset(),
-        alone: bool = True,
-    ):
-        self.store, self.finished, self.device, self.again, self.alone = store, finished, device, again, alone
-        self.writer = Writer(beside=device != "cpu")
-        self.prepared = prepared_splits(sweep)
-        self.keeps_models = sweep.cfg.keep != "none"
+    sweep: Sweep
+    store: Store
+    finished: Callable[[Record], None]  # called with every record
+    device: str
+    again: frozenset[Cell] = frozenset()  # packed fits that are trained again, for fixed variants to start from
+    alone: bool = True  # no other process of the run shares the device
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(beside=self.device != "cpu")
+        self.prepared, datasets = prepared_splits(self.sweep), self.sweep.datasets.values()
         self.written: dict[str, bool] = {}  # by key: done?
-        self.base_fits = 0  # of these: fits that fixed variants start from
-        self._schemas = {data.name: data.schema for _, data in sweep.datasets.values()}
-        self._own = {data.name for spec, data in sweep.datasets.values() if spec.loader == "table"}
-        self._bases: dict[str, Hyperparameters] = {}  # of base fits, written or not yet
+        self.bases: dict[str, Hyperparameters] = {}  # of fits that fixed variants start from, written or not yet
+        self._schemas = {data.name: data.schema for _, data in datasets}
+        self._own = {data.name for spec, data in datasets if spec.loader == "table"}
         self._splits: dict[tuple, AboutSplit] = {}
 
     def keys(self) -> tuple[set[str], set[str]]:
@@ -124,7 +120,7 @@ class Recorder:
     def base(self, cell: Cell) -> Hyperparameters | None:
         """Hyperparameters of the base fit that this cell starts from; None if it has no sound record."""
         assert cell.base is not None
-        return self._bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
+        return self.bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
 
     def fit(self, cell: Cell, finished: Finished) -> None:
         """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
@@ -159,7 +155,7 @@ class Recorder:
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if gives_hyperparameters(cell):
             arrays |= finished.hyperparameters
-            self._bases[cell.key] = finished.hyperparameters
+            self.bases[cell.key] = finished.hyperparameters
         self.write(cell, result, arrays, finished.posterior)
 
     def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
@@ -182,14 +178,13 @@ class Recorder:
 
         def store() -> None:
             model = None
-            if self.keeps_models and posterior is not None:
+            if self.sweep.cfg.keep != "none" and posterior is not None:
                 split = self._splits[_split_of(cell)]
                 model = encoded(trained_model(cell, self._schemas[cell.dataset], split, posterior))
             self.store.write(record, arrays, model)
 
         self.writer.do(store)
         self.written[cell.key] = record.done
-        self.base_fits += gives_hyperparameters(cell)
         self.finished(record)
 
     def discard(self, batch: Batch) -> None:

@@ -4,8 +4,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from subprocess import Popen
 
@@ -89,17 +88,6 @@ def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
         write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
 
 
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Let torch compute with so many threads; restored on exit."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def make_folder(root: Path) -> None:
     """Make a results folder; `UserError` if it can't be written to."""
     try:
@@ -135,8 +123,7 @@ class PlannedRun:
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        with threads(self.threads):
-            most = self.clock.bound(prepared_splits(self.sweep), self.target, self.workers)
+        most = self.clock.bound(prepared_splits(self.sweep), self.target, self.workers, self.threads)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
@@ -157,8 +144,10 @@ class PlannedRun:
         # On GPUs there is a process for each.
         alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
         recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
+        threads_before = torch.get_num_threads()
         try:
-            with threads(self.threads), stop, Leases(root, stop.fail) as leases, extra as self.extra, progress:
+            torch.set_num_threads(self.threads)
+            with stop, Leases(root, stop.fail) as leases, extra as self.extra, progress:
                 leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except process.Stop as request:
@@ -172,6 +161,8 @@ class PlannedRun:
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
+        finally:
+            torch.set_num_threads(threads_before)
         progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.began)}")
         return None
 

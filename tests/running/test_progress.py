@@ -43,8 +43,8 @@ def now(monkeypatch):
 
 
 def _bound(monkeypatch, step_seconds, workers=1):
-    monkeypatch.setattr(clock, "step_seconds", lambda cells, prepared, target: step_seconds(cells))
-    return Clock(BATCHES).bound(lambda _: pytest.fail("no data is needed"), select_target("cpu", "float64"), workers)
+    monkeypatch.setattr(clock, "step_seconds", lambda cells, prepared, target, threads: step_seconds(cells))
+    return Clock(BATCHES).bound(lambda _: pytest.fail("no data is needed"), select_target("cpu", "float64"), workers, 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
