@@ -19,8 +19,8 @@ from dlmexp import atomic
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, wide_console
-from dlmexp.errors import nearest
-from dlmexp.paths import in_folder
+from dlmexp.errors import UserError, nearest
+from dlmexp.paths import in_folder, in_processes
 from dlmexp.records.store import Store, read_manifests, write_manifest
 
 
@@ -63,6 +63,22 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 )
 def test_commands_go_on_with_a_folder(command, folder, expected):
     assert in_folder(command, folder) == expected
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_several_processes_make_things_in_order_and_hand_back_what_one_raises(monkeypatch, cores):
+    monkeypatch.setattr("dlmexp.paths.cores", lambda: cores)
+    here = os.getpid()
+
+    def make(number: int) -> tuple[int, bool]:
+        if number == 4:
+            raise UserError("four")
+        return number**2, os.getpid() == here
+
+    made = in_processes(make, range(5))
+    assert [next(made) for _ in range(4)] == [(number**2, cores == 1) for number in range(4)]
+    with pytest.raises(UserError, match="four"):
+        next(made)
 
 
 def test_the_nearest_word():
