@@ -126,7 +126,7 @@ class Packed:
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The arrays of a cell by name; empty for one without any."""
-        return dict(self._lists.loc[key].dropna()) if key in self._lists.index else {}
+        return self._lists.loc[key].dropna().to_dict() if key in self._lists.index else {}
 
 
 def write_packed(
