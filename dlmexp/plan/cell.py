@@ -104,20 +104,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return None if samples is None else int(samples)
 
     @property
-    def estimator_label(self) -> str:
-        """The estimator, with its number of samples where it has one: `exact`, `bmc-10`."""
-        return self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"
-
-    @property
-    def floor_label(self) -> str:
-        """The floor of the noise as text to append: ` noise>0.01`, or nothing."""
-        return "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
-
-    @property
     def model_label(self) -> str:
-        """Estimator, q where it is not whitened, and floor of the noise: `bmc-10 unwhitened noise>0.01`."""
+        """Estimator and samples, q where it is not whitened, floor of the noise: `bmc-10 unwhitened noise>0.01`."""
+        samples = "" if self.samples is None else f"-{self.samples}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        return f"{self.estimator_label}{q}{self.floor_label}"
+        floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
+        return f"{self.estimator}{samples}{q}{floor}"
 
     @property
     def iterations_per_epoch(self) -> int:

@@ -181,9 +181,9 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         first = cells[0]
         done, failed = (sum(cell.key in keys for cell in cells) for keys in (plan.done, plan.failed))
         seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
-        q = (first.parameterisation if first.form == "explicit" else "collapsed") + first.floor_label
+        q = first.parameterisation if first.form == "explicit" else "collapsed"
         counts = map(str, (seeds, betas, len(cells), done, failed, batches[group]))
-        table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.estimator_label, q, *counts)
+        table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.model_label, q, *counts)
     console = wide_console()
     print_table(console, table)
     console.print(

@@ -121,8 +121,8 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
         # A floor of the noise is in every cell, those of base fits too.
         (
             "dataset=pol sizes=60 method=fitc,fixed_log_dlm training.regression.noise_floor=0.01",
-            "objective noise_floor floor_label",
-            {(objective, 0.01, " noise>0.01") for objective in ("elbo", "fitc", "log_dlm")},
+            "objective noise_floor model_label",
+            {(objective, 0.01, "exact noise>0.01") for objective in ("elbo", "fitc", "log_dlm")},
         ),
         # Sizes beyond the data, and those beyond `largest`.
         (f"{DRAWN} sizes=20,1000000", "n seed", {(20, 0), (8000, 0)}),
