@@ -163,11 +163,11 @@ def remove_leftovers(root: Path) -> list[Path]:
     names. What other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on
     from them. Returns what is gone."""
     now, removed = disk_time(root), list[Path]()
-    hidden = (Path(folder, name) for folder, _, names in os.walk(root) for name in names if name.startswith("."))
-    unwanted = [path for path in hidden if (writer := writer_of(path)) and is_stale(path, now, writer, QUIET_SECONDS)]
-    unwanted += [
-        path for name in ("*.json", "*.lease") for path in (root / "running").glob(name) if is_stale(path, now)
-    ]
+    unwanted = [path for name in ("*.json", "*.lease") for path in (root / "running").glob(name) if is_stale(path, now)]
+    for path in (Path(folder, name) for folder, _, names in os.walk(root) for name in names if name.startswith(".")):
+        writer = writer_of(path)
+        if writer and is_dead(writer) is not False and is_stale(path, now, writer, QUIET_SECONDS):
+            unwanted.append(path)
     for path in unwanted:
         with contextlib.suppress(OSError):  # another user's, or removed just now
             within(root, path).unlink()
