@@ -64,7 +64,6 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         return 0
     if on_cluster and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out")
-    say_once(f"left out: {message}" for sweep in sweeps for message in sweep.missing)
     # Processes of jobs know what was typed, and import nothing from the current folder that was not asked for.
     variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
     make_folder(root)

@@ -97,8 +97,7 @@ def threads_each(workers: int, is_short: bool = False) -> int:
 
 
 def gpus_for(workers: int, device: str) -> list[str]:
-    """The GPUs of so many processes, as CUDA_VISIBLE_DEVICES names them; none on a CPU. `UserError` if there are
-    fewer."""
+    """The GPUs of so many processes, as CUDA_VISIBLE_DEVICES names them; none on a CPU. UserError for too many."""
     if device != "cuda":
         return []
     count = torch.cuda.device_count()

@@ -44,7 +44,6 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         return 0
     root, written_to = Path(cfg.results), cfg.results
     make_folder(root)
-    say_once(f"left out: {message}" for message in sweep.missing)
     try:
         remove_leftovers(root)
         write_what_is_asked(root, [sweep])
@@ -127,8 +126,8 @@ class PlannedRun:
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
-            command = _typed([*typed, "budget=30min" if self.cfg.preset else "preset=quick"])
-            what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {command}"
+            command = ["dlmexp", "run", *typed, "budget=30min" if self.cfg.preset else "preset=quick"]
+            what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {shlex.join(command)}"
         return what
 
     def train(self) -> int | None:
@@ -155,7 +154,8 @@ class PlannedRun:
             left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
             file = sys.stderr if request.code == process.FAILURE else sys.stdout
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
-            print(f"everything is saved, continue with: {_typed(self.arguments)}", file=file)
+            command = shlex.join(["dlmexp", "run", *self.arguments])
+            print(f"everything is saved, continue with: {command}", file=file)
             return request.code
         except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
             if not stop.interrupted_twice:
@@ -165,7 +165,3 @@ class PlannedRun:
             torch.set_num_threads(threads_before)
         progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.began)}")
         return None
-
-
-def _typed(arguments: Sequence[str]) -> str:
-    return shlex.join(["dlmexp", "run", *arguments])

@@ -41,8 +41,7 @@ class Sweep:
     candidates: list[Asked]
     by_key: dict[str, Cell]  # every cell once, also those that are candidates of two selections
     datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]]  # by the fields `dataset` and `split` of cells
-    missing: list[str]  # one message for each dataset whose files are not there
-    notes: list[str]  # what was read from a user's own tables, and what is not done quite as it was typed
+    notes: list[str]  # what was read from a user's own tables, what is not done quite as it was typed, or left out
 
     @property
     def cells(self) -> list[Cell]:
@@ -56,7 +55,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep, loaded = Sweep(cfg, [], {}, {}, [], []), dict[str, Dataset]()
+    sweep, loaded, missing = Sweep(cfg, [], {}, {}, []), dict[str, Dataset](), dict[str, None]()
     asked = [(part, key, dataset) for part in parts for key, dataset in part.dataset.items()]
     for part, key, dataset in asked:  # to which stand-ins are added: real data under other names
         root = data_root(part.data_root)
@@ -70,13 +69,13 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             others = [name for name in stand_ins(dataset.name) if find_files(read_spec(name), root).state == "ready"]
             asked += [(part, name, read_spec(name)) for name in others if cfg.stand_ins]
             how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
-            sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
+            missing[f"{error} ({' and '.join(others)} {how})" if others else str(error)] = None
         else:
             _add(sweep, part, key, dataset, loaded[name])
-    sweep.missing = list(dict.fromkeys(sweep.missing))
-    sweep.notes = list(dict.fromkeys([*_what_was_read(sweep), *sweep.notes]))
     if not sweep.candidates:
-        raise UserError("nothing can be run: " + "; ".join(sweep.missing))
+        raise UserError("nothing can be run: " + "; ".join(missing))
+    left_out = [f"left out: {message}" for message in missing]
+    sweep.notes = list(dict.fromkeys([*_what_was_read(sweep), *sweep.notes, *left_out]))
     return sweep
 
 
@@ -169,7 +168,7 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
 
 def show_plan(plan: Plan, sweep: Sweep) -> None:
     """Print one line per dataset, size, method and estimator with its cells, how many are done, and in how many batches
-    the rest run; then the totals, and the missing datasets."""
+    the rest run; then the totals."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
     batches = Counter(batch[0].group for batch in plan.batches)
     methods, groups = defaultdict[tuple, dict[str, None]](dict), defaultdict[tuple, list[Cell]](list)
@@ -191,8 +190,6 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
-    for message in sweep.missing:
-        console.print(f"left out: {message}", highlight=False)
 
 
 def summary(asked: Sequence[Asked], store: Store) -> int:

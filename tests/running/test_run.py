@@ -130,7 +130,7 @@ def test_stand_ins_run_on_request_under_their_own_names(data_root):
         _sweep(*words)
     sweep = _sweep(*words, "stand_ins=true")
     assert {cell.dataset for cell in sweep.cells} == {"sarcos_test"}
-    assert sweep.missing[0].endswith("(sarcos_test stands in)")
+    assert sweep.notes[-1].endswith("(sarcos_test stands in)")
     assert stand_ins("peds1_dir0") == ["peds1_left"], "one direction serves for all"
 
 
