@@ -7,19 +7,17 @@ import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from zipfile import ZipFile
 
-import pandas as pd
 import pytest
 
 import dlmexp
+from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import compose, parts
 from dlmexp.plan.grid import check
-from scripts.benchmark import core, gpu, models
+from scripts.benchmark import core, models
 from scripts.benchmark.agreement import agreement
 from scripts.benchmark.agreement import main as compare
 from tests.conftest import REPOSITORY
@@ -75,28 +73,15 @@ def test_suites_measure(suite, words, says, capsys):
 
 
 @pytest.mark.slow
-def test_a_gpu_is_needed_for_its_suite():
-    with pytest.raises(UserError, match="no CUDA device"):
-        gpu.main(["--device", "cpu"])
-    assert gpu.steps_per_second(gpu.Shape(40, 5, 2, 3, 2), "cpu", 2, 0.0) > 0
-
-
-def test_agreement_counts_differences_of_the_same_cells():
-    one = pd.DataFrame({
-        "key": ["a", "b", "c"], "status": ["done", "done", "failed"], "dataset": "banana", "n": 100, "seed": [0, 1, 2],
-        "objective": "elbo", "variant": "joint", "beta": [1.0, 0.3, 2.0], "converged": [True, True, None],
-        "test_nll": [0.5, 0.4, None], "test_mse": None,
-    })  # fmt: skip
-    other = one.assign(test_nll=[0.5, 0.45, float("nan")], key=["d", "e", "f"])
-    results: Any = SimpleNamespace(cells=one, selected=one[:2])
-    others: Any = SimpleNamespace(cells=other, selected=other.assign(beta=[1.0, 5.0, 2.0])[:2])
-    found = {line.name: line for line in agreement(results, others)}
-    assert found["cells in both"].value == 2
-    assert found["test NLL identical in every bit"].value == 50
-    assert found["largest difference in test NLL"].value == pytest.approx(0.05)
-    assert found["same beta selected, of 2 selections"].value == 50
-    assert found["beta >= 1: within 0.0001, of 1"].value == 100
+def test_agreement_counts_differences_of_the_same_cells(here, tiny):
+    for name, changed in {"one": "dtype=float64", "rounded": "dtype=float32", "apart": "seeds=[7]"}.items():
+        assert main(["run", *tiny, "method=[elbo]", changed, f"results={name}"]) == 0
+    one, rounded, apart = map(dlmexp.results, ("one", "rounded", "apart"))
+    same, close = ({line.name: line.value for line in agreement(one, other)} for other in (one, rounded))
+    assert same["cells in both"] == close["cells in both"] == len(one.cells)
+    assert same["test NLL identical in every bit"] == same["same beta selected, of 2 selections"] == 100
+    assert 0 == same["largest difference in test NLL"] < close["largest difference in test NLL"] < 0.01
     with pytest.raises(UserError, match="in common"):
-        agreement(results, SimpleNamespace(cells=other.assign(dataset="ringnorm")))  # pyright: ignore
+        agreement(one, apart)
     with pytest.raises(UserError, match="two results folders"):
         compare(["one"])
