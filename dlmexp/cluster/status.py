@@ -313,9 +313,10 @@ def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = F
             say(f"  {batch.what}: {batch.numbers}")
     for job in status["jobs"]:
         say(job_line(job))
-    for name in ("checkpoints", "packed", "quarantined"):
+    places = {"checkpoints": "in checkpoints/", "packed": "records in *.parquet", "quarantined": "in quarantine/"}
+    for name, place in places.items():
         if status[name]:
-            say(f"{name}: {status[name]}")
+            say(f"{name}: {status[name]} {place}")
     for each in status["experiments"]:
         for failure in each["failures"] if failed else ():
             say(f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}")

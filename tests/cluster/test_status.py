@@ -208,7 +208,7 @@ def test_counts(root, capsys):
     assert [process["cells"] for process in status["running"]] == [1]
     assert status["quarantined"] == 1, "without its reason"
     print_tables(status)
-    assert "quarantined: 1\n" in capsys.readouterr().out
+    assert "quarantined: 1 in quarantine/\n" in capsys.readouterr().out
 
 
 def test_reasons_are_read_when_asked_for(root, capsys):
