@@ -3,6 +3,7 @@
 import argparse
 import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,7 +203,8 @@ def plot(args: argparse.Namespace) -> None:
         raise UserError(f"can't write to '{out}': choose another path with --out")
     if of_model:
         return _predictions(args, results, out, formats)
-    found = list(drawings(results, args.ids, request))
+    with nullcontext() if args.ids else wide_console().status("measuring what the figures show"):
+        found = list(drawings(results, args.ids, request))
     run, not_run = [one for one in found if one.run], [one for one in found if not one.run]
     saved = in_processes(lambda one: save(out, one.name, one.canvas, one.csv, one.text, formats), run)
     for drawn, files in zip(run, saved, strict=True):
