@@ -155,7 +155,7 @@ def _sentence(error: Exception) -> str:
     """What Hydra says in one sentence, with the nearest valid names."""
     inner = error.__cause__ or error.__context__
     lines = "\n".join(str(each) for each in (error, inner) if each).splitlines()
-    said = "; ".join(dict.fromkeys(line.strip(" .:") for line in lines if line and "_type=" not in line))
+    said = "; ".join(dict.fromkeys(line.strip(" .:") for line in lines if not re.search("^$|_type=|full_key:", line)))
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
         return f"can't read '{typed}': write it as key=value, lists as key=[a,b], in quotes where it has spaces"
@@ -167,7 +167,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(inner, ConfigKeyError | ConfigAttributeError):
         typed = re.match(r"Could not override '(.+?)'", said)
         return unknown(typed[1]) if typed else f"{said.partition(':')[0]}: {unknown(str(inner.full_key))}"
-    return shortened(said, 400)
+    return shortened(said.replace("Error merging override", "can't use"), 400)
 
 
 def words(kind: Any) -> list[str]:
