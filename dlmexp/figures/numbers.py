@@ -27,8 +27,8 @@ FACTS = (
 
 @dataclass(eq=False)
 class Series:
-    """One line. `points` has a row per x: x, mean, std, sem, repetitions, failed (in place of mean, std, sem median,
-    q25, q75 where the panel has them), and more where it applies."""
+    """One line. `points` has a row per x: x, mean, std, sem (or median, q25, q75 where the panel has them),
+    repetitions, failed, and more where it applies."""
 
     line: Line
     points: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -97,7 +97,7 @@ class PoissonExpLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikeli
         return torch.distributions.Poisson(function_samples.exp())
 """
 
-LIKELIHOODS = {
+GPYTORCH_LIKELIHOODS = {
     # By default GPyTorch keeps the noise above 1e-4; ours may be below.
     "gaussian": "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())",
     "probit": "gpytorch.likelihoods.BernoulliLikelihood()",
@@ -125,7 +125,7 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
     hyper = {name: torch.as_tensor(np.array(value), dtype=PARAMETERS) for name, value in trained.hyper.items()}
     model = module.Model().to(PARAMETERS)
-    likelihood = eval(LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(PARAMETERS)
+    likelihood = eval(GPYTORCH_LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(PARAMETERS)
     if "noise" in hyper:
         likelihood.noise = hyper["noise"].reshape(1)
     if trained.cell.likelihood == "student_t":
@@ -189,8 +189,8 @@ def import_gpytorch() -> None:
 
 def _source(trained: TrainedCell, file: str) -> str:
     cell, D = trained.cell, len(trained.schema.features)
-    if cell.likelihood not in LIKELIHOODS:
-        known = ", ".join(LIKELIHOODS)
+    if cell.likelihood not in GPYTORCH_LIKELIHOODS:
+        known = ", ".join(GPYTORCH_LIKELIHOODS)
         raise UserError(f"GPyTorch has no likelihood like '{cell.likelihood}': models with {known} can be exported")
     if cell.likelihood == "poisson_softplus" and not hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood"):
         raise UserError("this GPyTorch has no PoissonLikelihood: upgrade it to export a model with poisson_softplus")
@@ -202,7 +202,7 @@ def _source(trained: TrainedCell, file: str) -> str:
     about, file = (re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file))  # no text ends the docstring
     return SOURCE.format(
         mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, jitter=jitter, kernel=kernel,
-        classes=POISSON_EXP if cell.likelihood == "poisson" else "", likelihood=LIKELIHOODS[cell.likelihood],
+        classes=POISSON_EXP if cell.likelihood == "poisson" else "", likelihood=GPYTORCH_LIKELIHOODS[cell.likelihood],
     )  # fmt: skip
 
 

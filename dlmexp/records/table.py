@@ -70,8 +70,8 @@ def _records(cells: pa.Table) -> pd.DataFrame:
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     """The tidy table from `candidate_cells`: selected rows, by NLL and by MSE where candidates have both; groups that
-    lack records or failed are rows without metrics. Where there are no validation rows, as on airline, nothing is
-    selected but a single candidate."""
+    lack records or failed are rows without metrics. Without validation rows, as on airline, only groups with a single
+    candidate are selected."""
     names = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
     measured = dict.fromkeys(["validation_nll", "validation_mse", *_starting(candidates, "validation_")])
     rows = candidates.reindex(columns=[*names, *measured]).astype({"status": str})

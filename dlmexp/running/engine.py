@@ -34,7 +34,7 @@ DEVICE_POLL_SECONDS = 2e-4
 ENTRIES_PER_PROCESSOR = 400_000
 MOST_AT_ONCE = 12  # their kernels are launched by one thread, and torch has 32 streams (two for each batch)
 MEMORY_SHARE = 0.8  # of what is free when the run starts
-LESS = 0.8  # of what batches were expected to need together that did not fit
+LESS = 0.8  # the new limit, as a share of the expected bytes that did not fit
 LONG_ONES = 2  # batches at once that are chosen for their number of steps; the others are the next in the queue
 
 
@@ -91,8 +91,8 @@ class Capacity(NamedTuple):
         )
 
     def longest_first(self, queue: deque[Flight], together: Sequence[Flight]) -> None:
-        """Where batches train at once, put some first so that `LONG_ONES` of those in training have as many steps as
-        any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
+        """Where batches train concurrently, move the longest forward until `LONG_ONES` in training have as many steps
+        as any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
         most = max((waiting.batch[0].iterations for waiting in queue), default=0)
         wanted = LONG_ONES - sum(flight.pending[0].iterations >= most for flight in together)
         if self.most == 1 or wanted <= 0:
@@ -165,7 +165,7 @@ class Engine:
             flight.pending = tuple(cell for cell in flight.pending if cell.key not in finished)
             if not flight.pending:
                 continue
-            # A needed base fit that no process trains and no batch here will train is not waited for: it never comes.
+            # Do not wait for a base fit that no process trains and no batch here will train: it never comes.
             needed = {cell.base for cell in flight.pending if cell.base} - done - failed
             if needed & here:
                 waiting.append(flight)

@@ -13,7 +13,7 @@ import torch
 
 from dlmexp.data.schema import Column, Schema
 from dlmexp.errors import UserError
-from dlmexp.models.export import LIKELIHOODS, export, import_gpytorch, to_gpytorch
+from dlmexp.models.export import GPYTORCH_LIKELIHOODS, export, import_gpytorch, to_gpytorch
 from dlmexp.models.file import load_file
 from dlmexp.models.predictor import Predictor
 from tests.support.cells import made_up_model
@@ -60,7 +60,7 @@ def _compared(trained, model, likelihood, saved):
 
 MATERN, RQ = "gpytorch.kernels.MaternKernel", "gpytorch.kernels.RQKernel"
 VARIANTS: dict[str, tuple[dict, dict, dict]] = {  # changes of the cell, of its hyperparameters, and of the model
-    **{likelihood: ({"likelihood": likelihood}, {}, {}) for likelihood in LIKELIHOODS},
+    **{likelihood: ({"likelihood": likelihood}, {}, {}) for likelihood in GPYTORCH_LIKELIHOODS},
     "matern52, ARD": ({"kernel": "matern52", "ard": True}, {"lengthscale": [0.7, 1.3, 2.0]}, {}),
     "a large lengthscale": ({}, {"lengthscale": [45.0], "outputscale": 30.0}, {"jitter": 1e-3}),
     "a tiny noise": ({}, {"noise": 1e-7}, {}),
