@@ -75,7 +75,7 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             continue
         key, value = f"training.initial.{key}" if key in INITIAL else key, value.strip()
         key = f"training.{key}" if key in TRAINING - TOP else key
-        if key in PATHS and value.startswith("~"):
+        if key in PATHS and value.startswith("~") and "\0" not in value:  # which no name of a user can have
             value = os.path.expanduser(value)  # as shells do for words that begin with it
         if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
             name = key.removeprefix("training.")

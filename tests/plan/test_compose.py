@@ -115,7 +115,7 @@ def test_what_is_meant(typed, meant, monkeypatch):
     assert spelled_out(spelled_out([typed])) == meant
 
 
-@given(st.text(max_size=30))
+@given(st.text(max_size=30) | st.just("~\0"))
 def test_anything_can_be_typed(text):
     assert spelled_out([text])
     assert spelled_out([f"csv.path={text}"])[0].startswith("csv.path=")
