@@ -17,10 +17,10 @@ import pandas as pd
 import pyarrow as pa
 
 from dlmexp.atomic import within, write_atomically
-from dlmexp.config import flat, literal
 from dlmexp.console import counted
 from dlmexp.errors import UserError
-from dlmexp.records.record import COMMAND, portable
+from dlmexp.literals import flat, literal
+from dlmexp.provenance import COMMAND, portable
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, parse_terms, rows_for
 

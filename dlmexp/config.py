@@ -1,24 +1,19 @@
 """The schema of `conf/`: what can be configured, of which type, within which limits, and its defaults (docs/SPEC.md,
-sections 5 and 6). `checked` holds every composed config against it. And settings as a user types them: words that a
-shell and `dlmexp run` take as they are."""
+sections 5 and 6). `checked` holds every composed config against it."""
 
-import json
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from dlmexp.errors import UserError, shortened
+from dlmexp.literals import PLAIN, literal
 
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
 DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
-PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE)
-"""Text that Hydra reads as text."""
 
 
 def one_of(*words: str) -> Meta:
@@ -244,36 +239,3 @@ def setting(name: str, *values: str) -> str:
     if all(map(PLAIN.fullmatch, values)):
         return text
     return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
-
-
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted names and values of settings, down to single ones."""
-    value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
-
-
-def literal(value: Any) -> str:
-    """A value as `dlmexp run` takes it: `null`, `true`, `0.01`, `[0.1,elbo]`, text in quotes where it needs them."""
-    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
-    if value is None or isinstance(value, int):
-        return json.dumps(value)
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
-        return text if PLAIN.fullmatch(text) else in_quotes(text)
-    if isinstance(value, list | tuple | set | range):
-        return f"[{','.join(map(literal, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{literal(each)}' for key, each in value.items())}}}"
-    raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")
-
-
-def in_quotes(value: str) -> str:
-    """Text in the quotes of an override, in which backslashes count only before a quote."""
-    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), value)
-    return f"'{escaped}'"

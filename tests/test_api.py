@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 import dlmexp
 from dlmexp.cli import main
-from dlmexp.config import literal
 from dlmexp.errors import UserError
+from dlmexp.literals import literal
 from tests.models.test_predictor import table
 from tests.support.cells import ELBO, candidates, fill
 

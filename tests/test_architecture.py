@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
-BASIS = {"errors", "paths", "config", "registry", "catalogue", "console", "atomic", "reading", "labels"}
+BASIS = {"errors", "paths", "config", "registry", "catalogue", "console", "atomic", "reading", "labels", "literals"}
 ALLOWED = {
     "errors": set(),
     "paths": {"errors"},
     "reading": {"errors"},
-    "config": {"errors"},
+    "config": {"errors", "literals"},
     "console": {"errors"},
     "atomic": {"errors"},
     "registry": {"errors"},
     "labels": set(),
+    "literals": {"errors"},
+    "provenance": set(),
     "catalogue": {"config", "errors", "paths"},
     "gp": {"errors", "registry"},
     "data": BASIS,
@@ -26,10 +28,21 @@ ALLOWED = {
     "training": {"objectives", "estimators", "gp", "errors"},
     "mlls": {"estimators", "gp", "errors"},
     "plan": {"data", "objectives", "estimators", "gp", *BASIS},
-    "records": {"plan", *BASIS},
+    "records": {"plan", "provenance", *BASIS},
     "models": {"records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
-    "running": {"models", "records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
-    "cluster": {"running", "records", "plan", *BASIS},
+    "running": {
+        "provenance",
+        "models",
+        "records",
+        "plan",
+        "training",
+        "objectives",
+        "estimators",
+        "gp",
+        "data",
+        *BASIS,
+    },
+    "cluster": {"running", "records", "plan", "provenance", *BASIS},
     "figures": {"models", "records", "plan", "data", *BASIS},
     "claims": {"records", *BASIS},
     "report": {"claims", "figures", "records", "plan", *BASIS},

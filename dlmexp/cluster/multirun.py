@@ -21,7 +21,7 @@ from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import environment, in_folder
 from dlmexp.plan.compose import compose
-from dlmexp.records.record import COMMAND, own_job, portable
+from dlmexp.provenance import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.process import FAILURE, STOPPED, StopRequest, select_target

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from dlmexp.config import Evaluate, literal
+from dlmexp.config import Evaluate
+from dlmexp.literals import literal
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

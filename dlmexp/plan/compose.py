@@ -14,10 +14,11 @@ from hydra.core.override_parser.types import RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from dlmexp.catalogue import entries, read_settings
-from dlmexp.config import KINDS, MethodConfig, RunConfig, checked, flat
+from dlmexp.config import KINDS, MethodConfig, RunConfig, checked
 from dlmexp.console import budget_seconds
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.errors import UserError, shortened
+from dlmexp.literals import flat
 from dlmexp.paths import conf_dirs, import_plugins
 from dlmexp.plan.overrides import as_sentences, parsed, spelled_out, unknown
 

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig, converted, flat
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig, converted
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, split
 from dlmexp.errors import UserError
 from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.literals import flat
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import protocol_config

@@ -19,9 +19,10 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
+from dlmexp.literals import in_quotes
 from dlmexp.paths import conf_dirs
 
 GROUPS = ("dataset", "method", "estimator")  # that take lists of names

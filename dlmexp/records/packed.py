@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Asked, Cell
+from dlmexp.provenance import Made
 from dlmexp.reading.files import json_value, reading
-from dlmexp.records.record import FORMAT, MAPPINGS, Made, Result
+from dlmexp.records.record import FORMAT, MAPPINGS, Result
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records

@@ -6,38 +6,18 @@ not know are ignored, except in a cell: there an unknown field changes what the 
 
 import hashlib
 import json
-import os
-import platform
-import shlex
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
-from dlmexp import __version__
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell, Count
+from dlmexp.provenance import Made
 from dlmexp.reading.files import json_value
 
 FORMAT = 3  # raised when a record must be read differently
 SEAL = b',"sha256":"%s"'
-COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
-MACHINE_ONLY = (
-    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
-    "wait", "hydra/launcher",
-)  # fmt: skip
-CALIBRATION = (
-    "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
-    "recalibrated_nll", "recalibrated_crps", "recalibrated_coverage_95",
-)  # fmt: skip
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -65,22 +45,6 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     bias_quadrature: float | None = None
     norm2_G: float | None = None
     norm2_G_quadrature: float | None = None
-
-
-class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How a record came about: versions, machine, command."""
-
-    version: str | None = None
-    commit: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    gpytorch: str | None = None
-    numpy: str | None = None
-    device: str | None = None
-    host: str | None = None
-    command: str | None = None
-    job: str | None = None  # of a cluster's scheduler
-    time: str | None = None  # UTC, as 2020-12-31T23:59:59Z
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -154,46 +118,3 @@ def flat(record: Record) -> dict[str, Any]:
     row |= {f"{part}_{name}": float(value) for part, values in measured.items() for name, value in values.items()}
     row |= {name: value for name, value in msgspec.structs.asdict(result).items() if name not in MAPPINGS}
     return row | msgspec.structs.asdict(record.made)
-
-
-def provenance(device: str) -> Made:
-    """How a record that is written now came about."""
-    return Made(
-        version=__version__, commit=commit(), python=platform.python_version(), **_versions(), device=device,
-        host=socket.gethostname(), command=os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]]),
-        job=own_job(), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    )  # fmt: skip
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {package: version(package) for package in ("torch", "gpytorch", "numpy")}
-
-
-def own_job() -> str | None:
-    """The SLURM job that this process belongs to, as squeue writes it (`12`, or `12_3` in an array)."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
-
-
-def portable(words: Sequence[str]) -> str:
-    """A command without what only concerns the machine it ran on, so that it means the same elsewhere."""
-    keys = [word.lstrip("+").partition("=")[0] for word in words]
-    elsewhere = [key not in MACHINE_ONLY and not key.startswith("hydra.launcher.") for key in keys]
-    return shlex.join(word for word, kept in zip(words, elsewhere, strict=True) if kept)
-
-
-@cache
-def commit() -> str | None:
-    """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel.
-    Where the code travels without its history, `DLMEXP_COMMIT` names it."""
-    if given := os.environ.get("DLMEXP_COMMIT"):
-        return given
-    top = Path(__file__).resolve().parents[2]
-    if not (top / ".git").exists():
-        return None
-    words = ["git", "-C", str(top), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

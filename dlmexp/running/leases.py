@@ -23,8 +23,8 @@ import msgspec
 
 from dlmexp.atomic import is_dead, machine, owner, within, write_atomically, writer_of
 from dlmexp.errors import Unreadable
+from dlmexp.provenance import own_job
 from dlmexp.reading.files import content, json_value
-from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # without a heartbeat for this long a process counts as dead; network disks delay some

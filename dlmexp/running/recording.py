@@ -23,8 +23,9 @@ from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Batch, Cell
+from dlmexp.provenance import made_here, made_now
 from dlmexp.reading.files import json_value, read_npz
-from dlmexp.records.record import CALIBRATION, Record, Result, plain, provenance
+from dlmexp.records.record import Record, Result, plain
 from dlmexp.records.store import Store
 from dlmexp.running.process import Stop
 from dlmexp.running.programs import Hyperparameters, trained_model
@@ -34,6 +35,7 @@ from dlmexp.training.program import Posterior
 from dlmexp.training.train import Curve, Finished, curve_arrays
 
 Arrays = dict[str, np.ndarray]
+LOSSES = ("nll", "mse", "error", "mre")
 Place = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
 
 
@@ -94,6 +96,7 @@ class Recorder:
         self.writer = Writer(beside=self.device != "cpu")
         self.prepared, datasets = prepared_splits(self.sweep), self.sweep.datasets.values()
         self.written: dict[str, bool] = {}  # by key: done?
+        self._made = made_here(self.device)
         self.bases: dict[str, Hyperparameters] = {}  # of fits that fixed variants start from, written or not yet
         self._schemas = {data.name: data.schema for _, data in datasets}
         self._own = {data.name for spec, data in datasets if spec.loader == "table"}
@@ -174,7 +177,7 @@ class Recorder:
     def write(self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None) -> None:
         """Write the record of a cell, with its arrays, and its model where that is kept."""
         status = "failed" if result.reason else "done"
-        record = Record(key=cell.key, status=status, cell=cell, result=result, made=provenance(self.device))
+        record = Record(key=cell.key, status=status, cell=cell, result=result, made=made_now(self._made))
 
         def store() -> None:
             model = None
@@ -202,11 +205,11 @@ def _split_of(cell: Cell) -> tuple:
 
 
 def _not_finite(finished: Finished) -> str:
-    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite. Scores of
-    calibration are recorded as they are: they neither train nor select."""
+    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite. Other scores than
+    `LOSSES` are recorded as they are: they neither train nor select."""
     values = {"the objective": finished.objective[-1] if len(finished.objective) else 0.0}
     for part, metrics in finished.metrics.items():
-        values |= {f"the {part} {name}": value for name, value in metrics.items() if name not in CALIBRATION}
+        values |= {f"the {part} {name}": value for name, value in metrics.items() if name in LOSSES}
     return next((f"{name} is not finite" for name, value in values.items() if not np.isfinite(value)), "")
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from dlmexp.records.record import commit
+from dlmexp.provenance import commit
 from dlmexp.records.store import Store
 from dlmexp.running.recording import find_checkpoints
 from tests.support.processes import comparable

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.config import BetaConfig, literal
+from dlmexp.config import BetaConfig
 from dlmexp.data.dataset import Dataset
+from dlmexp.literals import literal
 from dlmexp.plan.compose import compose, parts
 from dlmexp.plan.grid import Grid, betas
 from dlmexp.plan.overrides import spelled_out

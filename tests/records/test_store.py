@@ -24,8 +24,9 @@ from dlmexp import __version__
 from dlmexp.cli import main
 from dlmexp.cluster.status import read_status
 from dlmexp.errors import Unreadable, UserError
+from dlmexp.provenance import Made, made_here
 from dlmexp.reading.files import unpack_arrays
-from dlmexp.records.record import FORMAT, Made, Record, Result, decoded, encoded, flat, provenance, sealed
+from dlmexp.records.record import FORMAT, Record, Result, decoded, encoded, flat, sealed
 from dlmexp.records.store import Manifest, Store, check_same_data, read_manifests, write_manifest
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
@@ -91,7 +92,7 @@ def test_a_row_has_every_fact_of_a_record():
 
 def test_how_a_record_was_made(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/somewhere/dlmexp", "run", "sizes=['5%']", "results=here", "workers=3"])
-    made = provenance("cpu")
+    made = made_here("cpu")
     assert (made.version, made.python, made.device) == (__version__, platform.python_version(), "cpu")
     assert shlex.split(made.command or "") == ["dlmexp", "run", "sizes=['5%']"], "nothing of this machine"
     assert made.commit is None or re.fullmatch(r"[0-9a-f]{12}\+?", made.commit)
