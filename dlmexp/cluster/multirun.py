@@ -60,7 +60,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     if configs[0].plan:
         for sweep in sweeps:
             target = select_target(sweep.cfg.device, sweep.cfg.dtype)
-            show_plan(plan_sweep(sweep, Store(root, read_only=True), target)[0], sweep)
+            show_plan(plan_sweep(sweep, Store(root, read_only=True), target), sweep)
         return 0
     if on_cluster and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out")

@@ -1,10 +1,9 @@
 """A cell: the smallest thing with a result, and its key. Cells as a run asks for them (`Asked`: the candidates of one
-selection, under a `Setting`) and as it trains them: in which batches, and in which order (`plan`)."""
+selection, under a `Setting`) and as it trains them: in which batches, and in which order (`batches`)."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Any, Self
@@ -203,35 +202,15 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.experiment, self.role, self.method, self.setting.protocol, self.setting.text, self.keys
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All cells of a run, and the batches of those that are not done, the ones others depend on first."""
-
-    cells: tuple[Cell, ...]
-    batches: tuple[Batch, ...]
-    done: frozenset[str]
-    failed: frozenset[str]
-
-    @property
-    def pending(self) -> int:
-        return sum(map(len, self.batches))
-
-
-def plan(
-    cells: Iterable[Cell],
-    done: set[str],
-    failed: set[str],
-    cells_at_once: Callable[[Cell], int],
-    retry_failed: bool = False,
-) -> Plan:
-    """Group the pending cells into batches of equal shape; the order in which cells are given does not matter.
+def batches(cells: Iterable[Cell], skip: Set[str], cells_at_once: Callable[[Cell], int]) -> list[Batch]:
+    """Cells in batches of equal shape, without those whose keys are in `skip`; the order in which cells are given does
+    not matter.
 
     Small before large, so that something shows early; ELBO fits before the fixed variants that start from them.
-    Batches are cut from all cells and then lose those that are done: who trains with whom, and with it the last bit of
-    a result, does not depend on how far an interrupted run had come.
+    Batches are cut from all cells and then lose those that are skipped: who trains with whom, and with it the last bit
+    of a result, does not depend on how far an interrupted run had come.
     """
     chosen = {cell.key: cell for cell in cells}
-    skip = done if retry_failed else done | failed
     bases: dict[tuple, set[str]] = {}
     for cell in chosen.values():
         bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
@@ -241,17 +220,14 @@ def plan(
         start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
         work = (cell.M * cell.n, cell.dataset, cell.base is not None)
         groups.setdefault((*work, cell.group, start), []).append(cell)
-    batches: list[Batch] = []
-    ordered = [groups[rank] for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:])))]
-    for members in ordered:
-        size = max(1, cells_at_once(members[0]))
-        parts = -(-len(members) // size)  # even parts, rather than full ones and a rest
+    cut: list[Batch] = []
+    for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
+        members = groups[rank]
+        parts = -(-len(members) // max(1, cells_at_once(members[0])))  # even parts, rather than full ones and a rest
         for i in range(parts):
             together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
-            batches.append(tuple(cell for cell in together if cell.key not in skip))
-    everything = tuple(cell for members in sorted(ordered, key=lambda members: members[0].n) for cell in members)
-    return Plan(everything, tuple(filter(None, batches)), frozenset(done & chosen.keys()),
-                frozenset(failed & chosen.keys()))  # fmt: skip
+            cut.append(tuple(cell for cell in together if cell.key not in skip))
+    return list(filter(None, cut))
 
 
 def cells_at_once(cell: Cell, device: str, free: float | None) -> int:

@@ -105,7 +105,7 @@ class PlannedRun:
     def __init__(self, sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool):
         self.cfg, self.sweep, self.target, self.arguments = sweep.cfg, sweep, target, arguments
         self.store, device = Store(self.cfg.results, read_only=self.cfg.plan), target.device.type
-        self.plan, self.again = plan_sweep(sweep, self.store, target)
+        self.plan = plan_sweep(sweep, self.store, target)
         self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
         self.clock = Clock(self.batches)
@@ -142,7 +142,7 @@ class PlannedRun:
         extra = process.extra_processes(self.workers - 1, self.arguments, root, device.type)
         # On GPUs there is a process for each.
         alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
-        recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
+        recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.plan.again, alone)
         threads_before = torch.get_num_threads()
         try:
             torch.set_num_threads(self.threads)

@@ -3,9 +3,10 @@ what is shown of it: what was read from a user's own tables, with `plan=true` it
 was selected, what failed and what is missing."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import pandas as pd
 from rich.box import SIMPLE
@@ -20,7 +21,7 @@ from dlmexp.data.splits import Prepared, prepare, split
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
-from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell, Plan, cells_at_once, plan
+from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Batch, Cell, batches, cells_at_once
 from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
@@ -46,6 +47,15 @@ class Sweep:
     @property
     def cells(self) -> list[Cell]:
         return list(self.by_key.values())
+
+
+class Plan(NamedTuple):
+    """The batches that are to be trained, the ones others depend on first."""
+
+    batches: list[Batch]
+    done: Set[str]  # the keys of cells with a sound record
+    failed: Set[str]
+    again: frozenset[Cell]  # those that have a record, and are trained again for others to start from
 
 
 def prepare_sweep(cfg: RunConfig) -> Sweep:
@@ -94,8 +104,8 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig, data: 
     sweep.notes += grid.notes()
 
 
-def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozenset[Cell]]:
-    """The batches of cells that have no sound record yet, or are trained again; and the latter."""
+def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
+    """Which cells have no sound record yet, or are trained again."""
     (recorded, failed), cells, free = store.keys(), sweep.by_key, target.free_memory
     done = recorded & cells.keys()
     done = {key for key in done if key in store.packed or store.find(cells[key].dataset, key) is not None}
@@ -107,8 +117,10 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozen
     def size(cell: Cell) -> int:
         return sweep.cfg.batch_cells or cells_at_once(cell, target.device.type, free)
 
-    planned = plan(sweep.cells, done, failed & cells.keys(), size, sweep.cfg.retry_failed)
-    return planned, frozenset(cell for batch in planned.batches for cell in batch if cell.key in recorded)
+    failed &= cells.keys()
+    pending = batches(sweep.cells, done if sweep.cfg.retry_failed else done | failed, size)
+    again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
+    return Plan(pending, done, failed, again)
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
@@ -170,24 +182,24 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
     """Print one line per dataset, size, method and estimator with its cells, how many are done, and in how many batches
     the rest run; then the totals."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
-    batches = Counter(batch[0].group for batch in plan.batches)
+    pending = Counter(batch[0].group for batch in plan.batches)
     methods, groups = defaultdict[tuple, dict[str, None]](dict), defaultdict[tuple, list[Cell]](list)
     for some in sweep.candidates:
         methods[sweep.by_key[some.keys[0]].group][some.method] = None
-    for cell in plan.cells:
+    for cell in sorted(sweep.cells, key=lambda cell: (cell.n, cell.M, cell.dataset, cell.base is not None)):
         groups[cell.group].append(cell)
     for group, cells in groups.items():
         first = cells[0]
         done, failed = (sum(cell.key in keys for cell in cells) for keys in (plan.done, plan.failed))
         seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
         q = first.parameterisation if first.form == "explicit" else "collapsed"
-        counts = map(str, (seeds, betas, len(cells), done, failed, batches[group]))
+        counts = map(str, (seeds, betas, len(cells), done, failed, pending[group]))
         table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.model_label, q, *counts)
     console = wide_console()
     print_table(console, table)
     console.print(
-        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
+        f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{sum(map(len, plan.batches))} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
 

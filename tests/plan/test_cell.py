@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.plan.cell import ARRAYS, CPU_BYTES, CPU_CELLS, FIRST_OPTIONS, GPU_SHARE, Cell, bytes_of, cells_at_once, plan
+from dlmexp.plan.cell import (
+    ARRAYS,
+    CPU_BYTES,
+    CPU_CELLS,
+    FIRST_OPTIONS,
+    GPU_SHARE,
+    Cell,
+    batches,
+    bytes_of,
+    cells_at_once,
+)
 from tests.support.cells import ELBO, PLAIN
 
 
@@ -73,19 +83,14 @@ CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
 
 
 @settings(max_examples=60)
-@given(st.permutations(GRID), st.sets(st.sampled_from(GRID)), st.sets(st.sampled_from(GRID)), st.integers(1, 12))
-def test_pending_cells_once_each_in_batches_that_depend_on_neither_order_nor_progress(cells, done, failed, size):
-    done_keys, failed_keys = {cell.key for cell in done}, {cell.key for cell in failed - done}
-    whole = plan(GRID, set(), set(), lambda _: size)
-    assert plan(cells, set(), set(), lambda _: size) == whole == plan([*GRID, *cells], set(), set(), lambda _: size)
-    for retry in (False, True):
-        made = plan(cells, done_keys, failed_keys, lambda _: size, retry)
-        skipped = done_keys | (set() if retry else failed_keys)
-        rest = [tuple(cell for cell in batch if cell.key not in skipped) for batch in whole.batches]
-        assert list(made.batches) == [batch for batch in rest if batch]
-        assert (made.done, made.failed) == (done_keys, failed_keys)
-        assert made.pending == len(GRID) - len(skipped)
-    for batch in whole.batches:
+@given(st.permutations(GRID), st.sets(st.sampled_from(GRID)), st.integers(1, 12))
+def test_pending_cells_once_each_in_batches_that_depend_on_neither_order_nor_progress(cells, skip, size):
+    skipped, whole = {cell.key for cell in skip}, batches(GRID, set(), lambda _: size)
+    assert batches(cells, set(), lambda _: size) == whole == batches([*GRID, *cells], set(), lambda _: size)
+    rest = [tuple(cell for cell in batch if cell.key not in skipped) for batch in whole]
+    assert batches(cells, skipped, lambda _: size) == [batch for batch in rest if batch]
+    assert sum(map(len, whole)) == len(GRID)
+    for batch in whole:
         assert 1 <= len(batch) <= size
         assert len({cell.group for cell in batch}) == 1
         assert [cell.seed for cell in batch] == sorted(cell.seed for cell in batch)
@@ -93,20 +98,20 @@ def test_pending_cells_once_each_in_batches_that_depend_on_neither_order_nor_pro
 
 def test_base_fits_come_before_what_needs_them_and_small_before_large():
     cells = [replace(cell, objective="a_dlm") if cell.base else cell for cell in GRID]  # whatever its name
-    batches = plan(cells, set(), set(), lambda _: 4).batches
+    made = batches(cells, set(), lambda _: 4)
     seen: set[str] = set()
-    for batch in batches:
+    for batch in made:
         assert all(cell.base is None or cell.base in seen for cell in batch)
         seen |= {cell.key for cell in batch}
-    sizes = [batch[0].M * batch[0].n for batch in batches]
+    sizes = [batch[0].M * batch[0].n for batch in made]
     assert sizes == sorted(sizes)
 
 
 def test_batches_are_even_and_have_one_start_per_seed():
     cells = _grid(sizes=(20,), seeds=range(10), betas=(1.0,))
-    assert sorted(len(batch) for batch in plan(cells, set(), set(), lambda _: 7).batches) == [5] * 6
+    assert sorted(len(batch) for batch in batches(cells, set(), lambda _: 7)) == [5] * 6
     others = [replace(cell, base=f"other-{cell.seed}") for cell in GRID if cell.base]
-    for batch in plan([*GRID, *others], set(), set(), lambda _: 100).batches:
+    for batch in batches([*GRID, *others], set(), lambda _: 100):
         assert len({(cell.seed, cell.base) for cell in batch}) == len({cell.seed for cell in batch})
 
 

@@ -11,7 +11,7 @@ import torch
 from msgspec.structs import replace
 
 import dlmexp.running.engine as module
-from dlmexp.plan.cell import entries_of, plan
+from dlmexp.plan.cell import batches, entries_of
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
@@ -53,14 +53,14 @@ class Sweep:
 
     def plan(self, retry_failed=False):
         done, failed = self.store.keys()
-        return plan(self.cells, done, failed, lambda _: self.size, retry_failed)
+        return batches(self.cells, done if retry_failed else done | failed, lambda _: self.size)
 
     def train(self, batches):
         with self.leases:
             self.engine.run(recording.resumed_first(self.store, batches))
 
     def run(self, **how):
-        self.train(self.plan(**how).batches)
+        self.train(self.plan(**how))
         return {record.key: record for record in self.store.own()}
 
 
@@ -84,7 +84,7 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
             assert result.hyperparameters == records[cell.base].result.hyperparameters
     assert not list((tmp_path / "checkpoints").iterdir())
     assert sweep.prepared.count(0) == sweep.prepared.count(1) == 3, "a split is prepared once for a batch"
-    assert Sweep(tmp_path, tiny).plan().pending == 0
+    assert Sweep(tmp_path, tiny).plan() == []
 
 
 def _spoil(sweep, key, at):
@@ -110,7 +110,7 @@ def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tm
     assert any("failed:" in line and "seed=1" in line for line in capsys.readouterr().out.splitlines())
     assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, module.NO_BASE)
     assert {cell.seed for cell in sweep.cells if not records[cell.key].done} == {1}
-    assert sweep.plan().pending == 0, "failed cells wait until they are asked for"
+    assert sweep.plan() == [], "failed cells wait until they are asked for"
     again = Sweep(tmp_path / "spoilt", words).run(retry_failed=True)
     for key, record in clean.items():
         assert again[key].result.iterations == record.result.iterations
@@ -123,8 +123,8 @@ def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tin
     (tmp_path / "second").mkdir()
     collect_packed(str(tmp_path / "first"), str(tmp_path / "second" / "records.parquet"))
     second = prepare_sweep(compose([*words, "beta.values=[1,10]"]))
-    chosen, again = plan_sweep(second, Store(tmp_path / "second"), select_target("cpu", "float64"))
-    sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"], again=again)
+    chosen = plan_sweep(second, Store(tmp_path / "second"), select_target("cpu", "float64"))
+    sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"], again=chosen.again)
     planned = {(cell.variant, cell.beta) for batch in chosen.batches for cell in batch}
     assert planned == {("joint", 1.0), ("fixed", 10.0)}
     sweep.train(chosen.batches)
@@ -280,7 +280,7 @@ def two_at_once(monkeypatch):
 
 def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch, order):
     sweep, other, waited = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"], size=3), Leases(tmp_path, print), []
-    first = sweep.plan().batches[0]
+    first = sweep.plan()[0]
 
     def leaves(seconds):
         waited.append(seconds)
