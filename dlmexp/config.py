@@ -37,7 +37,7 @@ FolderName = Annotated[str, one_of(FOLDER)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # of learning
-Ratio = Annotated[float, Meta(gt=1, le=1e300)]
+Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Variant = Annotated[str, one_of("joint", "fixed")]
 Whole = Annotated[int, Meta(gt=0)]
@@ -88,9 +88,9 @@ class BetaConfig:
     """The regularisation weights: the listed values, or a geometric grid from n / first downwards, each beta divided by
     `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it is >= smallest."""
 
-    first: Positive = 1.0
+    first: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0
     ratio: Ratio | None = None
-    smallest: Positive | None = None
+    smallest: Annotated[float, Meta(ge=1e-9, le=1e300)] | None = None
     coarse_above: float | None = None
     coarse_ratio: Ratio | None = None
     zero: bool = False  # beta = 0 beside the grid

@@ -28,9 +28,8 @@ from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import protocol_config
 from dlmexp.plan.overrides import INITIAL
 
-MOST_BETAS = 1000  # of a grid
-BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
+BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
@@ -49,9 +48,6 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
     while following >= beta.smallest or not values:
         values.append(following)
         following /= beta.ratio if beta.coarse_above is None or following <= beta.coarse_above else coarse_ratio
-        if len(values) > MOST_BETAS:  # or without an end, if the ratio is near 1 or the first beta infinite
-            typed = (f"beta.{name}={getattr(beta, name)}" for name in ("first", "ratio", "coarse_ratio", "smallest"))
-            raise UserError(f"{', '.join(typed)}: that makes more than {MOST_BETAS} betas; give larger ratios")
     return [*values, *([0.0] if beta.zero else [])]
 
 

@@ -186,7 +186,7 @@ REFUSED = {
     "estimator=[bmc] estimator.bmc.samples=null": "estimator.bmc.samples=null",
     "estimator=[bmc] estimator.bmc.samples=1.5": "estimator.bmc.samples=1.5",
     "estimator=[bmc] ~estimator.bmc.samples": "samples", f"{GRID} beta.first=1e-310": "beta.first=1e-310",
-    f"{GRID} beta.ratio=1.0000001": "beta.ratio=1.0000001", f"{GRID} beta.smallest=5e-324": "beta.smallest=5e-324",
+    f"{GRID} beta.ratio=1.0000001": "beta.ratio=1.0000001", f"{GRID} beta.smallest=1e-300": "beta.smallest=1e-300",
     f"{GRID} beta.coarse_above=0.5 beta.coarse_ratio=1.000000000000001": "beta.coarse_ratio=1.000000000000001",
     f"{GRID} beta.ratio=null": "beta.ratio", f"{GRID} beta.smallest=null": "beta.smallest",
     f"{GRID} beta.coarse_above=0.5 beta.coarse_ratio=null": "beta.coarse_ratio",
