@@ -20,13 +20,6 @@ Option = bool | int | float | str
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
 RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
-# A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
-# a column for every feature); predictions and draws need some more.
-ARRAYS = 12
-CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more ...
-CPU_CELLS, CPU_MOST_BYTES = 4, 100e6  # ... but that several cores can train some cells each, if these are not too large
-EVERY = 1_000_000
-GPU_SHARE = 0.6  # of the memory that is free when the run starts
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -228,31 +221,3 @@ def batches(cells: Iterable[Cell], skip: Set[str], cells_at_once: Callable[[Cell
             together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
             cut.append(tuple(cell for cell in together if cell.key not in skip))
     return list(filter(None, cut))
-
-
-def cells_at_once(cell: Cell, device: str, free: float | None) -> int:
-    """The batch size for cells of this shape; `free` is the GPU's free memory in bytes."""
-    if cell.solved:
-        return EVERY  # one eigendecomposition per seed serves all betas
-    if device == "cpu":
-        each = _width(cell) * entries_of((cell,))
-        return max(1, int(CPU_BYTES / each), min(CPU_CELLS, int(CPU_MOST_BYTES / each)))
-    assert free is not None
-    return max(1, int(GPU_SHARE * free / bytes_of((cell,))))
-
-
-def entries_of(batch: Sequence[Cell]) -> int:
-    """Entries of the largest arrays in a step of this batch: those of [B, M, rows], and of its samples."""
-    cell = batch[0]
-    return len(batch) * min(cell.n, cell.minibatch or cell.n) * (cell.M + (cell.samples or 0))
-
-
-def bytes_of(batch: Sequence[Cell]) -> float:
-    """Memory that a GPU needs to train this batch."""
-    history = len(batch) * batch[0].iterations
-    return _width(batch[0]) * ARRAYS * entries_of(batch) + 8 * history
-
-
-def _width(cell: Cell) -> int:
-    """Bytes of a number that belongs to a row; all others are float64."""
-    return 8 if cell.dtype == "float64" else 4

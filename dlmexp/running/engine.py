@@ -14,13 +14,13 @@ import torch
 
 from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.cell import Batch, bytes_of, entries_of
+from dlmexp.plan.cell import Batch
 from dlmexp.reading.files import read_npz
 from dlmexp.records.record import Result
 from dlmexp.running import recording
 from dlmexp.running.leases import Leases
 from dlmexp.running.process import Stop, StopRequest, Target, is_out_of_memory
-from dlmexp.running.programs import needs_the_device, program, settings
+from dlmexp.running.programs import bytes_of, entries_of, needs_the_device, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.training.program import Program
 from dlmexp.training.state import Settings, State

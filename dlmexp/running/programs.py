@@ -1,5 +1,5 @@
-"""The program that trains a batch of cells, and its settings: the one place that builds them from cells. Cells that are
-trained in memory, without a results folder, are trained here too (`best_fit`)."""
+"""The program that trains a batch of cells, and its settings: the one place that builds them from cells; and how many
+cells make a batch. Cells that are trained in memory, without a results folder, are trained here too (`best_fit`)."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedCell
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.cell import FIELDS, Batch, Cell, cells_at_once
+from dlmexp.plan.cell import FIELDS, Batch, Cell
 from dlmexp.records.table import select
 from dlmexp.running.process import Target
 from dlmexp.training.program import BatchData, Model, Posterior, Program
@@ -31,6 +31,13 @@ Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
+# A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
+# a column for every feature); predictions and draws need some more.
+ARRAYS = 12
+CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more ...
+CPU_CELLS, CPU_MOST_BYTES = 4, 100e6  # ... but that several cores can train some cells each, if these are not too large
+EVERY = 1_000_000
+GPU_SHARE = 0.6  # of the memory that is free when the run starts
 
 
 def settings(cell: Cell, target: Target) -> Settings:
@@ -111,6 +118,33 @@ def _stack(
     return out
 
 
+def cells_at_once(cell: Cell, free: float | None) -> int:
+    """The batch size for cells of this shape; `free` is the GPU's free memory in bytes, None on a CPU."""
+    if cell.solved:
+        return EVERY  # one eigendecomposition per seed serves all betas
+    if free is None:
+        each = _width(cell) * entries_of((cell,))
+        return max(1, int(CPU_BYTES / each), min(CPU_CELLS, int(CPU_MOST_BYTES / each)))
+    return max(1, int(GPU_SHARE * free / bytes_of((cell,))))
+
+
+def entries_of(batch: Sequence[Cell]) -> int:
+    """Entries of the largest arrays in a step of this batch: those of [B, M, rows], and of its samples."""
+    cell = batch[0]
+    return len(batch) * min(cell.n, cell.minibatch or cell.n) * (cell.M + (cell.samples or 0))
+
+
+def bytes_of(batch: Sequence[Cell]) -> float:
+    """Memory that a GPU needs to train this batch."""
+    history = len(batch) * batch[0].iterations
+    return _width(batch[0]) * ARRAYS * entries_of(batch) + 8 * history
+
+
+def _width(cell: Cell) -> int:
+    """Bytes of a number that belongs to a row; all others are float64."""
+    return 8 if cell.dtype == "float64" else 4
+
+
 def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedCell:
     """What a finished cell leaves behind, as a model; `split` has the normalisation of its data."""
     hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
@@ -125,7 +159,7 @@ def best_fit(
     lowest validation NLL (MSE for square loss); a single cell needs no validation rows. Also returns the validation
     metric of every beta, NaN where training failed; `ValueError` if it failed at all of them."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
-    size = max(1, cells_at_once(cells[0], target.device.type, target.free_memory))
+    size = max(1, cells_at_once(cells[0], target.free_memory))
     fits: list[tuple[Cell, Finished]] = []
     for first in range(0, len(cells), size):
         batch = tuple(cells[first : first + size])

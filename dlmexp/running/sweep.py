@@ -21,11 +21,12 @@ from dlmexp.data.splits import Prepared, prepare, split
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root, in_folder
 from dlmexp.plan import compose
-from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Batch, Cell, batches, cells_at_once
+from dlmexp.plan.cell import FIRST_OPTIONS, SHARED, Asked, Batch, Cell, batches
 from dlmexp.plan.grid import Grid, check, split_name
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
 from dlmexp.running.process import Target
+from dlmexp.running.programs import cells_at_once
 
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
@@ -115,7 +116,7 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
             done.discard(base)
 
     def size(cell: Cell) -> int:
-        return sweep.cfg.batch_cells or cells_at_once(cell, target.device.type, free)
+        return sweep.cfg.batch_cells or cells_at_once(cell, free)
 
     failed &= cells.keys()
     pending = batches(sweep.cells, done if sweep.cfg.retry_failed else done | failed, size)

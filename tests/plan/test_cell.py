@@ -1,5 +1,5 @@
 """Cells: keys that are stable and made of everything that changes a result; batches that are independent of the order
-of cells and of progress, with each cell once, sized for the device."""
+of cells and of progress, with each cell once."""
 
 from itertools import product
 from typing import Any, get_type_hints
@@ -10,17 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.plan.cell import (
-    ARRAYS,
-    CPU_BYTES,
-    CPU_CELLS,
-    FIRST_OPTIONS,
-    GPU_SHARE,
-    Cell,
-    batches,
-    bytes_of,
-    cells_at_once,
-)
+from dlmexp.plan.cell import FIRST_OPTIONS, Cell, batches
 from tests.support.cells import ELBO, PLAIN
 
 
@@ -79,7 +69,6 @@ def _grid(sizes=(20, 50), seeds=range(3), betas=(10.0, 1.0, 0.1)):
 
 
 GRID = _grid()
-CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
 
 
 @settings(max_examples=60)
@@ -113,29 +102,3 @@ def test_batches_are_even_and_have_one_start_per_seed():
     others = [replace(cell, base=f"other-{cell.seed}") for cell in GRID if cell.base]
     for batch in batches([*GRID, *others], set(), lambda _: 100):
         assert len({(cell.seed, cell.base) for cell in batch}) == len({cell.seed for cell in batch})
-
-
-def test_a_cpu_gets_as_many_as_its_caches_hold_and_several_cores_a_large_cell_each():
-    at_once = cells_at_once(CELL, "cpu", None)
-    assert at_once * 8 * 1000 * 74 <= CPU_BYTES < (at_once + 1) * 8 * 1000 * 74
-    assert cells_at_once(replace(CELL, n=10**6), "cpu", None) == 1
-    assert cells_at_once(replace(CELL, n=10**6, minibatch=1000), "cpu", None) == at_once
-    assert cells_at_once(replace(CELL, dtype="float32"), "cpu", None) == 2 * at_once
-    assert cells_at_once(replace(CELL, n=9000, M=206), "cpu", None) == CPU_CELLS
-
-
-def test_a_gpu_gets_as_many_as_its_memory_holds():
-    free = 50e9
-    at_once = cells_at_once(CELL, "cuda", free)
-    assert at_once * ARRAYS * 8 * 1000 * 74 <= GPU_SHARE * free
-    assert cells_at_once(CELL, "cuda", free / 2) == at_once // 2
-    assert cells_at_once(CELL, "cuda", 1.0) == 1
-    assert cells_at_once(replace(CELL, options={"samples": 74}), "cuda", free) < 0.6 * at_once
-    limited = replace(CELL, n=10**5, minibatch=100, max_iterations=30_000)
-    epochs = replace(limited, max_iterations=None, epochs=30)
-    assert bytes_of((epochs,)) == bytes_of((limited,)) == bytes_of((replace(epochs, epochs=1),)) + 8 * 29_000
-
-
-def test_a_path_over_beta_is_never_cut():
-    square = replace(CELL, objective="sq_dlm", variant="fixed", form="collapsed", n=10**6)
-    assert min(cells_at_once(square, "cpu", None), cells_at_once(square, "cuda", 1e9)) >= 1000

@@ -11,7 +11,7 @@ import torch
 from msgspec.structs import replace
 
 import dlmexp.running.engine as module
-from dlmexp.plan.cell import batches, entries_of
+from dlmexp.plan.cell import batches
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
@@ -21,6 +21,7 @@ from dlmexp.running.clock import Clock
 from dlmexp.running.engine import Capacity, Engine, Flight
 from dlmexp.running.leases import Leases
 from dlmexp.running.process import Stop, StopRequest, select_target
+from dlmexp.running.programs import entries_of
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Checkpoint, Writer, checkpoint_path, find_checkpoints
 from dlmexp.running.run import execute

@@ -1,15 +1,16 @@
-"""From cells to the program that trains them, and to its settings."""
+"""From cells to the program that trains them, and to its settings; batches sized for the device."""
 
 import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
 
+import dlmexp.running.programs as sizes
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import UPS
 from dlmexp.running.clock import step_seconds
 from dlmexp.running.process import select_target
-from dlmexp.running.programs import model, program, settings
+from dlmexp.running.programs import bytes_of, cells_at_once, model, program, settings
 from dlmexp.training.variants import Joint
 from tests.support.cells import ELBO as ELBO_53
 from tests.support.cells import PLAIN
@@ -17,6 +18,7 @@ from tests.support.cells import PLAIN
 CPU = select_target("cpu", "float64")
 ELBO = replace(ELBO_53, M=4)
 FIXED = replace(ELBO, variant="fixed", base="0")
+CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
 
 
 def _prepared(cell):
@@ -68,3 +70,29 @@ def test_settings_and_model_have_the_values_of_the_cell():
     assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
     assert (made.minibatch, made.afresh) == (100, True)
     assert made.estimator == UPS(2, "rejection")
+
+
+def test_a_cpu_gets_as_many_as_its_caches_hold_and_several_cores_a_large_cell_each():
+    at_once = cells_at_once(CELL, None)
+    assert at_once * 8 * 1000 * 74 <= sizes.CPU_BYTES < (at_once + 1) * 8 * 1000 * 74
+    assert cells_at_once(replace(CELL, n=10**6), None) == 1
+    assert cells_at_once(replace(CELL, n=10**6, minibatch=1000), None) == at_once
+    assert cells_at_once(replace(CELL, dtype="float32"), None) == 2 * at_once
+    assert cells_at_once(replace(CELL, n=9000, M=206), None) == sizes.CPU_CELLS
+
+
+def test_a_gpu_gets_as_many_as_its_memory_holds():
+    free = 50e9
+    at_once = cells_at_once(CELL, free)
+    assert at_once * sizes.ARRAYS * 8 * 1000 * 74 <= sizes.GPU_SHARE * free
+    assert cells_at_once(CELL, free / 2) == at_once // 2
+    assert cells_at_once(CELL, 1.0) == 1
+    assert cells_at_once(replace(CELL, options={"samples": 74}), free) < 0.6 * at_once
+    limited = replace(CELL, n=10**5, minibatch=100, max_iterations=30_000)
+    epochs = replace(limited, max_iterations=None, epochs=30)
+    assert bytes_of((epochs,)) == bytes_of((limited,)) == bytes_of((replace(epochs, epochs=1),)) + 8 * 29_000
+
+
+def test_a_path_over_beta_is_never_cut():
+    square = replace(CELL, objective="sq_dlm", variant="fixed", form="collapsed", n=10**6)
+    assert min(cells_at_once(square, None), cells_at_once(square, 1e9)) >= 1000
