@@ -137,17 +137,17 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
 
 def _settings(last: str) -> Iterator[str]:
     """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
-    from dlmexp.plan.overrides import groups, settings, words
+    from dlmexp.plan.overrides import GROUPS, settings, words
 
     key, equals, value = last.partition("=")
     known = settings(key)
     if not equals:
-        for name in dict.fromkeys([*groups(), *known]):
+        for name in dict.fromkeys([*GROUPS, *known]):
             if name.count(".") <= key.count("."):
-                inner = name not in groups() and any(other.startswith(f"{name}.") for other in known)
+                inner = name not in GROUPS and any(other.startswith(f"{name}.") for other in known)
                 yield f"{name}{'.' if inner else '='}"
         return
     start = max(value.rfind("["), value.rfind(",")) + 1  # of the last name in a list
     choices = ["true", "false"] if known.get(key) is bool else words(known.get(key))
-    for name in catalogue.names(key) if key in groups() else choices:
+    for name in catalogue.names(key) if key in GROUPS else choices:
         yield f"{key}={value[:start]}{name}"

@@ -23,9 +23,9 @@ from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.literals import in_quotes
-from dlmexp.paths import conf_dirs
 
-GROUPS = ("dataset", "method", "estimator")  # that take lists of names
+GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf/`
+LIST_GROUPS = ("dataset", "estimator", "method")  # those that take lists of names
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
 PATHS = ("csv.path", "csv.test", "results", "data_root")
 MOST_SEEDS = 1000
@@ -35,11 +35,6 @@ OTHER_WORDS = {  # what people type for a setting that has another name
     "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
     "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
 }  # fmt: skip
-
-
-def groups() -> list[str]:
-    """The config groups: `dataset`, `method`, ..."""
-    return sorted({path.name for folder in conf_dirs() for path in folder.iterdir() if path.is_dir()} - {"hydra"})
 
 
 def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
@@ -89,7 +84,7 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
         elif key == "seeds":
             others.append(f"seeds={_seeds(value, multirun)}")
-        elif key in GROUPS and "," in value and not value.startswith("[") and not multirun:
+        elif key in LIST_GROUPS and "," in value and not value.startswith("[") and not multirun:
             others.append(f"{key}=[{value}]")
         elif multirun and key.startswith("hydra.launcher.") and "," in value and re.match(r"[^'\"\[{(]+$", value):
             others.append(f"{key}='{value}'")  # a single launcher for all jobs: no values of jobs, but `partition=a,b`
@@ -126,7 +121,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def unknown(key: str) -> str:
     """Why a setting can't be changed, and what to type in its place: there is none of that name, or the run has no such
     dataset, method, estimator or value."""
-    known = list(dict.fromkeys([*settings(key), *groups()]))
+    known = list(dict.fromkeys([*settings(key), *GROUPS]))
     group, name, setting = [*key.split(".", 2), "", ""][:3]
     if key.startswith("hydra.launcher."):
         known = [f"hydra.launcher.{name}" for name in ConfigStore.instance().load(SLURM).node]
@@ -135,7 +130,7 @@ def unknown(key: str) -> str:
     if key not in known:
         of_data = [f"dataset.NAME.{field.name}=" for field in fields(DatasetConfig) if field.name == key]
         return f"there is no setting '{key}': {nearest(key, of_data or known)}"
-    selected = f"{group}={name} selects it" if group in GROUPS and name else f"write +{key}=VALUE to add it"
+    selected = f"{group}={name} selects it" if group in LIST_GROUPS and name else f"write +{key}=VALUE to add it"
     own = f"; for your own table write dataset.{USER_TABLE}.{setting}=" if group == "dataset" and setting else ""
     return f"'{key}' is not in this run: {selected}{own}"
 
