@@ -15,7 +15,6 @@ from dlmexp.literals import literal
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-Option = bool | int | float | str
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
@@ -45,7 +44,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     form: str  # collapsed | explicit
     parameterisation: str
     estimator: str
-    options: dict[str, Option]  # of the estimator: samples, nu, ...
+    options: dict[str, bool | int | float | str]  # of the estimator: samples, nu, ...
     lr: float
     minibatch: Count | None
     window: Count | None

@@ -9,7 +9,6 @@ from typing import Any, cast, get_args
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
@@ -153,10 +152,9 @@ def _check_table(composed: DictConfig) -> None:
 
 def launcher(overrides: Sequence[str]) -> dict[str, Any]:
     """The settings of `hydra.launcher`, resolved; `_target_` is the class that Hydra would launch jobs with."""
-    composed = _composed(overrides, hydra_too=True)
-    HydraConfig.instance().set_config(composed)
+    chosen = _composed(overrides, hydra_too=True).hydra.launcher
     with as_sentences(overrides):
-        return cast(dict[str, Any], OmegaConf.to_container(composed.hydra.launcher, resolve=True))
+        return cast(dict[str, Any], OmegaConf.to_container(chosen, resolve=True))
 
 
 def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:

@@ -80,15 +80,8 @@ def sealed(content: bytes) -> bytes:
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    values = msgspec.to_builtins(record, enc_hook=plain) | {"format": FORMAT}
+    values = msgspec.to_builtins(record, enc_hook=np.generic.item) | {"format": FORMAT}  # NumPy's numbers as Python's
     return json.dumps(values, separators=(",", ":")).encode()
-
-
-def plain(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"a record can't hold {value!r}")
 
 
 def decoded(text: bytes) -> Record:

@@ -25,7 +25,7 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Batch, Cell
 from dlmexp.provenance import made_here, made_now
 from dlmexp.reading.files import json_value, read_npz
-from dlmexp.records.record import Record, Result, plain
+from dlmexp.records.record import Record, Result
 from dlmexp.records.store import Store
 from dlmexp.running.process import Stop
 from dlmexp.running.programs import Hyperparameters, trained_model
@@ -242,7 +242,8 @@ def checkpoint_path(store: Store, cells: Batch) -> Path:
 
 def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: Arrays) -> None:
     """Write a checkpoint in place of the earlier one; a reader never sees a half-written file."""
-    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=plain))  # NaN stays NaN; msgspec would write null
+    # As JSON by Python, in which NaN stays NaN; msgspec would write null.
+    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
     buffer = io.BytesIO()
     np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(checkpoint_path(store, checkpoint.cells), buffer.getvalue())
