@@ -167,7 +167,7 @@ def plot(args: argparse.Namespace) -> None:
     panel are of one setting: a protocol as it stands, or with the same changes; others are left out and counted, with
     the command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
     best validation NLL, or the one that --by chooses."""
-    gc.set_threshold(100_000)  # what is made here is kept to the end: looking for garbage takes a tenth of the time
+    gc.disable()  # what is made here is kept to the end: looking for garbage takes a tenth of the time
     from dlmexp.figures.choose import BY
     from dlmexp.figures.numbers import FACTS
     from dlmexp.figures.panels import FIGURES, PREDICTIONS

@@ -141,7 +141,7 @@ SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
 Batch = tuple[Cell, ...]
 
 
-class Setting(msgspec.Struct, frozen=True):
+class Setting(msgspec.Struct, frozen=True, dict=True):
     """A protocol, and the values that are different from it by the names that `dlmexp run` knows, in their order.
     `selection` is the metric that selects beta: the reported one, or always NLL."""
 
@@ -153,7 +153,7 @@ class Setting(msgspec.Struct, frozen=True):
         if self.protocol in RENAMED:
             msgspec.structs.force_setattr(self, "protocol", RENAMED[self.protocol])
 
-    @property
+    @cached_property
     def text(self) -> str:
         """`training.lr=0.01, M=50`; '' for the values of the protocol itself. Equal texts are equal values."""
         return ", ".join(f"{name}={literal(value)}" for name, value in self.changes.items())

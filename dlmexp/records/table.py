@@ -45,7 +45,8 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
         for each, experiments in groups.values()
     ]  # fmt: skip
     about = pd.DataFrame(rows, columns=[*GROUP, "key"]).astype(dict.fromkeys(GROUP, "category"))
-    frame = about.explode("key").rename_axis("group").reset_index().merge(_records(cells), on="key")
+    groups_of_cells = about.explode("key").rename_axis("group").reset_index()
+    frame = groups_of_cells.join(_records(cells).set_index("key"), on="key", how="inner").reset_index(drop=True)
     by_group = frame.assign(failed=frame["status"] != "done").groupby("group")["failed"]
     frame["candidates"] = frame["candidates"].astype("int64")
     frame["failed"], frame["missing"] = by_group.transform("sum"), frame["candidates"] - by_group.transform("size")

@@ -38,7 +38,7 @@ def points(panel: Panel, results: Made, **choice) -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.slow
-@given(st.lists(st.lists(st.floats(-1e3, 1e3) | st.just(np.nan), min_size=3, max_size=3), min_size=1, max_size=8))
+@given(st.lists(st.lists(st.floats(-1e3, 1e3) | st.just(np.nan), min_size=3, max_size=3), min_size=1, max_size=24))
 def test_statistics_are_those_of_the_finite_values(rows):
     table = statistics([1, 2, 3], np.array(rows), len(rows))
     medians = statistics([1, 2, 3], np.array(rows), len(rows), median=True)
