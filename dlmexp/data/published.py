@@ -182,38 +182,3 @@ def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     if spec.loader == "ringnorm":
         X, mean = X * (2.0 - y)[:, None], y
     return Dataset(X + SHIFT * mean[:, None], y)
-
-
-@LOADERS.register("song_like")
-def song_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Synthetic data of the shape of song, for load tests: 90 correlated features, a year that depends on them."""
-    rows, rng = _size_and_rng(spec)
-    X = rng.standard_normal((rows, 90))
-    X[:, 1:] += 0.5 * X[:, :1]
-    X *= np.linspace(6.0, 200.0, 90)
-    signal = np.tanh(X[:, 0] / 6.0) + 0.5 * np.sin(X[:, 1] / X[:, 1].std())
-    year = np.clip(np.round(1998 + 8 * signal + 6 * rng.standard_normal(rows)), 1922, 2011)
-    return Dataset(X, year)
-
-
-@LOADERS.register("airline_like")
-def airline_like(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Synthetic data of the shape of airline, for load tests: the eight features in their ranges, labels that depend on
-    them."""
-    rows, rng = _size_and_rng(spec)
-    month, day, weekday = rng.integers(1, 5, rows), rng.integers(1, 32, rows), rng.integers(1, 8, rows)
-    departure = rng.integers(0, 1440, rows)
-    distance = rng.integers(80, 2600, rows)
-    air = np.maximum(18, distance // 8 + rng.integers(5, 40, rows))
-    arrival = (departure + air) % 1440
-    age = rng.integers(0, 30, rows)
-    columns = (month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)
-    X = np.column_stack(columns).astype(np.float64)
-    late = np.sin(departure / 1440 * 2 * np.pi + 3.5) + 0.3 * (air / (distance / 8 + 22) - 1) - 0.1
-    return Dataset(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FLIGHT_FACTS)
-
-
-def _clock(minutes: np.ndarray) -> np.ndarray:
-    """Minutes since midnight as hhmm, the format of times in the airline data; midnight is 2400."""
-    clock = minutes // 60 * 100 + minutes % 60
-    return np.where(clock == 0, 2400, clock)

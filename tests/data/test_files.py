@@ -140,7 +140,7 @@ def test_import_by_name_and_checksum(tmp_path):
     for spec, name, word in (
         (toy(), "other.dat", "none of the files.*toy.dat"),
         (toy(sha256="0" * 64), "toy.dat", "published"), (toy(), "toy.dat", "3 numbers"),
-        (read_spec("song_like"), "toy.dat", "no file"),
+        (read_spec("twonorm_drawn"), "toy.dat", "no file"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=word):
             import_files(spec, tmp_path / "root", [tmp_path / name])
