@@ -9,6 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
 BASIS = {"errors", "paths", "config", "registry", "catalogue", "console", "atomic", "reading", "labels", "literals"}
+BASIS |= {"provenance"}
 ALLOWED = {
     "errors": set(),
     "paths": {"errors"},
@@ -28,21 +29,10 @@ ALLOWED = {
     "training": {"objectives", "estimators", "gp", "errors"},
     "mlls": {"estimators", "gp", "errors"},
     "plan": {"data", "objectives", "estimators", "gp", *BASIS},
-    "records": {"plan", "provenance", *BASIS},
+    "records": {"plan", *BASIS},
     "models": {"records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
-    "running": {
-        "provenance",
-        "models",
-        "records",
-        "plan",
-        "training",
-        "objectives",
-        "estimators",
-        "gp",
-        "data",
-        *BASIS,
-    },
-    "cluster": {"running", "records", "plan", "provenance", *BASIS},
+    "running": {"models", "records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
+    "cluster": {"running", "records", "plan", *BASIS},
     "figures": {"models", "records", "plan", "data", *BASIS},
     "claims": {"records", *BASIS},
     "report": {"claims", "figures", "records", "plan", *BASIS},

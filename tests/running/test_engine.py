@@ -209,14 +209,7 @@ def test_gradient_statistics(tmp_path, tiny, monkeypatch):
 
 
 def test_learning_curves_and_epochs(tmp_path):
-    words = [
-        "dataset=twonorm_drawn",
-        f"{LARGE}options.rows=420",
-        f"{LARGE}split=airline",
-        f"{LARGE}M=5",
-        "seeds=[0]",
-        "sizes=['100%']",
-    ]
+    words = [*LARGE, f"{DRAWN}.options.rows=420", "M=5", "seeds=[0]"]
     words += ["training.large.minibatch=50", "training.large.epochs=3", "evaluate=epoch", "beta=[1,0.1]"]
     sweep = Sweep(tmp_path, [*words, "method=[beta_elbo,joint_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu"])
     for record in sweep.run().values():
@@ -370,13 +363,7 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
     rng = np.random.default_rng(0)
     pd.DataFrame({"x": rng.normal(size=300), "y": rng.poisson(3, 300)}).to_csv(table, index=False)
     own = ["dataset=csv", f"csv.path={table}", "csv.target=y", "csv.task=count", "sizes=[50,100]"]
-    large = [
-        "dataset=twonorm_drawn",
-        f"{LARGE}options.rows=9000",
-        f"{LARGE}split=airline",
-        f"{LARGE}M=20",
-        "sizes=['100%']",
-    ]
+    large = [*LARGE, f"{DRAWN}.options.rows=9000", f"{DRAWN}.M=20"]
     every = ["seeds=[0,1]", "beta=list", "beta.values=[0.1,1,10]", "training.max_iterations=300"]
     every.append("method=[elbo,joint_log_dlm,fixed_log_dlm]")
     several = (["dataset=ringnorm_drawn", "sizes=[50,100,200]"], [*own, "estimator=[exact,ups]"], large)
