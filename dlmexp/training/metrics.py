@@ -12,7 +12,7 @@ from torch.nn.functional import pad, softplus
 
 from dlmexp.gp.kernels import Hyper
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, Probit
-from dlmexp.gp.posterior import Projection, marginals, projection
+from dlmexp.gp.posterior import marginals, projection
 from dlmexp.gp.precision import hyper_as_rows, row_mean, row_sum
 from dlmexp.training.program import Posterior, Program, Tensors
 
@@ -69,18 +69,14 @@ class Evaluation(NamedTuple):
 
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
         """Each cell's metrics by part, and the bins of its reliability diagram; waits for the device."""
-        numbers = {
-            (part, name): values.tolist() for part, means in self.means.items() for name, values in means.items()
-        }
+        metrics: list[dict[str, Metrics]] = [{part: {} for part in self.means} for _ in range(self.cells)]
+        for part, means in self.means.items():
+            for name, values in means.items():
+                for of_cell, value in zip(metrics, values.tolist(), strict=True):
+                    of_cell[part][name] = value
         bins = {} if self.bins is None else self.bins._asdict()
         arrays = {f"reliability_{name}": values.float().cpu().numpy() for name, values in bins.items()}
-        return [
-            (
-                {part: {name: numbers[part, name][i] for name in means} for part, means in self.means.items()},
-                {name: values[i] for name, values in arrays.items()},
-            )
-            for i in range(self.cells)
-        ]
+        return [(of_cell, {name: array[i] for name, array in arrays.items()}) for i, of_cell in enumerate(metrics)]
 
 
 @torch.no_grad()
@@ -93,9 +89,8 @@ def evaluate(
     bins: dict[str, Reliability] = {}
     likelihood, factor = program.model.likelihood, None
     calibration = calibration and program.model.objective.predicts_variance
-    shared = _projection(program, posterior)
     predictions: dict[str, Iterable[Rows]] = {
-        part: _predictions(program, posterior, shared, part) for part in parts or program.split.parts
+        part: _predictions(program, posterior, part) for part in parts or program.split.parts
     }
     if calibration and "validation" in predictions:
         pieces = predictions["validation"] = list(predictions["validation"])
@@ -106,7 +101,8 @@ def evaluate(
         sums: Tensors = {}
         probabilities = []
         for made, mu, v, y in pieces:
-            scores = rowwise(program, made, mu, v, y)
+            scores = {"nll": made.log_loss(mu, v, y)} if program.model.objective.predicts_variance else {}
+            scores |= {name: metric(made, mu, v, y) for name, metric in made.metrics.items()}
             if calibration:
                 scores |= made.calibration(mu, v, y)
             if factor is not None:
@@ -123,29 +119,18 @@ def evaluate(
     return Evaluation(len(program.beta), means, bins.get("test"))
 
 
-def _projection(program: Program, posterior: Posterior) -> Projection:
-    """What predictions at any rows share, such as the factor of Kuu; its own X is a row of each cell."""
-    row = program.split.X[:, :1][program.split.index]
-    return projection(program.model.kernel, posterior.hyper, row, posterior.jitter)
-
-
-def _predictions(program: Program, posterior: Posterior, shared: Projection, part: str) -> Iterator[Rows]:
+def _predictions(program: Program, posterior: Posterior, part: str) -> Iterator[Rows]:
     """Likelihood, marginals and targets at the rows of a part, in pieces of bounded memory."""
     X, y = program.split.parts[part]
     index = program.split.index
-    hyper, m, L, _ = posterior
+    hyper, m, L, jitter = posterior
+    shared = projection(program.model.kernel, hyper, X[:, :1][index], jitter)  # by all pieces, which differ in X alone
     likelihood = program.model.likelihood.from_hyper(shared.hyper)
     at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], at_once):
         rows = slice(first, first + at_once)
         mu, v = marginals(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
         yield likelihood, mu, v, y[:, rows][index]
-
-
-def rowwise(program: Program, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensors:
-    """The metrics [B, N] that the likelihood states, and the NLL where the objective predicts a variance."""
-    nll = {"nll": likelihood.log_loss(mu, v, y)} if program.model.objective.predicts_variance else {}
-    return nll | {name: metric(likelihood, mu, v, y) for name, metric in likelihood.metrics.items()}
 
 
 def rescale(
