@@ -76,14 +76,12 @@ def unsoftplus(x: Tensor) -> Tensor:
 
 
 def constrain(raw: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
-    """Positive parameters through softplus, plus their floor; q's factor as a lower triangle; the rest as they are."""
+    """Positive parameters through softplus, plus their floor; the rest as they are."""
     constrained = dict(raw)
     for name, parameter in parameters.items():
         if name in raw and parameter.positive:
             value = softplus(raw[name])
             constrained[name] = value + parameter.floor if parameter.floor else value
-    if "L" in raw:
-        constrained["L"] = raw["L"].tril()
     return constrained
 
 
@@ -177,8 +175,8 @@ class Program(ABC):
 
     @property
     def entries(self) -> int:
-        """Number of entries of the largest arrays in a step: [B, M, rows]."""
-        return len(self.beta) * self.model.M * (self.model.minibatch or self.n)
+        """Number of entries of the largest arrays in a step: [B, M, rows + M]."""
+        return len(self.beta) * self.model.M * ((self.model.minibatch or self.n) + self.model.M)
 
     @property
     def capturable(self) -> bool:
@@ -206,10 +204,9 @@ class Program(ABC):
         values = {name: each.start(Z, len(Z), initial.get(name)) for name, each in self.parameters.items()}
         return unconstrain({"Z": Z} | values, self.parameters)
 
-    def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
-        """Hyperparameters and q (as parameterised) of the values that Adam moves."""
-        q = constrain({name: values[name] for name in Q}, self.parameters)
-        return self.hyperparameters(values), (q["m"], q["L"])
+    def q(self, values: Tensors) -> tuple[Tensor, Tensor]:
+        """m and L as parameterised; what lies above the diagonal of L does not count."""
+        return values["m"], values["L"].tril()
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Constrained, one per cell."""

@@ -46,8 +46,6 @@ class Settings:
         return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + torch.cos(math.pi * share))
 
 
-ROWS = torch.contiguous_format  # a Cholesky factor may lie in memory by columns; the update of a step goes by rows
-
 BLOCK = 100  # iterations over which acceptance is averaged
 
 BETA1, BETA2 = 0.9, 0.999  # of Adam
@@ -82,13 +80,15 @@ class State:
     @classmethod
     def fresh(cls, values: Tensors, settings: Settings) -> "State":
         """Straight after initialisation."""
+        # A Cholesky factor may lie in memory by columns; the update of a step goes by rows.
+        values = {name: value.clone(memory_format=torch.contiguous_format) for name, value in values.items()}
         some = next(iter(values.values()))
         B, like = some.shape[0], {"dtype": some.dtype, "device": some.device}
         whole = {"dtype": torch.int64, "device": some.device}
         return cls(
-            values={name: value.clone(memory_format=ROWS) for name, value in values.items()},
-            first={name: torch.zeros_like(value, memory_format=ROWS) for name, value in values.items()},
-            second={name: torch.zeros_like(value, memory_format=ROWS) for name, value in values.items()},
+            values=values,
+            first={name: torch.zeros_like(value) for name, value in values.items()},
+            second={name: torch.zeros_like(value) for name, value in values.items()},
             steps=torch.zeros(B, **whole),
             jitter=torch.full((B,), FIRST_JITTER, **like),
             outcome=torch.full((B,), RUNNING, **whole),

@@ -4,10 +4,9 @@ replayed as a captured graph on a GPU."""
 # pyright: reportPrivateImportUsage=false
 
 import gc
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from dlmexp.training import state as codes
 from dlmexp.training.program import Program, Tensors
 from dlmexp.training.state import BETA1, BETA2, BLOCK, Settings, State
 
-LEAST_ENTRIES = 50_000  # of [B, M, rows + M], in a part: with less, Python takes most of the time, one thread at a time
+LEAST_ENTRIES = 50_000  # in a part of the batch: with less, Python takes most of the time, one thread at a time
 T = TypeVar("T")
 
 
@@ -144,16 +143,11 @@ def divided(program: Program, state: State) -> list[tuple[Program, State]]:
     """The batch in as many parts as torch has threads, if it is large enough. Their states are views of `state`, apart
     from the number of the iteration."""
     B = len(program.beta)
-    count = min(torch.get_num_threads(), B, _entries(program) // LEAST_ENTRIES)
+    count = min(torch.get_num_threads(), B, program.entries // LEAST_ENTRIES)
     if count < 2:
         return [(program, state)]
     ends = [B * i // count for i in range(count + 1)]
     return [(program.keep(range(a, b)), state.part(a, b)) for a, b in pairwise(ends)]
-
-
-def _entries(program: Program) -> int:
-    """Number of entries of the arrays [B, M, rows + M] in a step."""
-    return program.entries + len(program.beta) * program.model.M**2
 
 
 def on_one_thread(advance: Callable[[], None]) -> None:
@@ -167,8 +161,9 @@ def on_one_thread(advance: Callable[[], None]) -> None:
 
 
 def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Callable[[], None]:
-    """Advance all parts at the same time, and `iteration`, that of the whole, with them."""
-    pool = _pool(os.getpid(), len(advances))
+    """Advance all parts at the same time, each in a thread that computes with one thread, and `iteration`, that of the
+    whole, with them."""
+    pool = ThreadPoolExecutor(len(advances), "parts", initializer=torch.set_num_threads, initargs=(1,))
 
     def advance() -> None:
         running = [pool.submit(each) for each in advances]
@@ -178,12 +173,6 @@ def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Calla
         iteration.add_(1)
 
     return advance
-
-
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of this process (one that was forked has none of its parent's) that compute with one thread each."""
-    return ThreadPoolExecutor(threads, "parts", initializer=torch.set_num_threads, initargs=(1,))
 
 
 def stepper(program: Program, state: State, settings: Settings, pool: Any = None) -> Callable[[], None]:
@@ -197,7 +186,7 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
         advances = [_with_rows(some, its, partial(step, some, its, settings)) for some, its in parts]
         if len(parts) > 1:
             return together(advances, state.iteration)
-        return advances[0] if _entries(program) >= LEAST_ENTRIES else partial(on_one_thread, advances[0])
+        return advances[0] if program.entries >= LEAST_ENTRIES else partial(on_one_thread, advances[0])
     iterate = partial(step, program, state, settings)
     if not program.capturable:
         return _with_rows(program, state, iterate)

@@ -15,12 +15,10 @@ from dlmexp.training.state import BLOCK, FAILED, REPORTED, RUNNING, STOPPED, Set
 from dlmexp.training.step import stepper
 
 # Stopped cells are evaluated and leave the batch when no more than this share is live. On a GPU leaving means capturing
-# a new graph, and only a step of many entries [B, M, n] soon pays that back: with half of the cells, one of few takes
-# nearly as long.
+# a new graph, and only a step of many entries soon pays that back: with half of the cells, one of few takes nearly
+# as long.
 COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
-
-
 Curve = list[tuple[int, Metrics]]  # iterations of evaluations on the way, and the test metrics there
 
 
@@ -33,7 +31,7 @@ def curve_arrays(curve: Curve) -> dict[str, np.ndarray]:
 
 @dataclass
 class Finished:
-    """What one cell leaves: why it stopped, its metrics and hyperparameters, its curves."""
+    """What one cell leaves: why it stopped, its metrics and posterior, its curves."""
 
     cell: int  # its index in the batch that was started
     stopped: str
@@ -43,12 +41,15 @@ class Finished:
     objective: np.ndarray
     metrics: dict[str, Metrics]
     reliability: dict[str, np.ndarray]  # binary data: bins on the test rows
-    hyperparameters: dict[str, np.ndarray]
     posterior: Posterior  # of this cell alone, on the CPU
     failed: bool = False
     curve: Curve = field(default_factory=list)
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))  # acceptance by blocks of iterations
+
+    @property
+    def hyperparameters(self) -> dict[str, np.ndarray]:
+        return {name: value[0].numpy() for name, value in self.posterior.hyper.items()}
 
 
 @dataclass
@@ -132,7 +133,7 @@ def train(
         iteration = training.iteration
         every = settings.evaluate_every
         if every and iteration == 0:
-            yield from _extend(training)
+            yield from _extend(training, list(range(len(live))))
         ends = [period - iteration % period for period in (settings.check_every, every) if period]
         stretch = min(*ends, settings.iterations - iteration)
         began = perf_counter()
@@ -152,7 +153,8 @@ def train(
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
         stopped = np.flatnonzero(unreported & ~now).tolist()
         if every:
-            yield from _extend(training, stopped if training.iteration % every else None)
+            at_all = training.iteration % every == 0
+            yield from _extend(training, np.flatnonzero(unreported).tolist() if at_all else stopped)
         compact = now.any() and now.sum() <= compact_at * len(now)
         if stopped and (every or compact or not now.any()):
             yield from _finish(training, stopped, settings.calibration)
@@ -163,16 +165,15 @@ def train(
         between(training)
 
 
-def _extend(training: Training, indices: list[int] | None = None) -> Iterator[None]:
-    """Add an entry to the curves of all unreported cells (or of some), at the iteration their parameters are from."""
-    chosen = np.flatnonzero(training.unreported()).tolist() if indices is None else indices
-    if not chosen:
+def _extend(training: Training, indices: list[int]) -> Iterator[None]:
+    """Add an entry to the curves of some cells, at the iteration their parameters are from."""
+    if not indices:
         return
-    program, state = training.part(chosen)
+    program, state = training.part(indices)
     evaluation = evaluate(program, program.posterior(state.values, state.jitter), calibration=False, parts=("test",))
     if state.outcome.is_cuda:
         yield None
-    for i, iteration, (metrics, _) in zip(chosen, state.stopped_at.tolist(), evaluation.read(), strict=True):
+    for i, iteration, (metrics, _) in zip(indices, state.stopped_at.tolist(), evaluation.read(), strict=True):
         curve = training.curves[i]
         if not curve or curve[-1][0] < iteration:
             curve.append((iteration, metrics["test"]))
@@ -185,7 +186,6 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
     if state.outcome.is_cuda:
         yield None
     measured, posterior = evaluation.read(), posterior.cpu()
-    hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     outcomes, stopped_at = state.outcome.tolist(), state.stopped_at.tolist()
     history, accepted = state.history[:, : max(stopped_at)].cpu().numpy(), state.acceptance.cpu().numpy()
     for i, index in enumerate(indices):
@@ -202,7 +202,6 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
             objective=history[i, :iterations].copy(),
             metrics=metrics,
             reliability=reliability,
-            hyperparameters={name: value[i] for name, value in hyperparameters.items()},
             posterior=posterior.cell(i),
             failed=failed,
             curve=training.curves[index],

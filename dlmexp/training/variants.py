@@ -42,7 +42,7 @@ class Joint(Program):
         return values | initial_q(self.hyperparameters(values), self.model.kernel, self.model.whitened)
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
-        hyper, (m, L) = self.constrained(values)
+        hyper, (m, L) = self.hyperparameters(values), self.q(values)
         X, y = self._whole or (part[self.split.index] for part in self.rows())
         if self.model.whitened and applies_to(self.model.kernel, X):
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._memory)
@@ -54,7 +54,7 @@ class Joint(Program):
         return self.value(hyper, mu, v, y, (m, L), p.ok, iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
-        hyper, (m, L) = self.constrained(values)
+        hyper, (m, L) = self.hyperparameters(values), self.q(values)
         if not self.model.whitened:
             m, L = to_whitened(m, L, factorise(self.model.kernel(hyper["Z"], hyper["Z"], hyper), jitter))
         return Posterior(hyper, m, L, jitter)
@@ -69,14 +69,15 @@ class Fixed(Program):
     def __post_init__(self) -> None:
         super().__post_init__()
         Z = self.hyper["Z"]
-        self.jitter, self._ok = escalate(self.model.kernel(Z, Z, self.hyper), Z.new_full((len(Z),), FIRST_JITTER))
+        K = self.model.kernel(Z, Z, self.hyper)
+        self.jitter, _ = escalate(K, Z.new_full((len(Z),), FIRST_JITTER))
+        self._Kuu = factorise(K, self.jitter)
         self._counts = [self.split.repetition_of.count(i) for i in range(len(Z))]
-        self._Kuu = projection(self.model.kernel, self.hyper, self.split.X[:, :0], self.jitter).Kuu
         self._whole = None if self.minibatched else self._shared(self.split.X)
 
     def initial(self) -> Tensors:
         # There and back: what a joint fit that starts from these values computes, to the last bit.
-        hyper = constrain(unconstrain(self._per_cell(), self.parameters), self.parameters)
+        hyper = constrain(unconstrain(self.hyperparameters({}), self.parameters), self.parameters)
         return initial_q(hyper, self.model.kernel, self.model.whitened)
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
@@ -84,28 +85,24 @@ class Fixed(Program):
         X, y = self.rows()
         A, kff = self._whole or self._shared(X)
         mu, v = shared_marginals(A, kff, self.hyper["mean"], m, L, self._counts)
-        return self.value(self._per_cell(), mu, v, y[index], (m, L), self._ok[index], iteration)
+        return self.value(self.hyperparameters(values), mu, v, y[index], (m, L), self._Kuu.ok[index], iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
-        return Posterior(self._per_cell(), *self._whitened(values), self.jitter[self.split.index])
+        return Posterior(self.hyperparameters(values), *self._whitened(values), self.jitter[self.split.index])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
-        return self._per_cell()
+        return {name: value[self.split.index] for name, value in self.hyper.items()}
 
     def keep(self, cells: Sequence[int]) -> "Fixed":
         used = self.split.used_by(cells)
         hyper = {name: value[used] for name, value in self.hyper.items()}
         return Fixed(self.model, self.split.keep(cells), self.beta[list(cells)], hyper)
 
-    def _per_cell(self) -> Tensors:
-        return {name: value[self.split.index] for name, value in self.hyper.items()}
-
     def _whitened(self, values: Tensors) -> tuple[Tensor, Tensor]:
-        q = constrain(values, self.parameters)
+        m, L = self.q(values)
         if self.model.whitened:
-            return q["m"], q["L"]
-        index = self.split.index
-        return to_whitened(q["m"], q["L"], Factor(*(part[index] for part in self._Kuu)))
+            return m, L
+        return to_whitened(m, L, Factor(*(part[self.split.index] for part in self._Kuu)))
 
     def _shared(self, X: Float[Tensor, "S b D"]) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
         p = projection(self.model.kernel, self.hyper, X, self.jitter)
@@ -128,16 +125,17 @@ class Collapsed(Program):
         return self.initial_hyperparameters()
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
-        closed = self._closed(self.hyperparameters(values), jitter)
+        closed = self.closed(self.hyperparameters(values), jitter)
         return Value(closed.loss / self.n, closed.ok)
 
     @torch.no_grad()
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         hyper = self.hyperparameters(values)
-        closed = self._closed(hyper, jitter)
+        closed = self.closed(hyper, jitter)
         return Posterior(hyper, closed.m, closed.L, jitter)
 
-    def _closed(self, hyper: Tensors, jitter: Tensor) -> Closed:
+    def closed(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Closed:
+        """The objective at its minimum over q, and that q."""
         objective = self.model.objective
         assert objective.collapsed is not None
         problem = Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
@@ -153,7 +151,6 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
     m, L, loss = _solution(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
     measured, posterior = evaluate(program, posterior).read(), posterior.cpu()
-    hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     at_once = batches_at_once()
     seconds = (perf_counter() - began) / (at_once * len(program.beta))
     for i, (metrics, reliability) in enumerate(measured):
@@ -166,25 +163,22 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
             objective=np.array([float(loss[i] / program.n)]),
             metrics=metrics,
             reliability=reliability,
-            hyperparameters={name: value[i] for name, value in hyper.items()},
             posterior=posterior.cell(i),
         )
 
 
 def _solution(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
     """m, L and the objective of every cell."""
-    kernel, objective, split, index = program.model.kernel, program.model.objective, program.split, program.split.index
-    lines = len(split.X) if objective.path else len(index)  # one solution per repetition serves all betas of a path
-    rows = _rows_at_once(lines, program)
-    if objective.path:
-        s = moments(Problem(kernel, program.hyper, split.X, split.y, program.jitter, rows))
-        betas, which = torch.unique(program.beta, return_inverse=True)
-        means, losses = objective.path(s, betas)
-        return means[index, which], torch.zeros_like(s.AA)[index], losses[index, which]
-    assert objective.collapsed is not None
-    hyper, jitter = program.hyperparameters({}), program.jitter[index]
-    closed = objective.collapsed(Problem(kernel, hyper, split.X[index], split.y[index], jitter, rows), program.beta)
-    return closed.m, closed.L, closed.loss
+    model, split, index = program.model, program.split, program.split.index
+    if model.objective.path is None:
+        collapsed = Collapsed(model, split, program.beta)
+        closed = collapsed.closed(program.hyperparameters({}), program.jitter[index])
+        return closed.m, closed.L, closed.loss
+    rows = _rows_at_once(len(split.X), program)  # one solution per repetition serves all betas
+    s = moments(Problem(model.kernel, program.hyper, split.X, split.y, program.jitter, rows))
+    betas, which = torch.unique(program.beta, return_inverse=True)
+    means, losses = model.objective.path(s, betas)
+    return means[index, which], torch.zeros_like(s.AA)[index], losses[index, which]
 
 
 def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]] | None]:

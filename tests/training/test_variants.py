@@ -70,7 +70,7 @@ def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_righ
     made = program(betas=(1.0,), index=(0,), likelihood=likelihood)
     values = made.initial()
     values |= perturbed({"m": values["m"]}, 1.0) | {"mean": torch.full_like(values["mean"], 0.3)}
-    hyper, (m, L) = made.constrained(values)
+    hyper, (m, L) = made.hyperparameters(values), made.q(values)
     jitter = torch.full_like(made.beta, FIRST_JITTER)
     mu, _ = marginals(projection(made.model.kernel, hyper, made.split.X, jitter), hyper["mean"], m, L)
     right = replace(made, split=replace(made.split, y=(mu > 0).double()))
