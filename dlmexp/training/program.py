@@ -2,7 +2,7 @@
 parameters, the objective of given ones, and the posterior that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -117,16 +117,11 @@ class Posterior(NamedTuple):
     L: Float[Tensor, "B M M"]
     jitter: Float[Tensor, "B"]
 
-    def cell(self, i: int) -> "Posterior":
-        """The posterior of cell i, as a batch of one."""
-        return self._map(lambda tensor: tensor[i : i + 1])
-
-    def cpu(self) -> "Posterior":
-        return self._map(Tensor.cpu)
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Posterior":
-        hyper = {name: change(value) for name, value in self.hyper.items()}
-        return Posterior(hyper, *(change(tensor) for tensor in self[1:]))
+    def cells(self) -> "list[Posterior]":
+        """Each cell's posterior as a batch of one, on the CPU."""
+        hyper = {name: value.cpu().split(1) for name, value in self.hyper.items()}
+        q = zip(*(tensor.cpu().split(1) for tensor in self[1:]), strict=True)
+        return [Posterior({name: value[i] for name, value in hyper.items()}, *rest) for i, rest in enumerate(q)]
 
 
 @dataclass
@@ -168,10 +163,6 @@ class Program(ABC):
         self.n = self.split.X.shape[1]
         self.parameters = self.model.parameters(self.split.X.shape[-1])
         self._epoch, self._order, self._rows = -1, self.split.index[:0], None
-
-    @property
-    def minibatched(self) -> bool:
-        return self.model.minibatch is not None
 
     @property
     def entries(self) -> int:
@@ -230,7 +221,7 @@ class Program(ABC):
 
     def load_minibatch(self, iteration: int) -> None:
         """Choose the rows of this iteration, for `objective` to read (all of them: nothing to do)."""
-        if not self.minibatched:
+        if self.model.minibatch is None:
             return
         rows = self.minibatch(iteration)
         if self._rows is None:
@@ -240,7 +231,7 @@ class Program(ABC):
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
         """Inputs and targets of this step, by repetition."""
-        if not self.minibatched:
+        if self.model.minibatch is None:
             return self.split.X, self.split.y
         assert self._rows is not None, "load_minibatch comes before"
         lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]

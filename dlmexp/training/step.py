@@ -188,13 +188,12 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
             return together(advances, state.iteration)
         return advances[0] if program.entries >= LEAST_ENTRIES else partial(on_one_thread, advances[0])
     iterate = partial(step, program, state, settings)
-    if not program.capturable:
-        return _with_rows(program, state, iterate)
-    before = state.clone()
-    program.load_minibatch(int(state.iteration))
-    replay = captured(iterate, device, pool)
-    state.copy_(before)
-    return _with_rows(program, state, replay)
+    if program.capturable:
+        before = state.clone()
+        program.load_minibatch(int(state.iteration))
+        iterate = captured(iterate, device, pool)
+        state.copy_(before)
+    return _with_rows(program, state, iterate)
 
 
 def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> Callable[[], T]:
@@ -231,7 +230,7 @@ def _replay(graph: torch.cuda.CUDAGraph, result: T, work: Callable[[], T]) -> T:
 
 
 def _with_rows(program: Program, state: State, iterate: Callable[[], None]) -> Callable[[], None]:
-    if not program.minibatched:
+    if program.model.minibatch is None:
         return iterate
     iteration = int(state.iteration)
 

@@ -67,7 +67,8 @@ class Training:
 
     def __post_init__(self) -> None:
         self.iteration = int(self.state.iteration)
-        self._outcome = _readable(self.state.outcome.cpu(), self.state)
+        outcome = self.state.outcome.cpu()
+        self._outcome = outcome.pin_memory() if self.state.outcome.is_cuda else outcome
 
     def fetch(self) -> None:
         """Bring the outcomes from the device, after all that it has been given."""
@@ -101,15 +102,10 @@ class Training:
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the cells."""
         self.program, self.state = self.part(indices)
-        self._outcome = _readable(self._outcome[indices], self.state)
+        self.__post_init__()
         self.cells = [self.cells[i] for i in indices]
         self.seconds = [self.seconds[i] for i in indices]
         self.curves = [self.curves[i] for i in indices]
-
-
-def _readable(outcome: Tensor, state: State) -> Tensor:
-    """Outcomes on the CPU, where those of a GPU can be copied to without waiting."""
-    return outcome.pin_memory() if state.outcome.is_cuda else outcome
 
 
 def train(
@@ -152,9 +148,10 @@ def train(
         share = (perf_counter() - began) / (at_once * max(1, live.sum()))
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
         stopped = np.flatnonzero(unreported & ~now).tolist()
-        if every:
-            at_all = training.iteration % every == 0
-            yield from _extend(training, np.flatnonzero(unreported).tolist() if at_all else stopped)
+        if every and training.iteration % every == 0:
+            yield from _extend(training, np.flatnonzero(unreported).tolist())
+        elif every and stopped:
+            yield from _extend(training, stopped)
         compact = now.any() and now.sum() <= compact_at * len(now)
         if stopped and (every or compact or not now.any()):
             yield from _finish(training, stopped, settings.calibration)
@@ -167,8 +164,6 @@ def train(
 
 def _extend(training: Training, indices: list[int]) -> Iterator[None]:
     """Add an entry to the curves of some cells, at the iteration their parameters are from."""
-    if not indices:
-        return
     program, state = training.part(indices)
     evaluation = evaluate(program, program.posterior(state.values, state.jitter), calibration=False, parts=("test",))
     if state.outcome.is_cuda:
@@ -185,25 +180,24 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
     evaluation = evaluate(program, posterior, calibration)
     if state.outcome.is_cuda:
         yield None
-    measured, posterior = evaluation.read(), posterior.cpu()
+    measured, posteriors = evaluation.read(), posterior.cells()
     outcomes, stopped_at = state.outcome.tolist(), state.stopped_at.tolist()
     history, accepted = state.history[:, : max(stopped_at)].cpu().numpy(), state.acceptance.cpu().numpy()
     for i, index in enumerate(indices):
         code, iterations = outcomes[i], stopped_at[i]
-        failed = code in FAILED
         starts = np.arange(0, iterations, BLOCK)
         metrics, reliability = measured[i]
         yield Finished(
             cell=training.cells[index],
-            stopped=FAILED[code] if failed else STOPPED[code],
+            stopped=(STOPPED | FAILED)[code],
             iterations=iterations,
             seconds=training.seconds[index],
             alone=training.alone,
             objective=history[i, :iterations].copy(),
             metrics=metrics,
             reliability=reliability,
-            posterior=posterior.cell(i),
-            failed=failed,
+            posterior=posteriors[i],
+            failed=code in FAILED,
             curve=training.curves[index],
             acceptance=float(accepted[i].sum()) / iterations if accepted[i].any() else None,
             block_acceptance=accepted[i, : len(starts)] / np.minimum(BLOCK, iterations - starts),

@@ -35,7 +35,7 @@ class Joint(Program):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._memory = Workspace()
-        self._whole = None if self.minibatched else (self.split.inputs_by_cell(), self.split.y[self.split.index])
+        self._whole = None if self.model.minibatch else (self.split.inputs_by_cell(), self.split.y[self.split.index])
 
     def initial(self) -> Tensors:
         values = self.initial_hyperparameters()
@@ -73,7 +73,7 @@ class Fixed(Program):
         self.jitter, _ = escalate(K, Z.new_full((len(Z),), FIRST_JITTER))
         self._Kuu = factorise(K, self.jitter)
         self._counts = [self.split.repetition_of.count(i) for i in range(len(Z))]
-        self._whole = None if self.minibatched else self._shared(self.split.X)
+        self._whole = None if self.model.minibatch else self._shared(self.split.X)
 
     def initial(self) -> Tensors:
         # There and back: what a joint fit that starts from these values computes, to the last bit.
@@ -150,10 +150,10 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
     began = perf_counter()
     m, L, loss = _solution(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
-    measured, posterior = evaluate(program, posterior).read(), posterior.cpu()
+    evaluation, posteriors = evaluate(program, posterior).read(), posterior.cells()
     at_once = batches_at_once()
     seconds = (perf_counter() - began) / (at_once * len(program.beta))
-    for i, (metrics, reliability) in enumerate(measured):
+    for i, (metrics, reliability) in enumerate(evaluation):
         yield Finished(
             cell=i,
             stopped="closed form",
@@ -163,7 +163,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
             objective=np.array([float(loss[i] / program.n)]),
             metrics=metrics,
             reliability=reliability,
-            posterior=posterior.cell(i),
+            posterior=posteriors[i],
         )
 
 
@@ -208,8 +208,7 @@ def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict
 def _gradient(cell: Program, estimator: Estimator, pool: Any = None) -> Callable[[int], Float[Tensor, "M"]]:
     """The objective's gradient in m for one cell, with the numbers of an iteration; with a `pool`, by a captured graph
     where that can be."""
-    model = replace(cell.model, estimator=estimator)
-    program = cell if estimator is cell.model.estimator else replace(cell, model=model)
+    program = replace(cell, model=replace(cell.model, estimator=estimator))
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
     jitter = torch.full_like(program.beta, FIRST_JITTER)
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
