@@ -111,7 +111,7 @@ def logs(args: argparse.Namespace) -> None:
             continue
         print(f"== job {job.id}: {job.overrides} ({job.log})")
         try:
-            print(job.log.read_text(errors="replace").rstrip("\n"))
+            print(Path(job.log).read_text(errors="replace").rstrip("\n"))
         except FileNotFoundError:
             print("(no log: the job has not started, or never did)")
 

@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from getpass import getuser
@@ -34,13 +33,11 @@ from dlmexp.running.leases import ActiveProcess, active_processes
 COUNTS = ("done", "running", "queued", "failed", "missing")  # queued: on a cluster
 PROGRESS = ("settled", "total", "failed", "seconds_left", "batches")  # of a process
 SUBMITTED = "submitted.json"
-# A job in one of these states is running, will run, or will return to the queue; in any other state it has ended.
-ACTIVE_STATES = {
-    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
-    "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
-}  # fmt: skip
-# Our own names for the state of a job that SLURM does not know any more, and of one that can't be seen from here.
-ENDED, UNKNOWN = "ENDED", "UNKNOWN"
+# Our own names for the state of a job: it has left the queue, can't be seen from here, will never leave the queue.
+ENDED, UNKNOWN, STUCK = "ENDED", "UNKNOWN", "CAN'T START"
+# How SLURM is asked for jobs in the queue, and for jobs that have left it.
+SQUEUE = ("squeue", "--noheader", "--array", "--format=%i|%T|%N|%r")
+SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format=JobID,State,NodeList")
 TIMEOUT_SECONDS = 30
 
 # Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES). All others pass:
@@ -51,32 +48,28 @@ NEVER_STARTS = re.compile(
     r"|Invalid(Account|QOS)|JobHoldMaxRequeue|launch failed requeued held|job requeued in held state|JobHeldAdmin"
     r"|ReservationDeleted|DependencyNeverSatisfied|(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+"
 )
-# How SLURM is asked for jobs that wait or run, and have ended: their ids, states, nodes and, of the first, reasons.
-LISTINGS = (
-    ("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%N|%r"),
-    ("sacct", "-X", "--noheader", "--parsable2", "--format=JobID,State,NodeList"),
-)
 
 
 def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """State, node and reason of each job (`Job`); `UNKNOWN` where SLURM is not installed or does not answer. A job that
     `squeue` does not list has ended; `sacct`, if available, may know how."""
-    requested, states = set(job_ids), dict[str, tuple[str, str, str]]()
-    numbers = ",".join(sorted({job_id.partition("_")[0] for job_id in requested}))
-    for command in LISTINGS if requested else ():
-        try:
-            listed = ask(*command, f"--jobs={numbers}")
-        except UserError as error:
-            if command[0] == "squeue" and "Invalid job id" not in str(error):
-                return dict.fromkeys(requested, (UNKNOWN, "", str(error)))
-            continue
-        for job_id, state, node, *reason in (line.split("|", 3) for line in listed):
-            name = state.partition(" ")[0]  # `CANCELLED by 1000`
-            over = command[0] == "sacct" and name in ACTIVE_STATES
-            states.setdefault(job_id, (ENDED if over else name, node, "".join(reason).removeprefix("None")))
-        if requested <= states.keys():
-            break
-    return {job_id: states.get(job_id, (ENDED, "", "")) for job_id in requested}
+    states: dict[str, tuple[str, str, str]] = dict.fromkeys(job_ids, (ENDED, "", ""))
+    jobs = "--jobs=" + ",".join(sorted({job_id.partition("_")[0] for job_id in states}))
+    try:
+        for line in ask(*SQUEUE, jobs):
+            job_id, state, node, reason = line.split("|", 3)
+            held = state in ("PENDING", "REQUEUE_HOLD")
+            stuck = held and NEVER_STARTS.fullmatch(reason.strip("() ").partition(",")[0])
+            states[job_id] = STUCK if stuck else state, node, reason.removeprefix("None")
+    except UserError as error:
+        if "Invalid job id" not in str(error):
+            return dict.fromkeys(states, (UNKNOWN, "", str(error)))
+    if ended := [job_id for job_id, about in states.items() if about[0] == ENDED]:
+        with contextlib.suppress(UserError):
+            for job_id, state, node in (line.split("|") for line in ask(*SACCT, jobs)):
+                if job_id in ended and state not in ("PENDING", "RUNNING"):  # the accounting may be late
+                    states[job_id] = ENDED, node, state.partition(" ")[0]  # `CANCELLED by 1000`
+    return states
 
 
 def max_array_size() -> int:
@@ -88,12 +81,11 @@ def max_array_size() -> int:
 def ask(*command: str) -> list[str]:
     """The lines a SLURM command prints; `UserError` if there are none to be had."""
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True)
+    except subprocess.CalledProcessError as error:
+        raise UserError(f"SLURM says: {shortened(error.stderr, 500) or f'{command[0]} failed'}") from None
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         raise UserError(f"no answer from SLURM: {error}") from None
-    if process.returncode:
-        said = "; ".join(filter(None, map(str.strip, process.stderr.splitlines())))
-        raise UserError(f"SLURM says: {said or f'{command[0]} failed'}")
     return process.stdout.splitlines()
 
 
@@ -105,16 +97,11 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: float
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
-    folder: str = ""
-    state: str = UNKNOWN  # as SLURM names it
+    log: str = ""  # the file for its output, as submitit names it
+    state: str = UNKNOWN  # in the queue: as `squeue` names it
     node: str = ""
-    reason: str = ""  # why it is pending, or unknown
+    reason: str = ""  # why it is pending or unknown, or how it has ended
     left: frozenset[str] = frozenset()  # cells without a record that no other job is responsible for
-
-    @property
-    def log(self) -> Path:
-        """The file for the output of the job, as submitit names it."""
-        return Path(self.folder) / f"{self.id}_0_log.out"
 
     @property
     def names(self) -> set[str]:
@@ -124,46 +111,29 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def active(self) -> bool:
         """Whether it is in the queue or running."""
-        return self.state in ACTIVE_STATES
-
-    @property
-    def may_run(self) -> bool:
-        """Whether it is in the queue or running, as far as that can be seen from here."""
-        return self.active or self.state == UNKNOWN
-
-    @property
-    def never_starts(self) -> bool:
-        """Whether it will not start however long it waits."""
-        reason = self.reason.strip("() ").partition(",")[0]
-        return self.state in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason) is not None
-
-    @property
-    def lost(self) -> int:
-        """Number of cells without a record of a job that has ended."""
-        return 0 if self.may_run else len(self.left)
+        return self.state not in (ENDED, UNKNOWN)
 
     @property
     def description(self) -> str:
         """`pending (Priority)`, `running`, `can't start (BadConstraints): ...`, `ended (COMPLETED): ValueError: x`,
         `unknown (...)`."""
-        if self.never_starts:
-            advice = f"see `scontrol show job {self.id}`, cancel it, and change it with hydra.launcher.NAME="
-            return f"can't start ({self.reason}): {advice}"
-        if self.may_run:
-            return self.state.lower() + (f" ({self.reason})" if self.reason else "")
-        try:
-            lines = content(self.log).decode(errors="replace").splitlines()
-        except (OSError, Unreadable):
-            lines = []
-        last = next((line for line in reversed(lines) if line.strip() and not line.startswith("submitit ")), "")
-        return f"ended ({self.state})" + (f": {shortened(last, 200)}" if last else "")
+        more = ""
+        if self.state == STUCK:
+            more = f": see `scontrol show job {self.id}`, cancel it, and change it with hydra.launcher.NAME="
+        elif self.state == ENDED:
+            with contextlib.suppress(OSError, Unreadable):
+                lines = content(Path(self.log)).decode(errors="replace").splitlines()
+                said = [line for line in lines if line.strip() and not line.startswith("submitit ")]
+                more = f": {shortened(said[-1], 200)}" if said else ""
+        return self.state.lower() + (f" ({self.reason})" if self.reason else "") + more
 
     @property
     def facts(self) -> dict[str, Any]:
         """What `dlmexp status --json` says of it."""
-        state = {"state": self.description, "active": self.active, "lost": self.lost, "node": self.node}
+        lost = len(self.left) if self.state == ENDED else 0
+        state = {"state": self.description, "active": self.active, "lost": lost, "node": self.node}
         block = {"cells": len(self.keys), "left": len(self.left), "block": self.overrides}
-        return {"job": self.id, **state, **block, "user": self.user, "log": str(self.log)}
+        return {"job": self.id, **state, **block, "user": self.user, "log": self.log}
 
 
 def job_line(facts: dict[str, Any]) -> str:
@@ -185,25 +155,29 @@ def read_submissions(root: Path) -> list[Job]:
     jobs = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
-            jobs.append(msgspec.structs.replace(json_value(content(path), Job), folder=str(path.parent)))
+            job = json_value(content(path), Job)
+            jobs.append(msgspec.structs.replace(job, log=str(path.parent / f"{job.id}_0_log.out")))
     return sorted(jobs, key=lambda job: (job.time, job.id))
 
 
-def unfinished_jobs(root: Path, recorded: set[str] | None = None) -> list[Job]:
-    """The jobs that are active, or ended with cells that are not `recorded` (looked up where that is not given), the
-    latest last."""
-    recorded = set.union(*Store(root, read_only=True).keys()) if recorded is None else set(recorded)
-    hosts = {process.job: process.host for process in active_processes(root) if process.job}
-    # SLURM is asked only about jobs with cells that have no record, or with a live process.
-    jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
-    states = job_states(job.id for job in jobs)
+def unfinished_jobs(store: Store) -> list[Job]:
+    """The jobs of a results folder that are active, or ended with cells without a record, the latest last."""
+    done, failed = store.keys()
+    hosts = {process.job: process.host for process in active_processes(store.root) if process.job}
+    # SLURM is asked only about jobs with cells that are not done, or with a live process.
+    jobs = [job for job in read_submissions(store.root) if job.keys - done or job.id in hosts]
+    states = job_states(job.id for job in jobs) if jobs else {}
     for job in jobs:
         job.state, job.node, job.reason = states[job.id]
         if job.id in hosts:
             job.state, job.node, job.reason = "RUNNING", hosts[job.id], ""
-        elif job.state == ENDED and job.user != getuser():  # some clusters hide the jobs of other users
+        elif (job.state, job.reason) == (
+            ENDED,
+            "",
+        ) and job.user != getuser():  # some clusters hide the jobs of other users
             job.state, job.reason = UNKNOWN, f"a job of user {job.user} that can't be seen from here"
     # Of jobs with the same cell one is responsible: one that is active, then the latest.
+    recorded = done | failed
     for job in sorted(jobs, key=lambda job: job.active)[::-1]:
         job.left = job.keys - recorded
         recorded |= job.keys
@@ -213,7 +187,7 @@ def unfinished_jobs(root: Path, recorded: set[str] | None = None) -> list[Job]:
 def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:
     """What runs or waits for a results folder and can be cancelled from here: jobs of this user and processes of this
     machine; with `names`, only these (`12` stands for all tasks of an array). `UserError` for a name of none."""
-    jobs = [job for job in unfinished_jobs(root) if job.active and job.user == getuser()]
+    jobs = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()]
     processes = [some for some in active_processes(root) if some.job is None and some.machine == machine()]
     known = {name for job in jobs for name in job.names} | {str(process.pid) for process in processes}
     if unknown := [name for name in names if name not in known]:
@@ -247,7 +221,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
     failed records are read too."""
     store, processes = Store(root), active_processes(root)
     done, failed = store.keys()
-    jobs = unfinished_jobs(root, done | failed)
+    jobs = unfinished_jobs(store)
     states = dict.fromkeys((key for job in jobs if job.active for key in job.left), "queued")
     states |= dict.fromkeys(failed, "failed")
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
@@ -257,23 +231,24 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
         cells = asked.setdefault(each.experiment, {})
         cells |= {key: group for group in each.candidates for key in group.keys}
     for name, cells in asked.items():
-        of = {key: states.get(key, "missing") for key in cells}
-        counts = Counter(of.values())
-        failures = [key for key in cells if of[key] == "failed" and failure_reasons]
+        keys = {state: [key for key in cells if states.get(key, "missing") == state] for state in COUNTS}
+        failures = keys["failed"] if failure_reasons else ()
         experiments.append(
-            {"name": name}
-            | {state: counts[state] for state in COUNTS}
-            | {"failures": [_failure(store, cells[key], key) for key in failures]}
-            | {"absent": [cells[key].describe(key) for key in cells if of[key] == "missing"]}
+            {
+                "name": name,
+                **{state: len(keys[state]) for state in COUNTS},
+                "failures": [_failure(store, cells[key], key) for key in failures],
+                "absent": [cells[key].describe(key) for key in keys["missing"]],
+            }
         )
+    running = [
+        {"who": process.description, "cells": len(process.keys)} | {name: getattr(process, name) for name in PROGRESS}
+        for process in processes
+    ]
     return {
         "results": str(root),
         "experiments": experiments,
-        "running": [
-            {"who": process.description, "cells": len(process.keys)}
-            | {name: getattr(process, name) for name in PROGRESS}
-            for process in processes
-        ],
+        "running": running,
         "jobs": [job.facts for job in jobs],  # on a cluster: pending, running, or ended with cells without a record
         "checkpoints": len(list((root / "checkpoints").glob("*.npz"))),
         "quarantined": len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
@@ -282,15 +257,15 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
 
 
 def _failure(store: Store, asked: Asked, key: str) -> dict[str, str]:
-    torn = {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
-    about = {"key": key, "cell": asked.describe(key), **torn}
+    """The cell that failed, why, and where; also when, if its record is sound."""
+    about = {"key": key, "cell": asked.describe(key)}
     with contextlib.suppress(Unreadable):
         if record := store.read(store.path(asked.dataset, key, FAILED)):
             made, result = record.made, record.result
-            where = f"{made.host}" + (f" job {made.job}" if made.job else "")
-            about |= {"reason": f"{result.reason} (iteration {result.iterations})", "where": where}
-            about["when"] = made.time or ""
-    return about
+            about["reason"] = f"{result.reason} (iteration {result.iterations})"
+            about["where"] = f"{made.host}" + (f" job {made.job}" if made.job else "")
+            return {**about, "when": made.time or ""}
+    return {**about, "reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
 
 
 def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = False) -> None:

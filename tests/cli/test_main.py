@@ -183,8 +183,8 @@ def test_whose_log(mine, capsys, typed):
 
 
 STATES = {
-    "12_0": ("RUNNING", "node1", ""), "12_1": ("PENDING", "", "PartitionConfig"),
-    "13": ("COMPLETED", "node1", ""), "14": ("PENDING", "", "Priority"),
+    "12_0": ("RUNNING", "node1", ""), "12_1": ("CAN'T START", "", "PartitionConfig"),
+    "13": ("ENDED", "node1", "COMPLETED"), "14": ("PENDING", "", "Priority"),
 }  # fmt: skip
 OURS = os.getppid()
 

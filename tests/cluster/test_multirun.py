@@ -64,22 +64,23 @@ def test_jobs_that_ask_for_a_gpu_train_on_it(here, monkeypatch, launcher, words,
     assert devices == [[expected] if expected else []] * 2
 
 
-def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path, monkeypatch, capsys):
+def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(monkeypatch, capsys):
     """Its records are read after the queue that it has just left."""
     recorded: set[str] = set()
     monkeypatch.setattr(module, "unfinished_jobs", lambda _: recorded.add("key") or [])
-    monkeypatch.setattr(module, "Store", lambda _: SimpleNamespace(keys=lambda: (set(recorded), {"failed"})))
     monkeypatch.setattr(module, "max_array_size", lambda: 4)
+    monkeypatch.setattr("submitit.AutoExecutor", lambda **_: SimpleNamespace(update_parameters=dict))
     monkeypatch.setattr(module, "settings", lambda *_: {})
-    monkeypatch.setattr(module, "_executor", lambda _: None)  # nothing can be submitted
+    launcher = {"submitit_folder": "jobs", "max_num_timeout": 1}
+    store: Any = SimpleNamespace(keys=lambda: (set(recorded), {"failed"}))
 
     def block(**how) -> Any:
         return SimpleNamespace(cfg=SimpleNamespace(name="one", **how), by_key={"key": PLAIN, "failed": PLAIN})
 
-    module.submit(tmp_path, [(block(retry_failed=False), [])], {})
+    module.submit(store, [(block(retry_failed=False), [])], launcher)
     assert "no new job for 1 of 1 block" in capsys.readouterr().out
     with pytest.raises(AttributeError):
-        module.submit(tmp_path, [(block(retry_failed=True), [])], {})
+        module.submit(store, [(block(retry_failed=True), [])], launcher)
 
 
 @pytest.mark.slow

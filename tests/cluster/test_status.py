@@ -14,16 +14,7 @@ from dlmexp.cli import main
 from dlmexp.cluster import multirun
 from dlmexp.cluster import status as module
 from dlmexp.cluster.multirun import SETUP, THREADS, settings
-from dlmexp.cluster.status import (
-    SUBMITTED,
-    job_states,
-    max_array_size,
-    print_tables,
-    read_status,
-    read_submissions,
-    unfinished_jobs,
-    write_submission,
-)
+from dlmexp.cluster.status import STUCK, SUBMITTED, job_states, print_tables, read_status, unfinished_jobs
 from dlmexp.records.store import Manifest, Store, write_manifest
 from dlmexp.running.leases import ActiveProcess, BatchProgress, Leases
 from dlmexp.running.process import StopRequest
@@ -47,16 +38,16 @@ def answers(tmp_path, monkeypatch):
 
 def submitted(root: Path, job: str, *keys: str) -> Path:
     folder = root / "multirun" / "sweep" / "jobs" / job
-    write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
+    module.write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
     return folder
 
 
 def test_states_of_arrays_and_single_jobs(answers):
-    answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
-    known = {"12_0": ("RUNNING", "node1", ""), "12_1": ("PENDING", "", "Resources"), "13": ("COMPLETED", "node2", "")}
+    answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETING|node2|None\n")
+    known = {"12_0": ("RUNNING", "node1", ""), "12_1": ("PENDING", "", "Resources"), "13": ("COMPLETING", "node2", "")}
     assert job_states(["12_0", "12_1", "13"]) == known
     answers("scontrol", "MaxArraySize            = 17\nMaxJobCount = 5\n")
-    assert max_array_size() == 17
+    assert module.max_array_size() == 17
 
 
 NEVER = [
@@ -72,19 +63,17 @@ PASSES = [
 
 
 @pytest.mark.parametrize("line", NEVER + PASSES)
-def test_reasons_that_never_pass_are_told_from_those_that_do(tmp_path, answers, line):
-    submitted(tmp_path, "12", "k1")
+def test_reasons_that_never_pass_are_told_from_those_that_do(answers, line):
     answers("squeue", f"12|{line}\n")
-    assert [job.never_starts for job in unfinished_jobs(tmp_path)] == [line in NEVER]
+    assert (job_states(["12"])["12"][0] == STUCK) == (line in NEVER)
 
 
 def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answers):
     answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
     answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
     found = job_states(["12_0", "12_1", "14"])
-    assert found["12_0"] == ("CANCELLED", "node1", "")
-    assert found["12_1"][0] == "ENDED", "the accounting may miss the end of a job; squeue does not list it any more"
-    assert found["14"] == ("ENDED", "", "")
+    assert found["12_0"] == ("ENDED", "node1", "CANCELLED")
+    assert found["12_1"] == found["14"] == ("ENDED", "", ""), "the accounting may miss the end of a job"
     answers("sacct", error="Slurm accounting storage is disabled", code=1)
     assert job_states(["12"]) == {"12": ("ENDED", "", "")}
     answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
@@ -105,51 +94,58 @@ def slurm(monkeypatch):
     [
         (("PENDING", "", "Priority"), "pending (Priority)", 0),
         (("RUNNING", "node1", ""), "running", 0),
-        (("PENDING", "", "PartitionConfig"), "can't start (PartitionConfig): ", 0),
-        (("COMPLETED", "node1", ""), "ended (COMPLETED): ValueError: x", 1),
+        ((STUCK, "", "PartitionConfig"), "can't start (PartitionConfig): ", 0),
+        (("ENDED", "node1", "COMPLETED"), "ended (COMPLETED): ValueError: x", 1),
     ],
 )
 def test_a_job_is_judged_by_its_state_its_process_and_its_records(tmp_path, slurm, monkeypatch, state, described, lost):
     submitted(tmp_path, "9_0", "k1", "k2")
     submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
-    (job,) = read_submissions(tmp_path)  # a torn file is skipped
-    job.log.write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
+    (job,) = module.read_submissions(tmp_path)  # a torn file is skipped
+    Path(job.log).write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
     slurm["9_0"] = state
-    (job,) = unfinished_jobs(tmp_path, {"k1"})
+    (tmp_path / "records" / "a").mkdir(parents=True)
+    (tmp_path / "records" / "a" / "k1.json").touch()
+    (job,) = unfinished_jobs(Store(tmp_path))
     assert job.description.startswith(described)
-    assert (job.active, job.lost, job.left) == (not lost, lost, {"k2"})
-    assert len(unfinished_jobs(tmp_path, {"k1", "k2"})) == 0
+    assert (job.active, job.facts["lost"], job.left) == (not lost, lost, {"k2"})
+    (tmp_path / "records" / "a" / "k2.failed.json").touch()
+    assert len(unfinished_jobs(Store(tmp_path))) == (not lost), "a failed cell may be retried"
+    (tmp_path / "records" / "a" / "k2.json").touch()
+    assert len(unfinished_jobs(Store(tmp_path))) == 0
     monkeypatch.setattr(module, "active_processes", lambda _: [ActiveProcess(host="node3", pid=1, job="9_0")])
-    (job,) = unfinished_jobs(tmp_path)
+    (job,) = unfinished_jobs(Store(tmp_path))
     assert (job.description, job.node) == ("running", "node3"), "a live process counts more than the queue"
 
 
 def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
     submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "10", "k1", "k3")
-    slurm |= {"9": ("RUNNING", "", ""), "10": ("CANCELLED", "", "")}
-    assert {job.id: job.left for job in unfinished_jobs(tmp_path)} == {"9": {"k1", "k2"}, "10": {"k3"}}
-    slurm["9"] = ("CANCELLED", "", "")
-    assert {job.id: job.left for job in unfinished_jobs(tmp_path)} == {"9": {"k2"}, "10": {"k1", "k3"}}
+    slurm |= {"9": ("RUNNING", "", ""), "10": ("ENDED", "", "CANCELLED")}
+    assert {job.id: job.left for job in unfinished_jobs(Store(tmp_path))} == {"9": {"k1", "k2"}, "10": {"k3"}}
+    slurm["9"] = ("ENDED", "", "CANCELLED")
+    assert {job.id: job.left for job in unfinished_jobs(Store(tmp_path))} == {"9": {"k2"}, "10": {"k1", "k3"}}
 
 
 def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm):
     path = submitted(tmp_path, "9", "k1") / SUBMITTED
     path.write_text(json.dumps({**json.loads(path.read_text()), "user": "somebody-else"}))
-    assert "somebody-else" in unfinished_jobs(tmp_path)[0].description
+    assert "somebody-else" in unfinished_jobs(Store(tmp_path))[0].description
+    slurm["9"] = ("ENDED", "", "FAILED")
+    assert unfinished_jobs(Store(tmp_path))[0].facts["lost"] == 1, "the accounting shows it"
     slurm["9"] = ("UNKNOWN", "", "no answer")
-    (job,) = unfinished_jobs(tmp_path)
-    assert (job.lost, job.active, job.description) == (0, False, "unknown (no answer)")
+    (job,) = unfinished_jobs(Store(tmp_path))
+    assert (job.facts["lost"], job.active, job.description) == (0, False, "unknown (no answer)")
 
 
 def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys):
-    stuck, running = ("PENDING", "", "PartitionConfig"), ("RUNNING", "node1", "")
+    stuck, running = (STUCK, "", "PartitionConfig"), ("RUNNING", "node1", "")
     states = [(stuck, running), (stuck, ("ENDED", "", ""))]
     for job in ("1_0", "1_1"):
         submitted(tmp_path, job, job)
     monkeypatch.setattr(module, "job_states", lambda jobs: dict(zip(sorted(jobs), states.pop(0), strict=True)))
-    monkeypatch.setattr(multirun, "POLL_SECONDS", (0.0, 0.0))
-    assert multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest()) == 0
+    monkeypatch.setattr(multirun, "POLL_SECONDS", 0.0)
+    assert multirun.wait(Store(tmp_path), frozenset(("1_0", "1_1")), StopRequest()) == 0
     assert "1 job can't start (PartitionConfig)" in capsys.readouterr().out.splitlines()[-1]
     assert not states
 
@@ -159,7 +155,7 @@ def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, c
     [
         (signal.SIGUSR2, "RUNNING", True),  # the time limit is near
         (signal.SIGTERM, "RUNNING", True),  # grace time before a preemption
-        (signal.SIGTERM, "CANCELLED", False),
+        (signal.SIGTERM, "COMPLETING", False),  # cancelled
         (signal.SIGTERM, "PENDING", False),  # SLURM has requeued it already
         (signal.SIGINT, "RUNNING", False),
     ],
@@ -173,11 +169,12 @@ def test_settings_of_a_job(monkeypatch):
     """Our shell lines come before the user's; a signal leaves time to train."""
     params = {"name": "dlmexp", "setup": [], "signal_delay_s": 120, "timeout_min": 240, "additional_parameters": {}}
     monkeypatch.setenv(SETUP, "module load cuda")
-    found = settings({**params, "setup": ["a"]}, "class-log")
-    assert found == {**params, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
-    assert settings({**params, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
+    found = settings({**params, "setup": ["a"], "submitit_folder": "jobs"}, "class-log")
+    expected = {**params, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
+    assert found == {f"slurm_{name}": value for name, value in expected.items()}
+    assert settings({**params, "timeout_min": 4}, "mine")["slurm_signal_delay_s"] == 60
     more = {"requeue": False, "reservation": None, "exclusive": True, "mail-type": "END"}
-    kept = settings({**params, "additional_parameters": more}, "mine")["additional_parameters"]
+    kept = settings({**params, "additional_parameters": more}, "mine")["slurm_additional_parameters"]
     assert kept == {"exclusive": True, "mail-type": "END"}
 
 
