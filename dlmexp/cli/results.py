@@ -95,7 +95,7 @@ def status(args: argparse.Namespace) -> None:
 
         print(msgspec.json.format(msgspec.json.encode(seen), indent=1).decode())
     else:
-        print_tables(seen, args.failed, args.missing)
+        print_tables(seen, args.missing)
 
 
 def logs(args: argparse.Namespace) -> None:

@@ -168,8 +168,8 @@ def submit(store: Store, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: 
             with executor.batch():
                 jobs = [executor.submit(BlockOnNode(overrides)) for _, overrides in array]
         except (FailedJobError, FailedSubmissionError) as error:
-            said = [line for line in str(error).splitlines() if line.strip()] or [str(error)]
-            raise UserError(f"SLURM refused the job: {said[-1]}; what is queued stays there") from None
+            said = str(error).strip().rpartition("\n")[2]
+            raise UserError(f"SLURM refused the job: {said}; what is queued stays there") from None
         for (sweep, overrides), job in zip(array, jobs, strict=True):
             write_submission(job.paths.folder, job.job_id, overrides, sweep.by_key)
         number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent

@@ -2,8 +2,8 @@
 some, and jobs on a cluster with their folders (log, `submitted.json`), states, why one can't start, and stopping them.
 Loads neither torch nor pandas.
 
-A live process shows that its job runs, whatever SLURM reports. A job that has ended is judged by the records of its
-cells alone: SLURM reports COMPLETED for jobs that left none.
+SLURM says whether a job runs. One that has ended is judged by the records of its cells alone: SLURM reports COMPLETED
+for jobs that left none.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
 from getpass import getuser
 from pathlib import Path
 from typing import Any
@@ -58,8 +57,7 @@ def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     try:
         for line in ask(*SQUEUE, jobs):
             job_id, state, node, reason = line.split("|", 3)
-            held = state in ("PENDING", "REQUEUE_HOLD")
-            stuck = held and NEVER_STARTS.fullmatch(reason.strip("() ").partition(",")[0])
+            stuck = state in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason)
             states[job_id] = STUCK if stuck else state, node, reason.removeprefix("None")
     except UserError as error:
         if "Invalid job id" not in str(error):
@@ -163,15 +161,11 @@ def read_submissions(root: Path) -> list[Job]:
 def unfinished_jobs(store: Store) -> list[Job]:
     """The jobs of a results folder that are active, or ended with cells without a record, the latest last."""
     done, failed = store.keys()
-    hosts = {process.job: process.host for process in active_processes(store.root) if process.job}
-    # SLURM is asked only about jobs with cells that are not done, or with a live process.
-    jobs = [job for job in read_submissions(store.root) if job.keys - done or job.id in hosts]
+    jobs = [job for job in read_submissions(store.root) if job.keys - done]  # SLURM is asked about no others
     states = job_states(job.id for job in jobs) if jobs else {}
     for job in jobs:
         job.state, job.node, job.reason = states[job.id]
-        if job.id in hosts:
-            job.state, job.node, job.reason = "RUNNING", hosts[job.id], ""
-        elif (job.state, job.reason) == (
+        if (job.state, job.reason) == (
             ENDED,
             "",
         ) and job.user != getuser():  # some clusters hide the jobs of other users
@@ -232,15 +226,10 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
         cells |= {key: group for group in each.candidates for key in group.keys}
     for name, cells in asked.items():
         keys = {state: [key for key in cells if states.get(key, "missing") == state] for state in COUNTS}
-        failures = keys["failed"] if failure_reasons else ()
-        experiments.append(
-            {
-                "name": name,
-                **{state: len(keys[state]) for state in COUNTS},
-                "failures": [_failure(store, cells[key], key) for key in failures],
-                "absent": [cells[key].describe(key) for key in keys["missing"]],
-            }
-        )
+        counts = {state: len(keys[state]) for state in COUNTS}
+        failures = [_failure(store, cells[key], key) for key in keys["failed"] if failure_reasons]
+        absent = [cells[key].describe(key) for key in keys["missing"]]
+        experiments.append({"name": name, **counts, "failures": failures, "absent": absent})
     running = [
         {"who": process.description, "cells": len(process.keys)} | {name: getattr(process, name) for name in PROGRESS}
         for process in processes
@@ -268,32 +257,28 @@ def _failure(store: Store, asked: Asked, key: str) -> dict[str, str]:
     return {**about, "reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
 
 
-def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = False) -> None:
-    """The counts as a table, then processes, jobs and files; with `failed` and `missing`, a line for each such cell."""
-    console = wide_console()
-    say = partial(console.print, highlight=False, soft_wrap=True)
+def print_tables(status: dict[str, Any], missing: bool = False) -> None:
+    """The counts as a table, then processes, jobs and files, and a line for each failure whose reason was read; with
+    `missing`, a line for each such cell."""
     table = Table("experiment", *COUNTS, title=f"results in {status['results']}")
     for each in status["experiments"]:
         table.add_row(each["name"], *(str(each[state]) for state in COUNTS))
-    console.print(table)
+    wide_console().print(table)
     for process in status["running"]:
-        settled = ""
-        if process["total"]:
-            settled = f"; {process['settled']} of the {process['total']} of this run settled"
-            settled += f", {process['failed']} failed" if process["failed"] else ""
-            if process["seconds_left"] is not None:
-                settled += f", about {duration(process['seconds_left'])} left"
-        say(f"running: {process['who']}, {counted(process['cells'], 'cell')}{settled}")
+        how_far = f"{process['settled']} of the {process['total']} of this run settled"
+        how_far += f", {process['failed']} failed" if process["failed"] else ""
+        how_far += f", about {duration(left)} left" if (left := process["seconds_left"]) is not None else ""
+        print(f"running: {process['who']}, {counted(process['cells'], 'cell')}; {how_far}")
         for batch in process["batches"]:
-            say(f"  {batch.what}: {batch.numbers}")
+            print(f"  {batch.what}: {batch.numbers}")
     for job in status["jobs"]:
-        say(job_line(job))
+        print(job_line(job))
     places = {"checkpoints": "in checkpoints/", "packed": "records in *.parquet", "quarantined": "in quarantine/"}
     for name, place in places.items():
         if status[name]:
-            say(f"{name}: {status[name]} {place}")
+            print(f"{name}: {status[name]} {place}")
     for each in status["experiments"]:
-        for failure in each["failures"] if failed else ():
-            say(f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}")
+        for failure in each["failures"]:
+            print(f"{each['name']}: {failure['cell']}: {failure['reason']} on {failure['where']}")
         for description in each["absent"] if missing else ():
-            say(f"{each['name']}: missing {description}")
+            print(f"{each['name']}: missing {description}")
