@@ -35,8 +35,8 @@ SUBMITTED = "submitted.json"
 # Our own names for the state of a job: it has left the queue, can't be seen from here, will never leave the queue.
 ENDED, UNKNOWN, STUCK = "ENDED", "UNKNOWN", "CAN'T START"
 # How SLURM is asked for jobs in the queue, and for jobs that have left it.
-SQUEUE = ("squeue", "--noheader", "--array", "--format=%i|%T|%N|%r")
-SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format=JobID,State,NodeList")
+SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
+SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format", "JobID,State,NodeList")
 TIMEOUT_SECONDS = 30
 
 # Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES). All others pass:
@@ -53,9 +53,9 @@ def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     """State, node and reason of each job (`Job`); `UNKNOWN` where SLURM is not installed or does not answer. A job that
     `squeue` does not list has ended; `sacct`, if available, may know how."""
     states: dict[str, tuple[str, str, str]] = dict.fromkeys(job_ids, (ENDED, "", ""))
-    jobs = "--jobs=" + ",".join(sorted({job_id.partition("_")[0] for job_id in states}))
+    jobs = "--jobs", ",".join(sorted({job_id.partition("_")[0] for job_id in states}))
     try:
-        for line in ask(*SQUEUE, jobs):
+        for line in ask(*SQUEUE, *jobs):
             job_id, state, node, reason = line.split("|", 3)
             stuck = state in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason)
             states[job_id] = STUCK if stuck else state, node, reason.removeprefix("None")
@@ -64,7 +64,7 @@ def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
             return dict.fromkeys(states, (UNKNOWN, "", str(error)))
     if ended := [job_id for job_id, about in states.items() if about[0] == ENDED]:
         with contextlib.suppress(UserError):
-            for job_id, state, node in (line.split("|") for line in ask(*SACCT, jobs)):
+            for job_id, state, node in (line.split("|") for line in ask(*SACCT, *jobs)):
                 if job_id in ended and state not in ("PENDING", "RUNNING"):  # the accounting may be late
                     states[job_id] = ENDED, node, state.partition(" ")[0]  # `CANCELLED by 1000`
     return states
