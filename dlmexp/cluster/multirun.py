@@ -24,7 +24,7 @@ from dlmexp.provenance import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.process import FAILURE, STOPPED, StopRequest, select_target
-from dlmexp.running.run import execute, make_folder, say_once, write_what_is_asked
+from dlmexp.running.run import execute, make_folder, write_what_is_asked
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, show_plan, summary
 
 POLL_SECONDS = 10.0  # between two queries of the queue
@@ -54,7 +54,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Sequence[Sequence[str]], launch
     if on_cluster and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
         jobs = [[*job, "device=cuda"] if cfg.device == "auto" else job for cfg, job in zip(configs, jobs, strict=True)]
     sweeps = [replace(prepare_sweep(cfg), datasets={}) for cfg in configs]  # the jobs load the data themselves
-    say_once(note for sweep in sweeps for note in sweep.notes)
+    for note in dict.fromkeys(note for sweep in sweeps for note in sweep.notes):
+        print(note, flush=True)
     if cfg.plan:
         for sweep in sweeps:
             target = select_target(sweep.cfg.device, sweep.cfg.dtype)

@@ -165,10 +165,7 @@ def unfinished_jobs(store: Store) -> list[Job]:
     states = job_states(job.id for job in jobs) if jobs else {}
     for job in jobs:
         job.state, job.node, job.reason = states[job.id]
-        if (job.state, job.reason) == (
-            ENDED,
-            "",
-        ) and job.user != getuser():  # some clusters hide the jobs of other users
+        if job.state == ENDED and not job.reason and job.user != getuser():  # some clusters hide the jobs of others
             job.state, job.reason = UNKNOWN, f"a job of user {job.user} that can't be seen from here"
     # Of jobs with the same cell one is responsible: one that is active, then the latest.
     recorded = done | failed

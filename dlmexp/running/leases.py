@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -73,20 +73,20 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Leases:
-    """The file of this process and its leases, from entering to leaving the context. A thread touches them; where that
-    fails, for whatever reason, `failed` is called with the error, in that thread."""
+    """The file of this process and its leases, from entering to leaving the context. A thread touches the leases and
+    writes the `progress` into the file; where that fails, for whatever reason, `failed` is called with the error, in
+    that thread."""
 
-    def __init__(self, root: Path, failed: Callable[[BaseException], None]):
+    def __init__(self, root: Path, failed: Callable[[BaseException], None], progress: Callable[[], dict] = dict):
         self.folder = within(root, root / "running")
         self.about = ActiveProcess(host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job())
         self.path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.json"
-        self.progress: Callable[[], dict[str, Any]] = dict  # written with each heartbeat, in its thread
-        self._failed, self._held = failed, dict[frozenset[str], Path]()
+        self.progress, self._failed, self._held = progress, failed, dict[frozenset[str], Path]()
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
-        write_atomically(self.path, msgspec.json.encode(self.about))
+        self._beat()
         self._thread.start()
         return self
 
@@ -107,7 +107,7 @@ class Leases:
             with self._lock:
                 self._held[keys] = path
                 with open(path, "xb", buffering=0) as file:
-                    file.write(msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys, batches=())))
+                    file.write(msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys)))
             if self._holder(wanted, path) is None:
                 return None
             self.release(keys)  # another one wants them at this moment
@@ -137,14 +137,13 @@ class Leases:
 
     def _beat(self) -> None:
         with self._lock:
-            for path in (*self._held.values(), self.path):
+            for path in self._held.values():
                 try:
                     os.utime(path)
                 except FileNotFoundError:
                     raise RuntimeError(f"another process has taken over what this one trains ('{path}')") from None
-        if (about := msgspec.structs.replace(self.about, **self.progress())) != self.about:
-            self.about = about
-            write_atomically(self.path, msgspec.json.encode(about), durable=False)
+        about = msgspec.structs.replace(self.about, **self.progress())
+        write_atomically(self.path, msgspec.json.encode(about), durable=False)
 
 
 def active_processes(root: Path) -> list[ActiveProcess]:

@@ -29,7 +29,7 @@ from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
-PARTS = ("validation", "test")
+PARTS = {"validation": "val", "test": "test"}  # as `Prepared` names them
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
 # A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
 # a column for every feature); predictions and draws need some more.
@@ -80,9 +80,9 @@ def program(
     seeds = sorted(firsts)
     data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target.device, target.dtype)
     split = BatchData(
-        X=data["X"],
-        y=data["y"],
-        parts={name: (data[f"X {name}"], data[f"y {name}"]) for name in PARTS if data[f"y {name}"].shape[1]},
+        X=data["X_train"],
+        y=data["y_train"],
+        parts={name: (data[f"X_{of}"], data[f"y_{of}"]) for name, of in PARTS.items() if data[f"y_{of}"].shape[1]},
         seed_of=seeds,
         repetition_of=[seeds.index(cell.seed) for cell in cells],
     )
@@ -101,8 +101,7 @@ def program(
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:
-    parts = {"": "train", " validation": "val", " test": "test"}
-    return {f"{name}{part}": getattr(data, f"{name}_{end}") for part, end in parts.items() for name in "Xy"}
+    return {name: getattr(data, name) for of in ("train", *PARTS.values()) for name in (f"X_{of}", f"y_{of}")}
 
 
 def _stack(

@@ -4,7 +4,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import Popen
 
@@ -33,7 +33,8 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
     sweep = prepare_sweep(cfg)
     if not process.is_extra():
-        say_once(sweep.notes)
+        for note in sweep.notes:
+            print(note, flush=True)
     target = process.select_target(cfg.device, cfg.dtype)
     process.gpus_for(cfg.workers or 1, target.device.type)
     _try_plugins(sweep, target)
@@ -71,12 +72,6 @@ def _try_plugins(sweep: Sweep, target: process.Target) -> None:
     for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
         if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
             step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
-
-
-def say_once(lines: Iterable[str]) -> None:
-    """Print lines, each of them once."""
-    for line in dict.fromkeys(lines):
-        print(line, flush=True)
 
 
 def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
@@ -146,8 +141,7 @@ class PlannedRun:
         threads_before = torch.get_num_threads()
         try:
             torch.set_num_threads(self.threads)
-            with stop, Leases(root, stop.fail) as leases, extra as self.extra, progress:
-                leases.progress = progress.so_far
+            with stop, Leases(root, stop.fail, progress.so_far) as leases, extra as self.extra, progress:
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except process.Stop as request:
             recorded = set[str]().union(*recorder.keys())

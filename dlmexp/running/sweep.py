@@ -5,7 +5,7 @@ was selected, what failed and what is missing."""
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import pandas as pd
@@ -196,21 +196,16 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         q = first.parameterisation if first.form == "explicit" else "collapsed"
         counts = map(str, (seeds, betas, len(cells), done, failed, pending[group]))
         table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.model_label, q, *counts)
-    console = wide_console()
-    print_table(console, table)
-    console.print(
-        f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{sum(map(len, plan.batches))} to run in {counted(len(plan.batches), 'batch')}",
-        highlight=False,
-    )
+    print_table(wide_console(), table)
+    total = f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed"
+    print(f"{total}, {sum(map(len, plan.batches))} to run in {counted(len(plan.batches), 'batch')}")
 
 
 def summary(asked: Sequence[Asked], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    console, keys = wide_console(), {key for each in asked for key in each.keys}
-    say = partial(console.print, highlight=False, soft_wrap=True)
+    keys = {key for each in asked for key in each.keys}
     candidates = as_text(candidate_cells(store.cells(keys), asked))
     cells, table = candidates.drop_duplicates("key"), tidy(candidates)
     collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
@@ -218,24 +213,24 @@ def summary(asked: Sequence[Asked], store: Store) -> int:
         own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()  # MSE of scaled targets would say less
         lines = _lines(chosen, [*OWN_UNITS, "test_nll"] if own else TEST)
         if lines.row_count <= MOST_LINES:
-            print_table(console, lines)
+            print_table(wide_console(), lines)
             scaled = " of targets scaled to variance 1" if (chosen["task"] == "regression").any() else ""
             units = "; rmse, mae: in the units of the target" if own else f"; `{collect}` writes their y_std"
-            say(f"{UNITS}{scaled}{units if scaled or own else ''}")
+            print(f"{UNITS}{scaled}{units if scaled or own else ''}")
         else:
-            say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
+            print(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
     rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
     if at_limit := int(rule["converged"].eq(False).sum()):
         what = f"{at_limit} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged"
-        say(f"{what}; training.max_iterations=N trains longer, as other cells")
+        print(f"{what}; training.max_iterations=N trains longer, as other cells")
     done = int((cells["status"] == "done").sum())
     failed, missing = len(cells) - done, len(keys) - len(cells)
     without = f", {missing} without a record" if missing else ""
-    say(f"{done} of {counted(len(keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
+    print(f"{done} of {counted(len(keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
     if failed:
-        say(f"`{status} --failed` lists them, retry_failed=true runs them again")
+        print(f"`{status} --failed` lists them, retry_failed=true runs them again")
     if missing:
-        say(f"`{status} --missing` lists what has no record, the same command runs it")
+        print(f"`{status} --missing` lists what has no record, the same command runs it")
     return 1 if failed or missing else 0
 
 
