@@ -66,7 +66,8 @@ def job_states(job_ids: Iterable[str]) -> dict[str, tuple[str, str, str]]:
         with contextlib.suppress(UserError):
             for job_id, state, node in (line.split("|") for line in ask(*SACCT, *jobs)):
                 if job_id in ended and state not in ("PENDING", "RUNNING"):  # the accounting may be late
-                    states[job_id] = ENDED, node, state.partition(" ")[0]  # `CANCELLED by 1000`
+                    how = state.partition(" ")[0]  # `CANCELLED by 1000`
+                    states[job_id] = ENDED, node.removeprefix("None assigned"), how
     return states
 
 

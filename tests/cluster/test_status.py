@@ -70,10 +70,10 @@ def test_reasons_that_never_pass_are_told_from_those_that_do(answers, line):
 
 def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answers):
     answers("squeue", "15|RUNNING|node2|None\n")
-    answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n15|NODE_FAIL|node1\n")
+    answers("sacct", "12_0|CANCELLED by 1000|None assigned\n12_1|RUNNING|node1\n14|FAILED|node1\n15|NODE_FAIL|node1\n")
     found = job_states(["12_0", "12_1", "14", "15"])
-    assert found["12_0"] == ("ENDED", "node1", "CANCELLED")
-    assert found["12_1"] == found["14"] == ("ENDED", "", ""), "the accounting may miss the end of a job"
+    assert (found["12_0"], found["14"]) == (("ENDED", "", "CANCELLED"), ("ENDED", "node1", "FAILED"))
+    assert found["12_1"] == ("ENDED", "", ""), "the accounting may miss the end of a job"
     assert found["15"] == ("RUNNING", "node2", ""), "it was requeued"
     answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
     answers("sacct", error="Slurm accounting storage is disabled", code=1)
