@@ -13,7 +13,7 @@ from dlmexp.config import CsvConfig, DatasetConfig, converted, setting
 from dlmexp.console import counted
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.raw_files import TEST
-from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, value_kind
+from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, plain_values, value_kind
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.tables import read_table
@@ -87,7 +87,7 @@ def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tupl
     values, left_out = dict[str, np.ndarray](), []
     for number, (name, column) in enumerate(zip(names, table.columns, strict=True), start=1):
         if name in used:
-            values[name] = from_arrow(name, column, path.name)
+            values[name] = plain_values(name, column, path.name)
         if name == options.target and str(column.type) == "bool":  # labels are words, not numbers
             values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
         if name in UNNAMED and name in values and name not in (*options.columns, options.target, options.by):

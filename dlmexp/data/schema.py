@@ -73,26 +73,28 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def fit(cls, values: Values, features: Sequence[str], task: str, options: CsvConfig) -> tuple["Schema", Values]:
         """What the columns `features` and the target of training rows are, whatever may be wrong with them; and the
         columns, in which text that is dates is datetime64, and a target of amounts of money is numbers."""
-        target, recognised = str(options.target), {}
-        for name, texts in values.items():
-            for form in (None, options.date_format) if value_kind(texts) == "text" and not pd.isna(texts).all() else ():
-                if name not in recognised and (dates := parse_texts(texts, "dates", form)) is not None:
-                    recognised[name] = dates, form
-        values = {**values, **{name: dates for name, (dates, _) in recognised.items()}}
+        target, formats, values = str(options.target), {}, dict(values)
+        for name in values:
+            for format in (None, options.date_format):
+                if (
+                    value_kind(values[name]) == "text"
+                    and (dates := parse_texts(values[name], "dates", format)) is not None
+                ):
+                    values[name], formats[name] = dates, format
         if task != "binary" and value_kind(values[target]) == "text":
             values[target] = money(values[target])
         classes = as_text(np.unique(values[target][~pd.isna(values[target])]))
         labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
         for name in features:
-            kind, format = value_kind(values[name]), recognised.get(name, (None, None))[1]
+            kind, format = value_kind(values[name]), formats.get(name)
             if kind != "text" and name not in options.categories:
                 columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
                 continue
             texts = as_text(values[name])
             levels = np.unique(texts[~pd.isna(texts)]).tolist()
             levels += [MISSING_LEVEL] if options.missing == "level" and pd.isna(texts).any() else []
-            columns.append(Column(name, "category", tuple(levels), kind, format))
+            columns.append(Column(name, "category", tuple(dict.fromkeys(levels)), kind, format))
         fill = options.missing in ("mean", "level")
         return cls(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log), values
 
@@ -136,17 +138,10 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
                 advice = f"give rows with the {counted(len(wanted), 'column')} of training ({known}), or a DataFrame"
                 raise UserError(f"{source} has shape {array.shape}: {advice} with these names")
             rows = pd.DataFrame(array, columns=wanted)
-        names = list(map(str, rows.columns if isinstance(rows, pd.DataFrame) else rows.schema.names))
-        self.check_columns(names, source)
-        values = {}
-        for name in wanted:
-            column = rows.iloc[:, names.index(name)] if isinstance(rows, pd.DataFrame) else rows.column(name)
-            try:
-                column = pa.array(column, from_pandas=True) if isinstance(rows, pd.DataFrame) else column
-            except (pa.ArrowException, TypeError):  # no common type: as text, in which the odd one is named later
-                column = pa.array([None if pd.isna(value) is True else str(value) for value in column], pa.string())
-            values[name] = from_arrow(name, column, source)
-        return values
+        items = rows.items() if isinstance(rows, pd.DataFrame) else zip(rows.schema.names, rows.columns, strict=True)
+        columns = [(str(name), column) for name, column in items]
+        self.check_columns([name for name, _ in columns], source)
+        return {name: plain_values(name, column, source) for name, column in columns if name in wanted}
 
 
 def value_kind(values: np.ndarray) -> ValueKind:
@@ -155,10 +150,7 @@ def value_kind(values: np.ndarray) -> ValueKind:
 
 def as_numbers(values: np.ndarray) -> np.ndarray:
     """Numbers as they are, and dates as days since 1970-01-01, missing ones as NaN."""
-    if value_kind(values) == "numbers":
-        return values
-    counts = values.astype("datetime64[us]").astype("timedelta64[us]") / np.timedelta64(24 * 3600 * 10**6, "us")
-    return np.where(np.isnat(values), np.nan, counts)
+    return (values - np.datetime64(0, "D")) / np.timedelta64(1, "D") if value_kind(values) == "dates" else values
 
 
 def as_text(values: np.ndarray) -> np.ndarray:
@@ -177,8 +169,13 @@ def as_label(text: str) -> Label:
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
 
 
-def from_arrow(name: str, column: pa.Array | pa.ChunkedArray, source: str) -> np.ndarray:
-    """A column of an Arrow table as `Values` has it."""
+def plain_values(name: str, column: pa.Array | pa.ChunkedArray | pd.Series, source: str) -> np.ndarray:
+    """A column of an Arrow table or a DataFrame as `Values` has it."""
+    if isinstance(column, pd.Series):
+        try:
+            column = pa.array(column, from_pandas=True)
+        except (pa.ArrowException, TypeError):  # no common type: as text, in which the odd one is named later
+            column = pa.array(column.astype("string"), from_pandas=True)
     is_a, kind = pa.types, column.type
     if is_a.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
