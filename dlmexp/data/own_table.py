@@ -95,14 +95,12 @@ def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tupl
                 advice = f"name it, or leave it out with {setting('drop', *options.drop, name)}"
                 raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
-    kept = np.full(table.num_rows, True)
-    if options.missing == "drop":
-        kept = ~np.any([pd.isna(column) for column in values.values()], axis=0)
-        gone = counted(int((~kept).sum()), "row")
-        left_out += [] if kept.all() else [f"{gone} with missing values (csv.missing=drop)"]
-    if not kept.any():
-        raise UserError(f"{path.name} has no rows" + " in which all values are there" * bool(table.num_rows))
-    return {name: column[kept] for name, column in values.items()}, left_out
+    gone = np.any([pd.isna(column) for column in values.values()], axis=0) & (options.missing == "drop")
+    if gone.all():
+        raise UserError(f"{path.name} has no rows" + " in which all values are there" * bool(len(gone)))
+    if gone.any():
+        left_out.append(f"{counted(int(gone.sum()), 'row')} with missing values (csv.missing=drop)")
+    return {name: column[~gone] for name, column in values.items()}, left_out
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement | None:
@@ -222,7 +220,7 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
     """Whether a column of features is the target in other units or words, and how it gives the target away ('')."""
     known = ~pd.isna(values) & ~np.isnan(y)
     x, y = values[known], y[known]
-    if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
+    if len(y) < ENOUGH or (y == y[0]).all():
         return False, ""
     if column.kind != "category":
         x = as_numbers(x)
@@ -234,17 +232,15 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
             left = "" if rest < EXACTLY else f", which leaves {100 * rest:.2g} % of its variance"
             more = f" plus {offset:.6g}" if abs(offset) > EXACTLY * np.abs(y).max() else ""
             return not left, f"the target is {slope:.6g} times it{more}{left}"
-        order = np.lexsort((y, x))
-        steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
-        if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
-            return False, "sorted by it, the target only rises or only falls"
-    pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates()
-    if len(pairs) == pairs["x"].nunique() <= len(y) // 5:
-        return len(pairs) == pairs["y"].nunique(), "each of its values occurs with one value of the target only"
-    return False, ""
+    pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates().sort_values("x")
+    if not pairs["x"].is_unique:
+        return False, ""
+    if column.kind != "category" and (pairs["y"].is_monotonic_increasing or pairs["y"].is_monotonic_decreasing):
+        return False, "sorted by it, the target only rises or only falls"
+    how = "each of its values occurs with one value of the target only" if len(pairs) <= len(y) // 5 else ""
+    return pairs["y"].is_unique, how
 
 
 def _numbers_rows(values: np.ndarray) -> bool:
     """Whether a column numbers the rows, from 0 or 1."""
-    counts = value_kind(values) == "numbers" and len(values) > 1 and values[0] in (0.0, 1.0)
-    return bool(counts and (values == np.arange(len(values)) + values[0]).all())
+    return len(values) > 1 and any(np.array_equal(values, np.arange(len(values)) + first) for first in (0, 1))
