@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from dlmexp import catalogue
 from dlmexp.config import CsvConfig, DatasetConfig, converted
-from dlmexp.data.splits import Arrangement
+from dlmexp.data.splits import RANDOM, Arrangement
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.registry import Registry
 
@@ -82,7 +82,7 @@ class Dataset:
     X: Float[np.ndarray, "rows D"]
     y: Float[np.ndarray, " targets"]  # one for each row, which is checked
     facts: Mapping[str, Any] = field(default_factory=dict)  # names of features, parts that were read
-    arrangement: Arrangement | None = None  # how a user wants the rows divided; None: as the task's split does
+    arrangement: Arrangement = RANDOM  # how a user wants the rows divided
     name: str = ""
     task: str = ""
     checksum: str = ""  # of the values, whatever the file format, or of the definition they are drawn from

@@ -103,9 +103,9 @@ def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tupl
     return {name: column[~gone] for name, column in values.items()}, left_out
 
 
-def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement | None:
+def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
     if options.by is None:
-        return Arrangement(test=test_rows) if test_rows else None
+        return Arrangement(test=test_rows)
     column = values[options.by]
     if options.split == "group":
         codes = np.unique(as_text(column).astype(str), return_inverse=True)[1]

@@ -148,7 +148,7 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
         definition = {"name": spec.name, "loader": [spec.loader, DRAWN_VERSION], "options": spec.options}
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
     digest = hashlib.sha256(json.dumps([spec.task, data.X.shape]).encode())
-    by = data.arrangement and data.arrangement.by
+    by = data.arrangement.by
     for array in (data.X, data.y) if by is None else (data.X, data.y, by):
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()

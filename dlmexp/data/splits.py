@@ -17,9 +17,8 @@ from dlmexp.errors import UserError, nearest
 SPLIT_VERSION = 1
 """Part of every cell's key. Increase it with every change that moves a row to another part or changes a value."""
 
-SPLITS = ("regression", "counts", "airline")
 MINIMUM_ROWS = 20
-VALIDATION = {"regression": Fraction(8), "counts": Fraction(10), "airline": Fraction(0)}  # per cent of the rows
+VALIDATION = {"regression": Fraction(8), "counts": Fraction(10), "airline": Fraction(0)}  # per cent, by kind of split
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 
 
@@ -62,6 +61,9 @@ class Arrangement:
 def _next_group(ranks: np.ndarray, cut: int) -> int:
     """The first row at or after `cut` that begins a group."""
     return int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
+
+
+RANDOM = Arrangement()
 
 
 class Split(NamedTuple):
@@ -113,21 +115,17 @@ def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
     return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
 
-def split(
-    n_rows: int, kind: str, seed: int | None, test_cap: int | None = None, arrangement: Arrangement | None = None
-) -> Split:
-    """Divides a permutation of the rows (without a seed: their own order) into test, validation and training pool
-    (docs/SPEC.md, section 5).
+def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None, arrangement: Arrangement = RANDOM) -> Split:
+    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
 
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
     airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10 000). Counts and
     airline use at most half of the rows that are not for validation as test rows, so that small data can be used too.
     An `arrangement` keeps these shares, of all rows or of those that are not the user's own test rows.
     """
-    arrangement = arrangement or Arrangement()
     rows = n_rows - arrangement.test
-    if kind not in SPLITS:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(SPLITS))}")
+    if kind not in VALIDATION:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
     if rows < MINIMUM_ROWS:
         raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
     n_validation, n_test = _percent(rows, VALIDATION[kind]), 0
@@ -137,13 +135,13 @@ def split(
         n_test = rows - n_validation - _percent(rows, Fraction(67))
     elif not arrangement.test:
         n_test = min(1000 if kind == "counts" else 100_000, (rows - n_validation) // 2)
-    order = np.arange(rows) if seed is None and arrangement.by is None else permutation(rows, seed or 0)
+    order = permutation(rows, seed)
     n_pool = rows - n_test - n_validation
     if arrangement.by is None:
         test, validation, pool = np.split(order, [n_test, n_test + n_validation])
     else:
         pool, validation, test = arrangement.parts(order, n_pool, n_validation)
-        pool = pool[permutation(n_pool, seed or 0)]  # so that training sets are random rows of it
+        pool = pool[permutation(n_pool, seed)]  # so that training sets are random rows of it
     test = np.arange(rows, n_rows) if arrangement.test else test
     return Split(pool, validation, test[:test_cap])
 

@@ -56,7 +56,7 @@ def split_name(dataset: DatasetConfig, data: Dataset) -> str:
     a user's own table."""
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
     cap += "" if dataset.validation == "all" else f"-{dataset.validation}"
-    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if data.arrangement is None else data.arrangement.label}"
+    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{data.arrangement.label}"
 
 
 def check(cfg: RunConfig) -> None:
@@ -105,7 +105,7 @@ class Grid:
         self.usual, self.training = protocol_config(cfg.protocol, cfg.preset), cfg.training[dataset.kind]
         self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
-        self.pool = len(split(len(data.y), dataset.split, None, None, data.arrangement).train)
+        self.pool = len(split(len(data.y), dataset.split, 0, None, data.arrangement).train)
 
     @cached_property
     def sizes(self) -> dict[int, str]:

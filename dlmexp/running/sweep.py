@@ -173,7 +173,7 @@ def _target(data: Dataset) -> str:
 
 def _division(spec: DatasetConfig, data: Dataset) -> str:
     parts, how = split(len(data.y), spec.split, 0, None, data.arrangement), "at random"
-    if data.arrangement is not None and data.arrangement.by is not None:
+    if data.arrangement.by is not None:
         how = f"by {data.arrangement.kind} ({data.arrangement.column})"
     counts = f"{len(parts.train)} rows for training, {len(parts.validation)} for validation"
     return f"divided {how}: {counts}, {len(parts.test[: spec.test_cap])} for testing"

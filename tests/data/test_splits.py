@@ -14,7 +14,7 @@ from dlmexp.data.dataset import Dataset, Task
 from dlmexp.data.splits import prepare, split, training_rows
 from dlmexp.errors import UserError
 
-rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(splits.SPLITS), st.integers(0, 2**31)
+rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(list(splits.VALIDATION)), st.integers(0, 2**31)
 
 
 def made_up(n: int, task: Task = "regression") -> Dataset:
@@ -74,7 +74,7 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
 
 def test_groups_are_refused_by_their_order_in_the_split_not_in_the_file():
     house = splits.Arrangement("group", np.repeat(np.arange(5.0), [5, 5, 5, 5, 40]), "house")
-    assert [len(split(60, "regression", seed, None, house).train) for seed in (None, 0)] == [40, 40]
+    assert len(split(60, "regression", 0, None, house).train) == 40
 
 
 def test_sizes_and_inducing_points_are_the_papers():
