@@ -67,10 +67,8 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Lines of numbers with commas between them, in a file or in the `options.member` of an archive. The
     `options.target` is the first or the last; the others may have `options.names`."""
-    path, options = _first(files), spec.options
-    columns = [f"column {k}" for k in range((spec.features or 0) + 1)]
-    member = options.get("member") if path.suffix in (".tgz", ".zip") else None
-    chunks = csv_chunks(path, columns, member=member, header=False)
+    options, columns = spec.options, [f"column {k}" for k in range((spec.features or 0) + 1)]
+    chunks = csv_chunks(_first(files), columns, member=options.get("member"), header=False)
     table = np.concatenate([np.empty((0, len(columns))), *(chunk.to_numpy() for chunk in chunks)])
     X, y = (table[:, 1:], table[:, 0]) if options.get("target") == "first" else (table[:, :-1], table[:, -1])
     return Dataset(X, y, {"features": options.get("names")})
@@ -97,9 +95,9 @@ def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """The variables `options.X` (rows x features, or features x rows) and `options.y` of a MATLAB file, or of the
     `options.member` of a zip file. `a.b` is field b of the struct a, `a.2` the second entry of the cell array a."""
-    path, options = _first(files), spec.options
+    options = spec.options
     names = str(options.get("X")), str(options.get("y"))
-    X, y = read_variables(path, *names, member=options.get("member") if path.suffix == ".zip" else None)
+    X, y = read_variables(_first(files), *names, member=options.get("member"))
     return Dataset(X if len(X) == y.size else X.T, y.ravel())
 
 

@@ -125,8 +125,7 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
     for option in ("test",) if spec.files else ("path", "test"):
         if name := typed.get(option):
-            with reading(f"csv.{option}={name}", "is no name of a file"):
-                path = (root if spec.files else Path()) / Path(str(name)).expanduser()
+            path = (root if spec.files else Path()) / os.path.expanduser(str(name))
             if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
                 raise UserError(f"csv.{option}={name}: there is no such file")
             files[TEST if option == "test" else path.name] = path

@@ -90,8 +90,7 @@ def check_plain(path: Path, limit: int) -> int:
 def content(path: Path, limit: int = GIB) -> bytes:
     """All bytes of a plain file of at most `limit` bytes."""
     size = check_plain(path, limit)
-    # Without O_NONBLOCK, opening a pipe that took the place of the file meanwhile would wait for ever.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with path.open("rb") as file:
         return file.read(size)
 
 
@@ -168,17 +167,16 @@ def unpack_arrays(
     """The arrays of an npz file that is open, or of its bytes."""
     file, found = io.BytesIO(content) if isinstance(content, bytes) else content, {}
     quiet = warnings.catch_warnings(action="ignore")
-    with reading(label, NO_ARRAYS), quiet, zipfile.ZipFile(file) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        if len(archive.infolist()) > min(MAX_MEMBERS, len(members)):
-            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
-        if (total := sum(info.file_size for info in members.values())) > limit:
+    with reading(label, NO_ARRAYS), quiet, np.load(file, allow_pickle=False) as archive:
+        names = archive.files
+        if len(names) > min(MAX_MEMBERS, len(set(names))):
+            raise Unreadable(f"{label} has {len(names)} arrays, too many or two of one name: refused")
+        if (total := sum(info.file_size for info in archive.zip.infolist())) > limit:
             raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
-        for name in (name for name in members if only in (None, name)):
+        for name in (name for name in names if only in (None, name)):
             # numpy allocates what the header of an array claims, but fills only as much as the file has.
             with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
-                with archive.open(members[name]) as stream:
-                    found[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                found[name] = archive[name]
                 if found[name].dtype.kind not in "biufc":
                     raise ValueError("it holds no numbers")
     return found

@@ -50,7 +50,11 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
         if likely and between not in header:
             raise UserError(f"{path} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
         with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
-            return _in_utf8(csv.read_csv(stream, **_options(between, missing)))
+            table = csv.read_csv(stream, **_options(between, missing))
+            "".join(table.column_names)  # pyarrow decodes them when asked, and takes other text that it can't for bytes
+            if "binary" in map(str, table.schema.types):
+                raise ValueError("it has text in another encoding")
+            return table
     names, pieces = stream_table(path)
     kept, total = [], 0
     for piece in pieces:
@@ -71,7 +75,7 @@ def stream_table(
         return _parquet_pieces(path)
     _checked_header(path, between)
     with _csv_reader(path, _options(between)) as reader:
-        names = _in_utf8(reader.schema.empty_table()).column_names
+        names = list(reader.schema.names)
     types = dict.fromkeys(names, pa.string())
 
     def pieces() -> Iterator[pa.RecordBatch]:
@@ -127,14 +131,6 @@ def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
     opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if path.suffix.lower() == ".gz" else pa.OSFile(str(path))
     with opened as stream, reading(path, NO_CSV), csv.open_csv(stream, read, **options) as reader:
         yield reader
-
-
-def _in_utf8(table: pa.Table) -> pa.Table:
-    """The table; an error where pyarrow has taken text in another encoding for bytes, or as names of columns."""
-    "".join(table.column_names)
-    if "binary" in map(str, table.schema.types):
-        raise ValueError("it has text in another encoding")
-    return table
 
 
 def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
