@@ -51,7 +51,7 @@ def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         raise UserError(_listed(path.name, problems, options))
     X, y = schema.encode(values, source=path.name), schema.encode_target(values[target])
     left_out += [f"column '{name}'" for name in options.drop]
-    facts = {"schema": schema, "file": path.name, "test_file": test and test.name, "left_out": left_out}
+    facts = {"schema": schema, "file": " and ".join(each.name for each in files.values()), "left_out": left_out}
     facts["warnings"] = [f"{what}: {_typed(settings)}" for what, settings, _ in found]
     facts["filled"] = int(np.isnan(X).any(axis=1).sum())
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
@@ -77,11 +77,11 @@ def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tupl
     names = list(map(str, table.column_names))
     if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
         raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
-    asked = {"target": [options.target], "by": [options.by] if options.by else []}
-    asked |= {option: getattr(options, option) for option in ("columns", "drop", "categories")}
-    for option, name in ((option, name) for option, given in asked.items() for name in used or given):
+    given = {"target": [options.target], "by": [options.by] if options.by else []}
+    given |= {option: getattr(options, option) for option in ("columns", "drop", "categories")}
+    asked = {name: f"csv.{option}={name}" for option, listed in given.items() for name in listed}
+    for name, typed in (dict.fromkeys(used, "csv.test") or asked).items():
         if name not in names:
-            typed = "csv.test" if used else f"csv.{option}={name}"
             raise UserError(f"{typed}: {path.name} has no column '{name}': {nearest(str(name), names)}")
     used = used or {*(options.columns or set(names).difference(options.drop)), options.target, options.by}
     values, left_out = dict[str, np.ndarray](), []
@@ -123,11 +123,13 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
         yield f"it has no feature besides the target '{schema.target}'", {}, True
     # With a mean to put in, only the target and what rows are divided by must be there.
     strict = [name for name in values if options.missing == "refuse" or name not in features]
-    lacking = pd.DataFrame({name: pd.isna(values[name]) for name in strict})
-    if (rows := lacking.any(axis=1)).any():
-        row, filled = int(rows.argmax()), set(lacking.columns[lacking.any()]) <= {*features}
-        where = f"row {row + 1}, column '{lacking.columns[int(lacking.iloc[row].argmax())]}'"
-        said = f"a value is missing in {where} ({lacking.to_numpy().sum()} in all); csv.missing=drop leaves rows out"
+    gaps = np.argwhere(np.column_stack([pd.isna(values[name]) for name in strict]))
+    if len(gaps):
+        where, filled = (
+            f"row {gaps[0, 0] + 1}, column '{strict[gaps[0, 1]]}'",
+            {strict[k] for k in np.unique(gaps[:, 1])} <= {*features},
+        )
+        said = f"a value is missing in {where} ({len(gaps)} in all); csv.missing=drop leaves rows out"
         yield said + ", =mean puts in the mean" * filled, {"missing": ["mean" if filled else "drop"]}, True
     if wrong := _wrong_target(target, schema, task):
         yield f"csv.target={schema.target}{wrong}", {}, True

@@ -158,11 +158,6 @@ def resolve_size(size: int | str, pool: int) -> int:
     return rows
 
 
-def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:
-    """The first rows of the training pool, so that smaller training sets are subsets of larger ones."""
-    return split.train[: resolve_size(size, len(split.train))]
-
-
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do not count."""
     if np.isnan(X).any():
@@ -181,7 +176,7 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     """Training, validation and test rows of one repetition; with `validation=train` those for validation are trained on
     too. `dataset` is a `Dataset` or has its arrays; `spec` needs `split`, `test_cap` and `validation`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
-    rows, validation = training_rows(parts, n), parts.validation
+    rows, validation = parts.train[: resolve_size(n, len(parts.train))], parts.validation
     if spec.validation == "train":
         rows = np.concatenate([rows, validation])
     elif spec.validation == "tenth":

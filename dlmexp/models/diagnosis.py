@@ -13,7 +13,7 @@ import torch
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.raw_files import load
-from dlmexp.data.splits import split, training_rows
+from dlmexp.data.splits import split
 from dlmexp.errors import UserError
 from dlmexp.models.file import Chosen, TrainedCell
 from dlmexp.models.predictor import Columns, Predictor, errors_in_own_units
@@ -63,7 +63,7 @@ def diagnose(results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str
         _betas(results.candidates, cell.key, metric),
         metric,
         results.arrays(cell.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0),
-        _line(predictor, data, training_rows(rows, cell.n)) if data.X.shape[1] == 1 else None,
+        _line(predictor, data, rows.train[: cell.n]) if data.X.shape[1] == 1 else None,
     )
 
 

@@ -107,13 +107,9 @@ def _checked_header(path: Path, sep: str) -> str:
     """The first line of a text file, which has not too many columns."""
     with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
         header = stream.readline(MAX_HEADER).decode("utf-8-sig", errors="replace").strip()
-    _check_width(path, header.count(sep) + 1)
-    return header
-
-
-def _check_width(path: Path, columns: int) -> None:
-    if columns > MAX_COLUMNS:
+    if (columns := header.count(sep) + 1) > MAX_COLUMNS:
         raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
+    return header
 
 
 def _options(sep: str, missing: Sequence[str] = (), types: dict[str, pa.DataType] | None = None) -> dict[str, Any]:
@@ -139,7 +135,8 @@ def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
         "".join(names).encode()
-        _check_width(path, len(names))
+        if len(names) > MAX_COLUMNS:
+            raise ValueError(f"it has {len(names)} columns, more than {MAX_COLUMNS}")
         if any(file.metadata.row_group(k).total_byte_size > limit for k in range(file.metadata.num_row_groups)):
             raise ValueError(f"it claims to unfold to more than {limit} bytes")
     wanted = [name for name in names if names.count(name) == 1]

@@ -147,11 +147,10 @@ def _what_was_read(sweep: Sweep) -> list[str]:
         cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == which]
         n, M = (", ".join(map(str, sorted({getattr(cell, name) for cell in cells}))) for name in ("n", "M"))
         named = [f"{repr(each.name) if ',' in each.name else each.name} ({each.words})" for each in columns]
-        files = " and ".join(filter(None, (facts["file"], facts.get("test_file"))))
         more = [f"{len(columns) - MOST_COLUMNS} more"] if len(columns) > MOST_COLUMNS else []
         lines += [
-            f"{data.name}: {counted(len(data.y), 'row')} of {files}, {counted(data.X.shape[1], 'feature')} from "
-            f"{counted(len(columns), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
+            f"{data.name}: {counted(len(data.y), 'row')} of {facts['file']}, {counted(data.X.shape[1], 'feature')} "
+            f"from {counted(len(columns), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
             f"  target {f'log({data.schema.target})' if data.schema.log else data.schema.target}: {_target(data)}",
             f"  {_division(spec, data)}; n = {n}; M = {M}",
         ]
