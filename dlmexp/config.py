@@ -2,7 +2,6 @@
 sections 5 and 6). `checked` holds every composed config against it."""
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from dlmexp.errors import UserError, shortened
-from dlmexp.literals import PLAIN, literal
+from dlmexp.literals import literal
 
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
 DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
@@ -229,13 +228,3 @@ def checked(values: dict[str, Any]) -> RunConfig:
         for name, node in values[group].items():
             converted(f"{group}.{name}", node, kind)
     return converted("", values, RunConfig)
-
-
-def setting(name: str, *values: str) -> str:
-    """`csv.drop=[age]`; in quotes where a name needs them: `"csv.drop=['age, in years']"`. Of an option with one value
-    that one, without brackets."""
-    listed = ",".join(map(literal, values))
-    text = f"csv.{name}=[{listed}]" if isinstance(getattr(CsvConfig(), name), list) else f"csv.{name}={listed}"
-    if all(map(PLAIN.fullmatch, values)):
-        return text
-    return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)

@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -11,6 +12,14 @@ from dlmexp.errors import UserError
 
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE)
 """Text that Hydra reads as text."""
+
+
+def setting(name: str, value: str | Sequence[str]) -> str:
+    """An option of a user's table as a shell takes it: `csv.drop=[age]`, `"csv.drop=['age, in years']"`."""
+    text = f"csv.{name}={literal(value)}"
+    if all(map(PLAIN.fullmatch, [value] if isinstance(value, str) else value)):
+        return text
+    return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlmexp.config import CsvConfig, DatasetConfig, converted, setting
+from dlmexp.config import CsvConfig, DatasetConfig, converted
 from dlmexp.console import counted
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.raw_files import TEST
 from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, plain_values, value_kind
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
+from dlmexp.literals import setting
 from dlmexp.reading.tables import read_table
 
 OTHERS = ("by_task", "checks")  # options that concern others
@@ -25,7 +26,7 @@ MANY_WORDS = 10  # so many that are no numbers are no words for a missing value
 ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
 MANY = 0.1  # as a share of the rows: so many copies are no coincidence
 EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
-Settings = dict[str, list[str]]
+Settings = Mapping[str, str | list[str]]
 """Values of `csv.*` by option."""
 
 
@@ -92,7 +93,7 @@ def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tupl
             values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
         if name in UNNAMED and name in values and name not in (*options.columns, options.target, options.by):
             if not _numbers_rows(values.pop(name)):
-                advice = f"name it, or leave it out with {setting('drop', *options.drop, name)}"
+                advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
                 raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     gone = np.any([pd.isna(column) for column in values.values()], axis=0) & (options.missing == "drop")
@@ -130,7 +131,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
             {strict[k] for k in np.unique(gaps[:, 1])} <= {*features},
         )
         said = f"a value is missing in {where} ({len(gaps)} in all); csv.missing=drop leaves rows out"
-        yield said + ", =mean puts in the mean" * filled, {"missing": ["mean" if filled else "drop"]}, True
+        yield said + ", =mean puts in the mean" * filled, {"missing": "mean" if filled else "drop"}, True
     if wrong := _wrong_target(target, schema, task):
         yield f"csv.target={schema.target}{wrong}", {}, True
     y = schema.encode_target(target) if schema.labels else target
@@ -139,7 +140,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
         if column.kind == "category" and name not in options.categories:
             odd, settings = _odd_category(column, some, options.missing)
             if odd:
-                yield f"column '{name}' {odd}; {setting('categories', name)} takes it as it is", settings, True
+                yield f"column '{name}' {odd}; {setting('categories', [name])} takes it as it is", settings, True
         exact, how = (False, "") if wrong else _leak(some, column, y)
         if how:
             known = "if it is known when you predict, name it in csv.columns=[...]"
@@ -152,20 +153,21 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
     used = pd.DataFrame({name: column for name, column in values.items() if name != options.by})
     if len(used) >= ENOUGH and (repeated := int(used.duplicated().sum())) > len(used) * MANY:
         said = f"{repeated} of {len(used)} rows are copies of others, so that some test rows are trained on"
-        yield f"{said}; leave copies out or keep them together", {"split": ["group"], "by": ["COLUMN"]}, False
+        yield f"{said}; leave copies out or keep them together", {"split": "group", "by": "COLUMN"}, False
 
 
 def _typed(settings: Settings) -> str:
-    return " ".join(setting(option, *values) for option, values in settings.items())
+    return " ".join(setting(option, value) for option, value in settings.items())
 
 
 def _listed(file: str, problems: list[tuple[str, Settings]], options: CsvConfig) -> str:
     """All problems, and the settings that do away with them, which keep what is in the same lists already."""
-    together = Settings()
-    for option, values in (pair for _, settings in problems for pair in settings.items()):
-        given = getattr(options, option)
-        before = together.get(option, given if isinstance(given, list) else [])
-        together[option] = list(dict.fromkeys([*before, *values])) if isinstance(given, list) else before or values
+    together = dict[str, Any]()
+    for option, value in (pair for _, settings in problems for pair in settings.items()):
+        if isinstance(value, str):
+            together.setdefault(option, value)
+        else:
+            together[option] = list(dict.fromkeys([*together.get(option, getattr(options, option)), *value]))
     said = "\n- ".join([f"{len(problems)} problems:"] * (len(problems) > 1) + [what for what, _ in problems])
     return f"{file}: {said}" + (f"\nAll of it: {_typed(together)}" if together else "")
 
@@ -194,7 +196,7 @@ def _odd_category(column: Column, values: np.ndarray, missing: str) -> tuple[str
     count, most = len(column.levels), min(MAX_LEVELS, max(2, len(values) // 10))
     odd, words = _stray_words(values)
     if odd and 0 < len(words) <= MANY_WORDS:
-        return odd, {"na": words} | ({"missing": ["mean"]} if missing == "refuse" else {})
+        return odd, {"na": words} | ({"missing": "mean"} if missing == "refuse" else {})
     if odd or count <= most:
         return odd, {"categories": [column.name]}
     example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
@@ -214,7 +216,7 @@ def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
     words = odd.value_counts().index.tolist()
     shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + ", ..." * (len(words) > 3)
     where = f"in {counted(len(odd), 'row')} (the first: row {odd.index[0] + 1})"
-    missing = f"; {setting('na', *words)} calls that missing" * (len(words) <= MANY_WORDS)
+    missing = f"; {setting('na', words)} calls that missing" * (len(words) <= MANY_WORDS)
     return f"is text because of {shown} {where}; its other {len(texts) - len(odd)} values are numbers{missing}", words
 
 

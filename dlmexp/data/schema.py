@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float
 
-from dlmexp.config import CsvConfig, setting
+from dlmexp.config import CsvConfig
 from dlmexp.console import counted
 from dlmexp.errors import UserError, nearest
+from dlmexp.literals import setting
 
 ValueKind = Literal["text", "numbers", "dates"]
 Label = int | str
@@ -185,7 +186,7 @@ def plain_values(name: str, column: pa.Array | pa.ChunkedArray | pd.Series, sour
     with suppress(pa.ArrowException):  # a safe cast refuses integers beyond 2^53; rounding them is fine
         values = np.asarray(column.cast(pa.timestamp("us") if dates else pa.float64(), safe=False))
         return values.astype("datetime64[us]" if dates else np.float64)
-    raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', name)} leaves it out")
+    raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', [name])} leaves it out")
 
 
 def money(texts: np.ndarray) -> np.ndarray:

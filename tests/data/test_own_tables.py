@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.config import DatasetConfig, setting
+from dlmexp.config import DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
+from dlmexp.literals import setting
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
 
@@ -224,7 +225,7 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
 @pytest.mark.parametrize(("name", "file"), [("", "t.csv"), ("Unnamed: 0", "t.csv"), ("__index_level_0__", "t.parquet")])
 def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, file):
     path = written(tmp_path / file, **{name: VALUES["day"]})
-    refused(setting("drop", "a", name), path=path, drop=["a"])
+    refused(setting("drop", ["a", name]), path=path, drop=["a"])
     assert name not in loaded(path, drop=[name]).schema.features
     assert loaded(path, columns=["a", name]).schema.features == ("a", name)
     path = written(tmp_path / file, **{name: range(ROWS)})
@@ -283,5 +284,5 @@ def test_division_by_time_and_by_groups(tmp_path, path):
 def test_advised_settings_are_read_as_they_are():
     names = ["age", "the age, in years (est.)", "it's", "null", "1e3", "$x", "end\\", " b", "a'\"!"]
     table = ["dataset=csv", "csv.path=a.csv", "csv.task=count", "csv.target=it's $x (b"]
-    own = compose(spelled_out([*table, *shlex.split(setting("drop", *names))])).csv
+    own = compose(spelled_out([*table, *shlex.split(setting("drop", names))])).csv
     assert (list(own.drop), own.target) == (names, "it's $x (b")
