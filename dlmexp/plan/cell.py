@@ -18,7 +18,6 @@ ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
-RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -150,8 +149,8 @@ class Setting(msgspec.Struct, frozen=True, dict=True):
     selection: str = "reported"
 
     def __post_init__(self) -> None:
-        if self.protocol in RENAMED:
-            msgspec.structs.force_setattr(self, "protocol", RENAMED[self.protocol])
+        if self.protocol == "converged":  # its name in records before version 0.3
+            msgspec.structs.force_setattr(self, "protocol", "annealed")
 
     @cached_property
     def text(self) -> str:

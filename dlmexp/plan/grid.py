@@ -110,9 +110,9 @@ class Grid:
     @cached_property
     def sizes(self) -> dict[int, str]:
         """The training sizes in rows, and as they were typed, without those beyond `cfg.largest`."""
-        asked = [str(size) for size in self.cfg.sizes or self.dataset.sizes]
+        asked = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
         sizes = {resolve_size(size, self.pool): size for size in reversed(asked)}
-        if self.cfg.sizes and sizes.keys() == {self.pool} and _is_less(self.pool, sizes[self.pool]):
+        if self.cfg.sizes and all(size.isdigit() and int(size) > self.pool for size in asked):
             many = f"sizes=[{','.join(asked)}]: {self.dataset.name} has {self.pool} rows to train on"
             raise UserError(f"{many}; give at most so many")
         most = min(self.cfg.largest or self.pool, self.pool)
@@ -174,7 +174,7 @@ class Grid:
         rows."""
         name, M = self.dataset.name, self.cfg.M or 0
         for n, size in self.sizes.items():
-            if _is_less(n, size):
+            if size.isdigit() and int(size) > n:
                 yield f"{name}: there are {n} rows to train on, so n = {n} in place of {size}"
             if n < M:
                 yield f"{name}: no more inducing inputs than rows: M = {n} in place of {M} with n = {n}"
@@ -278,8 +278,3 @@ class Grid:
             yield self._collapsed(cell)
         else:
             yield cell
-
-
-def _is_less(n: int, size: str) -> bool:
-    """Whether there are fewer rows than were asked for."""
-    return not size.endswith("%") and n < int(size)
