@@ -3,6 +3,7 @@ runs; completion loads nothing slow."""
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -137,7 +138,7 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
 
 def _settings(last: str) -> Iterator[str]:
     """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
-    from dlmexp.plan.overrides import GROUPS, settings, words
+    from dlmexp.plan.overrides import GROUPS, settings
 
     key, equals, value = last.partition("=")
     known = settings(key)
@@ -148,6 +149,7 @@ def _settings(last: str) -> Iterator[str]:
                 yield f"{name}{'.' if inner else '='}"
         return
     start = max(value.rfind("["), value.rfind(",")) + 1  # of the last name in a list
-    choices = ["true", "false"] if known.get(key) is bool else words(known.get(key))
+    allowed = re.findall(r"\^\(([\w|]+)\)\$", str(known.get(key)))  # of `config.one_of`
+    choices = ["true", "false"] if known.get(key) is bool else [word for words in allowed for word in words.split("|")]
     for name in catalogue.names(key) if key in GROUPS else choices:
         yield f"{key}={value[:start]}{name}"

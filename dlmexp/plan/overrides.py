@@ -164,8 +164,3 @@ def _sentence(error: Exception) -> str:
         typed = re.match(r"Could not override '(.+?)'", said)
         return unknown(typed[1]) if typed else f"{said.partition(':')[0]}: {unknown(str(inner.full_key))}"
     return shortened(said.replace("Error merging override", "can't use"), 400)
-
-
-def words(kind: Any) -> list[str]:
-    """The words that a setting of this type may be (`config.one_of`)."""
-    return [word for pattern in re.findall(r"\^\(([\w|]+)\)\$", str(kind)) for word in pattern.split("|")]
