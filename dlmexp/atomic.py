@@ -84,11 +84,8 @@ def machine() -> str:
     """A name for what process ids are counted in: this host since it was booted, or this container. Hosts and
     containers may share a host's name, and each would take the other's processes for dead."""
     about = socket.gethostname()
-    for read in (lambda: Path("/proc/sys/kernel/random/boot_id").read_text(), lambda: os.readlink("/proc/self/ns/pid")):
-        try:
-            about += read()
-        except OSError:  # not Linux
-            about += "?"
+    with contextlib.suppress(OSError):  # not Linux
+        about += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     return hashlib.sha256(about.encode()).hexdigest()[:12]
 
 
