@@ -126,10 +126,8 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
     strict = [name for name in values if options.missing == "refuse" or name not in features]
     gaps = np.argwhere(np.column_stack([pd.isna(values[name]) for name in strict]))
     if len(gaps):
-        where, filled = (
-            f"row {gaps[0, 0] + 1}, column '{strict[gaps[0, 1]]}'",
-            {strict[k] for k in np.unique(gaps[:, 1])} <= {*features},
-        )
+        where = f"row {gaps[0, 0] + 1}, column '{strict[gaps[0, 1]]}'"
+        filled = {strict[k] for k in np.unique(gaps[:, 1])} <= {*features}
         said = f"a value is missing in {where} ({len(gaps)} in all); csv.missing=drop leaves rows out"
         yield said + ", =mean puts in the mean" * filled, {"missing": "mean" if filled else "drop"}, True
     if wrong := _wrong_target(target, schema, task):

@@ -253,11 +253,11 @@ def _recognise(spec: DatasetConfig, path: Path) -> str:
             if entry.pinned and (problem := mismatch(entry, path)):
                 raise UserError(f"dataset '{spec.name}': {problem}")
             return str(Path(entry.name).parent / path.name)
-    by_checksum = (e.name for e in entries if (e.sha256 or e.git_blob) and mismatch(e, path) is None)
-    if (name := next(by_checksum, None)) is None:
-        names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
-        raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
-    return name
+    for entry in entries:
+        if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
+            return entry.name
+    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
 
 
 @contextmanager

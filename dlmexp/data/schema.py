@@ -197,7 +197,7 @@ def money(texts: np.ndarray) -> np.ndarray:
     return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
-def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:
+def parse_texts(texts: np.ndarray, kind: str, format: str | None = None) -> np.ndarray | None:
     """Text as numbers (`true` and `false` as 1 and 0), or as dates, written as 2020-12-31 or in a `format` of
     `strftime`; None if a value is neither. Times with an offset are taken in UTC."""
     if format is not None:
@@ -220,8 +220,7 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     def refuse(row: Any, why: str) -> UserError:
         return UserError(f"{source}: row {first + int(row)}, column '{column.name}': {why}")
 
-    kinds: dict[str, ValueKind] = {"number": "numbers", "date": "dates"}
-    wanted = kinds.get(column.kind, column.of)
+    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
     known = np.flatnonzero(~pd.isna(values))
     values = values if len(known) else np.full(len(values), None, dtype=object)
     if wanted != "text" and value_kind(values) == "text":

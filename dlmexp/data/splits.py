@@ -43,8 +43,7 @@ class Arrangement:
         by = self.by
         assert by is not None
         if self.kind == "time":
-            rows = np.sort(order)
-            rows, ranks = rows[np.argsort(by[rows], kind="stable")], np.arange(len(rows))
+            rows, ranks = np.argsort(by[: len(order)], kind="stable"), np.arange(len(order))
         else:
             _, first_seen, code = np.unique(by[order], return_index=True, return_inverse=True)
             ranks = np.argsort(np.argsort(first_seen))[code]  # groups in the order of their first row: a random one

@@ -18,7 +18,7 @@ from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED, Cell
-from dlmexp.reading.files import content, json_value, unpack_arrays
+from dlmexp.reading.files import content, json_value, read_npz
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.store import MODEL
 from dlmexp.records.table import check_values, named, parse_terms
@@ -87,7 +87,7 @@ def load_file(path: Path) -> TrainedCell:
 
 def decoded(content: bytes) -> TrainedCell:
     """The model of a file's bytes; `Unreadable` says what is wrong with one that is not sound."""
-    arrays = unpack_arrays(content)
+    arrays = read_npz(content)
     if ABOUT not in arrays:
         raise Unreadable("it is not a model: it does not say what it is about")
     about = json_value(arrays.pop(ABOUT).tobytes(), About)

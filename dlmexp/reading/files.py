@@ -154,20 +154,17 @@ def json_value(text: bytes, kind: Any = Any) -> Any:
         raise Unreadable(str(error)) from None
 
 
-def read_npz(path: Path, limit: int = 8 * GIB, only: str | None = None) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, or `only` one of them. Refused if the file holds anything but numbers, or more than
-    `limit` bytes."""
-    with reading(path, NO_ARRAYS, limit), path.open("rb") as file:
-        return unpack_arrays(file, str(path), limit, only)
-
-
-def unpack_arrays(
-    content: bytes | IO[bytes], label: str = "it", limit: int = GIB, only: str | None = None
+def read_npz(
+    source: Path | bytes, label: str = "it", limit: int = 8 * GIB, only: str | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of an npz file that is open, or of its bytes."""
-    file, found = io.BytesIO(content) if isinstance(content, bytes) else content, {}
-    quiet = warnings.catch_warnings(action="ignore")
-    with reading(label, NO_ARRAYS), quiet, np.load(file, allow_pickle=False) as archive:
+    """All arrays of an npz file, or of its bytes, which errors call `label`; or `only` one of them. Refused if it holds
+    anything but numbers, or more than `limit` bytes."""
+    if isinstance(source, Path):
+        check_plain(source, limit)
+        label = str(source)
+    opened = source.open("rb") if isinstance(source, Path) else io.BytesIO(source)
+    found, quiet = dict[str, np.ndarray](), warnings.catch_warnings(action="ignore")
+    with opened as file, reading(label, NO_ARRAYS), quiet, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if len(names) > min(MAX_MEMBERS, len(set(names))):
             raise Unreadable(f"{label} has {len(names)} arrays, too many or two of one name: refused")
@@ -209,5 +206,5 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
         done = subprocess.run(command, input=data, capture_output=True, timeout=MAX_MATLAB_SECONDS, env=environment)
         if done.returncode:
             raise ValueError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it ends its reader")
-    arrays = unpack_arrays(done.stdout, str(path))
+    arrays = read_npz(done.stdout, str(path))
     return [arrays[name] for name in names]

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Asked, Name
-from dlmexp.reading.files import content, json_value, unpack_arrays
+from dlmexp.reading.files import content, json_value, read_npz
 from dlmexp.records.packed import PATTERN, TABLE, Packed, arrow_table
 from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
@@ -142,7 +142,7 @@ class Store:
     def _arrays(self, record: Record | None) -> dict[str, np.ndarray]:
         if record is None or record.arrays is None:
             return {}
-        return unpack_arrays(self.beside(record.cell.dataset, record.key, ".npz", record.arrays), f"'{record.key}.npz'")
+        return read_npz(self.beside(record.cell.dataset, record.key, ".npz", record.arrays), f"'{record.key}.npz'")
 
     def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
         """The content of a file beside a record (`MODEL`: the trained model); `Unreadable` if it is not there, or not

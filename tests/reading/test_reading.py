@@ -20,7 +20,6 @@ from dlmexp.reading.files import (
     read_npz,
     read_variables,
     reading,
-    unpack_arrays,
 )
 from dlmexp.reading.tables import read_table, stream_table
 
@@ -100,7 +99,7 @@ def test_arrays_that_are_not_sound_are_refused(made, tmp_path):
     with pytest.raises(Unreadable, match=r"a\.npz"):
         read_npz(tmp_path / "a.npz")
     with pytest.raises(Unreadable, match="the arrays"):
-        unpack_arrays(made, "the arrays")
+        read_npz(made, "the arrays")
 
 
 def test_arrays_and_their_limit(tmp_path):
@@ -111,7 +110,7 @@ def test_arrays_and_their_limit(tmp_path):
     assert read_npz(tmp_path / "a.npz", only="n").keys() == {"n"}
     np.savez_compressed(tmp_path / "b.npz", X=np.zeros(100_000))
     with pytest.raises(Unreadable, match="more than 9000"):
-        read_npz(tmp_path / "b.npz", 9000)
+        read_npz(tmp_path / "b.npz", limit=9000)
 
 
 class Pickled:

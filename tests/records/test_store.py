@@ -25,7 +25,7 @@ from dlmexp.cli import main
 from dlmexp.cluster.status import read_status
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.provenance import Made, made_here
-from dlmexp.reading.files import unpack_arrays
+from dlmexp.reading.files import read_npz
 from dlmexp.records.record import FORMAT, Record, Result, decoded, encoded, flat, sealed
 from dlmexp.records.store import Manifest, Store, check_same_data, read_manifests, write_manifest
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
@@ -216,7 +216,7 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
     while any(thread.is_alive() for thread in writers):
         for record in store.own():
             written = store.beside("banana", record.key, ".npz", record.arrays)
-            assert unpack_arrays(written)["Z"][0] == record.result.validation["nll"]
+            assert read_npz(written)["Z"][0] == record.result.validation["nll"]
     assert not (store.root / "quarantine").exists()
 
 
