@@ -139,8 +139,8 @@ def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm)
 
 def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys):
     stuck, running = (STUCK, "", "PartitionConfig"), ("RUNNING", "node1", "")
-    states = [(stuck, running), (stuck, ("ENDED", "", ""))]
-    for job in ("1_0", "1_1"):
+    states = [(stuck, running, running), (stuck, ("ENDED", "", ""), running)]
+    for job in ("1_0", "1_1", "of another sweep"):
         submitted(tmp_path, job, job)
     monkeypatch.setattr(module, "job_states", lambda jobs: dict(zip(sorted(jobs), states.pop(0), strict=True)))
     monkeypatch.setattr(multirun, "POLL_SECONDS", 0.0)
