@@ -132,10 +132,12 @@ def test_the_jitter_that_fixed_hyperparameters_need_is_found_once_for_all():
     assert value.objective.isfinite().all()
 
 
-def test_solutions_against_the_normal_equations():
+@pytest.mark.parametrize("path", [True, False])
+def test_solutions_against_the_normal_equations(path):
     betas, index = (10.0, 1.0, 0.1, 1.0), (0, 0, 1, 1)
     made = program("fixed", betas, index, likelihood="gaussian", objective="sq_dlm")
     assert isinstance(made, Fixed)
+    made.model.objective = made.model.objective if path else replace(made.model.objective, path=None)
     X_test, y_test = made.split.parts["test"]
     for i, (finished, beta, s) in enumerate(zip(solve(made), betas, index, strict=True)):
         h = {name: value[s] for name, value in made.hyper.items()}
