@@ -34,6 +34,9 @@ class _Harmless:
     def write(self, text: str) -> int:
         return self.unchanged.write(harmless(text))
 
+    def flush(self) -> None:
+        self.unchanged.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.unchanged, name)
 
