@@ -121,10 +121,9 @@ def _checked(data: Dataset, spec: DatasetConfig) -> Iterator[tuple[str, Any, obj
         yield name, actual and actual == (wanted or actual), wanted or "some", actual or "none"
     names = (data.schema.target, *data.schema.features)
     yield "names", len(names) == X.shape[1] + 1, f"those of {X.shape[1]} features", len(names) - 1
-    filled = spec.options.get("missing") in ("mean", "level")
     for column, values in zip(names, (y, *X.T), strict=True):
         # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
-        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and values is not y))
+        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (data.schema.fill and values is not y))
         row = int(np.argmin(fine))
         wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
         yield "finite", fine.all(), wanted, f"{values[row]} in row {row + 1}, column '{column}'"

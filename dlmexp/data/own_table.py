@@ -1,7 +1,6 @@
 """A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV or Parquet. All that is wrong with it is put in one
 list, with the settings that do away with it; what makes results look better than they are is warned of."""
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,6 @@ def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     left_out += [f"column '{name}'" for name in options.drop]
     facts = {"schema": schema, "file": " and ".join(each.name for each in files.values()), "left_out": left_out}
     facts["warnings"] = [f"{what}: {_typed(settings)}" for what, settings, _ in found]
-    facts["filled"] = int(np.isnan(X).any(axis=1).sum())
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
 
 
@@ -75,15 +73,15 @@ def _options(given: Mapping[str, Any]) -> CsvConfig:
 def _columns(path: Path, options: CsvConfig, used: Collection[Any] = ()) -> tuple[dict[str, np.ndarray], list[str]]:
     """The columns of a file that are used (in a file of test rows those of the training rows), and what is left out."""
     table = read_table(path, options.sep, options.na)
-    names = list(map(str, table.column_names))
-    if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
+    names = pd.Index(table.column_names)
+    if twice := sorted({name.strip() or repr(name) for name in names[names.duplicated()]}):
         raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
     given = {"target": [options.target], "by": [options.by] if options.by else []}
     given |= {option: getattr(options, option) for option in ("columns", "drop", "categories")}
     asked = {name: f"csv.{option}={name}" for option, listed in given.items() for name in listed}
     for name, typed in (dict.fromkeys(used, "csv.test") or asked).items():
         if name not in names:
-            raise UserError(f"{typed}: {path.name} has no column '{name}': {nearest(str(name), names)}")
+            raise UserError(f"{typed}: {path.name} has no column '{name}': {nearest(str(name), [*names])}")
     used = used or {*(options.columns or set(names).difference(options.drop)), options.target, options.by}
     values, left_out = dict[str, np.ndarray](), []
     for number, (name, column) in enumerate(zip(names, table.columns, strict=True), start=1):

@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -160,7 +159,7 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     if found.state == "missing":
         return None, "no files"
     try:
-        _verify_pinned(spec, dict(ChainMap(*(group.files for group in found.groups))), root)
+        _verify_pinned(spec, {name: path for group in found.groups for name, path in group.files.items()}, root)
         if found.state == "partial":
             return True, "incomplete, so not parsed"
         rows, features = parse(spec, found.best.files).X.shape

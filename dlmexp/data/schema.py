@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from dlmexp.config import CsvConfig
 from dlmexp.console import counted
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.literals import setting
 
 ValueKind = Literal["text", "numbers", "dates"]
@@ -23,7 +23,6 @@ Label = int | str
 Values = Mapping[str, np.ndarray]
 """Columns by name: float64 (missing: NaN), object (text, missing: None) or datetime64 (missing: NaT), [rows] each."""
 
-SHOWN = 8  # names or values in a message
 MISSING_LEVEL = "(missing)"
 MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
 SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
@@ -84,8 +83,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
                     values[name], formats[name] = dates, format
         if task != "binary" and value_kind(values[target]) == "text":
             values[target] = money(values[target])
-        classes = as_text(np.unique(values[target][~pd.isna(values[target])]))
-        labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
+        classes = as_text(np.unique(values[target][~pd.isna(values[target])])) if task == "binary" else ()
+        labels = (as_label(classes[0]), as_label(classes[1])) if len(classes) == 2 else None
         columns = []
         for name in features:
             kind, format = value_kind(values[name]), formats.get(name)
@@ -125,7 +124,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         """UserError for columns that are missing in a table with these names, or there twice."""
         wanted = [column.name for column in self.columns]
         if absent := [name for name in wanted if name not in names]:
-            listed, advice = "', '".join(absent[:SHOWN]), nearest(absent[0], list(names)).replace("valid:", "it has")
+            listed, advice = shortened("', '".join(absent)), nearest(absent[0], list(names)).replace("valid:", "it has")
             raise UserError(f"{source} has no column '{listed}', which the model needs: {advice}")
         if twice := [name for name in wanted if list(names).count(name) > 1]:
             raise UserError(f"{source}: several columns are called {', '.join(twice)}")
@@ -135,9 +134,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
             array = np.asarray(rows)
             if array.ndim != 2 or array.shape[1] != len(wanted):
-                known = ", ".join(wanted[:SHOWN]) + ", ..." * (len(wanted) > SHOWN)
-                advice = f"give rows with the {counted(len(wanted), 'column')} of training ({known}), or a DataFrame"
-                raise UserError(f"{source} has shape {array.shape}: {advice} with these names")
+                known = f"the {counted(len(wanted), 'column')} of training ({shortened(', '.join(wanted))})"
+                raise UserError(f"{source} has shape {array.shape}: give rows with {known}, or a DataFrame")
             rows = pd.DataFrame(array, columns=wanted)
         items = rows.items() if isinstance(rows, pd.DataFrame) else zip(rows.schema.names, rows.columns, strict=True)
         columns = [(str(name), column) for name, column in items]
@@ -182,10 +180,9 @@ def plain_values(name: str, column: pa.Array | pa.ChunkedArray | pd.Series, sour
         column, kind = column.cast(kind.value_type), kind.value_type
     if is_a.is_string(kind) or is_a.is_large_string(kind):
         return np.asarray(column).astype(object)
-    dates = is_a.is_date(kind) or is_a.is_timestamp(kind)
+    plain = pa.timestamp("us") if is_a.is_date(kind) or is_a.is_timestamp(kind) else pa.float64()
     with suppress(pa.ArrowException):  # a safe cast refuses integers beyond 2^53; rounding them is fine
-        values = np.asarray(column.cast(pa.timestamp("us") if dates else pa.float64(), safe=False))
-        return values.astype("datetime64[us]" if dates else np.float64)
+        return np.asarray(column.cast(plain, safe=False)).astype(plain.to_pandas_dtype())
     raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', [name])} leaves it out")
 
 
@@ -222,14 +219,14 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
 
     wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
     known = np.flatnonzero(~pd.isna(values))
-    values = values if len(known) else np.full(len(values), None, dtype=object)
-    if wanted != "text" and value_kind(values) == "text":
-        texts = values
-        if (parsed := parse_texts(texts, wanted, column.format)) is None:
-            pairs = ((row, texts[[known[0], row]]) for row in known)  # a value may be odd only beside the first
+    if not len(known):
+        values = np.full(len(values), np.nan)
+    elif wanted != "text" and value_kind(values) == "text":
+        if (parsed := parse_texts(values, wanted, column.format)) is None:
+            pairs = ((row, values[[known[0], row]]) for row in known)  # a value may be odd only beside the first
             row = next(row for row, pair in pairs if parse_texts(pair, wanted, column.format) is None)
             like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
-            raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
+            raise refuse(row, f"'{values[row]}' is not {like}, as others are")
         values = parsed
     elif wanted not in ("text", value_kind(values)):
         held = f"holds {value_kind(values)}; the model was trained on {wanted}"
@@ -245,7 +242,7 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     texts = np.where(lacking, MISSING_LEVEL, as_text(values)) if own_level else as_text(values)
     codes = pd.Index(column.levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
     if (unknown := (codes < 0) & ~pd.isna(texts)).any():
-        row, levels = np.argmax(unknown), ", ".join(column.levels[:SHOWN]) + ", ..." * (len(column.levels) > SHOWN)
+        row, levels = np.argmax(unknown), shortened(", ".join(column.levels))
         raise refuse(row, f"'{texts[row]}' is not a value that the model was trained on; there were {levels}")
     features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
     features[pd.isna(texts)] = np.nan

@@ -118,7 +118,7 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
     with reading(path, limit=64 * GIB), ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            stream = archive.open(_member([info.filename for info in archive.infolist()], member, path))
+            stream = archive.open(_member(archive.namelist(), member, path))
         else:
             stream = PACKED.get(path.suffix, open)(path, "rb")
         stack.enter_context(stream)

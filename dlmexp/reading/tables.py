@@ -19,8 +19,7 @@ MAX_BYTES = 8 * GIB  # of a table in memory
 MAX_RATIO = 300  # of bytes in memory to bytes of the file; below SMALL it does not matter
 SMALL = GIB
 MAX_STREAM_BYTES = 4096 * GIB  # that a gzipped file may unfold to, piece by piece
-MAX_HEADER = 64 * MIB
-BLOCK_BYTES = 4 * MIB  # of a CSV file, read at once
+BLOCK_BYTES = 4 * MIB  # of a CSV file, read at once; the header must fit
 BLOCK_ROWS = 1 << 16  # of a Parquet file
 NO_CSV = "is not a CSV file in UTF-8 with a header"
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
@@ -59,8 +58,7 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
     kept, total = [], 0
     for piece in pieces:
         kept.append(piece)
-        total += piece.nbytes
-        if total > limit:
+        if (total := total + piece.nbytes) > limit:
             raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
     return pa.Table.from_batches(kept) if kept else pa.table(dict.fromkeys(names, pa.nulls(0)))
 
@@ -106,7 +104,7 @@ def _limit(path: Path) -> int:
 def _checked_header(path: Path, sep: str) -> str:
     """The first line of a text file, which has not too many columns."""
     with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
-        header = stream.readline(MAX_HEADER).decode("utf-8-sig", errors="replace").strip()
+        header = stream.readline(BLOCK_BYTES).decode("utf-8-sig", errors="replace").strip()
     if (columns := header.count(sep) + 1) > MAX_COLUMNS:
         raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
     return header
@@ -134,7 +132,6 @@ def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     with reading(path, problem):
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
-        "".join(names).encode()
         if len(names) > MAX_COLUMNS:
             raise ValueError(f"it has {len(names)} columns, more than {MAX_COLUMNS}")
         if any(file.metadata.row_group(k).total_byte_size > limit for k in range(file.metadata.num_row_groups)):

@@ -154,7 +154,7 @@ def _what_was_read(sweep: Sweep) -> list[str]:
             f"  target {f'log({data.schema.target})' if data.schema.log else data.schema.target}: {_target(data)}",
             f"  {_division(spec, data)}; n = {n}; M = {M}",
         ]
-        if filled := facts["filled"]:
+        if filled := int(pd.isna(data.X).any(axis=1).sum()):
             lines.append(f"  {counted(filled, 'row')} with missing values, which get the mean of the training rows")
         if facts["left_out"]:
             lines.append(f"  left out: {', '.join(facts['left_out'])}")
