@@ -1,12 +1,15 @@
 """Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian processes trained by direct
 loss minimisation, or by the ELBO."""
 
+import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -21,7 +24,7 @@ except ImportError as error:
 from dlmexp.catalogue import entries
 from dlmexp.config import DEVICES
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Split, normalised
+from dlmexp.data.splits import Prepared, Split, normalised
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
@@ -29,8 +32,10 @@ from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
-from dlmexp.running.process import select_target
-from dlmexp.running.programs import best_fit
+from dlmexp.records.table import select
+from dlmexp.running.process import Target, select_target
+from dlmexp.running.programs import cells_at_once, program, settings, trained_model
+from dlmexp.training.train import Finished, Training, train
 
 KERNELS = {"matern": "matern52"}  # other names of kernels
 DECAY = 100  # the learning rate ends at its DECAY-th part
@@ -209,6 +214,33 @@ class SparseGP(BaseEstimator):
         if missing := [name for name in names if name not in columns]:
             raise ValueError(f"square loss predicts a mean only: there is no {missing[0]}")
         return [columns[name] for name in names]
+
+
+def best_fit(
+    cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
+) -> tuple[TrainedCell, Finished, dict[float, float]]:
+    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
+    lowest validation NLL (MSE for square loss); a single cell needs no validation rows. Also returns the validation
+    metric of every beta, NaN where training failed; `ValueError` if it failed at all of them."""
+    metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
+    size = max(1, cells_at_once(cells[0], target.free_memory))
+    fits: list[tuple[Cell, Finished]] = []
+    for first in range(0, len(cells), size):
+        batch = tuple(cells[first : first + size])
+        how = replace(settings(batch[0], target), calibration=False)
+        made = program(batch, lambda _: split, lambda cell: {}, target)
+        fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
+    scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]
+    about = {"group": 0, "candidates": len(cells), "role": "fit", "beta": [cell.beta for cell, _ in fits]}
+    status = ["failed" if done.failed else "done" for _, done in fits]
+    best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
+    if best.empty:
+        last = fits[-1][1]
+        why = last.stopped if last.failed else f"the validation {metric} is not finite"
+        raise ValueError(f"training failed at every beta: {why}")
+    cell, done = fits[int(best.index[0])]
+    by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
+    return trained_model(cell, schema, split, done.posterior), done, dict(sorted(by_beta.items(), reverse=True))
 
 
 class WithIntervals(RegressorMixin, SparseGP):

@@ -1,14 +1,12 @@
 """The program that trains a batch of cells, and its settings: the one place that builds them from cells; and how many
-cells make a batch. Cells that are trained in memory, without a results folder, are trained here too (`best_fit`)."""
+cells make a batch."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from dlmexp.data.schema import Schema
@@ -20,11 +18,9 @@ from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedCell
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import FIELDS, Batch, Cell
-from dlmexp.records.table import select
 from dlmexp.running.process import Target
 from dlmexp.training.program import BatchData, Model, Posterior, Program
 from dlmexp.training.state import Settings
-from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 Hyperparameters = dict[str, np.ndarray]
@@ -78,7 +74,9 @@ def program(
     values."""
     firsts = {cell.seed: cell for cell in reversed(cells)}
     seeds = sorted(firsts)
-    data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target.device, target.dtype)
+    names = [f"{kind}_{of}" for of in ("train", *PARTS.values()) for kind in "Xy"]
+    arrays = ({name: getattr(each, name) for name in names} for each in (prepared(firsts[seed]) for seed in seeds))
+    data = _stack(arrays, len(seeds), target.device, target.dtype)
     split = BatchData(
         X=data["X_train"],
         y=data["y_train"],
@@ -98,10 +96,6 @@ def program(
     held = [values for seed in seeds if (values := base(firsts[seed])) is not None]
     assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds) == len(held), "one base fit per seed"
     return Fixed(shared, split, beta, _stack(held, len(seeds), target.device, PARAMETERS))
-
-
-def _arrays(data: Prepared) -> dict[str, np.ndarray]:
-    return {name: getattr(data, name) for of in ("train", *PARTS.values()) for name in (f"X_{of}", f"y_{of}")}
 
 
 def _stack(
@@ -149,30 +143,3 @@ def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) 
     hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
     m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
     return TrainedCell(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
-
-
-def best_fit(
-    cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
-) -> tuple[TrainedCell, Finished, dict[float, float]]:
-    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
-    lowest validation NLL (MSE for square loss); a single cell needs no validation rows. Also returns the validation
-    metric of every beta, NaN where training failed; `ValueError` if it failed at all of them."""
-    metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
-    size = max(1, cells_at_once(cells[0], target.free_memory))
-    fits: list[tuple[Cell, Finished]] = []
-    for first in range(0, len(cells), size):
-        batch = tuple(cells[first : first + size])
-        how = replace(settings(batch[0], target), calibration=False)
-        made = program(batch, lambda _: split, lambda cell: {}, target)
-        fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
-    scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]
-    about = {"group": 0, "candidates": len(cells), "role": "fit", "beta": [cell.beta for cell, _ in fits]}
-    status = ["failed" if done.failed else "done" for _, done in fits]
-    best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
-    if best.empty:
-        last = fits[-1][1]
-        why = last.stopped if last.failed else f"the validation {metric} is not finite"
-        raise ValueError(f"training failed at every beta: {why}")
-    cell, done = fits[int(best.index[0])]
-    by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
-    return trained_model(cell, schema, split, done.posterior), done, dict(sorted(by_beta.items(), reverse=True))

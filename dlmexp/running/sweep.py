@@ -115,11 +115,9 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
         if store.base(cells[base].dataset, base) is None:
             done.discard(base)
 
-    def size(cell: Cell) -> int:
-        return sweep.cfg.batch_cells or cells_at_once(cell, free)
-
     failed &= cells.keys()
-    pending = batches(sweep.cells, done if sweep.cfg.retry_failed else done | failed, size)
+    skip = done if sweep.cfg.retry_failed else done | failed
+    pending = batches(sweep.cells, skip, lambda cell: sweep.cfg.batch_cells or cells_at_once(cell, free))
     again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
     return Plan(pending, done, failed, again)
 
