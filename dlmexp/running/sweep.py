@@ -114,7 +114,6 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:
             done.discard(base)
-
     failed &= cells.keys()
     skip = done if sweep.cfg.retry_failed else done | failed
     pending = batches(sweep.cells, skip, lambda cell: sweep.cfg.batch_cells or cells_at_once(cell, free))
