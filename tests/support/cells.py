@@ -15,8 +15,7 @@ from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.models.file import TrainedCell
 from dlmexp.plan.cell import Asked, Cell, Setting
 from dlmexp.plan.compose import compose
-from dlmexp.provenance import Made
-from dlmexp.records.record import Record, Result
+from dlmexp.records.record import Made, Record, Result
 from dlmexp.records.store import Manifest, Store, write_manifest
 
 PLAIN = Cell(
