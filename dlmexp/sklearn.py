@@ -1,5 +1,5 @@
-"""Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian processes trained by direct
-loss minimisation, or by the ELBO."""
+"""Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian
+processes trained by direct loss minimisation, or by the ELBO."""
 
 import math
 import warnings
@@ -19,23 +19,25 @@ try:
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError("these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'") from error
+    raise ImportError(
+        "these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'"
+    ) from error
 
-from dlmexp.catalogue import entries
-from dlmexp.config import DEVICES
+from dlmexp.common.catalogue import entries
+from dlmexp.common.errors import UserError
+from dlmexp.common.limits import DEVICES
+from dlmexp.core.gp.kernels import kernel_named
+from dlmexp.core.likelihoods import LIKELIHOODS
+from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training.train import Finished, Training, train
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared, Split, normalised
-from dlmexp.errors import UserError
-from dlmexp.gp.kernels import kernel_named
-from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.models.file import TrainedCell
-from dlmexp.models.predictor import Predictor
-from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.cell import Cell
-from dlmexp.records.table import select
-from dlmexp.running.process import Target, select_target
-from dlmexp.running.programs import cells_at_once, program, settings, trained_model
-from dlmexp.training.train import Finished, Training, train
+from dlmexp.experiment.models.file import TrainedCell
+from dlmexp.experiment.models.predictor import Predictor
+from dlmexp.experiment.plan.cell import Cell
+from dlmexp.experiment.records.table import select
+from dlmexp.experiment.running.process import Target, select_target
+from dlmexp.experiment.running.programs import cells_at_once, program, settings, trained_model
 
 KERNELS = {"matern": "matern52"}  # other names of kernels
 DECAY = 100  # the learning rate ends at its DECAY-th part
@@ -49,21 +51,25 @@ class InvalidParameter(ValueError, TypeError):
 class SparseGP(BaseEstimator):
     """What the three estimators share.
 
-    Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one batch. The estimators
-    follow the conventions of scikit-learn (`get_params`, `clone`, pipelines, cross-validation) and pass its checks.
+    Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one
+    batch. The estimators follow the conventions of scikit-learn (`get_params`, `clone`, pipelines,
+    cross-validation) and pass its checks.
 
     Args:
-        objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm" (the square loss;
-            then there is no standard deviation).
-        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. With a single one, no rows are set aside.
-        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: a tenth of them, 20 to 200.
-        validation_fraction: Share of the rows that beta is selected on; the model is not trained on them.
+        objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm"
+            (the square loss; then there is no standard deviation).
+        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. With a single one, no
+            rows are set aside.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: a tenth
+            of them, 20 to 200.
+        validation_fraction: Share of the rows that beta is selected on; the model is not trained on
+            them.
         kernel: "rbf", "matern" or the path of a GPyTorch kernel class.
         ard: One lengthscale per feature.
         learning_rate: Of Adam at the start; it decays to a hundredth.
         max_iter: The number of iterations of Adam.
-        tol: `ConvergenceWarning` says when the objective per row changed by more than this over the last `window`
-            iterations.
+        tol: `ConvergenceWarning` says when the objective per row changed by more than this over the
+            last `window` iterations.
         window: See `tol`.
         batch_size: Rows of a step; None: all.
         random_state: Of the validation rows and of minibatches.
@@ -71,7 +77,8 @@ class SparseGP(BaseEstimator):
 
     Attributes:
         beta_: The selected beta.
-        validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised targets.
+        validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised
+            targets.
         n_iter_: Iterations until training stopped.
         model_: The trained model with its posterior, hyperparameters and normalisation.
     """
@@ -121,7 +128,8 @@ class SparseGP(BaseEstimator):
 
         Args:
             X: Rows [n, features], numbers.
-            y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers or texts).
+            y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers
+                or texts).
 
         Raises:
             ValueError: A parameter or the data can't be used, or training failed at every beta.
@@ -150,24 +158,45 @@ class SparseGP(BaseEstimator):
     def _checked_betas(self, rows: int) -> list[float]:
         """The betas, largest first; `InvalidParameter` names a parameter that can't be."""
         if rows < 2:
-            raise ValueError(f"n_samples={rows}: a model needs at least 2 rows, one of them for validation")
+            raise ValueError(
+                f"n_samples={rows}: a model needs at least 2 rows, one of them for validation"
+            )
         values = entries("beta")["own"]["values"] if self.betas is None else self.betas
         betas = list(values) if np.iterable(values) else [values]
         likelihood = LIKELIHOODS[self.likelihood_name]
-        known = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta and OBJECTIVES[name].fits(likelihood)]
+        known = [
+            name
+            for name in OBJECTIVES
+            if OBJECTIVES[name].has_beta and OBJECTIVES[name].fits(likelihood)
+        ]
 
         def number(value: Any, least: float = 0, most: float = np.inf, kind: type = Real) -> bool:
-            return isinstance(value, kind) and not isinstance(value, bool) and least <= float(value) < most
+            return (
+                isinstance(value, kind)
+                and not isinstance(value, bool)
+                and least <= float(value) < most
+            )
 
         fits = {
             "objective": (self.objective in known, f"one of {', '.join(known)}"),
-            "betas": (len(betas) > 0 and all(map(number, betas)), "a number >= 0, or a list of them"),
+            "betas": (
+                len(betas) > 0 and all(map(number, betas)),
+                "a number >= 0, or a list of them",
+            ),
             "validation_fraction": (number(self.validation_fraction, TINY, 1), "a share"),
             "learning_rate": (number(self.learning_rate, TINY), "a number > 0"),
             "tol": (number(self.tol), "a number >= 0"),
-            "device": (str(self.device).partition(":")[0] in DEVICES, f"one of {', '.join(DEVICES)}"),
+            "device": (
+                str(self.device).partition(":")[0] in DEVICES,
+                f"one of {', '.join(DEVICES)}",
+            ),
         }
-        for name, none in {"n_inducing": True, "max_iter": False, "window": False, "batch_size": True}.items():
+        for name, none in {
+            "n_inducing": True,
+            "max_iter": False,
+            "window": False,
+            "batch_size": True,
+        }.items():
             value = getattr(self, name)
             whole = number(value, 1, kind=Integral) or (none and value is None)
             fits[name] = whole, "a whole number > 0" + ", or None" * none
@@ -180,7 +209,9 @@ class SparseGP(BaseEstimator):
             raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
         return sorted({float(beta) for beta in betas}, reverse=True)
 
-    def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    def _divided(
+        self, y: np.ndarray, random: np.random.RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and rows to validate on, at least one of each."""
         order = random.permutation(len(y))
         count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
@@ -189,7 +220,9 @@ class SparseGP(BaseEstimator):
     def _cell(self, beta: float, n: int, seed: int) -> Cell:
         facts = OBJECTIVES[self.objective]
         collapsed = facts.collapses(LIKELIHOODS[self.likelihood_name])
-        minibatch = self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
+        minibatch = (
+            self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
+        )
         window = min(self.window, self.max_iter)
         decay = self.max_iter - window or None
         return Cell(
@@ -210,7 +243,9 @@ class SparseGP(BaseEstimator):
         """Columns of the predictions on rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        columns = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        columns = Predictor(
+            [self.model_], select_target(self.device, "float64").device.type
+        ).predict(X)
         if missing := [name for name in names if name not in columns]:
             raise ValueError(f"square loss predicts a mean only: there is no {missing[0]}")
         return [columns[name] for name in names]
@@ -219,9 +254,10 @@ class SparseGP(BaseEstimator):
 def best_fit(
     cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
 ) -> tuple[TrainedCell, Finished, dict[float, float]]:
-    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
-    lowest validation NLL (MSE for square loss); a single cell needs no validation rows. Also returns the validation
-    metric of every beta, NaN where training failed; `ValueError` if it failed at all of them."""
+    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and
+    select the one with the lowest validation NLL (MSE for square loss); a single cell needs no
+    validation rows. Also returns the validation metric of every beta, NaN where training failed;
+    `ValueError` if it failed at all of them."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
     size = max(1, cells_at_once(cells[0], target.free_memory))
     fits: list[tuple[Cell, Finished]] = []
@@ -229,9 +265,21 @@ def best_fit(
         batch = tuple(cells[first : first + size])
         how = replace(settings(batch[0], target), calibration=False)
         made = program(batch, lambda _: split, lambda cell: {}, target)
-        fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
-    scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]
-    about = {"group": 0, "candidates": len(cells), "role": "fit", "beta": [cell.beta for cell, _ in fits]}
+        fits += [
+            (batch[done.cell], done)
+            for done in train(Training.start(made, how), how)
+            if done is not None
+        ]
+    scores = [
+        math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan)
+        for _, done in fits
+    ]
+    about = {
+        "group": 0,
+        "candidates": len(cells),
+        "role": "fit",
+        "beta": [cell.beta for cell, _ in fits],
+    }
     status = ["failed" if done.failed else "done" for _, done in fits]
     best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
     if best.empty:
@@ -240,21 +288,26 @@ def best_fit(
         raise ValueError(f"training failed at every beta: {why}")
     cell, done = fits[int(best.index[0])]
     by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
-    return trained_model(cell, schema, split, done.posterior), done, dict(sorted(by_beta.items(), reverse=True))
+    return (
+        trained_model(cell, schema, split, done.posterior),
+        done,
+        dict(sorted(by_beta.items(), reverse=True)),
+    )
 
 
 class WithIntervals(RegressorMixin, SparseGP):
     """What the two regressors share."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The means [n] at rows X [n, features], in the units of the training targets; with `return_std` a pair, the
-        means and the standard deviations of a new observation, which square loss has none of (ValueError)."""
+        """The means [n] at rows X [n, features], in the units of the training targets; with
+        `return_std` a pair, the means and the standard deviations of a new observation, which
+        square loss has none of (ValueError)."""
         mean, *std = self._columns(X, "mean", *(["std"] if return_std else []))
         return (mean, *std) if return_std else mean
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at every row of X.
-        Counts include both. Square loss has no intervals (ValueError)."""
+        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at
+        every row of X. Counts include both. Square loss has no intervals (ValueError)."""
         lower, upper = self._columns(X, "lower_95", "upper_95")
         return lower, upper
 
@@ -292,13 +345,15 @@ class DLMCountRegressor(WithIntervals):
     likelihood_name = "poisson"
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1), for
-        counts y [n] at rows X."""
+        """D^2, the share of the Poisson deviance that is explained (scikit-learn's
+        `d2_tweedie_score`, power 1), for counts y [n] at rows X."""
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         if (y < 0).any():
-            raise ValueError(f"y has negative values (such as {y.min():g}): counts are 0, 1, 2, ...")
+            raise ValueError(
+                f"y has negative values (such as {y.min():g}): counts are 0, 1, 2, ..."
+            )
         return super()._targets(y)
 
     def __sklearn_tags__(self) -> Any:
@@ -323,7 +378,8 @@ class DLMClassifier(ClassifierMixin, SparseGP):
     likelihood_name = "probit"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row of X [n, features]."""
+        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row of X
+        [n, features]."""
         (second,) = self._columns(X, "probability_1")
         return np.column_stack([1 - second, second])
 
@@ -337,16 +393,25 @@ class DLMClassifier(ClassifierMixin, SparseGP):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) > 2:
             kind = type_of_target(y, input_name="y", raise_unknown=True)
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+            raise ValueError(
+                f"Only binary classification is supported. The type of the target is {kind}."
+            )
         if len(self.classes_) == 1:
             raise ValueError(f"y has one class only ({self.classes_[0]}): a classifier needs two")
         return codes.astype(np.float64)
 
-    def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    def _divided(
+        self, y: np.ndarray, random: np.random.RandomState
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The same share of each class for validation; every class keeps a row to train on."""
         order = random.permutation(len(y))
-        classes, share = [order[y[order] == value] for value in (0.0, 1.0)], self.validation_fraction
-        chosen = np.concatenate([rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in classes])
+        classes, share = (
+            [order[y[order] == value] for value in (0.0, 1.0)],
+            self.validation_fraction,
+        )
+        chosen = np.concatenate(
+            [rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in classes]
+        )
         if not len(chosen):  # few rows: one of the larger class
             larger = max(classes, key=len)
             chosen = larger[: min(1, len(larger) - 1)]

@@ -6,7 +6,7 @@ It lies here because Hydra accepts plugins from the namespace `hydra_plugins` on
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from dlmexp.paths import conf_dirs
+from dlmexp.common.paths import conf_dirs
 
 
 class UserConf(SearchPathPlugin):

@@ -1,14 +1,15 @@
-"""The numbers of results/paper/README.md: means by method, and differences to joint DLM in the same repetitions.
+"""The numbers of results/paper/README.md: means by method, and differences to joint DLM in the same
+repetitions.
 
     python -m scripts.answer results/more results/paper > results/more/answer.csv
 
-A row per experiment (`role`), dataset, size, M and method. `use` is what the validation rows are for: select (beta),
-recalibrate, train (they are training rows too), tenth (as many as n / 10 select beta). `over_joint` is the test NLL
-minus joint DLM's, with a 95 % interval of the mean (Student's t over repetitions, paired). `decay`: the mean and the
-largest absolute change of test NLLs under the protocol `annealed` with twice the decay, and the share of repetitions
-that keep their beta. `calibration`: `further_off` is how much further from 0.95 the coverage of joint DLM's 95 %
-intervals is than that of ELBO's, in the published regression fits.
-"""
+A row per experiment (`role`), dataset, size, M and method. `use` is what the validation rows are
+for: select (beta), recalibrate, train (they are training rows too), tenth (as many as n / 10 select
+beta). `over_joint` is the test NLL minus joint DLM's, with a 95 % interval of the mean (Student's t
+over repetitions, paired). `decay`: the mean and the largest absolute change of test NLLs under the
+protocol `annealed` with twice the decay, and the share of repetitions that keep their beta.
+`calibration`: `further_off` is how much further from 0.95 the coverage of joint DLM's 95 %
+intervals is than that of ELBO's, in the published regression fits."""
 
 import sys
 
@@ -25,11 +26,18 @@ METRICS = ["test_nll", "test_crps", "test_coverage_95"]
 
 
 def selected(folder: str) -> pd.DataFrame:
-    """Rows of the tidy table whose beta is selected by NLL, once more where predictions are recalibrated."""
+    """Rows of the tidy table whose beta is selected by NLL, once more where predictions are
+    recalibrated."""
     table = dlmexp.results(folder).table.query("selected_by == 'nll' and status == 'done'")
-    table = table[table["parameterisation"] == "whitened"].filter(regex=f"^({'|'.join(COLUMNS)}|test_.*)$").copy()
+    table = (
+        table[table["parameterisation"] == "whitened"]
+        .filter(regex=f"^({'|'.join(COLUMNS)}|test_.*)$")
+        .copy()
+    )
     table["use"] = table["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("select")
-    again = table[(table["role"] == "rivals") & (table["use"] == "select")].assign(use="recalibrate")
+    again = table[(table["role"] == "rivals") & (table["use"] == "select")].assign(
+        use="recalibrate"
+    )
     for name in METRICS:
         again[name] = again.get(name.replace("test_", "test_recalibrated_"), np.nan)
     return pd.concat([table, again], ignore_index=True).drop_duplicates([*KEYS, "protocol", "seed"])
@@ -41,9 +49,12 @@ def half_width(values: pd.Series) -> float:
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Means over repetitions, and the difference to joint DLM with a selected beta; M of the exact GP is left out."""
+    """Means over repetitions, and the difference to joint DLM with a selected beta; M of the exact
+    GP is left out."""
     table = table.assign(M=table["M"].where(table["role"] == "inducing", 0))
-    joint = table[(table["method"] == "joint_log_dlm") & (table["use"] == "select") & (table["changes"] == "")]
+    joint = table[
+        (table["method"] == "joint_log_dlm") & (table["use"] == "select") & (table["changes"] == "")
+    ]
     table = table.merge(joint[[*PLACE, "test_nll"]], "left", PLACE, suffixes=("", "_joint"))
     table["over_joint"] = table["test_nll"] - table["test_nll_joint"]
     groups = table.groupby(KEYS, dropna=False)
@@ -59,26 +70,38 @@ def decay(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """How far fits under `annealed` move with twice the decay."""
     same = ["dataset", "n", "seed", "method", "estimator"]
     once = published[
-        (published["protocol"] == "annealed") & (published["role"] == "fit") & (published["changes"] == "")
+        (published["protocol"] == "annealed")
+        & (published["role"] == "fit")
+        & (published["changes"] == "")
     ]
     both = table[table["role"] == "decay"].merge(once, on=same, suffixes=("", "_once"))
-    both = both.assign(change=(both["test_nll"] - both["test_nll_once"]).abs(), kept=both["beta"] == both["beta_once"])
+    both = both.assign(
+        change=(both["test_nll"] - both["test_nll_once"]).abs(),
+        kept=both["beta"] == both["beta_once"],
+    )
     groups = both.groupby(["dataset", "n", "method"])
     return groups.agg(mean_change=("change", "mean"), largest_change=("change", "max"), beta_kept=("kept", "mean"),
                       repetitions=("change", "size")).reset_index().assign(role="decay")  # fmt: skip
 
 
 def calibration(published: pd.DataFrame) -> pd.DataFrame:
-    """How much further from 0.95 joint DLM's coverage is than ELBO's, by size, in regression under `paper`."""
-    fits = published.query("protocol == 'paper' and role == 'fit' and changes == '' and test_mse.notna()").copy()
+    """How much further from 0.95 joint DLM's coverage is than ELBO's, by size, in regression under
+    `paper`."""
+    fits = published.query(
+        "protocol == 'paper' and role == 'fit' and changes == '' and test_mse.notna()"
+    ).copy()
     fits["off"] = (fits["test_coverage_95"] - 0.95).abs()
-    by_method = fits.pivot_table(index=["dataset", "n", "seed"], columns="method", values=["off", "test_coverage_95"])
+    by_method = fits.pivot_table(
+        index=["dataset", "n", "seed"], columns="method", values=["off", "test_coverage_95"]
+    )
     further = by_method["off"]["joint_log_dlm"] - by_method["off"]["elbo"]
     groups = further.groupby(level=["dataset", "n"])
     half = groups.agg(half_width)
     made = pd.DataFrame({"further_off": groups.mean(), "repetitions": groups.size()})
     made["low"], made["high"] = made["further_off"] - half, made["further_off"] + half
-    made["test_coverage_95"] = by_method["test_coverage_95"]["joint_log_dlm"].groupby(level=["dataset", "n"]).mean()
+    made["test_coverage_95"] = (
+        by_method["test_coverage_95"]["joint_log_dlm"].groupby(level=["dataset", "n"]).mean()
+    )
     return made.reset_index().assign(role="calibration", method="joint_log_dlm")
 
 
@@ -86,7 +109,11 @@ def main() -> None:
     more, paper = sys.argv[1:]
     table = selected(more)
     published = selected(paper)
-    parts = [means(table[table["role"] != "decay"]), decay(table, published), calibration(published)]
+    parts = [
+        means(table[table["role"] != "decay"]),
+        decay(table, published),
+        calibration(published),
+    ]
     pd.concat(parts, ignore_index=True).to_csv(sys.stdout, index=False, float_format="%.6g")
 
 

@@ -1,8 +1,9 @@
-"""A hook of MkDocs: which files of the repository make the site, each under its path in the repository.
+"""A hook of MkDocs: which files of the repository make the site, each under its path in the
+repository.
 
-So README.md is a page of the site without a copy in docs/, and a link from one page to another, to a picture or to a
-script is the same link on both. A link to a file that is not among these fails the build.
-"""
+So README.md is a page of the site without a copy in docs/, and a link from one page to another, to
+a picture or to a script is the same link on both. A link to a file that is not among these fails
+the build."""
 
 import re
 from pathlib import Path
@@ -15,7 +16,7 @@ TOP = Path(__file__).resolve().parent.parent
 RESULTS = ("results/paper/README.md", "results/paper/DETAILS.md", "results/more/README.md")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
 FOLDERS = ("docs", "results/paper/figures", "results/more/figures")
-LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/reading/__init__.py")
+LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/common/reading/__init__.py")
 SUFFIXES = (".md", ".png", ".css")
 CODE = re.compile(r"`[^`\n]+`")
 
@@ -23,9 +24,17 @@ CODE = re.compile(r"`[^`\n]+`")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what was found in docs/ by all our files; those of the theme stay."""
     theirs = [file for file in files if file.src_dir != config.docs_dir]
-    inside = [path for folder in FOLDERS for path in sorted((TOP / folder).rglob("*")) if path.suffix in SUFFIXES]
+    inside = [
+        path
+        for folder in FOLDERS
+        for path in sorted((TOP / folder).rglob("*"))
+        if path.suffix in SUFFIXES
+    ]
     paths = [*(TOP / name for name in (*PAGES, *LINKED)), *inside]
-    ours = [File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path)) for path in paths]
+    ours = [
+        File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path))
+        for path in paths
+    ]
     return Files([*theirs, *ours])
 
 

@@ -26,7 +26,9 @@ x = torch.randn(500, 2)
 y = (x.norm(dim=1) + 0.2 * torch.randn(500) < 1.2).float()
 
 model, likelihood = Classifier(x[:30].clone()), gpytorch.likelihoods.BernoulliLikelihood()
-mll = DirectLoss(likelihood, model, num_data=400, beta=0.1, estimator=UPS(10))  # was: VariationalELBO(...)
+mll = DirectLoss(
+    likelihood, model, num_data=400, beta=0.1, estimator=UPS(10)
+)  # was: VariationalELBO(...)
 optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
 for _ in range(100):
     optimiser.zero_grad()

@@ -1,5 +1,5 @@
-"""Fixtures shared by all tests, and the check of type hints while tests run, wherever they say the shape of a tensor
-or an array."""
+"""Fixtures shared by all tests, and the check of type hints while tests run, wherever they say the
+shape of a tensor or an array."""
 
 import inspect
 import os
@@ -15,15 +15,21 @@ import pytest
 from beartype import BeartypeConf, beartype
 from hypothesis import settings
 
-os.environ.pop("COLUMNS", None)  # of the terminal in which pytest-xdist was started: tables would be as narrow
+os.environ.pop(
+    "COLUMNS", None
+)  # of the terminal in which pytest-xdist was started: tables would be as narrow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGES = ["data", "estimators", "gp", "mlls", "objectives", "training"]  # where hints have shapes
+PACKAGES = ["core", "data", "mlls"]  # where hints have shapes
 SHAPED = re.compile(r"\b(Float|Int|Bool)\[")
-CALLS = 5  # of a function are checked in each test: what a training step calls, it calls a thousand times alike
+# of a function are checked in each test: what a training step calls, it calls a thousand times
+# alike
+CALLS = 5
 
 calls: Counter[Callable[..., Any]] = Counter()  # in the present test
-checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int may be given where a hint says float
+checked = beartype(
+    conf=BeartypeConf(is_pep484_tower=True)
+)  # an int may be given where a hint says float
 _jaxtyped = jaxtyping.jaxtyped
 
 
@@ -46,10 +52,13 @@ def _where_shaped(*, typechecker: Any) -> Callable[[Any], Any]:
 
 
 if not os.environ.get("NOHINTS"):  # before anything of dlmexp is imported
-    # Every function with shapes and every class of these packages that is imported from now on is checked in use. A
-    # check takes some 40 us: with all calls of all functions, training would take twice as long.
+    # Every function with shapes and every class of these packages that is imported from now on is
+    # checked in use. A check takes some 40 us: with all calls of all functions, training would take
+    # twice as long.
     jaxtyping.jaxtyped = _where_shaped  # which the hook puts on all functions
-    jaxtyping.install_import_hook([f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked")
+    jaxtyping.install_import_hook(
+        [f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked"
+    )
 
 settings.register_profile("dlmexp", deadline=None)  # a busy machine is no error
 settings.load_profile("dlmexp")
@@ -59,7 +68,8 @@ pytest_plugins = ["tests.support.processes"]
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """The real raw files: `DLMEXP_DATA`, or `../shared/data` beside the checkout; skips where neither is there."""
+    """The real raw files: `DLMEXP_DATA`, or `../shared/data` beside the checkout; skips where
+    neither is there."""
     for candidate in (os.environ.get("DLMEXP_DATA"), REPOSITORY.parent / "shared" / "data"):
         if candidate and Path(candidate).is_dir():
             return Path(candidate).resolve()

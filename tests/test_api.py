@@ -15,13 +15,21 @@ from msgspec.structs import replace
 
 import dlmexp
 from dlmexp.cli import main
-from dlmexp.errors import UserError
-from dlmexp.literals import literal
-from tests.models.test_predictor import table
+from dlmexp.common.errors import UserError
+from dlmexp.common.literals import literal
+from tests.experiment.models.test_predictor import table
 from tests.support.cells import ELBO, candidates, fill
 
-SMALL: dict[str, Any] = {"sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False}
-SMALL |= {f"training.{task}.max_iterations": 30 for task in ("regression", "binary", "count")} | {"dataset.csv.M": 6}
+SMALL: dict[str, Any] = {
+    "sizes": [40],
+    "seeds": [0, 1],
+    "beta": "list",
+    "device": "cpu",
+    "verbose": False,
+}
+SMALL |= {f"training.{task}.max_iterations": 30 for task in ("regression", "binary", "count")} | {
+    "dataset.csv.M": 6
+}
 BETAS: dict[str, Any] = {"beta.values": [5, 0.5]}
 FRAME, COLUMNS = table(), ["rooms", "sort", "age"]
 
@@ -78,10 +86,22 @@ MISTAKES = {
     "an unknown task": ({"target": "regression", "task": "ranking"}, "csv.task=ranking"),
     "no target": ({"task": "regression"}, "name the column to predict"),
     "an unknown target": ({"task": "regression", "target": "prise"}, "prise"),
-    "shapes": ({"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
-    "the target's name": ({"dataset": (RENAMED, FRAME["count"].to_numpy()), "task": "count"}, "X has a column 'y'"),
-    "a name twice": (COUNTS | {"dataset": pd.concat([FRAME, FRAME[["age"]]], axis=1)}, "(?i)duplicate.*age"),
-    "several types": (COUNTS | {"dataset": FRAME.assign(age=[1, "old"] * 80)}, "column age with type object"),
+    "shapes": (
+        {"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"},
+        r"\(3, 2\) and \(4,\)",
+    ),
+    "the target's name": (
+        {"dataset": (RENAMED, FRAME["count"].to_numpy()), "task": "count"},
+        "X has a column 'y'",
+    ),
+    "a name twice": (
+        COUNTS | {"dataset": pd.concat([FRAME, FRAME[["age"]]], axis=1)},
+        "(?i)duplicate.*age",
+    ),
+    "several types": (
+        COUNTS | {"dataset": FRAME.assign(age=[1, "old"] * 80)},
+        "column age with type object",
+    ),
     "something else": ({"dataset": 7, "task": "regression"}, "is a int"),
     "a target of a known dataset": ({"dataset": "pol", "target": "y"}, "data in memory"),
     "an unknown setting": ({"dataset": "ringnorm_drawn", "sede": 1}, "there is no setting 'sede'"),
@@ -109,12 +129,20 @@ def test_keys_that_are_not_there(tmp_path):
 
 @pytest.mark.slow
 def test_plot_and_claims(tmp_path):
-    fits = [replace(ELBO, dataset="ringnorm", n=n, seed=seed, beta=1.0) for n in (100, 200) for seed in range(3)]
+    fits = [
+        replace(ELBO, dataset="ringnorm", n=n, seed=seed, beta=1.0)
+        for n in (100, 200)
+        for seed in range(3)
+    ]
     betas = [[replace(fit, objective="log_dlm", beta=beta) for beta in (1.0, 0.3)] for fit in fits]
-    fill(tmp_path, *(candidates("elbo", [fit]) for fit in fits), *(candidates("joint_log_dlm", one) for one in betas))
+    fill(
+        tmp_path,
+        *(candidates("elbo", [fit]) for fit in fits),
+        *(candidates("joint_log_dlm", one) for one in betas),
+    )
     figure = dlmexp.plot("class-log", tmp_path, dataset="ringnorm")
     assert len(figure.axes) >= 1
-    verdicts = dlmexp.claims(str(tmp_path))
+    verdicts = dlmexp.presentation.claims(str(tmp_path))
     assert set(verdicts["protocol"]) == {"paper"}
     assert {"number", "claim", "verdict"} <= set(verdicts.columns)
     assert len(verdicts) == 22
@@ -134,7 +162,9 @@ def test_a_value_arrives_as_it_was_given(value):
 
 
 def _plain(value):
-    return [_plain(one) for one in value] if isinstance(value, list) else getattr(value, "text", value)
+    return (
+        [_plain(one) for one in value] if isinstance(value, list) else getattr(value, "text", value)
+    )
 
 
 @pytest.mark.processes

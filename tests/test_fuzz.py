@@ -1,9 +1,11 @@
-"""The fuzz suite: spoiled files of every kind, and settings of every kind, against the commands that read them.
+"""The fuzz suite: spoiled files of every kind, and settings of every kind, against the commands
+that read them.
 
-A case is a target and a seed. It passes if the command ends with exit code 0, 1, 2, 3 or 130 and without an exception,
-memory stays under a bound, nothing outside the results folder has changed, and sound records are as they were. A target
-takes chance and a results folder: a copy of `sweep()`, in which the record of seed 0 stays sound. Tests run a fixed
-number of cases; this runs any number, with other seeds:
+A case is a target and a seed. It passes if the command ends with exit code 0, 1, 2, 3 or 130 and
+without an exception, memory stays under a bound, nothing outside the results folder has changed,
+and sound records are as they were. A target takes chance and a results folder: a copy of `sweep()`,
+in which the record of seed 0 stays sound. Tests run a fixed number of cases; this runs any number,
+with other seeds:
     python -m tests.test_fuzz MINUTES [TARGET...]
 """
 
@@ -35,16 +37,16 @@ import pytest
 import torch
 
 from dlmexp.cli import main
-from dlmexp.config import DatasetConfig
+from dlmexp.common.errors import UserError
+from dlmexp.common.reading.files import open_raw, read_npz, read_variables
+from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema
-from dlmexp.errors import UserError
-from dlmexp.models.predictor import open_rows
-from dlmexp.reading.files import open_raw, read_npz, read_variables
-from dlmexp.records.record import sealed
-from dlmexp.records.results import collect_packed
-from dlmexp.records.store import Store
-from dlmexp.running import recording
+from dlmexp.experiment.models.predictor import open_rows
+from dlmexp.experiment.records.record import sealed
+from dlmexp.experiment.records.results import collect_packed
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running import recording
 from tests.support import mutations
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -66,12 +68,15 @@ AT_ONCE = 25  # cases in one process
 
 def main_ends_well(words: list[str], folder: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        code = main([*words, *([f"results={folder}"] if words[0] == "run" else ["--results", str(folder)])])
+        code = main(
+            [*words, *([f"results={folder}"] if words[0] == "run" else ["--results", str(folder)])]
+        )
     assert code in CODES, f"exit code {code}"
 
 
 class Sweep(NamedTuple):
-    """Two learning curves, their pack, and the checkpoint of the second after its first iteration."""
+    """Two learning curves, their pack, and the checkpoint of the second after its first
+    iteration."""
 
     folder: Path
     packed: bytes
@@ -82,11 +87,15 @@ class Sweep(NamedTuple):
 @cache
 def sweep() -> Sweep:
     folder = Path(tempfile.mkdtemp()) / "results"
-    with mock.patch.object(recording, "write_atomically", wraps=recording.write_atomically) as write:
+    with mock.patch.object(
+        recording, "write_atomically", wraps=recording.write_atomically
+    ) as write:
         main_ends_well(RUN, folder)
     path, state = write.call_args.args
     collect_packed(str(folder), str(folder.with_name("packed.parquet")))
-    keys = [record.key for record in sorted(Store(folder).own(), key=lambda record: record.cell.seed)]
+    keys = [
+        record.key for record in sorted(Store(folder).own(), key=lambda record: record.cell.seed)
+    ]
     return Sweep(folder, folder.with_name("packed.parquet").read_bytes(), (path.name, state), keys)
 
 
@@ -111,7 +120,10 @@ def target_record(chance: random.Random, folder: Path) -> None:
     """A record with a fitting seal."""
     path, values = other_record(folder)
     if chance.random() < 0.2:
-        values |= {"status": "failed", "result": {"reason": "the objective is NaN", "iterations": 17}}
+        values |= {
+            "status": "failed",
+            "result": {"reason": "the objective is NaN", "iterations": 17},
+        }
     path.unlink()
     path = path.with_suffix(chance.choice([".json", ".json", ".failed.json"]))
     path.write_bytes(sealed(mutations.as_json(mutations.spoiled(values, chance))) + b"\n")
@@ -156,12 +168,15 @@ def target_processes(chance: random.Random, folder: Path) -> None:
     victim = chance.choice(list(files))
     for name, value in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(mutations.as_json(mutations.spoiled(value, chance) if name == victim else value))
+        (folder / name).write_bytes(
+            mutations.as_json(mutations.spoiled(value, chance) if name == victim else value)
+        )
     main_ends_well(["status", "--json"], folder)
 
 
 def target_checkpoint(chance: random.Random, folder: Path) -> None:
-    """A checkpoint of the very batch that is to be trained, spoiled; training goes on from it or begins again."""
+    """A checkpoint of the very batch that is to be trained, spoiled; training goes on from it or
+    begins again."""
     other_record(folder)[0].unlink()
     name, content = sweep().checkpoint
     with np.load(io.BytesIO(content)) as file:
@@ -198,11 +213,15 @@ def target_npz(chance: random.Random, folder: Path) -> None:
         read_npz(folder / "a.npz")
 
 
-def target_csv(chance: random.Random, folder: Path, make: Callable = mutations.csv, name: str = "a.csv") -> None:
+def target_csv(
+    chance: random.Random, folder: Path, make: Callable = mutations.csv, name: str = "a.csv"
+) -> None:
     """A table to train on; and, in pieces, to predict on."""
     path, options = folder / name, {"target": chance.choice(["y", "x", "y", "nope"])}
     path.write_bytes(make(chance))
-    spec = DatasetConfig("csv", "table", chance.choice(get_args(Task)), split="regression", options=options)
+    spec = DatasetConfig(
+        "csv", "table", chance.choice(get_args(Task)), split="regression", options=options
+    )
     with contextlib.suppress(UserError):
         parse(spec, {path.name: path})
     with contextlib.suppress(UserError):
@@ -219,14 +238,20 @@ def target_archive(chance: random.Random, folder: Path) -> None:
     kind = chance.choice(["zip", "tgz", "bz2"])
     path = folder / f"a.{kind}"
     path.write_bytes(mutations.archive(kind, chance))
-    with contextlib.suppress(UserError), open_raw(path, None if kind == "bz2" else "f.txt", 1 << 20) as stream:
+    with (
+        contextlib.suppress(UserError),
+        open_raw(path, None if kind == "bz2" else "f.txt", 1 << 20) as stream,
+    ):
         stream.read()
 
 
 def target_overrides(chance: random.Random, folder: Path) -> None:
     """What may be typed after `dlmexp run`: a plan, or one sentence, and nothing is written."""
     words = [*mutations.BASE, *mutations.typed(chance), f"results={folder}"]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()) as said,
+    ):
         code = main(["run", *words, "plan=true"])
     text = said.getvalue()
     one_sentence = text.startswith("dlmexp: ") and text.count("\n") == 1 and len(text) <= 1500
@@ -235,7 +260,9 @@ def target_overrides(chance: random.Random, folder: Path) -> None:
 
 
 TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
-    name.removeprefix("target_"): function for name, function in globals().copy().items() if name.startswith("target_")
+    name.removeprefix("target_"): function
+    for name, function in globals().copy().items()
+    if name.startswith("target_")
 }
 DIRECT = {"mat", "npz", "csv", "parquet", "archive", "overrides"}  # they read no results
 IN_CI = {
@@ -247,7 +274,10 @@ OWN = {"results", "out", "report.html"}  # what cases may write
 
 def case(target: str, seed: int) -> str | None:
     """Run one case in a folder of its own; a text that says what went wrong, or None."""
-    with tempfile.TemporaryDirectory() as top, warnings.catch_warnings(action="ignore"):  # a warning is no traceback
+    with (
+        tempfile.TemporaryDirectory() as top,
+        warnings.catch_warnings(action="ignore"),
+    ):  # a warning is no traceback
         os.chdir(top)
         folder, results = Path(top), Path(top) / "results"
         (folder / "outside").write_text("mine")
@@ -255,7 +285,9 @@ def case(target: str, seed: int) -> str | None:
         before = _snapshot(folder)
         try:
             TARGETS[target](random.Random(f"{target} {seed}"), results)
-            assert _snapshot(folder) == before, f"what should be as it was: {_snapshot(folder) ^ before}"
+            assert _snapshot(folder) == before, (
+                f"what should be as it was: {_snapshot(folder) ^ before}"
+            )
         except Exception:
             return f"{target} {seed}:\n{traceback.format_exc()}"
         finally:
@@ -266,13 +298,15 @@ def case(target: str, seed: int) -> str | None:
 def _snapshot(folder: Path) -> set[tuple[str, bytes]]:
     """All files but those that the case writes; of the results only the sound record."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    counted = [path for path in files if path.relative_to(folder).parts[0] not in OWN or sound_record(path)]
+    counted = [
+        path for path in files if path.relative_to(folder).parts[0] not in OWN or sound_record(path)
+    ]
     return {(str(path), path.read_bytes()) for path in counted}
 
 
 def cases(target: str, seeds: range) -> bool:
-    """Run cases in a process of their own, with a bound on memory, which prints what went wrong; whether all passed. If
-    it dies, that is a failure."""
+    """Run cases in a process of their own, with a bound on memory, which prints what went wrong;
+    whether all passed. If it dies, that is a failure."""
     process = get_context("fork").Process(target=_run_cases, args=(target, seeds))
     process.start()
     process.join()
@@ -297,10 +331,6 @@ def warm() -> None:
 
 def warm_up() -> None:
     """Import what the commands import, once, before processes are forked."""
-    import dlmexp.claims.judge
-    import dlmexp.figures.plot
-    import dlmexp.report.page
-    import dlmexp.running.engine  # noqa: F401
 
     sweep()
 
@@ -314,10 +344,14 @@ if __name__ == "__main__":
     warm_up()
     first = int(os.environ.get("SEED", time.time() % 1e6))
     end, counts, failed = time.monotonic() + 60 * float(sys.argv[1]), Counter[str](), Counter[str]()
-    for seed, target in ((seed, target) for seed in count(first, AT_ONCE) for target in sys.argv[2:] or TARGETS):
+    for seed, target in (
+        (seed, target) for seed in count(first, AT_ONCE) for target in sys.argv[2:] or TARGETS
+    ):
         counts[target] += AT_ONCE
         failed[target] += not cases(target, range(seed, seed + AT_ONCE))
         if time.monotonic() >= end:
             break
-    print(f"{counts.total()} cases from seed {first}: {dict(counts)}; not passed in {failed.total()} processes")
+    print(
+        f"{counts.total()} cases from seed {first}: {dict(counts)}; not passed in {failed.total()} processes"
+    )
     sys.exit(bool(failed.total()))

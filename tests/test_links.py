@@ -1,4 +1,5 @@
-"""Symbolic links inside a results folder: nothing is written or deleted through them, whatever the command."""
+"""Symbolic links inside a results folder: nothing is written or deleted through them, whatever the
+command."""
 
 import os
 import shutil
@@ -7,10 +8,10 @@ import time
 import pytest
 
 from dlmexp.cli import main
-from dlmexp.plan.compose import compose
-from dlmexp.records.store import Store
-from dlmexp.running.recording import Checkpoint, save_checkpoint
-from dlmexp.running.sweep import prepare_sweep
+from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.recording import Checkpoint, save_checkpoint
+from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.support.processes import TINY
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,9 @@ def root(example, tmp_path):
 
 
 def _content(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def _move(path, elsewhere):
@@ -68,7 +71,10 @@ def test_a_folder_elsewhere_stays_as_it_is(root, tmp_path, name):
         ("collect", ["table.parquet"]),
         ("run", ["running/process-2.log", "data/ringnorm_drawn.json"]),
         ("report", ["report.html"]),
-        ("plot predictions --format png", [f"figures/predictions-ringnorm_drawn.{kind}" for kind in ("csv", "png")]),
+        (
+            "plot predictions --format png",
+            [f"figures/predictions-ringnorm_drawn.{kind}" for kind in ("csv", "png")],
+        ),
     ],
 )
 def test_files_elsewhere_stay_as_they_are(root, tmp_path, command, names):
@@ -77,7 +83,9 @@ def test_files_elsewhere_stay_as_they_are(root, tmp_path, command, names):
     for name in names:
         _move(root / name, elsewhere / name.replace("/", "-"))
     before = _content(elsewhere)
-    words = [*WORDS, "workers=2", f"results={root}"] if command == "run" else ["--results", str(root)]
+    words = (
+        [*WORDS, "workers=2", f"results={root}"] if command == "run" else ["--results", str(root)]
+    )
     assert main([*command.split(), *words]) in (0, 1, 2)
     assert _content(elsewhere) == before
 

@@ -1,4 +1,5 @@
-"""DirectLoss against GPyTorch's own objective, in every batch shape, and what it refuses; SquareLoss by definition."""
+"""DirectLoss against GPyTorch's own objective, in every batch shape, and what it refuses;
+SquareLoss by definition."""
 
 # GPyTorch gives the result of every call a union of types.
 # pyright: reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportCallIssue=false
@@ -14,16 +15,33 @@ import pytest
 import torch
 
 with warnings.catch_warnings():
-    # torch deprecates its script decorator, which GPyTorch's dependency still uses when it is imported.
+    # torch deprecates its script decorator, which GPyTorch's dependency still uses when it is
+    # imported.
     warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)
     import gpytorch
 from gpytorch.mlls import PredictiveLogLikelihood
-from gpytorch.variational import CholeskyVariationalDistribution, UnwhitenedVariationalStrategy, VariationalStrategy
+from gpytorch.variational import (
+    CholeskyVariationalDistribution,
+    UnwhitenedVariationalStrategy,
+    VariationalStrategy,
+)
 
-from dlmexp.errors import UserError
-from dlmexp.mlls import BMC, UPS, DirectLoss, Exact, PoissonExpLikelihood, Quadrature, SmoothBMC, SquareLoss
+from dlmexp.common.errors import UserError
+from dlmexp.mlls import (
+    BMC,
+    UPS,
+    DirectLoss,
+    Exact,
+    PoissonExpLikelihood,
+    Quadrature,
+    SmoothBMC,
+    SquareLoss,
+)
 
-BERNOULLI, GAUSSIAN = gpytorch.likelihoods.BernoulliLikelihood(), gpytorch.likelihoods.GaussianLikelihood()
+BERNOULLI, GAUSSIAN = (
+    gpytorch.likelihoods.BernoulliLikelihood(),
+    gpytorch.likelihoods.GaussianLikelihood(),
+)
 LIKELIHOODS = {
     "gaussian": (gpytorch.likelihoods.GaussianLikelihood, "real"),
     "probit": (gpytorch.likelihoods.BernoulliLikelihood, "label"),
@@ -38,7 +56,9 @@ class Model(gpytorch.models.ApproximateGP):
     def __init__(self, batch: torch.Size, strategy: Any, M: int = 6):
         g = torch.Generator().manual_seed(3)
         q = CholeskyVariationalDistribution(M, batch_shape=batch)
-        super().__init__(strategy(self, torch.randn(*batch, M, 2, generator=g), q, learn_inducing_locations=True))
+        super().__init__(
+            strategy(self, torch.randn(*batch, M, 2, generator=g), q, learn_inducing_locations=True)
+        )
         self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
         kernel = gpytorch.kernels.RBFKernel(batch_shape=batch)
         self.covar_module = gpytorch.kernels.ScaleKernel(kernel, batch_shape=batch)
@@ -82,7 +102,8 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "strategy", "batch"), CASES)
 def test_equals_gpytorchs_predictive_log_likelihood(name, strategy, batch):
-    """Which has a closed form for two likelihoods; for the others 60 nodes come near to the exact values."""
+    """Which has a closed form for two likelihoods; for the others 60 nodes come near to the exact
+    values."""
     kind, column = LIKELIHOODS[name]
     m, likelihood = model(batch, strategy), kind().double()
     with gpytorch.settings.num_gauss_hermite_locs(60):
@@ -95,16 +116,22 @@ def test_equals_gpytorchs_predictive_log_likelihood(name, strategy, batch):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10 if close else 1e-4)
     for parameter, gradient in expected.items():
         if gradient is not None:
-            torch.testing.assert_close(gradients[parameter], gradient, rtol=1e-8, atol=1e-9 if close else 1e-2)
+            torch.testing.assert_close(
+                gradients[parameter], gradient, rtol=1e-8, atol=1e-9 if close else 1e-2
+            )
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
-@pytest.mark.parametrize("estimator", [BMC(10), SmoothBMC(10, nu=1e-4), UPS(10), Quadrature()], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "estimator", [BMC(10), SmoothBMC(10, nu=1e-4), UPS(10), Quadrature()], ids=lambda e: e.name
+)
 def test_every_estimator_trains_every_likelihood_in_any_batch_shape(name, estimator):
     kind, column = LIKELIHOODS[name]
     m, likelihood = model((2, 3)), kind().double()
     torch.manual_seed(0)
-    value, gradients = value_and_gradients(DirectLoss(likelihood, m, 100, 0.1, estimator), DATA["x"], DATA[column])
+    value, gradients = value_and_gradients(
+        DirectLoss(likelihood, m, 100, 0.1, estimator), DATA["x"], DATA[column]
+    )
     assert value.shape == (2, 3)
     assert value.isfinite().all()
     for parameter, gradient in gradients.items():
@@ -120,7 +147,9 @@ def test_a_beta_for_each_model_of_the_batch_and_labels_of_either_kind():
     for i in range(2):
         alone = DirectLoss(BERNOULLI, m, 100, beta=float(beta[i]))(m(DATA["x"]), DATA["label"])
         torch.testing.assert_close(both[i], alone[i], rtol=1e-12, atol=1e-12)
-    fit, kl, prior = DirectLoss(BERNOULLI, m, 100, beta, combine_terms=False)(m(DATA["x"]), DATA["label"])
+    fit, kl, prior = DirectLoss(BERNOULLI, m, 100, beta, combine_terms=False)(
+        m(DATA["x"]), DATA["label"]
+    )
     torch.testing.assert_close(fit - kl + prior, both, rtol=1e-12, atol=1e-12)
 
 
@@ -128,8 +157,14 @@ def test_a_beta_for_each_model_of_the_batch_and_labels_of_either_kind():
     ("given", "word"),
     [
         ({"likelihood": gpytorch.likelihoods.SoftmaxLikelihood(2, 3)}, "SoftmaxLikelihood"),
-        ({"likelihood": gpytorch.likelihoods.LaplaceLikelihood(), "estimator": "ups"}, "LaplaceLikelihood"),
-        ({"likelihood": gpytorch.likelihoods.BernoulliLikelihood}, "likelihood=BernoulliLikelihood"),
+        (
+            {"likelihood": gpytorch.likelihoods.LaplaceLikelihood(), "estimator": "ups"},
+            "LaplaceLikelihood",
+        ),
+        (
+            {"likelihood": gpytorch.likelihoods.BernoulliLikelihood},
+            "likelihood=BernoulliLikelihood",
+        ),
         ({"estimator": "exat"}, "'exat'"),
         ({"estimator": UPS}, "estimator=UPS"),
         ({"beta": -0.1}, "beta=-0.1"),
@@ -154,14 +189,19 @@ def test_names_stand_for_estimators_and_multitask_outputs_are_refused():
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("estimator", ["exact", "bmc"])
 def test_any_other_likelihood_is_integrated_by_quadrature(estimator, batch):
-    """Laplace noise, one per model of the batch, as GPyTorch's own objective has it with many nodes."""
+    """Laplace noise, one per model of the batch, as GPyTorch's own objective has it with many
+    nodes."""
     likelihood = gpytorch.likelihoods.LaplaceLikelihood(batch_shape=torch.Size(batch)).double()
     likelihood.noise = torch.arange(1.0, 1 + (batch[0] if batch else 1)).view(*batch, 1)
     m = model(batch)
     torch.manual_seed(0)
-    ours, gradients = value_and_gradients(DirectLoss(likelihood, m, 100, 0.3, estimator), DATA["x"], DATA["real"])
+    ours, gradients = value_and_gradients(
+        DirectLoss(likelihood, m, 100, 0.3, estimator), DATA["x"], DATA["real"]
+    )
     with gpytorch.settings.num_gauss_hermite_locs(60):
-        theirs = PredictiveLogLikelihood(likelihood, m, 100, beta=0.3)(m(DATA["x"]), DATA["real"]).detach()
+        theirs = PredictiveLogLikelihood(likelihood, m, 100, beta=0.3)(
+            m(DATA["x"]), DATA["real"]
+        ).detach()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0.01 if estimator == "exact" else 0.3)
     assert gradients["likelihood.raw_noise"].abs().min() > 0
 

@@ -15,7 +15,9 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # few iterations
 QUICK = {"betas": [1.0, 0.1], "n_inducing": 8, "max_iter": 25, "device": "cpu", "random_state": 0}
 
 
@@ -36,7 +38,9 @@ def test_scikit_learns_own_checks(kind):
         how |= {"learning_rate": 0.2, "max_iter": 40, "objective": "elbo"}
     checks = check_estimator(kind(**how), on_fail=None, on_skip=None)
     assert len(checks) > 40
-    assert [(check["check_name"], check["exception"]) for check in checks if check["status"] == "failed"] == []
+    assert [
+        (check["check_name"], check["exception"]) for check in checks if check["status"] == "failed"
+    ] == []
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,9 @@ def test_regression_in_own_units():
     mean, std = model.predict(X[100:], return_std=True)
     assert model.score(X[100:], y[100:]) > 0.9
     assert 0.6 < ((y[100:] - mean) / std).std() < 1.5
-    np.testing.assert_allclose(model.predict_interval(X[100:]), stats.norm.interval(0.95, mean, std), rtol=1e-10)
+    np.testing.assert_allclose(
+        model.predict_interval(X[100:]), stats.norm.interval(0.95, mean, std), rtol=1e-10
+    )
 
 
 def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
@@ -69,8 +75,12 @@ def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
     assert list(model.validation_scores_) == [100.0, 10.0, 1.0, 0.1]
     assert model.model_.cell.M == 20
     single = DLMRegressor(betas=0.5, **few).fit(X, f)
-    assert (single.beta_, single.model_.cell.n, single.validation_scores_) == (0.5, 64, {}), "no validation rows"
-    short, whole = (DLMRegressor(kernel=name, **few).fit(X, f).predict(X) for name in ("matern", "matern52"))
+    assert (single.beta_, single.model_.cell.n, single.validation_scores_) == (0.5, 64, {}), (
+        "no validation rows"
+    )
+    short, whole = (
+        DLMRegressor(kernel=name, **few).fit(X, f).predict(X) for name in ("matern", "matern52")
+    )
     np.testing.assert_array_equal(short, whole)
 
 
@@ -100,7 +110,9 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
 def test_parameters_that_cant_be(name, value):
     X, f, _ = data(20)
     with pytest.raises(ValueError, match=f"^{name}=") as raised:
@@ -117,10 +129,25 @@ def test_targets_and_losses_of_other_tasks():
 
 
 def test_a_pickle_names_what_stays_where_it_is(fitted):
-    """Pickles of today must load tomorrow: their classes are found by their modules, so these may not move."""
+    """Pickles of today must load tomorrow: their classes are found by their modules, so these may
+    not move."""
     content = pickle.dumps((fitted[2], DLMClassifier(**QUICK), DLMCountRegressor(**QUICK)))
     texts = {text for _, text, _ in pickletools.genops(content) if isinstance(text, str)}
     modules = {text.removeprefix("dlmexp.") for text in texts if text.startswith("dlmexp.")}
-    assert modules == {"sklearn", "models.file", "plan.cell", "data.schema", "data.splits"}
-    assert texts >= {"DLMRegressor", "DLMClassifier", "DLMCountRegressor", "TrainedCell", "Cell", "Schema", "Column"}
+    assert modules == {
+        "sklearn",
+        "experiment.models.file",
+        "experiment.plan.cell",
+        "data.schema",
+        "data.splits",
+    }
+    assert texts >= {
+        "DLMRegressor",
+        "DLMClassifier",
+        "DLMCountRegressor",
+        "TrainedCell",
+        "Cell",
+        "Schema",
+        "Column",
+    }
     assert "Normalisation" in texts

@@ -1,5 +1,5 @@
-"""The tutorials of docs/tutorials do what they say: their blocks run in order, in a folder of their own, print what is
-shown, and draw their pictures.
+"""The tutorials of docs/tutorials do what they say: their blocks run in order, in a folder of their
+own, print what is shown, and draw their pictures.
 
     ```console                  lines with `$` are commands, the others what they print (progress is left out);
     ```python                   runs in this process, all blocks of a page in one module;
@@ -47,17 +47,26 @@ PROGRESS = re.compile(r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,).*\n", re.M
 
 
 def played(name: str, folder: Path) -> tuple[str, dict[str, Path]]:
-    """A tutorial run in a process of its own (plugins stay there, and no GPU changes a digit): its text with what was
-    printed this time, and the pictures that were drawn."""
+    """A tutorial run in a process of its own (plugins stay there, and no GPU changes a digit): its
+    text with what was printed this time, and the pictures that were drawn."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("DLMEXP_")}
-    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(REPOSITORY), "MPLBACKEND": "agg"}
-    with mock.patch.dict(os.environ, kept | settings, clear=True), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    settings = {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(REPOSITORY),
+        "MPLBACKEND": "agg",
+    }
+    with (
+        mock.patch.dict(os.environ, kept | settings, clear=True),
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+    ):
         text = pool.submit(_play, name, folder).result()
     return text, {picture: next(folder.rglob(picture)) for picture in PICTURE.findall(text)}
 
 
 def _play(name: str, folder: Path) -> str:
-    """Run a tutorial in this process, with `folder` as the current one; its text with what was printed."""
+    """Run a tutorial in this process, with `folder` as the current one; its text with what was
+    printed."""
     (folder / PUBLISHED).mkdir(parents=True)  # as in a checkout
     for pack in (REPOSITORY / PUBLISHED).glob("records*.parquet"):
         (folder / PUBLISHED / pack.name).symlink_to(pack)
@@ -80,11 +89,14 @@ def _block(block: re.Match[str], module: dict[str, Any]) -> str:
             exec(compile(body, "tutorial", "exec"), module)
         shown = _steady(printed.getvalue()) or None
     title = "" if file is None else f' title="{file}"'
-    return f"```{language}{title}\n{body}```\n" + ("" if shown is None else f"\n```text\n{shown}```\n")
+    return f"```{language}{title}\n{body}```\n" + (
+        "" if shown is None else f"\n```text\n{shown}```\n"
+    )
 
 
 def _printed_by(line: str) -> str:
-    """What a command prints: of ours in this process, which has torch already, others in a shell."""
+    """What a command prints: of ours in this process, which has torch already, others in a
+    shell."""
     words = shlex.split(line.replace("\\\n", ""))
     if words[0] != "dlmexp":
         return subprocess.check_output(line, shell=True, text=True)
@@ -95,13 +107,15 @@ def _printed_by(line: str) -> str:
 
 
 def _steady(text: str) -> str:
-    """Output without progress and estimates of time, which are others each time, and without blank edges."""
+    """Output without progress and estimates of time, which are others each time, and without blank
+    edges."""
     kept = re.sub(" +$", "", PROGRESS.sub("", text), flags=re.MULTILINE).strip("\n")
     return f"{kept}\n" if kept else ""
 
 
 def blocks(path: Path) -> np.ndarray:
-    """Mean colours of 10 x 10 pixel blocks: blind to the shapes of letters, not to lines, colours and layout."""
+    """Mean colours of 10 x 10 pixel blocks: blind to the shapes of letters, not to lines, colours
+    and layout."""
     image = matplotlib.image.imread(path)[..., :3]
     height, width = (side // 10 * 10 for side in image.shape[:2])
     return image[:height, :width].reshape(height // 10, 10, width // 10, 10, 3).mean(axis=(1, 3))
@@ -116,13 +130,16 @@ def plain(line: str) -> str:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
-    """Decimal numbers may differ a little, whole ones may not. If a difference is right: scripts/tutorials."""
+    """Decimal numbers may differ a little, whole ones may not. If a difference is right:
+    scripts/tutorials."""
     shown = (PAGES / name).read_text()
     if "sklearn" in shown:
         pytest.importorskip("sklearn")
     text, pictures = played(name, tmp_path)
     for now, then in zip_longest(text.splitlines(), shown.splitlines(), fillvalue=""):
-        assert same_text(plain(now), plain(then), absolute=0.03, relative=0.05), f"{then}\nis now\n{now}"
+        assert same_text(plain(now), plain(then), absolute=0.03, relative=0.05), (
+            f"{then}\nis now\n{now}"
+        )
     for picture, path in pictures.items():
         drawn, before = blocks(path), blocks(PICTURES / picture)
         assert np.abs(np.subtract(drawn.shape, before.shape)).max() <= 2

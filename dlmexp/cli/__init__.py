@@ -1,5 +1,5 @@
-"""The command `dlmexp`: arguments, help texts and shell completion. A subcommand imports what it needs only when it
-runs; completion loads nothing slow."""
+"""The command `dlmexp`: arguments, help texts and shell completion. A subcommand imports what it
+needs only when it runs; completion loads nothing slow."""
 
 import argparse
 import os
@@ -11,23 +11,26 @@ from importlib import import_module
 from inspect import cleandoc
 from typing import Any, NoReturn
 
-from dlmexp import __version__, catalogue
-from dlmexp.console import harmless_output, nobody_reads
-from dlmexp.errors import UserError, nearest
-from dlmexp.paths import extended
+from dlmexp import __version__
+from dlmexp.common import catalogue
+from dlmexp.common.console import harmless_output, nobody_reads
+from dlmexp.common.errors import UserError, nearest
+from dlmexp.common.paths import extended
 
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 MODULES = ("models", "results", "data")  # each adds its commands
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports errors as UserError, so that they are printed like all others: in one line, with exit code 2. Every
-    command has the two options that are added here."""
+    """Reports errors as UserError, so that they are printed like all others: in one line, with exit
+    code 2. Every command has the two options that are added here."""
 
     def __init__(self, **more: Any):
         super().__init__(**more)
         modules = "Python modules that add your own figures, claims, ..."
-        self.add_argument("--plugins", default=argparse.SUPPRESS, metavar="MODULE[,MODULE]", help=modules)
+        self.add_argument(
+            "--plugins", default=argparse.SUPPRESS, metavar="MODULE[,MODULE]", help=modules
+        )
         folder = "a conf folder of your own, with datasets, methods, ..."
         self.add_argument("--config-dir", default=argparse.SUPPRESS, metavar="DIR", help=folder)
 
@@ -35,12 +38,18 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see '{self.prog} --help'")
 
     def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        # A command refuses what it does not know itself, with its own options as suggestions. `run` takes all words:
-        # its options may stand between overrides, of which argparse knows but the first ones.
+        # A command refuses what it does not know itself, with its own options as suggestions. `run`
+        # takes all words: its options may stand between overrides, of which argparse knows but the
+        # first ones.
         arguments, unknown = super().parse_known_args(args, namespace)
-        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        known = [
+            name
+            for action in self._actions
+            for name in action.option_strings
+            if name.startswith("--")
+        ]
         if "overrides" in arguments:
-            from dlmexp.plan.overrides import settings
+            from dlmexp.experiment.plan.overrides import settings
 
             arguments.overrides += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
@@ -53,7 +62,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
-            self.error(f"{what} '{value}': {nearest(str(value), [str(choice) for choice in action.choices])}")
+            self.error(
+                f"{what} '{value}': {nearest(str(value), [str(choice) for choice in action.choices])}"
+            )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,22 +86,28 @@ def parser() -> argparse.ArgumentParser:
 def add_command(
     commands: Commands, run: Callable[[argparse.Namespace], int | None], help: str, **more: Any
 ) -> argparse.ArgumentParser:
-    """Add the command that a function is: its name, its docstring as the description (with its own line breaks if it
-    begins in its second line), and the option `--results`, unless it takes settings. It returns an exit code, or None
-    for 0. Returns its parser."""
+    """Add the command that a function is: its name, its docstring as the description (with its own
+    line breaks if it begins in its second line), and the option `--results`, unless it takes
+    settings. It returns an exit code, or None for 0. Returns its parser."""
     text = run.__doc__ or ""
-    formatter = argparse.RawDescriptionHelpFormatter if text.startswith("\n") else argparse.HelpFormatter
-    parser = commands.add_parser(run.__name__, help=help, description=cleandoc(text), formatter_class=formatter, **more)
+    formatter = (
+        argparse.RawDescriptionHelpFormatter if text.startswith("\n") else argparse.HelpFormatter
+    )
+    parser = commands.add_parser(
+        run.__name__, help=help, description=cleandoc(text), formatter_class=formatter, **more
+    )
     if run.__name__ != "run":
-        parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+        parser.add_argument(
+            "--results", default="results", metavar="DIR", help="results folder (default: results)"
+        )
     parser.set_defaults(run=run)
     return parser
 
 
 @harmless_output()
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 3: budget= is
-    spent; 128 + N: ended by signal N (130: Ctrl-C)."""
+    """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user;
+    3: budget= is spent; 128 + N: ended by signal N (130: Ctrl-C)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if "_ARGCOMPLETE" in os.environ:  # a shell asks what the last word of a line can become
@@ -109,7 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         said, code = "interrupted", 130
     except MemoryError:
-        said, code = "not enough memory; what is finished is safe, the same command goes on from there", 2
+        said, code = (
+            "not enough memory; what is finished is safe, the same command goes on from there",
+            2,
+        )
     except UserError as error:
         said, code = str(error), 2
     except OSError as error:
@@ -122,11 +142,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
-    """For shell completion: what an argument without `choices` can be, by the name it is stored under."""
+    """For shell completion: what an argument without `choices` can be, by the name it is stored
+    under."""
     if action.dest in ("dataset", "protocol"):
         return catalogue.names(action.dest)
     if action.dest == "ids":
-        from dlmexp.figures.panels import FIGURES, PREDICTIONS
+        from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
 
         return [*FIGURES.names(), PREDICTIONS]
     if action.dest == "overrides":
@@ -137,8 +158,9 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
 
 
 def _settings(last: str) -> Iterator[str]:
-    """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
-    from dlmexp.plan.overrides import GROUPS, settings
+    """Keys that start with `last`; behind `key=`, the names of a group or the choices of a
+    setting."""
+    from dlmexp.experiment.plan.overrides import GROUPS, settings
 
     key, equals, value = last.partition("=")
     known = settings(key)
@@ -150,6 +172,10 @@ def _settings(last: str) -> Iterator[str]:
         return
     start = max(value.rfind("["), value.rfind(",")) + 1  # of the last name in a list
     allowed = re.findall(r"\^\(([\w|]+)\)\$", str(known.get(key)))  # of `config.one_of`
-    choices = ["true", "false"] if known.get(key) is bool else [word for words in allowed for word in words.split("|")]
+    choices = (
+        ["true", "false"]
+        if known.get(key) is bool
+        else [word for words in allowed for word in words.split("|")]
+    )
     for name in catalogue.names(key) if key in GROUPS else choices:
         yield f"{key}={value[:start]}{name}"

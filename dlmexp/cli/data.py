@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dlmexp.catalogue import stand_ins
 from dlmexp.cli import Commands
-from dlmexp.console import wide_console
-from dlmexp.errors import UserError
-from dlmexp.paths import data_root
+from dlmexp.common.catalogue import stand_ins
+from dlmexp.common.console import wide_console
+from dlmexp.common.errors import UserError
+from dlmexp.common.paths import data_root
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -20,7 +20,9 @@ def add_parser(commands: Commands) -> None:
     data = commands.add_parser("data", help="list, fetch, import and check datasets")
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def action(name: str, run: Callable[..., int | None], help: str) -> Callable[..., argparse.Action]:
+    def action(
+        name: str, run: Callable[..., int | None], help: str
+    ) -> Callable[..., argparse.Action]:
         parser = actions.add_parser(name, help=help)
         parser.add_argument("--data-root", metavar="DIR", help=ROOT)
         parser.set_defaults(run=lambda args: run(args, data_root(args.data_root)))
@@ -65,7 +67,9 @@ def _fetch(args: argparse.Namespace, root: Path) -> None:
 
     for spec in [read_spec(name) for name in args.dataset]:
         print(f"fetching {spec.name}", file=sys.stderr, flush=True)
-        with Progress(console=wide_console(), disable=not sys.stdout.isatty(), transient=True) as bars:
+        with Progress(
+            console=wide_console(), disable=not sys.stdout.isatty(), transient=True
+        ) as bars:
             fetched = fetch(spec, root, bars)
         for path in fetched:
             print(f"{spec.name}: {path}")
@@ -81,7 +85,10 @@ def _import(args: argparse.Namespace, root: Path) -> None:
     for path in import_files(spec, root, args.files):
         print(f"{spec.name}: {path}")
     there = find_files(spec, root)
-    print(f"{spec.name} is {there.state}" + ("" if there.state == "ready" else f": {how_to_get(spec, there, root)}"))
+    print(
+        f"{spec.name} is {there.state}"
+        + ("" if there.state == "ready" else f": {how_to_get(spec, there, root)}")
+    )
 
 
 def _check(args: argparse.Namespace, root: Path) -> int:
@@ -90,7 +97,9 @@ def _check(args: argparse.Namespace, root: Path) -> int:
 
     specs = [read_spec(name) for name in args.dataset or dataset_names()]
     if not root.is_dir():
-        raise UserError(f"'{root}' is not a folder: give the one with your datasets with --data-root")
+        raise UserError(
+            f"'{root}' is not a folder: give the one with your datasets with --data-root"
+        )
     labels = {True: "ok", False: "FAILED", None: "-"}
     outcomes = []
     for spec in specs:

@@ -1,16 +1,16 @@
-"""`dlmexp run` trains models, in one job or those of a multirun; `dlmexp predict` says what they predict on new rows,
-and `dlmexp export` hands them on as files."""
+"""`dlmexp run` trains models, in one job or those of a multirun; `dlmexp predict` says what they
+predict on new rows, and `dlmexp export` hands them on as files."""
 
 import argparse
 import gc
 import sys
 from pathlib import Path
 
-from dlmexp.atomic import check_output
 from dlmexp.cli import Commands, add_command
-from dlmexp.console import counted
-from dlmexp.errors import UserError
-from dlmexp.paths import extended
+from dlmexp.common.atomic import check_output
+from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError
+from dlmexp.common.paths import extended
 
 WHERE = """which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, the
 one with the best validation NLL)"""
@@ -20,15 +20,44 @@ def add_parser(commands: Commands) -> None:
     usage = "dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]"
     add = add_command(commands, run, "run a sweep (configured by Hydra)", usage=usage).add_argument
     add("overrides", nargs="*", metavar="key=value", help="settings")
-    add("-m", "--multirun", action="store_true", help="several jobs: values with commas between them")
+    add(
+        "-m",
+        "--multirun",
+        action="store_true",
+        help="several jobs: values with commas between them",
+    )
     add("-c", "--cfg", choices=["job"], metavar="job", help="print the composed settings")
     add = add_command(commands, predict, "predict on new rows with a trained model").add_argument
-    add("words", nargs="*", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
+    add(
+        "words",
+        nargs="*",
+        metavar="FILE",
+        help="rows to predict on: .csv with a header, or .parquet",
+    )
     add("--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=WHERE)
-    add("--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output")
-    add("--model", metavar="FILE", help="a model file: .npz of 'dlmexp export', or of a results folder")
-    add("--seeds", choices=["all"], help="all: the equally weighted mixture of the models of all seeds")
-    add("--interval", type=float, default=0.95, metavar="SHARE", help="of new observations in it (default: 0.95)")
+    add(
+        "--out",
+        default="-",
+        metavar="FILE",
+        help=".csv or .parquet; - (the default): CSV on standard output",
+    )
+    add(
+        "--model",
+        metavar="FILE",
+        help="a model file: .npz of 'dlmexp export', or of a results folder",
+    )
+    add(
+        "--seeds",
+        choices=["all"],
+        help="all: the equally weighted mixture of the models of all seeds",
+    )
+    add(
+        "--interval",
+        type=float,
+        default=0.95,
+        metavar="SHARE",
+        help="of new observations in it (default: 0.95)",
+    )
     usage = "dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz"
     add = add_command(commands, export, "write a trained model as a file", usage=usage).add_argument
     add("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
@@ -70,8 +99,15 @@ def run(args: argparse.Namespace) -> int:
     """
     from omegaconf import OmegaConf
 
-    from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, plugins_in, with_default
-    from dlmexp.plan.overrides import spelled_out
+    from dlmexp.experiment.plan.compose import (
+        check_table_is_used,
+        compose,
+        expand,
+        launcher,
+        plugins_in,
+        with_default,
+    )
+    from dlmexp.experiment.plan.overrides import spelled_out
 
     typed = spelled_out(args.overrides, args.multirun)
     with extended(None, plugins_in(typed)):
@@ -79,17 +115,20 @@ def run(args: argparse.Namespace) -> int:
         if not args.multirun and any(override.startswith("hydra/launcher=") for override in typed):
             raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
         expanded = expand(overrides) if args.multirun else [overrides]
-        jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
+        jobs = [
+            compose(job) for job in expanded
+        ]  # first of all: errors are ours, of one line, and need no torch
         check_table_is_used(typed, jobs)
         if args.cfg:
             print(OmegaConf.to_yaml(OmegaConf.structured(jobs[0])), end="")
             return 0
         if args.multirun:
-            from dlmexp.cluster.multirun import multirun
+            from dlmexp.experiment.cluster.multirun import multirun
 
             return multirun(jobs, expanded, launcher(expanded[0]))
-        gc.disable()  # torch makes many objects that stay: no need to look through them again and again
-        from dlmexp.running.run import execute
+        # torch makes many objects that stay: no need to look through them again and again
+        gc.disable()
+        from dlmexp.experiment.running.run import execute
 
         gc.freeze()
         gc.enable()
@@ -97,7 +136,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Terms of --where, and all other words: those that follow its last term are not field=value."""
+    """Terms of --where, and all other words: those that follow its last term are not
+    field=value."""
     count = next((i for i, term in enumerate(args.where) if "=" not in term), len(args.where))
     return args.where[:count], [*args.words, *args.where[count:]]
 
@@ -125,13 +165,15 @@ def predict(args: argparse.Namespace) -> None:
       dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
       dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
     """
-    from dlmexp.models.file import choose_models, load_file
-    from dlmexp.models.predictor import Predictor, open_rows, predict_file
-    from dlmexp.records.results import ResultsFolder
+    from dlmexp.experiment.models.file import choose_models, load_file
+    from dlmexp.experiment.models.predictor import Predictor, open_rows, predict_file
+    from dlmexp.experiment.records.results import ResultsFolder
 
     where, words = _terms_and_words(args)
     if len(words) != 1:
-        raise UserError("name one file to predict on: dlmexp predict FILE [--where FIELD=VALUE ...]")
+        raise UserError(
+            "name one file to predict on: dlmexp predict FILE [--where FIELD=VALUE ...]"
+        )
     file = Path(words[0])
     if args.out != "-":
         check_output(Path(args.out), f"--out {args.out}", (".csv", ".parquet"))
@@ -156,7 +198,10 @@ def predict(args: argparse.Namespace) -> None:
     count, gaps = predict_file(predictor, file, args.out, args.interval)
     if filled := ", ".join(f"{name} {number}" for name, number in gaps.items() if number):
         print(f"missing values, taken as in training: {filled}", file=sys.stderr)
-    print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
+    print(
+        f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}",
+        file=sys.stderr,
+    )
 
 
 def export(args: argparse.Namespace) -> None:
@@ -173,16 +218,20 @@ def export(args: argparse.Namespace) -> None:
                                                   start of its key
       dlmexp export --where dataset=houses method=elbo model.pt
     """
-    from dlmexp.models.file import choose_models
-    from dlmexp.records.results import ResultsFolder
+    from dlmexp.experiment.models.file import choose_models
+    from dlmexp.experiment.records.results import ResultsFolder
 
     where, words = _terms_and_words(args)
     if not 1 <= len(words) <= 2:
-        raise UserError("name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz")
+        raise UserError(
+            "name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz"
+        )
     *key, out = words
-    (chosen,) = choose_models(ResultsFolder(args.results), [*where, *(f"key={start}" for start in key)])
+    (chosen,) = choose_models(
+        ResultsFolder(args.results), [*where, *(f"key={start}" for start in key)]
+    )
 
-    from dlmexp.models.export import export as write_model
+    from dlmexp.experiment.models.export import export as write_model
 
     script = write_model(chosen.model, Path(out))
     print(f"model {chosen.words}")

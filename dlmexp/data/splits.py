@@ -1,7 +1,7 @@
-"""Training, validation and test rows, and their normalisation: pure functions of (rows, kind of split, seed, n).
-The rows are permuted once per seed and cut into test, validation and training pool; a training set of n rows is the
-first n of the pool. So a smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
-"""
+"""Training, validation and test rows, and their normalisation: pure functions of (rows, kind of
+split, seed, n). The rows are permuted once per seed and cut into test, validation and training
+pool; a training set of n rows is the first n of the pool. So a smaller set is nested in a larger
+one, and test and validation rows depend on the seed alone."""
 
 import re
 from dataclasses import dataclass
@@ -11,20 +11,25 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from dlmexp.console import counted
-from dlmexp.errors import UserError, nearest
+from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError, nearest
 
 SPLIT_VERSION = 1
 """Part of every cell's key. Increase it with every change that moves a row to another part or changes a value."""
 
 MINIMUM_ROWS = 20
-VALIDATION = {"regression": Fraction(8), "counts": Fraction(10), "airline": Fraction(0)}  # per cent, by kind of split
+VALIDATION = {
+    "regression": Fraction(8),
+    "counts": Fraction(10),
+    "airline": Fraction(0),
+}  # per cent, by kind of split
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """`by`: a time, or the number of a group, for every row. The last `test` rows are the user's own test rows."""
+    """`by`: a time, or the number of a group, for every row. The last `test` rows are the user's
+    own test rows."""
 
     kind: Literal["random", "time", "group"] = "random"
     by: Float[np.ndarray, " N"] | None = None
@@ -34,32 +39,42 @@ class Arrangement:
     @property
     def label(self) -> str:
         """What a cell's key says of it, besides the data."""
-        return ("" if self.kind == "random" else f"-{self.kind}") + (f"-test{self.test}" if self.test else "")
+        return ("" if self.kind == "random" else f"-{self.kind}") + (
+            f"-test{self.test}" if self.test else ""
+        )
 
-    def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> tuple[np.ndarray, ...]:
-        """Training pool, validation and the remaining rows, out of rows in a random `order`. time: the earliest rows
-        are the pool, the latest come last. group: no group is in two parts, and rows of a group that would be are not
-        used."""
+    def parts(
+        self, order: Int[np.ndarray, " R"], pool: int, validation: int
+    ) -> tuple[np.ndarray, ...]:
+        """Training pool, validation and the remaining rows, out of rows in a random `order`. time:
+        the earliest rows are the pool, the latest come last. group: no group is in two parts, and
+        rows of a group that would be are not used."""
         by = self.by
         assert by is not None
         if self.kind == "time":
             rows, ranks = np.argsort(by[: len(order)], kind="stable"), np.arange(len(order))
         else:
             _, first_seen, code = np.unique(by[order], return_index=True, return_inverse=True)
-            ranks = np.argsort(np.argsort(first_seen))[code]  # groups in the order of their first row: a random one
+            ranks = np.argsort(np.argsort(first_seen))[
+                code
+            ]  # groups in the order of their first row: a random one
             rows, ranks = order[np.argsort(ranks, kind="stable")], np.sort(ranks)
         start = _next_group(ranks, pool)
         end = start + validation
         kept = rows[:pool], rows[start:end], rows[_next_group(ranks, end) :]
         if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
             few = f"its {len(np.unique(by))} groups are too few or too large for validation and test rows in others"
-            raise UserError(f"csv.by={self.column}: {few}: use csv.split=random without csv.by, or a finer column")
+            raise UserError(
+                f"csv.by={self.column}: {few}: use csv.split=random without csv.by, or a finer column"
+            )
         return kept
 
 
 def _next_group(ranks: np.ndarray, cut: int) -> int:
     """The first row at or after `cut` that begins a group."""
-    return int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
+    return (
+        int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
+    )
 
 
 RANDOM = Arrangement()
@@ -75,8 +90,8 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere, as is a missing value
-    (NaN): the mean of the training rows that have one."""
+    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere, as
+    is a missing value (NaN): the mean of the training rows that have one."""
 
     mean: Float[np.ndarray, " D"]
     std: Float[np.ndarray, " D"]
@@ -93,8 +108,8 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before normalisation, and
-    `features` is what was done to the inputs."""
+    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before
+    normalisation, and `features` is what was done to the inputs."""
 
     X_train: Float[np.ndarray, "n D"]
     y_train: Float[np.ndarray, " n"]
@@ -108,20 +123,27 @@ class Prepared:
 
 
 def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
-    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed), a stream that numpy guarantees never to change,
-    unlike `Generator.permutation`."""
+    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed), a stream that numpy
+    guarantees never to change, unlike `Generator.permutation`."""
     integers = np.random.PCG64(seed).random_raw(n_rows)
     return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
 
-def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None, arrangement: Arrangement = RANDOM) -> Split:
-    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
+def split(
+    n_rows: int,
+    kind: str,
+    seed: int,
+    test_cap: int | None = None,
+    arrangement: Arrangement = RANDOM,
+) -> Split:
+    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md,
+    section 5).
 
-    regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
-    airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10 000). Counts and
-    airline use at most half of the rows that are not for validation as test rows, so that small data can be used too.
-    An `arrangement` keeps these shares, of all rows or of those that are not the user's own test rows.
-    """
+    regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000
+    test rows. airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10
+    000). Counts and airline use at most half of the rows that are not for validation as test rows,
+    so that small data can be used too. An `arrangement` keeps these shares, of all rows or of those
+    that are not the user's own test rows."""
     rows = n_rows - arrangement.test
     if kind not in VALIDATION:
         raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
@@ -146,34 +168,46 @@ def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None, arrang
 
 
 def resolve_size(size: int | str, pool: int) -> int:
-    """The number of training rows for a size in the config: a number, at most that of the pool, or a percentage of the
-    pool such as '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063."""
+    """The number of training rows for a size in the config: a number, at most that of the pool, or
+    a percentage of the pool such as '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of
+    13829 are the paper's 691 and 11063."""
     text = str(size).strip()
     if not SIZE.fullmatch(text):
-        raise UserError(f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'")
+        raise UserError(
+            f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'"
+        )
     rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
     if not 1 <= rows <= pool:
-        raise UserError(f"size '{size}' is {counted(rows, 'row')}, the training pool has {pool}: choose 1 to {pool}")
+        raise UserError(
+            f"size '{size}' is {counted(rows, 'row')}, the training pool has {pool}: choose 1 to {pool}"
+        )
     return rows
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do not count."""
+    """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do
+    not count."""
     if np.isnan(X).any():
         known = [column[~np.isnan(column)] for column in X.T]
-        each = [normalisation(column[:, None] if len(column) else np.zeros((1, 1))) for column in known]
-        return Normalisation(*map(np.concatenate, zip(*((c.mean, c.std, c.constant) for c in each), strict=True)))
+        each = [
+            normalisation(column[:, None] if len(column) else np.zeros((1, 1))) for column in known
+        ]
+        return Normalisation(
+            *map(np.concatenate, zip(*((c.mean, c.std, c.constant) for c in each), strict=True))
+        )
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
-    # max == min catches constants such as 0.1, whose mean has a rounding error; std == 0 catches underflow.
+    # max == min catches constants such as 0.1, whose mean has a rounding error; std == 0 catches
+    # underflow.
     constant = (X.max(axis=0) == X.min(axis=0)) | (std == 0.0)
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
 def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
-    """Training, validation and test rows of one repetition; with `validation=train` those for validation are trained on
-    too. `dataset` is a `Dataset` or has its arrays; `spec` needs `split`, `test_cap` and `validation`."""
+    """Training, validation and test rows of one repetition; with `validation=train` those for
+    validation are trained on too. `dataset` is a `Dataset` or has its arrays; `spec` needs `split`,
+    `test_cap` and `validation`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     rows, validation = parts.train[: resolve_size(n, len(parts.train))], parts.validation
     if spec.validation == "train":
@@ -183,18 +217,28 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     return normalised(dataset.X, dataset.y, dataset.task, Split(rows, validation, parts.test))
 
 
-def normalised(X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"], task: str, rows: Split) -> Prepared:
-    """All rows of the split. Features, and y in regression, are normalised by the training rows alone."""
+def normalised(
+    X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"], task: str, rows: Split
+) -> Prepared:
+    """All rows of the split. Features, and y in regression, are normalised by the training rows
+    alone."""
     features, mean, std = normalisation(X[rows.train]), 0.0, 1.0
     if task == "regression":
         target = normalisation(y[rows.train][:, None])
-        mean, std, y = float(target.mean[0]), float(target.std[0]), target.apply(y[:, None].copy())[:, 0]
+        mean, std, y = (
+            float(target.mean[0]),
+            float(target.std[0]),
+            target.apply(y[:, None].copy())[:, 0],
+        )
     X_train, X_val, X_test = (features.apply(X[part]) for part in rows)
-    return Prepared(X_train, y[rows.train], X_val, y[rows.validation], X_test, y[rows.test], mean, std, features)
+    return Prepared(
+        X_train, y[rows.train], X_val, y[rows.validation], X_test, y[rows.test], mean, std, features
+    )
 
 
 def inducing_points(n_rows: int) -> int:
-    """Number of inducing points for `M: null`: rows / 100, as in most of the paper's table, but 20 to 200."""
+    """Number of inducing points for `M: null`: rows / 100, as in most of the paper's table, but 20
+    to 200."""
     return min(max(n_rows // 100, 20), 200)
 
 

@@ -1,7 +1,7 @@
 import sys
 from importlib import import_module
 
-from dlmexp.errors import UserError
+from dlmexp.common.errors import UserError
 
 SUITES = ("core", "gpu", "models", "agreement")
 

@@ -1,5 +1,5 @@
-"""Time and memory of a training step: the batched step compared with GPyTorch, uPS with bMC and with the paper's loop
-over rows, twenty betas of fixed square-loss DLM with one."""
+"""Time and memory of a training step: the batched step compared with GPyTorch, uPS with bMC and
+with the paper's loop over rows, twenty betas of fixed square-loss DLM with one."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,10 +8,10 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from dlmexp.estimators import BMC, UPS, Draws, Exact
-from dlmexp.gp.collapsed import Problem, moments, square_path
-from dlmexp.gp.kernels import rbf
-from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.core.estimators import BMC, UPS, Draws, Exact
+from dlmexp.core.gp.collapsed import Problem, moments, square_path
+from dlmexp.core.gp.kernels import rbf
+from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood
 from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
 from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
 
@@ -26,34 +26,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def per_model(device: str, seconds: float) -> Iterator[Measurement]:
-    """Time of a training step per model at n=1000 M=74 d=20, probit: ours in batches, and GPyTorch with one model."""
-    sizes = (90,) if device == "cuda" else (1, 18, 90)  # 90: 18 betas x 5 seeds, as in the paper's figures
+    """Time of a training step per model at n=1000 M=74 d=20, probit: ours in batches, and GPyTorch
+    with one model."""
+    sizes = (
+        (90,) if device == "cuda" else (1, 18, 90)
+    )  # 90: 18 betas x 5 seeds, as in the paper's figures
     X, y = synthetic_data(1, N, D, "probit", device)
     for objective in ("log_dlm", "elbo"):
         cases = {0: gpytorch_step(X[0], y[0], M, objective)}
         cases |= {B: joint_step(B, objective=objective, device=device) for B in sizes}
         times = fastest({str(B): case for B, case in cases.items()}, seconds, device)
-        yield Measurement(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", times["0"] * 1e3, "ms")
+        yield Measurement(
+            f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", times["0"] * 1e3, "ms"
+        )
         ours = {B: times[str(B)] / B for B in sizes}
-        yield from (Measurement(f"{objective}: ours per model, B={B}", ours[B] * 1e3, "ms") for B in sizes)
+        yield from (
+            Measurement(f"{objective}: ours per model, B={B}", ours[B] * 1e3, "ms") for B in sizes
+        )
         speedup = times["0"] / min(ours.values())
-        yield Measurement(f"{objective}: times faster per model, best B", speedup, "x", 6.0, at_least=True)
+        yield Measurement(
+            f"{objective}: times faster per model, best B", speedup, "x", 6.0, at_least=True
+        )
 
 
 def samplers(device: str, seconds: float) -> Iterator[Measurement]:
     """Time of a training step with uPS-10 compared with bMC-10."""
     B = 90 if device == "cuda" else 18
     for likelihood in ("probit", "poisson"):
-        cases = {e.name: joint_step(B, likelihood, estimator=e, device=device) for e in (BMC(10), UPS(10))}
+        cases = {
+            e.name: joint_step(B, likelihood, estimator=e, device=device)
+            for e in (BMC(10), UPS(10))
+        }
         best = fastest(cases, seconds, device)
-        yield Measurement(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms")
-        yield Measurement(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3)
+        yield Measurement(
+            f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms"
+        )
+        yield Measurement(
+            f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3
+        )
 
 
 def row_loop(device: str, seconds: float, rows: int = 25) -> Iterator[Measurement]:
-    """Time of the gradient from 10 product samples for each of 1000 rows: vectorised, and with the paper's loop over
-    rows. The time of the loop depends on the fit of q, so it is measured with mu unrelated to y (as before training)
-    and with mu equal to the signal in y (as after training)."""
+    """Time of the gradient from 10 product samples for each of 1000 rows: vectorised, and with the
+    paper's loop over rows. The time of the loop depends on the fit of q, so it is measured with mu
+    unrelated to y (as before training) and with mu equal to the signal in y (as after training)."""
     for name in ("probit", "poisson"):
         likelihood, draws = LIKELIHOODS[name](), Draws.fresh()
         X, y = (part[0] for part in synthetic_data(1, N, D, name, "cpu"))
@@ -72,17 +88,24 @@ def row_loop(device: str, seconds: float, rows: int = 25) -> Iterator[Measuremen
             yield Measurement(label, loop / ours, "x", limit, at_least=True)
 
 
-def sample_row_by_row(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int) -> Tensor:
-    """Draws [samples, N] from q~ proportional to q(f) p(y|f), for rows [N] of marginals, as the paper's authors make
-    them: two proposals for all rows at once, then a loop over the rest."""
+def sample_row_by_row(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int
+) -> Tensor:
+    """Draws [samples, N] from q~ proportional to q(f) p(y|f), for rows [N] of marginals, as the
+    paper's authors make them: two proposals for all rows at once, then a loop over the rest."""
     log_max = likelihood.log_p_max(y)
-    k = torch.tensor([_widening(likelihood, mu[i], v[i], y[i], log_max[i]) for i in range(len(mu))], dtype=mu.dtype)
+    k = torch.tensor(
+        [_widening(likelihood, mu[i], v[i], y[i], log_max[i]) for i in range(len(mu))],
+        dtype=mu.dtype,
+    )
 
     def propose(i: slice | int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """From N(mu, k v), accepted with probability q p / (sqrt(k) p_max proposal)."""
         e = torch.randn(shape, dtype=mu.dtype)
         f = mu[i] + (k[i] * v[i]).sqrt() * e
-        log_ratio = likelihood.log_prob(f, y[i].expand_as(f)) - log_max[i] - 0.5 * e.square() * (k[i] - 1)
+        log_ratio = (
+            likelihood.log_prob(f, y[i].expand_as(f)) - log_max[i] - 0.5 * e.square() * (k[i] - 1)
+        )
         return f, torch.rand(shape, dtype=mu.dtype).log() <= log_ratio
 
     f = torch.full((samples, len(mu)), torch.nan, dtype=mu.dtype)
@@ -98,7 +121,8 @@ def sample_row_by_row(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, 
 
 
 def _widening(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, log_max: Tensor) -> int:
-    """The paper's choice of k for one row (docs/SPEC.md, section 4); maxima of p over intervals are taken on a grid."""
+    """The paper's choice of k for one row (docs/SPEC.md, section 4); maxima of p over intervals are
+    taken on a grid."""
 
     def log_max_within(half: float) -> float:
         grid = torch.linspace(-half, half, 50, dtype=mu.dtype) * v.sqrt() + mu
@@ -130,7 +154,11 @@ def square(device: str, seconds: float) -> Iterator[Measurement]:
 
 def memory(device: str, seconds: float) -> Iterator[Measurement]:
     """Peak memory of a training step beyond parameters and data, in units of an array [B, M, n]."""
-    cases = ("probit", "log_dlm", Exact()), ("probit", "elbo", Exact()), ("probit", "log_dlm", UPS(10))
+    cases = (
+        ("probit", "log_dlm", Exact()),
+        ("probit", "elbo", Exact()),
+        ("probit", "log_dlm", UPS(10)),
+    )
     for likelihood, objective, estimator in (*cases, ("poisson", "log_dlm", UPS(10))):
         step = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
         step()

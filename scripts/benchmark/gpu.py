@@ -1,5 +1,6 @@
-"""Speed on a GPU: training steps of one batch and of batches in flight together, compared with GPyTorch and with the
-limit that matrix products set; and the cells of a figure, from command to records."""
+"""Speed on a GPU: training steps of one batch and of batches in flight together, compared with
+GPyTorch and with the limit that matrix products set; and the cells of a figure, from command to
+records."""
 
 import subprocess
 import sys
@@ -10,20 +11,24 @@ from typing import NamedTuple
 
 import torch
 
-from dlmexp.errors import UserError
+from dlmexp.common.errors import UserError
 from scripts.benchmark.measure import Measurement, arguments, fastest, print_all
 from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
 
-# Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
-# matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
+# Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a
+# square one times a matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
 PRODUCTS = 1 + 2 + 1
-REPLAYS, ROUNDS = 5, 4  # of a batch before the next one is given to the device; of all, before the device is waited for
+REPLAYS, ROUNDS = (
+    5,
+    4,
+)  # of a batch before the next one is given to the device; of all, before the device is waited for
 COLUMNS = ("model-steps/s", "one batch", "batches together", "of the product limit",
            "x GPyTorch batch_shape", "x GPyTorch, one model")  # fmt: skip
 
 
 class Shape(NamedTuple):
-    """B models at once, with n training rows, M inducing inputs and D features; so many batches are in flight."""
+    """B models at once, with n training rows, M inducing inputs and D features; so many batches are
+    in flight."""
 
     n: int
     M: int
@@ -52,14 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"float64 matrix products: {limit / 1e12:.3g} TFLOP/s")
         print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
         for shape in SHAPES:
-            print(f"| {' | '.join(shape_row(shape, args.device, args.seconds, limit))} |", flush=True)
+            print(
+                f"| {' | '.join(shape_row(shape, args.device, args.seconds, limit))} |", flush=True
+            )
     return print_all(block(args.dataset, args.device) if "block" in args.parts else ())
 
 
 def shape_row(shape: Shape, device: str, seconds: float, limit: float) -> list[str]:
-    """A row of the table: one batch alone, batches in flight, GPyTorch with `batch_shape` and with one model."""
+    """A row of the table: one batch alone, batches in flight, GPyTorch with `batch_shape` and with
+    one model."""
     n, M, D, B, together, likelihood, objective = shape
-    alone, everything = (B * steps_per_second(shape, device, batches, seconds) for batches in (1, together))
+    alone, everything = (
+        B * steps_per_second(shape, device, batches, seconds) for batches in (1, together)
+    )
     X, y = (part[0] for part in synthetic_data(1, n, D, likelihood, device))
     times = []
     for models in (B, None):
@@ -74,12 +84,20 @@ def shape_row(shape: Shape, device: str, seconds: float, limit: float) -> list[s
 
 
 def steps_per_second(shape: Shape, device: str, together: int, seconds: float) -> float:
-    """Steps of all batches: on a GPU each has a graph on its own stream, and they are replayed in turn."""
+    """Steps of all batches: on a GPU each has a graph on its own stream, and they are replayed in
+    turn."""
     lanes: list[tuple[torch.cuda.Stream | None, Callable[[], None]]] = []
     for _ in range(together):
         stream = torch.cuda.Stream() if device == "cuda" else None
         with torch.cuda.stream(stream):  # does nothing for None
-            lanes.append((stream, joint_step(shape.B, shape.likelihood, shape.objective, None, *shape[:3], device)))
+            lanes.append(
+                (
+                    stream,
+                    joint_step(
+                        shape.B, shape.likelihood, shape.objective, None, *shape[:3], device
+                    ),
+                )
+            )
 
     def replay() -> None:
         for stream, step in ROUNDS * lanes:
@@ -98,12 +116,16 @@ def product_rate(device: str) -> float:
 
 
 def block(dataset: str, device: str) -> Iterator[Measurement]:
-    """Time to run the cells of a classification figure, from the command to the records: 5 sizes, the full beta grid,
-    5 seeds, 4 methods. GPyTorch's time is extrapolated: that of a step of one model of each size, times the iterations
-    that our cells of that size took."""
+    """Time to run the cells of a classification figure, from the command to the records: 5 sizes,
+    the full beta grid, 5 seeds, 4 methods. GPyTorch's time is extrapolated: that of a step of one
+    model of each size, times the iterations that our cells of that size took."""
     import dlmexp
 
-    words = [f"dataset={dataset}", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", f"device={device}"]
+    words = [
+        f"dataset={dataset}",
+        "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]",
+        f"device={device}",
+    ]
     torch.cuda.empty_cache()  # for the process that is about to be measured
     with tempfile.TemporaryDirectory() as folder:
         start = perf_counter()

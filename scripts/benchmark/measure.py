@@ -1,4 +1,5 @@
-"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, its peak memory."""
+"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, its
+peak memory."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,8 @@ import torch
 
 @dataclass
 class Measurement:
-    """A measured quantity, and its limit if it has one: an upper limit, or with `at_least` a lower one."""
+    """A measured quantity, and its limit if it has one: an upper limit, or with `at_least` a lower
+    one."""
 
     name: str
     value: float
@@ -27,11 +29,14 @@ class Measurement:
 
     @property
     def meets_limit(self) -> bool:
-        return self.limit is None or (self.value >= self.limit if self.at_least else self.value <= self.limit)
+        return self.limit is None or (
+            self.value >= self.limit if self.at_least else self.value <= self.limit
+        )
 
 
 def print_all(measurements: Iterable[Measurement]) -> int:
-    """Prints one line per measurement, as soon as it is made; exit code 0 if all limits are met, else 1."""
+    """Prints one line per measurement, as soon as it is made; exit code 0 if all limits are met,
+    else 1."""
     missed = 0
     for measurement in measurements:
         print(measurement, flush=True)
@@ -39,21 +44,34 @@ def print_all(measurements: Iterable[Measurement]) -> int:
     return 1 if missed else 0
 
 
-def arguments(suite: str, about: str | None, parts: Sequence[str], argv: Sequence[str] | None, **more: Any) -> Any:
-    """The arguments of a suite: its parts (default: all), `device`, and further options with their defaults. Prints the
-    device and torch's version."""
+def arguments(
+    suite: str, about: str | None, parts: Sequence[str], argv: Sequence[str] | None, **more: Any
+) -> Any:
+    """The arguments of a suite: its parts (default: all), `device`, and further options with their
+    defaults. Prints the device and torch's version."""
     parser = argparse.ArgumentParser(prog=f"python -m scripts.benchmark {suite}", description=about)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(parts)} (default: all)")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"what to measure: {', '.join(parts)} (default: all)",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
     for name, default in more.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default: {default}")
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"default: {default}"
+        )
     args = parser.parse_args(argv)
     for part in args.parts:
         if part not in parts:
             parser.error(f"unknown part '{part}': {', '.join(parts)}")
     args.parts = args.parts or list(parts)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    name = torch.cuda.get_device_name() if args.device == "cuda" else f"{torch.get_num_threads()} threads"
+    name = (
+        torch.cuda.get_device_name()
+        if args.device == "cuda"
+        else f"{torch.get_num_threads()} threads"
+    )
     print(f"torch {torch.__version__}, {args.device} ({name}), float64")
     return args
 
@@ -61,9 +79,9 @@ def arguments(suite: str, about: str | None, parts: Sequence[str], argv: Sequenc
 def fastest(
     cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu", repeats: int = 3
 ) -> dict[str, float]:
-    """Seconds of the fastest run of each case, in about `seconds` in total. The minimum, because other programs on the
-    machine can only slow a run down. Cases take turns of `repeats` runs, so that a slow phase of the machine affects
-    all of them; the first turn is not timed."""
+    """Seconds of the fastest run of each case, in about `seconds` in total. The minimum, because
+    other programs on the machine can only slow a run down. Cases take turns of `repeats` runs, so
+    that a slow phase of the machine affects all of them; the first turn is not timed."""
     best = dict.fromkeys(cases, float("inf"))
     for f in cases.values():
         for _ in range(repeats):
@@ -88,8 +106,8 @@ def synchronise(device: str) -> None:
 
 
 def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
-    """The most memory that `f` holds at once, beyond what was allocated before. Exact, not sampled: torch's allocator
-    reports every allocation and release of tensors on the device."""
+    """The most memory that `f` holds at once, beyond what was allocated before. Exact, not sampled:
+    torch's allocator reports every allocation and release of tensors on the device."""
     if device == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -97,7 +115,8 @@ def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
         f()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    # Not torch.profiler.profile, which wraps this one and, in some versions from torch 2.10 on, warns at its first use.
+    # Not torch.profiler.profile, which wraps this one and, in some versions from torch 2.10 on,
+    # warns at its first use.
     profile: Any = torch.autograd.profiler.profile(profile_memory=True)
     with profile:
         f()

@@ -1,6 +1,6 @@
-"""Speed of trained models: predictions compared with the GPyTorch model exported from the same file, their memory,
-their time by the number of inducing inputs, and `DLMRegressor` over a grid of betas compared with GPyTorch models one
-after another."""
+"""Speed of trained models: predictions compared with the GPyTorch model exported from the same
+file, their memory, their time by the number of inducing inputs, and `DLMRegressor` over a grid of
+betas compared with GPyTorch models one after another."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ import torch
 
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
-from dlmexp.models.export import to_gpytorch
-from dlmexp.models.file import TrainedCell
-from dlmexp.models.predictor import Predictor
-from dlmexp.plan.cell import Cell
+from dlmexp.experiment.models.export import to_gpytorch
+from dlmexp.experiment.models.file import TrainedCell
+from dlmexp.experiment.models.predictor import Predictor
+from dlmexp.experiment.plan.cell import Cell
 from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
 from scripts.benchmark.steps import gpytorch_step
 
@@ -22,7 +22,11 @@ M, D = 206, 8
 GPYTORCH_ROWS = 5_000  # at once: with all of them it takes more time, and 20 times the memory
 GRID_ROWS, BETAS = 10_000, 18  # cadata
 TASKS = {"gaussian": "regression", "probit": "binary"}
-INDUCING = {"pol": (26, 800), "cadata": (8, 800), "sarcos_test": (21, 596)}  # features, most inducing inputs
+INDUCING = {
+    "pol": (26, 800),
+    "cadata": (8, 800),
+    "sarcos_test": (21, 596),
+}  # features, most inducing inputs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,16 +45,33 @@ def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedCell:
         epochs=None, evaluate="end", dtype="float64", seed=0, beta=1.0,
     )  # fmt: skip
     hyper = {"Z": rng.normal(size=(M, D)), "mean": np.array(0.0), "lengthscale": np.array([2.0])}
-    hyper |= {"outputscale": np.array(1.0), **({"noise": np.array(0.1)} if task == "regression" else {})}
+    hyper |= {
+        "outputscale": np.array(1.0),
+        **({"noise": np.array(0.1)} if task == "regression" else {}),
+    }
     scale = Normalisation(np.zeros(D), np.ones(D), np.zeros(D, dtype=bool))
-    return TrainedCell(cell, Schema.plain(D, task), scale, 0.0, 1.0, hyper, rng.normal(size=M), 0.5 * np.eye(M), 1e-6)
+    return TrainedCell(
+        cell,
+        Schema.plain(D, task),
+        scale,
+        0.0,
+        1.0,
+        hyper,
+        rng.normal(size=M),
+        0.5 * np.eye(M),
+        1e-6,
+    )
 
 
 def predict(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Seconds for all rows: ours in own units with intervals, GPyTorch's mean and standard deviation."""
+    """Seconds for all rows: ours in own units with intervals, GPyTorch's mean and standard
+    deviation."""
     X = np.random.default_rng(1).normal(size=(args.rows, D))
     for likelihood in TASKS:
-        predictor, exported = Predictor([made_up(likelihood)], args.device), to_gpytorch(made_up(likelihood))
+        predictor, exported = (
+            Predictor([made_up(likelihood)], args.device),
+            to_gpytorch(made_up(likelihood)),
+        )
         gp, noise = exported.model.to(args.device), exported.likelihood.to(args.device)
 
         @torch.no_grad()
@@ -59,36 +80,50 @@ def predict(args: argparse.Namespace) -> Iterator[Measurement]:
                 y = noise(gp(rows.to(args.device)))
                 _ = y.mean.cpu(), y.stddev.cpu()
 
-        times = fastest({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, 0.0, args.device)
+        times = fastest(
+            {"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, 0.0, args.device
+        )
         yield Measurement(f"predict, {likelihood}, {args.rows} rows, M = {M}", times["ours"], "s")
         yield Measurement("  the exported GPyTorch model", times["theirs"], "s")
-        yield Measurement("  times as fast as GPyTorch", times["theirs"] / times["ours"], "x", 1.0, at_least=True)
+        yield Measurement(
+            "  times as fast as GPyTorch", times["theirs"] / times["ours"], "x", 1.0, at_least=True
+        )
 
 
 def memory(args: argparse.Namespace) -> Iterator[Measurement]:
     """The most that predictions hold at once, whatever the number of rows."""
-    predictor, X = Predictor([made_up("gaussian")], args.device), np.random.default_rng(1).normal(size=(args.rows, D))
+    predictor, X = (
+        Predictor([made_up("gaussian")], args.device),
+        np.random.default_rng(1).normal(size=(args.rows, D)),
+    )
     peak = peak_bytes(lambda: predictor.predict(X), args.device)
     yield Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)
 
 
 def inducing(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Seconds to predict 10 000 rows with M inducing inputs; `--out` FILE: as the file that figures draw against. They
-    depend on M and the number of features alone, not on the method."""
+    """Seconds to predict 10 000 rows with M inducing inputs; `--out` FILE: as the file that figures
+    draw against. They depend on M and the number of features alone, not on the method."""
     rows = []
     for dataset, (features, most) in INDUCING.items():
         X = np.random.default_rng(1).normal(size=(10_000, features))
         for count in (25, 50, 100, 200, 400, most):
             predictor = Predictor([made_up("gaussian", count, features)], args.device)
-            seconds = fastest({"": lambda predictor=predictor, X=X: predictor.predict(X)}, 1.0, args.device)[""]
+            seconds = fastest(
+                {"": lambda predictor=predictor, X=X: predictor.predict(X)}, 1.0, args.device
+            )[""]
             rows.append((dataset, count, float(f"{seconds:.3g}")))
-            yield Measurement(f"predict, {dataset} ({features} features), 10 000 rows, M = {count}", seconds, "s")
+            yield Measurement(
+                f"predict, {dataset} ({features} features), 10 000 rows, M = {count}", seconds, "s"
+            )
     if args.out:
-        pd.DataFrame(rows, columns=["dataset", "M", "predict_seconds"]).to_csv(args.out, index=False)
+        pd.DataFrame(rows, columns=["dataset", "M", "predict_seconds"]).to_csv(
+            args.out, index=False
+        )
 
 
 def grid(args: argparse.Namespace) -> Iterator[Measurement]:
-    """`DLMRegressor` on data of cadata's size, and one GPyTorch model after another with the same number of steps."""
+    """`DLMRegressor` on data of cadata's size, and one GPyTorch model after another with the same
+    number of steps."""
     from dlmexp.sklearn import DLMRegressor
 
     rng = np.random.default_rng(0)
@@ -102,9 +137,15 @@ def grid(args: argparse.Namespace) -> Iterator[Measurement]:
     step = gpytorch_step(x, target, M, "log_dlm", likelihood="gaussian")
     times = fastest({"ours": lambda: ours.fit(X, y), "step": step}, 0.0, args.device, repeats=1)
     theirs = times["step"] * BETAS * args.iterations
-    yield Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s")
+    yield Measurement(
+        f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations",
+        times["ours"],
+        "s",
+    )
     yield Measurement("  GPyTorch, one beta after another (a step measured)", theirs, "s")
-    yield Measurement("  times as fast as GPyTorch", theirs / times["ours"], "x", 4.0, at_least=True)
+    yield Measurement(
+        "  times as fast as GPyTorch", theirs / times["ours"], "x", 4.0, at_least=True
+    )
 
 
 PARTS = {f.__name__: f for f in (predict, memory, inducing, grid)}

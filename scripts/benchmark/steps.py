@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlmexp.estimators import Estimator, Exact
-from dlmexp.gp.kernels import rbf
-from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import BatchData, Model
-from dlmexp.training.state import Settings, State
-from dlmexp.training.step import step, stepper
-from dlmexp.training.variants import Collapsed, Joint
+from dlmexp.core.estimators import Estimator, Exact
+from dlmexp.core.gp.kernels import rbf
+from dlmexp.core.likelihoods import LIKELIHOODS
+from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training.program import BatchData, Model
+from dlmexp.core.training.state import Settings, State
+from dlmexp.core.training.step import step, stepper
+from dlmexp.core.training.variants import Collapsed, Joint
 
 with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -28,7 +28,8 @@ def joint_step(
     B: int, likelihood: str = "probit", objective: str = "log_dlm", estimator: Estimator | None = None, n: int = 1000,
     M: int = 74, D: int = 20, device: str = "cpu", captured: bool = True,
 ) -> Callable[[], None]:  # fmt: skip
-    """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed graph on a GPU."""
+    """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed
+    graph on a GPU."""
     X, y = synthetic_data(1, n, D, likelihood, device)
     kind, how = LIKELIHOODS[likelihood], (OBJECTIVES[objective], estimator or Exact())
     model = Model(rbf, kind, kind.task == "binary", False, True, M, *how, minibatch=None)
@@ -44,7 +45,11 @@ def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tupl
     g = torch.Generator().manual_seed(0)
     X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
     f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
-    y = {"regression": f, "binary": (f > 0).double(), "count": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}
+    y = {
+        "regression": f,
+        "binary": (f > 0).double(),
+        "count": torch.poisson(f.clamp(-2, 2).exp(), generator=g),
+    }
     return X.to(device), y[LIKELIHOODS[likelihood].task].to(device)
 
 
@@ -67,13 +72,18 @@ class SparseGP(gpytorch.models.ApproximateGP):
 def gpytorch_step(
     X: Tensor, y: Tensor, M: int, objective: str, B: int | None = None, likelihood: str = "probit"
 ) -> Callable[[], None]:
-    """A function that makes one training step (forward, backward, Adam) on X [N, D], y [N]: of one model, or of B
-    models with GPyTorch's `batch_shape`."""
+    """A function that makes one training step (forward, backward, Adam) on X [N, D], y [N]: of one
+    model, or of B models with GPyTorch's `batch_shape`."""
     Z = X[:M] if B is None else X[:M].expand(B, M, -1)
     model: Any = SparseGP(Z.clone()).to(X)
     noise = gpytorch.likelihoods.GaussianLikelihood(batch_shape=Z.shape[:-2])
-    given: Any = (gpytorch.likelihoods.BernoulliLikelihood() if likelihood == "probit" else noise).to(X)
-    kinds = {"log_dlm": gpytorch.mlls.PredictiveLogLikelihood, "elbo": gpytorch.mlls.VariationalELBO}
+    given: Any = (
+        gpytorch.likelihoods.BernoulliLikelihood() if likelihood == "probit" else noise
+    ).to(X)
+    kinds = {
+        "log_dlm": gpytorch.mlls.PredictiveLogLikelihood,
+        "elbo": gpytorch.mlls.VariationalELBO,
+    }
     mll = kinds[objective](given, model, len(y))
     adam = torch.optim.Adam([*model.parameters(), *given.parameters()], lr=1e-3)
 

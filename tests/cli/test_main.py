@@ -1,5 +1,5 @@
-"""The command `dlmexp`: help, version, mistakes and exit codes, what is loaded; what `collect`, `status`, `logs`
-and `cancel` write, show and stop."""
+"""The command `dlmexp`: help, version, mistakes and exit codes, what is loaded; what `collect`,
+`status`, `logs` and `cancel` write, show and stop."""
 
 import io
 import json
@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.atomic import machine
 from dlmexp.cli import main, results
-from dlmexp.cluster import status as jobs_module
-from dlmexp.cluster.status import SUBMITTED, write_submission
-from dlmexp.records.store import Manifest, Store, write_manifest
+from dlmexp.common.atomic import machine
+from dlmexp.experiment.cluster import status as jobs_module
+from dlmexp.experiment.cluster.status import SUBMITTED, write_submission
+from dlmexp.experiment.records.store import Manifest, Store, write_manifest
 from tests.support.cells import ELBO, candidates, scored
 
 LOADED = """
@@ -34,7 +34,12 @@ for line in sys.stdin:
 """
 COMMANDS = ["run", "predict", "export", "status", "logs", "cancel"]
 COMMANDS += ["collect", "plot", "claims", "report", "data"]
-HELP = ["--version", "--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS)]
+HELP = [
+    "--version",
+    "--help",
+    "run dataset=banana --help",
+    *(f"{command} --help" for command in COMMANDS),
+]
 LIGHT = [*HELP, "data list"]
 REFUSED = ["run dataset=bananna", "run device=gpu", "run training.lr=1e10"]
 CELLS = [replace(ELBO, seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
@@ -42,8 +47,8 @@ CELLS = [replace(ELBO, seed=seed, beta=beta) for seed in range(2) for beta in (1
 
 @pytest.fixture
 def mine(here):
-    """The experiment `mine`: four cells done, two of which ELBO asks for as well, one failed, one missing. Jobs 12_0,
-    12_1 and 13 have one cell each; the last has not started."""
+    """The experiment `mine`: four cells done, two of which ELBO asks for as well, one failed, one
+    missing. Jobs 12_0, 12_1 and 13 have one cell each; the last has not started."""
     store = Store("results")
     several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
     others = [replace(ELBO, seed=seed) for seed in (2, 3)]
@@ -135,7 +140,13 @@ def test_a_closed_pipe_is_not_an_error(tmp_path):
     (tmp_path / "results").mkdir()
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-c", "from dlmexp.cli import main; import sys; sys.exit(main())", "status", "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        "from dlmexp.cli import main; import sys; sys.exit(main())",
+        "status",
+        "--json",
+    ]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
@@ -146,7 +157,10 @@ def test_the_tidy_table(mine, capsys, option, read):
     assert main(["collect", *option]) == 0
     table = read(capsys.readouterr().out.split(":")[0])
     done = table[table["status"] == "done"]
-    assert sorted(zip(done["method"], done["beta"], strict=True)) == [("beta_elbo", 0.3)] * 2 + [("elbo", 1.0)] * 2
+    assert (
+        sorted(zip(done["method"], done["beta"], strict=True))
+        == [("beta_elbo", 0.3)] * 2 + [("elbo", 1.0)] * 2
+    )
     assert set(table["role"]) == {"fit"}
     assert main(["collect", "--pack", "other/records.parquet"]) == 0
     assert "5 records" in capsys.readouterr().out
@@ -159,8 +173,17 @@ def test_status(mine, capsys):
     assert main(["status", "--failed", "--missing"]) == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "mine " in line and "│" in line]
-    assert [word for word in line.replace("│", " ").split() if word.isdigit()] == ["4", "0", "0", "1", "1"]
-    assert "mine: banana n=100 seed=2 elbo exact beta=0.1: the objective is [red]NaN[/red] (iteration 3)" in said
+    assert [word for word in line.replace("│", " ").split() if word.isdigit()] == [
+        "4",
+        "0",
+        "0",
+        "1",
+        "1",
+    ]
+    assert (
+        "mine: banana n=100 seed=2 elbo exact beta=0.1: the objective is [red]NaN[/red] (iteration 3)"
+        in said
+    )
     assert "mine: missing banana n=100 seed=3 elbo exact beta=0.1" in said
     main(["collect", "--pack", "other/records.parquet"])
     assert main(["status", "--results", "other"]) == 0
@@ -191,8 +214,8 @@ OURS = os.getppid()
 
 @pytest.fixture
 def cancelled(here, monkeypatch):
-    """What is cancelled of two tasks of ours, a job that has ended, one of another user, a process here and one
-    elsewhere."""
+    """What is cancelled of two tasks of ours, a job that has ended, one of another user, a process
+    here and one elsewhere."""
     root, stopped = Path("results"), []
     for job in STATES:
         write_submission(root / "multirun" / "now" / "jobs" / job, job, [], [f"k{job}"])
@@ -204,7 +227,9 @@ def cancelled(here, monkeypatch):
         (root / "running" / f"h-{pid}.json").write_text(json.dumps(about))
     monkeypatch.setattr(jobs_module, "job_states", lambda jobs: {job: STATES[job] for job in jobs})
     monkeypatch.setattr(jobs_module, "ask", lambda *words: stopped.extend(words[2:]))
-    monkeypatch.setattr(jobs_module.os, "kill", lambda pid, number: stopped.append((pid, number)) if number else 0)
+    monkeypatch.setattr(
+        jobs_module.os, "kill", lambda pid, number: stopped.append((pid, number)) if number else 0
+    )
     return stopped
 
 

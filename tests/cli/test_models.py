@@ -1,4 +1,5 @@
-"""`dlmexp predict` and `dlmexp export`: which model, from file to file, and one sentence for every mistake."""
+"""`dlmexp predict` and `dlmexp export`: which model, from file to file, and one sentence for every
+mistake."""
 
 import io
 import math
@@ -13,19 +14,32 @@ import torch
 from msgspec.structs import replace
 
 from dlmexp.cli import main
+from dlmexp.common.reading import tables
 from dlmexp.data.schema import MISSING_LEVEL, Column, Schema
-from dlmexp.models.file import encoded
-from dlmexp.models.predictor import Predictor
-from dlmexp.reading import tables
-from dlmexp.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.models.file import encoded
+from dlmexp.experiment.models.predictor import Predictor
+from dlmexp.experiment.records.store import Manifest, Store, write_manifest
 from tests.support.cells import MIXED, candidates, made_up_model, scored
 
-NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
-FEATURES = np.column_stack([NEW["rooms"], NEW["sort"] == "b", NEW["sort"] == "c", NEW["age"]]).astype(float)
+NEW = pd.DataFrame(
+    {"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]}
+)
+FEATURES = np.column_stack(
+    [NEW["rooms"], NEW["sort"] == "b", NEW["sort"] == "c", NEW["age"]]
+).astype(float)
 
 
-def fill(folder="results", likelihood="gaussian", schema=MIXED, seeds=(0,), betas=(1.0,), keep=True, **changes):
-    """A results folder with made-up models; of several, seed 0 and the first beta are the best. By (seed, beta)."""
+def fill(
+    folder="results",
+    likelihood="gaussian",
+    schema=MIXED,
+    seeds=(0,),
+    betas=(1.0,),
+    keep=True,
+    **changes,
+):
+    """A results folder with made-up models; of several, seed 0 and the first beta are the best. By
+    (seed, beta)."""
     store, models = Store(folder), {}
     for i, seed in enumerate(seeds):
         for j, beta in enumerate(betas):
@@ -34,7 +48,9 @@ def fill(folder="results", likelihood="gaussian", schema=MIXED, seeds=(0,), beta
             record.result.y_std = model.y_std
             store.write(record, model=encoded(model) if keep else None)
             models[seed, beta] = model
-    several = [candidates("joint_log_dlm", [models[seed, beta].cell for beta in betas]) for seed in seeds]
+    several = [
+        candidates("joint_log_dlm", [models[seed, beta].cell for beta in betas]) for seed in seeds
+    ]
     write_manifest(store.root, Manifest("one", several, "all"))
     return models
 
@@ -49,10 +65,14 @@ def predicted(capsys, *words, new=NEW):
 
 def same(table, models):
     for name, values in Predictor(models).predict(FEATURES).items():
-        np.testing.assert_allclose(table[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
+        np.testing.assert_allclose(
+            table[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max()
+        )
 
 
-@pytest.mark.parametrize("where", ["", "seed=1 beta=0.1", "beta=0.1 seed=1 method=joint_log_dlm", "KEY"])
+@pytest.mark.parametrize(
+    "where", ["", "seed=1 beta=0.1", "beta=0.1 seed=1 method=joint_log_dlm", "KEY"]
+)
 def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where):
     models, cell = fill(seeds=(0, 1), betas=(1.0, 0.1)), (1, 0.1) if where else (0, 1.0)
     words = where.replace("KEY", f"key={models[1, 0.1].cell.key[:9]}").split()
@@ -76,11 +96,17 @@ def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_columns_in_any_order_beside_others_which_stay_and_in_pieces(here, capsys, monkeypatch, suffix):
+def test_columns_in_any_order_beside_others_which_stay_and_in_pieces(
+    here, capsys, monkeypatch, suffix
+):
     fill()
     straight = predicted(capsys)[0][["mean", "std", "lower_95", "upper_95"]]
-    other = pd.concat([NEW[["age", "sort", "rooms"]].assign(id=["007", "x,y", "", "-"])] * 20, ignore_index=True)
-    other.to_csv("other.csv", index=False) if suffix == ".csv" else other.to_parquet("other.parquet")
+    other = pd.concat(
+        [NEW[["age", "sort", "rooms"]].assign(id=["007", "x,y", "", "-"])] * 20, ignore_index=True
+    )
+    other.to_csv("other.csv", index=False) if suffix == ".csv" else other.to_parquet(
+        "other.parquet"
+    )
     out = f"out{suffix}"
     monkeypatch.setattr(tables, "BLOCK_BYTES", 200)
     monkeypatch.setattr(tables, "BLOCK_ROWS", 7)
@@ -94,8 +120,15 @@ def test_columns_in_any_order_beside_others_which_stay_and_in_pieces(here, capsy
     )
     assert list(table)[:4] == ["age", "sort", "rooms", "id"]
     assert list(table["id"])[:2] == ["007", "x,y"]
-    assert suffix == ".parquet" or "\n10,a,1.0,007," in Path(out).read_text(), "as it was, without quotes"
-    assert sorted(path.name for path in here.iterdir()) == ["new.csv", f"other{suffix}", out, "results"]
+    assert suffix == ".parquet" or "\n10,a,1.0,007," in Path(out).read_text(), (
+        "as it was, without quotes"
+    )
+    assert sorted(path.name for path in here.iterdir()) == [
+        "new.csv",
+        f"other{suffix}",
+        out,
+        "results",
+    ]
 
 
 def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
@@ -105,7 +138,9 @@ def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
     _, notes = predicted(capsys, new=gaps)
     assert "missing values, taken as in training: rooms 2, sort 1" in notes
     ages = (["true", "False", "1", "0"], [1, 0, 1, 0])
-    words, numbers = (predicted(capsys, new=NEW.assign(age=age))[0].drop(columns="age") for age in ages)
+    words, numbers = (
+        predicted(capsys, new=NEW.assign(age=age))[0].drop(columns="age") for age in ages
+    )
     pd.testing.assert_frame_equal(words, numbers)
 
 
@@ -138,7 +173,8 @@ def _damaged():
 
 
 def _another():
-    """The file of another cell under the name that this one's should have: its checksum fits, its cell does not."""
+    """The file of another cell under the name that this one's should have: its checksum fits, its
+    cell does not."""
     model = made_up_model(schema=MIXED)
     cell = replace(model.cell, n=7)
     write_manifest(Path("results"), Manifest("mine", [candidates("elbo", [cell])]))
@@ -155,14 +191,26 @@ ASKED = {  # what is there, what is typed, what the sentence names
     "no folder": (lambda: None, "predict new.csv", ["'results'"]),
     "no records": (lambda: Path("results").mkdir(), "predict new.csv", ["'results'"]),
     "no models": (lambda: fill(keep=False), "predict new.csv", ["'results'", "results="]),
-    "no model": (_with(seeds=(4,), keep=False), "predict new.csv --where seed=4", ["seed=4", "1 record without"]),
+    "no model": (
+        _with(seeds=(4,), keep=False),
+        "predict new.csv --where seed=4",
+        ["seed=4", "1 record without"],
+    ),
     "a field that cells do not have": (fill, "predict new.csv --where sede=1", ["sede", "seed"]),
     "no value": (fill, "predict new.csv --where seed=", ["--where seed="]),
     "two files": (fill, "predict new.csv --where seed=0 other.csv", ["one file"]),
-    "a method that nobody ran": (fill, "predict new.csv --where method=elbo", ["method=elbo", "joint_log_dlm"]),
+    "a method that nobody ran": (
+        fill,
+        "predict new.csv --where method=elbo",
+        ["method=elbo", "joint_log_dlm"],
+    ),
     "several datasets": (_with(dataset="other"), "predict new.csv", ["dataset=banana|other"]),
     "all seeds, and one": (fill, "predict new.csv --seeds all --where seed=0", ["seed="]),
-    "a mixture of tables": (_with(seeds=(1,), schema=COST), "predict new.csv --seeds all", ["columns"]),
+    "a mixture of tables": (
+        _with(seeds=(1,), schema=COST),
+        "predict new.csv --seeds all",
+        ["columns"],
+    ),
     "a damaged model": (_damaged, "predict new.csv", ["checksum", "results="]),
     "that of another cell": (_another, "predict new.csv", ["another cell"]),
     "no share": (fill, "predict new.csv --interval 95", ["--interval 95"]),
@@ -188,7 +236,9 @@ def test_mistakes_in_what_is_asked_for(mistake, here, refused):
     (["KEY"], "model.pt"), (["--where", "seed=1"], "my-model v1.2.pt"),
     (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
 ])  # fmt: skip
-def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(here, capsys, monkeypatch, words, name):
+def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(
+    here, capsys, monkeypatch, words, name
+):
     key = fill(seeds=(0, 1))[1, 1.0].cell.key
     Path("folder").mkdir()
     words = [word.replace("KEY", key[:10]) for word in words]

@@ -1,7 +1,8 @@
-"""What is published beside the records in results/paper is what the commands make of those records: tables and
-verdicts, the text in READMEs that commands generate, and the numbers that they say.
+"""What is published beside the records in results/paper is what the commands make of those records:
+tables and verdicts, the text in READMEs that commands generate, and the numbers that they say.
 
-A generated part begins with a comment that holds its command and ends with `<!-- end -->`. To write all of them anew:
+A generated part begins with a comment that holds its command and ends with `<!-- end -->`. To write
+all of them anew:
 
     python -m tests.cli.test_published
 """
@@ -22,10 +23,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dlmexp.claims.judge import judge
 from dlmexp.cli import main
-from dlmexp.plan.cell import FIELDS, Cell
-from dlmexp.records.results import ResultsFolder
+from dlmexp.experiment.plan.cell import FIELDS, Cell
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.claims.judge import judge
 from scripts import answer
 from tests.conftest import REPOSITORY
 from tests.support.values import same_text
@@ -37,7 +38,9 @@ MORE = REPOSITORY / "results" / "more"
 READMES = (REPOSITORY / "README.md", PAPER / "DETAILS.md")
 PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
-NUMBER = re.compile(r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)")
+NUMBER = re.compile(
+    r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)"
+)
 GROUPS = [
     "dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "noise_floor", "protocol", "role",
     "selected_by",
@@ -49,23 +52,30 @@ METRICS = {
 }  # fmt: skip
 PUBLISHED = 155_060
 read = cache(ResultsFolder)
-judge_once = cache(lambda results, numbers, protocol, where: judge(results, numbers, protocol, where))
+judge_once = cache(
+    lambda results, numbers, protocol, where: judge(results, numbers, protocol, where)
+)
 
 
 @pytest.fixture(autouse=True)
 def read_once(monkeypatch) -> None:
-    """By all tests of a process: reading takes a second, judging several. What is advised names the folder as it was
-    named: from here."""
+    """By all tests of a process: reading takes a second, judging several. What is advised names the
+    folder as it was named: from here."""
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr("dlmexp.records.results.ResultsFolder", lambda folder, label="": read(os.path.relpath(folder)))
+    monkeypatch.setattr(
+        "dlmexp.experiment.records.results.ResultsFolder",
+        lambda folder, label="": read(os.path.relpath(folder)),
+    )
 
     def judging(results, numbers, protocol, where):
         return judge_once(results, tuple(numbers), protocol, tuple(where))
 
-    monkeypatch.setattr("dlmexp.claims.judge.judge", judging)
+    monkeypatch.setattr("dlmexp.presentation.claims.judge.judge", judging)
 
 
-@pytest.mark.parametrize(("option", "file"), [("--json", "claims.json"), ("--markdown", "claims.md")])
+@pytest.mark.parametrize(
+    ("option", "file"), [("--json", "claims.json"), ("--markdown", "claims.md")]
+)
 def test_claims(capsys, option, file) -> None:
     assert main(["claims", "--results", str(PAPER), option]) == 0
     assert same_text(capsys.readouterr().out, (PAPER / file).read_text(encoding="utf-8"))
@@ -82,7 +92,11 @@ def test_table(tmp_path: Path) -> None:
 def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
     def values(name: str, column: pa.ChunkedArray) -> Iterable:
         plain = column.cast("string") if pa.types.is_dictionary(column.type) else column
-        return map(cache(json.loads), plain.to_pylist()) if name in ("options", "initial") else plain.to_pylist()
+        return (
+            map(cache(json.loads), plain.to_pylist())
+            if name in ("options", "initial")
+            else plain.to_pylist()
+        )
 
     count = 0
     for pack in read(PAPER).packs:
@@ -107,7 +121,8 @@ def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
 
 
 def with_generated_parts(text: str) -> str:
-    """The text with every generated part as its command prints it now; a table without what follows it."""
+    """The text with every generated part as its command prints it now; a table without what follows
+    it."""
 
     def part(old: re.Match[str]) -> str:
         with redirect_stdout(StringIO()) as printed:
@@ -127,27 +142,43 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 class Known:
-    """The numbers of the published tables: the means over repetitions of what was selected, by claim what it was judged
-    by (shares also in per cent), and what was measured elsewhere, by words of the paragraph that says it."""
+    """The numbers of the published tables: the means over repetitions of what was selected, by
+    claim what it was judged by (shares also in per cent), and what was measured elsewhere, by words
+    of the paragraph that says it."""
 
     def __init__(self, folder: Path) -> None:
         table = pd.read_parquet(folder / "table.parquet")
         metrics = [name for name in map(str, table) if name.startswith("test_")]
         self.means = table.groupby(GROUPS, dropna=False)[metrics].mean().reset_index()
         claims = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-        judged = {one["number"]: re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", json.dumps(one["protocols"])) for one in claims}
-        self.claims = {number: [float(x) * by for x in texts for by in (1, 100)] for number, texts in judged.items()}
+        judged = {
+            one["number"]: re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", json.dumps(one["protocols"]))
+            for one in claims
+        }
+        self.claims = {
+            number: [float(x) * by for x in texts for by in (1, 100)]
+            for number, texts in judged.items()
+        }
         self.measured = pd.read_csv(folder / "measured.csv", dtype=str)
 
     def numbers(self, paragraph: str) -> tuple[np.ndarray, np.ndarray]:
-        """What a paragraph may say: sizes and metrics of the datasets that it names; and, with any sign, the others."""
-        metrics = [f"test_{name}" for word, names in METRICS.items() if word in paragraph for name in names]
-        named = [name for name in self.means["dataset"].unique() if re.search(rf"\b{name}\b", paragraph)]
+        """What a paragraph may say: sizes and metrics of the datasets that it names; and, with any
+        sign, the others."""
+        metrics = [
+            f"test_{name}" for word, names in METRICS.items() if word in paragraph for name in names
+        ]
+        named = [
+            name for name in self.means["dataset"].unique() if re.search(rf"\b{name}\b", paragraph)
+        ]
         means = self.means[self.means["dataset"].isin(named)][["n", *(metrics or ["test_nll"])]]
         claims = map(int, re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph))
         others = [value for claim in claims for value in self.claims.get(claim, ())]
-        elsewhere = self.measured[[where in paragraph for where in self.measured["where"]]]["number"]
-        return means.to_numpy(float).ravel(), np.abs([*others, *elsewhere.str.replace(" ", "").astype(float)])
+        elsewhere = self.measured[[where in paragraph for where in self.measured["where"]]][
+            "number"
+        ]
+        return means.to_numpy(float).ravel(), np.abs(
+            [*others, *elsewhere.str.replace(" ", "").astype(float)]
+        )
 
 
 def unknown(text: str, known: Known) -> list[tuple[str, str]]:
@@ -165,7 +196,8 @@ def unknown(text: str, known: Known) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("readme", READMES, ids=["README", "DETAILS"])
 def test_generated_parts_and_every_number_of_readmes(readme: Path) -> None:
-    """Numbers are in table.parquet, claims.json, or, where measured elsewhere, in measured.csv with its source."""
+    """Numbers are in table.parquet, claims.json, or, where measured elsewhere, in measured.csv with
+    its source."""
     text = readme.read_text(encoding="utf-8")
     assert PART.search(text)
     assert same_text(with_generated_parts(text), text)
@@ -173,21 +205,37 @@ def test_generated_parts_and_every_number_of_readmes(readme: Path) -> None:
 
 
 def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
-    """Each row of measured.csv is about a paragraph that says the number; a file that it names has it, or its share."""
-    said = [paragraph for readme in READMES for paragraph in paragraphs(readme.read_text(encoding="utf-8"))]
+    """Each row of measured.csv is about a paragraph that says the number; a file that it names has
+    it, or its share."""
+    said = [
+        paragraph
+        for readme in READMES
+        for paragraph in paragraphs(readme.read_text(encoding="utf-8"))
+    ]
     rows = pd.read_csv(PAPER / "measured.csv", dtype=str).to_dict("records")
-    for number, where, source in ((str(row["number"]), str(row["where"]), str(row["source"])) for row in rows):
+    for number, where, source in (
+        (str(row["number"]), str(row["where"]), str(row["source"])) for row in rows
+    ):
         pattern = re.compile(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)")
-        assert any(pattern.search(paragraph) for paragraph in said if where in paragraph), f"{number}: '{where}'"
+        assert any(pattern.search(paragraph) for paragraph in said if where in paragraph), (
+            f"{number}: '{where}'"
+        )
         assert source != "nan"
         for root in (REPOSITORY, PAPER):
             if (file := root / source).is_file():
                 value, digits = float(number.replace(" ", "")), len(number.partition(".")[2])
-                values = [float(text) for text in re.findall(r"\d+(?:\.\d+)?", file.read_text(encoding="utf-8"))]
-                assert value / 100 in values or value in (round(one, digits) for one in values), f"not in {source}"
+                values = [
+                    float(text)
+                    for text in re.findall(r"\d+(?:\.\d+)?", file.read_text(encoding="utf-8"))
+                ]
+                assert value / 100 in values or value in (round(one, digits) for one in values), (
+                    f"not in {source}"
+                )
 
 
-def test_the_numbers_of_the_answer_are_made_from_the_records_and_in_its_table(capsys, monkeypatch) -> None:
+def test_the_numbers_of_the_answer_are_made_from_the_records_and_in_its_table(
+    capsys, monkeypatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["answer", str(MORE), str(PAPER)])
     answer.main()
     made, answers = pd.read_csv(StringIO(capsys.readouterr().out)), pd.read_csv(MORE / "answer.csv")
@@ -201,7 +249,9 @@ def test_the_numbers_of_the_answer_are_made_from_the_records_and_in_its_table(ca
 
 
 def test_verdicts_of_the_answer_are_those_of_the_details() -> None:
-    page, details = ((PAPER / name).read_text(encoding="utf-8") for name in ("README.md", "DETAILS.md"))
+    page, details = (
+        (PAPER / name).read_text(encoding="utf-8") for name in ("README.md", "DETAILS.md")
+    )
 
     def cells(text: str) -> list[list[str]]:
         lines = (line for line in text.splitlines() if re.match(r"\| \d+ \|", line))
@@ -216,5 +266,7 @@ def test_verdicts_of_the_answer_are_those_of_the_details() -> None:
 
 if __name__ == "__main__":
     for readme in READMES:
-        readme.write_text(with_generated_parts(readme.read_text(encoding="utf-8")), encoding="utf-8")
+        readme.write_text(
+            with_generated_parts(readme.read_text(encoding="utf-8")), encoding="utf-8"
+        )
         print(readme)

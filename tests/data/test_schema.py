@@ -1,4 +1,5 @@
-"""One schema for training and prediction: whatever table holds the same values is encoded to the same bits."""
+"""One schema for training and prediction: whatever table holds the same values is encoded to the
+same bits."""
 
 import msgspec
 import numpy as np
@@ -8,20 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlmexp.config import DatasetConfig
+from dlmexp.common.errors import UserError
+from dlmexp.data.config import DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column, Schema
-from dlmexp.errors import UserError
-from dlmexp.models.predictor import open_rows
+from dlmexp.experiment.models.predictor import open_rows
 
 ROWS = 40
-WORDS = st.lists(st.text("abX é,'\"", min_size=1).filter(lambda w: w.strip() == w), min_size=2, max_size=3, unique=True)
+WORDS = st.lists(
+    st.text("abX é,'\"", min_size=1).filter(lambda w: w.strip() == w),
+    min_size=2,
+    max_size=3,
+    unique=True,
+)
 
 
 @st.composite
 def frames(draw) -> tuple[pd.DataFrame, dict]:
-    """A table of numbers, whole numbers, truth values, categories and dates, some of them missing, with a target that
-    none of them gives away; and the options to read it with."""
+    """A table of numbers, whole numbers, truth values, categories and dates, some of them missing,
+    with a target that none of them gives away; and the options to read it with."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     missing = draw(st.sampled_from(["refuse", "mean", "level"]))
     make = {
@@ -30,7 +36,9 @@ def frames(draw) -> tuple[pd.DataFrame, dict]:
         "truth": lambda: rng.random(ROWS) < 0.5,
         "word": lambda: rng.choice(draw(WORDS), ROWS),
         "code": lambda: rng.choice([1, 7, 30], ROWS),
-        "date": lambda: pd.Timestamp("2020-02-27") + pd.to_timedelta(rng.integers(0, 900, ROWS), "D"),
+        "date": lambda: (
+            pd.Timestamp("2020-02-27") + pd.to_timedelta(rng.integers(0, 900, ROWS), "D")
+        ),
     }
     kinds = draw(st.lists(st.sampled_from(list(make)), min_size=1, max_size=5))
     columns = {f"{kind} {k}": pd.Series(make[kind]()) for k, kind in enumerate(kinds)}
@@ -45,7 +53,9 @@ def frames(draw) -> tuple[pd.DataFrame, dict]:
 def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"):
     path = folder / f"train{suffix}"
     (frame.to_parquet if suffix == ".parquet" else frame.to_csv)(path, index=False)
-    spec = DatasetConfig("mine", "table", "regression", split="regression", options={**options, "path": str(path)})
+    spec = DatasetConfig(
+        "mine", "table", "regression", split="regression", options={**options, "path": str(path)}
+    )
     return load(spec, folder)
 
 
@@ -53,8 +63,8 @@ def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"
 @given(made=frames(), chance=st.randoms(use_true_random=False))
 @settings(max_examples=25)
 def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):
-    """Columns permuted, others added, other types of the same values, in memory and in files; the schema saved and
-    loaded."""
+    """Columns permuted, others added, other types of the same values, in memory and in files; the
+    schema saved and loaded."""
     frame, options = made
     folder = tmp_path_factory.mktemp("tables")
     data, text = trained(frame, options, folder), trained(frame, options, folder, ".csv")
@@ -67,11 +77,15 @@ def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):
     other = frame.assign(extra="x")[names]
     for name in names:
         if name.startswith(("whole", "truth")):
-            other[name] = other[name].astype(chance.choice(["float64", "Int64" if "whole" in name else "boolean"]))
+            other[name] = other[name].astype(
+                chance.choice(["float64", "Int64" if "whole" in name else "boolean"])
+            )
         elif name.startswith("word"):
             other[name] = other[name].astype(chance.choice(["category", "string", "object"]))
         elif name.startswith("date"):
-            other[name] = other[name].dt.strftime("%Y-%m-%d") if chance.random() < 0.5 else other[name]
+            other[name] = (
+                other[name].dt.strftime("%Y-%m-%d") if chance.random() < 0.5 else other[name]
+            )
     for rows in (other, pa.Table.from_pandas(other, preserve_index=False)):
         np.testing.assert_array_equal(schema.encode(rows), data.X)
     other.to_csv(folder / "new.csv", index=False)

@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlmexp.config import DatasetConfig
+from dlmexp.common.errors import UserError
 from dlmexp.data import splits
+from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, Task
 from dlmexp.data.splits import prepare, split
-from dlmexp.errors import UserError
 
-rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(list(splits.VALIDATION)), st.integers(0, 2**31)
+rows, kinds, seeds = (
+    st.integers(20, 3000),
+    st.sampled_from(list(splits.VALIDATION)),
+    st.integers(0, 2**31),
+)
 
 
 def made_up(n: int, task: Task = "regression") -> Dataset:
@@ -30,8 +34,26 @@ def spec(kind: str, task: Task = "regression") -> DatasetConfig:
 def test_the_first_indices_do_not_change():
     # If this fails, every split has changed: increase SPLIT_VERSION.
     assert splits.SPLIT_VERSION == 1
-    assert splits.permutation(20640, 0)[:8].tolist() == [20554, 16026, 6037, 855, 921, 3697, 12977, 269]
-    assert splits.permutation(20640, 4)[:8].tolist() == [4306, 9782, 5907, 9320, 17815, 12615, 8245, 9943]
+    assert splits.permutation(20640, 0)[:8].tolist() == [
+        20554,
+        16026,
+        6037,
+        855,
+        921,
+        3697,
+        12977,
+        269,
+    ]
+    assert splits.permutation(20640, 4)[:8].tolist() == [
+        4306,
+        9782,
+        5907,
+        9320,
+        17815,
+        12615,
+        8245,
+        9943,
+    ]
 
 
 @given(rows, kinds, seeds, st.none() | st.integers(1, 500), st.data())
@@ -44,7 +66,10 @@ def test_parts_are_disjoint_and_training_sets_nested(n, kind, seed, cap, data):
     assert len(parts.train) > 0 < len(parts.test) <= (cap or n)
     assert cap is not None or len(together) == n
     small, large = sorted(data.draw(st.tuples(*[st.integers(1, len(parts.train))] * 2)))
-    few, more = (prepare(made_up(n, task="count"), spec(kind, "count"), seed, size).y_train for size in (small, large))
+    few, more = (
+        prepare(made_up(n, task="count"), spec(kind, "count"), seed, size).y_train
+        for size in (small, large)
+    )
     assert np.array_equal(more[:small], few)
 
 
@@ -60,7 +85,9 @@ def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n,
     assert np.array_equal(a.y_train, b.y_train)
     assert (a.y_mean, a.y_std) == (b.y_mean, b.y_std)
     for targets, chosen in ((a.y_val, parts.validation), (a.y_test, parts.test)):
-        np.testing.assert_allclose(targets * a.y_std + a.y_mean, dataset.y[chosen], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(
+            targets * a.y_std + a.y_mean, dataset.y[chosen], rtol=1e-10, atol=1e-10
+        )
 
 
 @pytest.mark.parametrize(("kind", "n", "cap", "sizes"), [
@@ -79,9 +106,22 @@ def test_groups_are_refused_by_their_order_in_the_split_not_in_the_file():
 
 
 def test_sizes_and_inducing_points_are_the_papers():
-    assert [splits.resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [691, 11063, 13829], "of cadata"
-    assert [splits.resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], "capped by the pool"
-    assert [splits.inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [53, 37, 74, 41, 20, 200]
+    assert [splits.resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [
+        691,
+        11063,
+        13829,
+    ], "of cadata"
+    assert [splits.resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], (
+        "capped by the pool"
+    )
+    assert [splits.inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [
+        53,
+        37,
+        74,
+        41,
+        20,
+        200,
+    ]
 
 
 @pytest.mark.parametrize("size", [-5, 0, "0%", "101%", "abc", "5 %%", "1/0%", ""])
@@ -112,7 +152,9 @@ def test_normalised_values_are_finite_and_constant_features_zero(values, constan
     X = np.column_stack([values, np.full(len(values), constant)])
     scale = splits.normalisation(X)
     assert np.isfinite(scale.apply(X.copy())).all()
-    assert (scale.apply(np.array([[0.0, constant], [0.0, constant + 1.0], [0.0, -7.0]]))[:, 1] == 0.0).all()
+    assert (
+        scale.apply(np.array([[0.0, constant], [0.0, constant + 1.0], [0.0, -7.0]]))[:, 1] == 0.0
+    ).all()
     assert scale.std[1] == 1.0
 
 
@@ -120,9 +162,13 @@ def test_normalised_values_are_finite_and_constant_features_zero(values, constan
 @settings(max_examples=20)
 def test_validation_rows_can_be_fewer_or_trained_on(n, seed):
     data, plain = made_up(n), spec("regression")
-    usual, tenth, trained = (prepare(data, replace(plain, validation=v), seed, 30) for v in ("all", "tenth", "train"))
+    usual, tenth, trained = (
+        prepare(data, replace(plain, validation=v), seed, 30) for v in ("all", "tenth", "train")
+    )
     assert np.array_equal(tenth.X_train, usual.X_train)
     assert np.array_equal(tenth.y_val, usual.y_val[:3])
     raw = usual.y_train * usual.y_std + usual.y_mean, usual.y_val * usual.y_std + usual.y_mean
     assert np.allclose(trained.y_train * trained.y_std + trained.y_mean, np.concatenate(raw))
-    assert np.allclose(trained.y_test * trained.y_std + trained.y_mean, usual.y_test * usual.y_std + usual.y_mean)
+    assert np.allclose(
+        trained.y_test * trained.y_std + trained.y_mean, usual.y_test * usual.y_std + usual.y_mean
+    )

@@ -1,5 +1,5 @@
-"""What may go wrong around a run, in a process of its own: an operation on the results folder, a clock, a machine that
-is another one, memory."""
+"""What may go wrong around a run, in a process of its own: an operation on the results folder, a
+clock, a machine that is another one, memory."""
 
 import builtins
 import errno
@@ -15,21 +15,23 @@ from typing import Any
 
 import torch
 
-from dlmexp import atomic
-from dlmexp.config import RunConfig
-from dlmexp.errors import UserError
-from dlmexp.plan.compose import compose
-from dlmexp.running import run
-from dlmexp.training import step as training_step
+from dlmexp.common import atomic
+from dlmexp.common.errors import UserError
+from dlmexp.core.training import step as training_step
+from dlmexp.experiment.config import RunConfig
+from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.running import run
 from tests.support.processes import SWEEP
 
 EVENTS = {"os.mkdir": "mkdir", "os.rename": "replace", "os.remove": "unlink", "os.utime": "utime"}
 
 
 class Injector:
-    """Counts what a process does to the files under `root`; at operation number `at` it is killed, or gets an error.
+    """Counts what a process does to the files under `root`; at operation number `at` it is killed,
+    or gets an error.
 
-    Python tells an audit hook of most operations before it does them; of `write` and `fsync` it does not."""
+    Python tells an audit hook of most operations before it does them; of `write` and `fsync` it
+    does not."""
 
     def __init__(self, root: str, log: str, at: int, what: str):
         self.root, self.at, self.what, self.count = os.path.realpath(root), at, what, 0
@@ -69,7 +71,9 @@ class Injector:
             self.operation(EVENTS[event], arguments[0])
 
     def _concerns(self, path: Any) -> bool:
-        return isinstance(path, str | os.PathLike) and os.path.abspath(os.fspath(path)).startswith(self.root)
+        return isinstance(path, str | os.PathLike) and os.path.abspath(os.fspath(path)).startswith(
+            self.root
+        )
 
     def operation(self, name: str, path: Any, before: Callable[[], None] = lambda: None) -> None:
         if not self._concerns(path):
@@ -122,10 +126,11 @@ def faulty_run(
     machine: str = "",
     most_cells: int | None = None,
 ) -> int:
-    """Run these overrides into `root`; something goes wrong. Operations on files are noted in `log`.
+    """Run these overrides into `root`; something goes wrong. Operations on files are noted in
+    `log`.
 
-    The clock jumps by a day, forwards and backwards, whenever somebody looks at it, or is wrong by `skew` seconds.
-    Process ids are those of another `machine`, whose host has the same name."""
+    The clock jumps by a day, forwards and backwards, whenever somebody looks at it, or is wrong by
+    `skew` seconds. Process ids are those of another `machine`, whose host has the same name."""
     cfg = replace(composed(tuple(words)), results=root)
     run.summary = lambda *_: 0  # the closing table takes most of the time, and touches no file
     looks = iter(range(10**9))

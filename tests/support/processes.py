@@ -1,5 +1,6 @@
-"""Real processes of `dlmexp`, started in a moment: a server that has loaded torch once forks one for each command. A
-fork is a process like any other to a signal, to the file system and to whoever looks for its id.
+"""Real processes of `dlmexp`, started in a moment: a server that has loaded torch once forks one
+for each command. A fork is a process like any other to a signal, to the file system and to whoever
+looks for its id.
 
 And the fixtures of tests that run a sweep: a tiny one on drawn data, and what its records must be.
 """
@@ -21,16 +22,22 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.records.store import Store
+from dlmexp.experiment.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-LOADED = ["pandas", "dlmexp.cluster.multirun", "dlmexp.running.progress", "tests.support.faults"]
+LOADED = [
+    "pandas",
+    "dlmexp.experiment.cluster.multirun",
+    "dlmexp.experiment.running.progress",
+    "tests.support.faults",
+]
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=6", "sizes=[20]",
     "seeds=[0,1]", "beta=list", "beta.values=[10,1,0.1]", "device=cpu", "training.binary.max_iterations=40",
 ]  # fmt: skip
-# An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every iteration.
+# An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every
+# iteration.
 SWEEP = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3", "sizes=[10]",
     "seeds=[0]", "method=[elbo,fixed_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu",
@@ -38,14 +45,24 @@ SWEEP = [
 ]  # fmt: skip
 
 
-def run(folder: Path, words: list[str], log: Path, errors: Path, fault: dict[str, Any], environment: dict[str, str]):
-    """The command, in a process of its own: with its output in files, and signals as in a terminal."""
+def run(
+    folder: Path,
+    words: list[str],
+    log: Path,
+    errors: Path,
+    fault: dict[str, Any],
+    environment: dict[str, str],
+):
+    """The command, in a process of its own: with its output in files, and signals as in a
+    terminal."""
     for descriptor, path in ((1, log), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     os.chdir(folder)
     os.environ.clear()  # the server's has lines and columns, which GNU readline put there
     os.environ.update(environment)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and a shell in the background
+    signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # `nohup` ignores it, and a shell in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["dlmexp", *words]
     code: Any = 70
@@ -87,11 +104,13 @@ class Launcher:
         fault: dict[str, Any] | None = None,
         **environment: str,
     ) -> "Process":
-        """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault` has the arguments of
-        `faulty_run`."""
+        """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault`
+        has the arguments of `faulty_run`."""
         log, errors_log = folder / log, folder / (errors or log)
         environment = {**os.environ, **SETTINGS, **environment}
-        process = self._context.Process(target=run, args=(folder, words, log, errors_log, fault, environment))
+        process = self._context.Process(
+            target=run, args=(folder, words, log, errors_log, fault, environment)
+        )
         process.start()
         self._started.append(process)
         return Process(process, log)
@@ -134,7 +153,8 @@ class Process:
 
 @pytest.fixture
 def tiny() -> list[str]:
-    """Arguments of a sweep of 18 cells in 3 batches (or 6 with `batch_cells=3`), done in a moment."""
+    """Arguments of a sweep of 18 cells in 3 batches (or 6 with `batch_cells=3`), done in a
+    moment."""
     return list(TINY)
 
 
@@ -154,7 +174,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that ends with exit code 2, one sentence in which all these words are, and nothing written."""
+    """Runs a command that ends with exit code 2, one sentence in which all these words are, and
+    nothing written."""
 
     def check(typed: list[str], *words: str) -> str:
         before = sorted(tmp_path.rglob("*"))
@@ -172,7 +193,8 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
 
 def comparable(results: Path) -> dict[str, tuple]:
-    """By key, what a record must share with that of an undisturbed run: everything but times and machines."""
+    """By key, what a record must share with that of an undisturbed run: everything but times and
+    machines."""
     store, found = Store(results), {}
     for record in store.own():
         assert record.key not in found
@@ -183,7 +205,9 @@ def comparable(results: Path) -> dict[str, tuple]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+def undisturbed(
+    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[list[str]], Path]:
     """`undisturbed(arguments)`: the results folder of one process that was left alone."""
 
     @cache

@@ -1,12 +1,21 @@
-"""The product density q~(e), proportional to N(e; 0, 1) p(y|mu + sqrt(v) e), on a fine grid, and tests against it."""
+"""The product density q~(e), proportional to N(e; 0, 1) p(y|mu + sqrt(v) e), on a fine grid, and
+tests against it."""
 
 import numpy as np
 import scipy.stats as st
 import torch
 
-from dlmexp.estimators.draws import Draws
-from dlmexp.estimators.product_samplers import ProductSampler
-from dlmexp.gp.likelihoods import Gaussian, Likelihood, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from dlmexp.core.estimators.draws import Draws
+from dlmexp.core.estimators.product_samplers import ProductSampler
+from dlmexp.core.likelihoods import (
+    Gaussian,
+    Likelihood,
+    Logistic,
+    Poisson,
+    PoissonSoftplus,
+    Probit,
+    StudentT,
+)
 
 F64 = torch.float64
 
@@ -50,8 +59,11 @@ def draws_for(cells: int, seed: int = 0, iteration: int = 0) -> Draws:
     return Draws(seeds, torch.arange(cells), torch.tensor(iteration))
 
 
-def grid_and_cdf(likelihood: Likelihood, mu: float, v: float, y: float) -> tuple[np.ndarray, np.ndarray]:
-    """Grid of e and the distribution function there: 400 001 points between where the density is 1e-14 of its peak."""
+def grid_and_cdf(
+    likelihood: Likelihood, mu: float, v: float, y: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Grid of e and the distribution function there: 400 001 points between where the density is
+    1e-14 of its peak."""
 
     def log_density(e: np.ndarray) -> np.ndarray:
         f = t(mu) + t(v).sqrt() * t(e)
@@ -70,12 +82,22 @@ def grid_and_cdf(likelihood: Likelihood, mu: float, v: float, y: float) -> tuple
 
 
 def draw(
-    sampler: ProductSampler, likelihood: Likelihood, mu: float, v: float, y: float, n: int, seed: int = 0
+    sampler: ProductSampler,
+    likelihood: Likelihood,
+    mu: float,
+    v: float,
+    y: float,
+    n: int,
+    seed: int = 0,
 ) -> np.ndarray:
     """n samples for one row, 20 to a row of the batch: what a training step asks for."""
     rows = n // 20
     full = torch.ones(1, rows, dtype=F64)
-    return sampler.draw(likelihood, mu * full, v * full, y * full, 20, draws_for(1, seed)).e.flatten().numpy()
+    return (
+        sampler.draw(likelihood, mu * full, v * full, y * full, 20, draws_for(1, seed))
+        .e.flatten()
+        .numpy()
+    )
 
 
 BINS = 20
@@ -85,10 +107,10 @@ SAMPLES = 200_000
 def p_values(samples: np.ndarray, e: np.ndarray, cdf: np.ndarray) -> tuple[float, float]:
     """p-values of Kolmogorov's and Smirnov's test, and of Pearson's on 20 equally probable bins.
 
-    Power of the latter: a density wrong by 2 % (up in half of the bins, down in the others) gives the statistic the
-    non-centrality 200 000 * 0.02^2 = 80, and a chi-square with 19 degrees of freedom and that non-centrality exceeds
-    the 1e-4 point of the central one (50) with probability 0.99.
-    """
+    Power of the latter: a density wrong by 2 % (up in half of the bins, down in the others) gives
+    the statistic the non-centrality 200 000 * 0.02^2 = 80, and a chi-square with 19 degrees of
+    freedom and that non-centrality exceeds the 1e-4 point of the central one (50) with probability
+    0.99."""
     uniform = np.interp(samples, e, cdf)
     observed = np.histogram(uniform, bins=np.linspace(0, 1, BINS + 1))[0]
     return float(st.kstest(uniform, "uniform").pvalue), float(st.chisquare(observed).pvalue)

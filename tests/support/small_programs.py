@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlmexp.estimators import BMC, UPS, Estimator, Exact
-from dlmexp.gp.cholesky import FIRST_JITTER
-from dlmexp.gp.kernels import kernel_named
-from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import BatchData, Model, Program, Tensors, Value
-from dlmexp.training.state import Settings
-from dlmexp.training.train import Finished, Training, train
-from dlmexp.training.variants import Collapsed, Fixed, Joint
+from dlmexp.core.estimators import BMC, UPS, Estimator, Exact
+from dlmexp.core.gp.cholesky import FIRST_JITTER
+from dlmexp.core.gp.kernels import kernel_named
+from dlmexp.core.likelihoods import LIKELIHOODS
+from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training.program import BatchData, Model, Program, Tensors, Value
+from dlmexp.core.training.state import Settings
+from dlmexp.core.training.train import Finished, Training, train
+from dlmexp.core.training.variants import Collapsed, Fixed, Joint
 
 M, N, D, TESTS = 6, 30, 2, 11
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -33,21 +33,31 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "fixed elbo": {"kind": "fixed", "objective": "elbo"},
     "fixed minibatch": {"kind": "fixed", "minibatch": 7},
     "elbo": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
-    "power EP": {"kind": "collapsed", "likelihood": "gaussian", "objective": "power_ep", "betas": (1.0, 0.5, 0.1)},
+    "power EP": {
+        "kind": "collapsed",
+        "likelihood": "gaussian",
+        "objective": "power_ep",
+        "betas": (1.0, 0.5, 0.1),
+    },
     "sq_dlm": {"kind": "collapsed", "likelihood": "gaussian", "objective": "sq_dlm"},
 }
 
 
 def targets(X: Tensor, likelihood: str, generator: torch.Generator) -> Tensor:
-    f = torch.sin(2 * X[..., 0]) + 0.3 * torch.randn(X.shape[:-1], generator=generator, dtype=X.dtype)
+    f = torch.sin(2 * X[..., 0]) + 0.3 * torch.randn(
+        X.shape[:-1], generator=generator, dtype=X.dtype
+    )
     task = LIKELIHOODS[likelihood].task
     if task == "binary":
         return (f > 0).to(X.dtype)
     return f if task == "regression" else torch.poisson(f.exp(), generator=generator)
 
 
-def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu") -> BatchData:
-    """Repetitions 0 .. max(index), with seeds 10, 11, ...; `index` says which one each cell belongs to."""
+def split(
+    index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu"
+) -> BatchData:
+    """Repetitions 0 .. max(index), with seeds 10, 11, ...; `index` says which one each cell belongs
+    to."""
     S = max(index) + 1
     found = {}
     for name, rows in {"train": n, "validation": 5, "test": TESTS}.items():
@@ -82,7 +92,12 @@ def stopped_cells(training: Training, settings: Settings, *rest: Any) -> Iterato
 def held(S: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> dict[str, Tensor]:
     """Hyperparameters for the fixed variants, one line per repetition."""
     lines = torch.arange(S, dtype=dtype, device=device)
-    Z = torch.stack([torch.randn(M, D, generator=torch.Generator().manual_seed(s), dtype=dtype) for s in range(S)])
+    Z = torch.stack(
+        [
+            torch.randn(M, D, generator=torch.Generator().manual_seed(s), dtype=dtype)
+            for s in range(S)
+        ]
+    )
     return {
         "lengthscale": (0.8 + 0.1 * lines)[:, None], "outputscale": 1.5 - 0.2 * lines, "noise": 0.2 + 0.1 * lines,
         "mean": 0.1 * lines, "Z": Z.to(device),
@@ -108,18 +123,24 @@ def in_float32(made: Program) -> Program:
     """The same program on the same rows, rounded to float32."""
     s = made.split
     parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
-    return replace(made, split=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of))
+    return replace(
+        made, split=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of)
+    )
 
 
 def trained(
-    made: Program | Training, settings: Settings, between: Callable[[Training], None] = lambda training: None
+    made: Program | Training,
+    settings: Settings,
+    between: Callable[[Training], None] = lambda training: None,
 ) -> dict[int, Finished]:
     """Every cell's end, by its index in the batch."""
     training = made if isinstance(made, Training) else Training.start(made, settings)
     return {finished.cell: finished for finished in stopped_cells(training, settings, between)}
 
 
-def value_of(made: Program, values: Tensors, iteration: int = 0, jitter: float = FIRST_JITTER) -> Value:
+def value_of(
+    made: Program, values: Tensors, iteration: int = 0, jitter: float = FIRST_JITTER
+) -> Value:
     """Objectives at these values, on the rows of an iteration."""
     made.load_minibatch(iteration)
     return made.objective(values, torch.full_like(made.beta, jitter), torch.tensor(iteration))
@@ -128,5 +149,8 @@ def value_of(made: Program, values: Tensors, iteration: int = 0, jitter: float =
 def perturbed(values: Tensors, scale: float, seed: int = 0) -> Tensors:
     """The values with independent normal errors of this scale."""
     g = torch.Generator().manual_seed(seed)
-    errors = {name: torch.randn(value.shape, generator=g, dtype=value.dtype) for name, value in values.items()}
+    errors = {
+        name: torch.randn(value.shape, generator=g, dtype=value.dtype)
+        for name, value in values.items()
+    }
     return {name: value + scale * errors[name].to(value.device) for name, value in values.items()}

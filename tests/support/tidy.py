@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlmexp import catalogue
-from dlmexp.records.table import tidy
+from dlmexp.common import catalogue
+from dlmexp.experiment.records.table import tidy
 
-TASKS: dict[str, str] = dict.fromkeys(("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression")
+TASKS: dict[str, str] = dict.fromkeys(
+    ("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression"
+)
 TASKS |= dict.fromkeys(("abalone", "peds1_left", "peds1_dir0", "peds1_dir1", "peds1_dir2"), "count")
 STANDS_FOR = {"sarcos_test": "sarcos", "peds1_left": "peds1_dir1", "flights": "airline"}
 ROW: dict[str, Any] = {
@@ -38,17 +40,19 @@ RESULTS = Path(__file__).parents[2] / "results"
 @cache
 def published(folder: str) -> Any:
     """The results in `results/FOLDER` of this repository, read once by all tests of a process."""
-    from dlmexp.records.results import ResultsFolder
+    from dlmexp.experiment.records.results import ResultsFolder
 
     return ResultsFolder(RESULTS / folder)
 
 
 class Made:
-    """Stands in for `dlmexp.records.results.ResultsFolder`."""
+    """Stands in for `dlmexp.experiment.records.results.ResultsFolder`."""
 
     root = Path("results")
 
-    def __init__(self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None):
+    def __init__(
+        self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None
+    ):
         full = []
         for i, row in enumerate(rows):
             dataset = row.get("dataset", "banana")
@@ -71,15 +75,29 @@ def fits(
     dataset: str, method: str, mean: float, *, sizes: tuple[int, ...] = (100, 200, 500), seeds: int = 5,
     metric: str = "nll", scatter: float = 0.001, trivial: float = 1.0, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Fits of a method at every size and seed around a mean, with noise that depends on all of these."""
+    """Fits of a method at every size and seed around a mean, with noise that depends on all of
+    these."""
     rows = []
     count = TASKS.get(dataset) == "count" and method.endswith("log_dlm")
     line = {"estimator": "bmc", "samples": 10.0} if count else {}
     for n in sizes:
-        noise = np.random.default_rng([n, len(method), sum(map(ord, method))]).normal(size=seeds) * scatter
+        noise = (
+            np.random.default_rng([n, len(method), sum(map(ord, method))]).normal(size=seeds)
+            * scatter
+        )
         for seed in range(seeds):
             values = {f"test_{metric}": mean + noise[seed], f"trivial_test_{metric}": trivial}
-            rows.append({"dataset": dataset, "method": method, "n": n, "seed": seed, **line, **values, **more})
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "method": method,
+                    "n": n,
+                    "seed": seed,
+                    **line,
+                    **values,
+                    **more,
+                }
+            )
     return rows
 
 
@@ -94,7 +112,9 @@ def sweep(
     metric: str = "nll", shift: float = 0.0, **changes: Any,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Rows of a figure against n: every method, size, seed and beta."""
-    for method, n, seed in ((method, n, seed) for method in methods for n in sizes for seed in seeds):
+    for method, n, seed in (
+        (method, n, seed) for method in methods for n in sizes for seed in seeds
+    ):
         for beta in BETAS if catalogue.selects(method) else (1.0,):
             value = nll(method, n, seed, beta) + shift
             values = {"test_nll": value, "validation_nll": value + 0.001, f"test_{metric}": value}

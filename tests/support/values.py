@@ -1,4 +1,5 @@
-"""What a program wrote, compared by value: machines differ in the last digits of their sums and special functions."""
+"""What a program wrote, compared by value: machines differ in the last digits of their sums and
+special functions."""
 
 import re
 
@@ -8,7 +9,8 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[+-]?\d{1,3})?|e[+-]?\d{1,3})(?
 
 
 def same_text(found: str, expected: str, absolute: float = 0.0, relative: float = 0.0) -> bool:
-    """Whether the words are the same, and decimal numbers but for one unit of their last digit, or by so much."""
+    """Whether the words are the same, and decimal numbers but for one unit of their last digit, or
+    by so much."""
     numbers = zip(NUMBER.findall(found), NUMBER.findall(expected), strict=False)
     return NUMBER.split(found) == NUMBER.split(expected) and all(
         float(one) == pytest.approx(float(other), rel=relative, abs=absolute or 1.01 * _unit(other))

@@ -1,13 +1,14 @@
-"""A plugin for tests that wait for training: it takes about the same time on an idle and on a busy machine."""
+"""A plugin for tests that wait for training: it takes about the same time on an idle and on a busy
+machine."""
 
 import time
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from dlmexp.estimators import ESTIMATORS, Estimator
-from dlmexp.estimators.draws import Draws
-from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.core.estimators import ESTIMATORS, Estimator
+from dlmexp.core.estimators.draws import Draws
+from dlmexp.core.likelihoods import Likelihood
 
 
 @ESTIMATORS.register("paused")
@@ -17,6 +18,8 @@ class Paused(Estimator):
 
     pause: float  # in seconds
 
-    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+    def __call__(
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws | None = None
+    ) -> Tensor:
         time.sleep(self.pause)
         return likelihood.log_loss(mu, v, y)

@@ -1,0 +1,235 @@
+"""Products of M x M with M x N matrices, in tiles that leave out zeros and known halves, and sums
+over inducing inputs.
+
+Where N is a multiple of 32 (see `gp.products.columns`), two numbers are loaded at a time; a
+triangular product takes no other N."""
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.fused import MULTIPLE
+
+PROGRAMS_PER_SM = 4  # fewer leave a part of the device without work
+
+
+def tile(size: int) -> int:
+    """A power of two that holds `size` columns and is large enough for a matrix product."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tuple[int, int]:
+    """Into how many chunks N rows are cut, so that `programs` programs for each fill the device,
+    and rows of a chunk (a multiple of `step`)."""
+    wanted = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
+    rows = step * triton.cdiv(triton.cdiv(N, wanted), step)
+    return triton.cdiv(N, rows), rows
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return (
+        torch.cuda.get_device_properties(device).multi_processor_count
+        if device.type == "cuda"
+        else 1
+    )
+
+
+TN, TK = 128, 16  # columns of a tile, and how much of the sum at a time
+TRIANGULAR, TRIANGULAR_OPTIONS = 32, {"num_warps": 4, "num_stages": 4}  # rows of a tile
+SPREAD, SPREAD_OPTIONS = 64, {"num_warps": 4, "num_stages": 3}
+GRAM, GRAM_K, GRAM_OPTIONS = 64, 32, {"num_warps": 4, "num_stages": 3}  # rows and columns of a tile
+SUMS = 32, 64  # inducing inputs and rows of a tile
+
+
+def triangular_product(
+    R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]
+) -> Float[Tensor, "B M N"]:
+    """`R K` for lower triangles R."""
+    R, K = R.contiguous(), K.contiguous()
+    B, M, N = K.shape
+    out = K.new_empty(B, M, N)
+    grid = (triton.cdiv(M, TRIANGULAR), triton.cdiv(N, TN), B)
+    _triangular_product[grid](R, K, out, M, N, TRIANGULAR, TN, TK, **TRIANGULAR_OPTIONS)
+    return out
+
+
+def spread(L: Float[Tensor, "S K M M"], A: Float[Tensor, "S M N"]) -> Float[Tensor, "S K N"]:
+    """`|L_k^T A_i|^2` for lower triangles L; the products are not written."""
+    L, A = L.contiguous(), A.contiguous()
+    S, K, M, _ = L.shape
+    N = A.shape[-1]
+    out = A.new_empty(S, K, N)
+    grid = (triton.cdiv(N, TN), K, S)
+    _spread[grid](L, A, out, K, M, N, N % MULTIPLE == 0, SPREAD, TN, TK, **SPREAD_OPTIONS)
+    return out
+
+
+def weighted_gram(
+    A: Float[Tensor, "S M N"], h: Float[Tensor, "B N"] | None
+) -> Float[Tensor, "B M M"]:
+    """`A diag(h) A^T` (h None: `A A^T`); where there are more weights than A, as many in turn for
+    each of them. Tiles below the diagonal are computed, and written above it too."""
+    A, h = A.contiguous(), None if h is None else h.contiguous()
+    (S, M, N), B = A.shape, len(A if h is None else h)
+    columns = triton.cdiv(M, GRAM)
+    chunks, rows = chunks_of_rows(N, GRAM_K, B * columns * (columns + 1) // 2, A.device)
+    P = A.new_empty(chunks, B, M, M)
+    for first, count, height in _tiles(M, GRAM):
+        _weighted_gram[(chunks, count * columns, B)](
+            A, h, P, B, B // S, M, N, rows, first, columns,
+            WEIGHTED=h is not None, EVEN=N % GRAM_K == 0, height=height, T=GRAM, TK=GRAM_K, **GRAM_OPTIONS,
+        )  # fmt: skip
+    return P.sum(0) if chunks > 1 else P[0]
+
+
+def _tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """First row, number and height of equal tiles of M rows."""
+    if whole := M // size:
+        yield 0, whole, size
+    if rest := M % size:
+        yield M - rest, 1, tile(rest)
+
+
+@triton.jit(do_not_specialize=["M"])
+def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    top = tl.program_id(0) * rows
+    i = top + tl.arange(0, rows)
+    n = tl.program_id(1) * TN + tl.arange(0, TN)
+    b = tl.program_id(2).to(tl.int64)
+    column = tl.max_contiguous(tl.multiple_of(tl.where(n < N, n, 0), 16), 16)
+    end = tl.minimum(top + rows, M)
+    total = tl.zeros([rows, TN], K.dtype.element_ty)
+    for start in range(0, end, TK):
+        k = start + tl.arange(0, TK)
+        left = tl.load(
+            R + (b * M + i[:, None]) * M + k[None, :],
+            mask=(i[:, None] < M) & (k[None, :] < end),
+            other=0,
+        )
+        right = tl.load(
+            K + (b * M + k[:, None]) * N + column[None, :], mask=k[:, None] < end, other=0
+        )
+        total = tl.dot(left, right, total, input_precision="ieee", out_dtype=K.dtype.element_ty)
+    tl.store(
+        out + (b * M + i[:, None]) * N + n[None, :], total, mask=(i[:, None] < M) & (n[None, :] < N)
+    )
+
+
+@triton.jit(do_not_specialize=["K", "M"])
+def _spread(
+    L, A, out, K, M, N, EVEN: tl.constexpr, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    s = tl.program_id(2).to(tl.int64)
+    b = s * K + tl.program_id(1)
+    column = tl.where(n < N, n, 0)
+    if EVEN:
+        column = tl.max_contiguous(tl.multiple_of(column, 16), 16)
+    squares = tl.zeros([TN], A.dtype.element_ty)
+    for top in range(0, M, rows):
+        i = top + tl.arange(0, rows)
+        total = tl.zeros([rows, TN], A.dtype.element_ty)
+        for start in range(top, M, TK):
+            k = start + tl.arange(0, TK)
+            left = tl.load(
+                L + (b * M + k[None, :]) * M + i[:, None],
+                mask=(i[:, None] < M) & (k[None, :] < M),
+                other=0,
+            )
+            right = tl.load(
+                A + (s * M + k[:, None]) * N + column[None, :], mask=k[:, None] < M, other=0
+            )
+            total = tl.dot(left, right, total, input_precision="ieee", out_dtype=A.dtype.element_ty)
+        squares += tl.sum(total * total, 0)
+    tl.store(out + b * N + n, squares, mask=n < N)
+
+
+@triton.jit(do_not_specialize=["B", "share", "M", "first", "columns"])
+def _weighted_gram(
+    A, h, P, B, share, M, N, rows, first, columns,
+    WEIGHTED: tl.constexpr, EVEN: tl.constexpr, height: tl.constexpr, T: tl.constexpr, TK: tl.constexpr,
+):  # fmt: skip
+    top = first + tl.program_id(1) // columns * height
+    column = tl.program_id(1) % columns * T
+    if column >= top + height:
+        return
+    b = tl.program_id(2).to(tl.int64)
+    of_A = b // share * M
+    i = top + tl.arange(0, height)
+    j = column + tl.arange(0, T)
+    begin = tl.program_id(0) * rows
+    end = tl.minimum(begin + rows, N)
+    total = tl.zeros([height, T], A.dtype.element_ty)
+    for start in range(
+        begin, end, TK
+    ):  # a further use of the tiles in here would make it four times slower
+        n = start + tl.arange(0, TK)
+        of_i, of_j = i[:, None] < M, j[None, :] < M
+        if not EVEN:
+            of_i, of_j = of_i & (n[None, :] < end), of_j & (n[:, None] < end)
+        left = tl.load(A + (of_A + i[:, None]) * N + n[None, :], mask=of_i, other=0)
+        right = tl.load(A + (of_A + j[None, :]) * N + n[:, None], mask=of_j, other=0)
+        if WEIGHTED:
+            left = left * tl.load(h + b * N + n, mask=None if EVEN else n < end)[None, :]
+        total = tl.dot(left, right, total, input_precision="ieee", out_dtype=A.dtype.element_ty)
+    inside = (i[:, None] < M) & (j[None, :] < M)
+    of_chunk = (tl.program_id(0) * B + b) * M
+    tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=inside)
+    tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=inside & (j[None, :] < top))
+
+
+def column_sums(
+    w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """`Kuf^T w`, and the sums of `Kuf * V` over the inducing inputs."""
+    w = w.contiguous()
+    B, M, N = Kuf.shape
+    fit, gain = Kuf.new_empty(B, N), Kuf.new_empty(B, N)
+    _column_sums[(triton.cdiv(N, SUMS[1]), B)](w, Kuf, V, fit, gain, M, N, *SUMS)
+    return fit, gain
+
+
+def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
+    """Sums of squares over the inducing inputs."""
+    *C, M, N = a.shape
+    out = a.new_empty(*C, N)
+    _squares[(triton.cdiv(N, SUMS[1]), out.numel() // N)](a.contiguous(), out, M, N, *SUMS)
+    return out
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    total = tl.zeros([TM, TN], a.dtype.element_ty)
+    for start in range(0, M, TM):
+        m = start + tl.arange(0, TM)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        value = tl.load(a + (b * M + m[:, None]) * N + n[None, :], mask=inside, other=0)
+        total += value * value
+    tl.store(out + b * N + n, tl.sum(total, 0), mask=n < N)
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def _column_sums(w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    dtype: tl.constexpr = Kuf.dtype.element_ty
+    first = tl.zeros([TM, TN], dtype)
+    second = tl.zeros([TM, TN], dtype)
+    for start in range(0, M, TM):
+        m = start + tl.arange(0, TM)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        at = (b * M + m[:, None]) * N + n[None, :]
+        value = tl.load(Kuf + at, mask=inside, other=0)
+        first += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
+        second += value * tl.load(V + at, mask=inside, other=0)
+    tl.store(fit + b * N + n, tl.sum(first, 0), mask=n < N)
+    tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)

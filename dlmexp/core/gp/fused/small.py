@@ -1,0 +1,309 @@
+"""Work that launching many kernels would take longer for than what they do. On arrays of [B, M, M]:
+jitter, KL, the inverse of a lower triangle by halves, and the symmetric matrix that a Cholesky
+factor's gradient comes from. Row by row: log Phi with its derivative, and scores of Poisson
+mixtures count by count."""
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+ENTRIES = 1024  # of a matrix in one program
+PIECE = 4096  # entries of a matrix that one program sums
+BLOCK = 32  # of a triangle, inverted column by column; larger ones are put together from halves
+ELEMENTS, ROWS = 256, 8  # elements of log Phi, and rows of counts, in one program
+
+
+def added_to_diagonal(
+    K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]
+) -> Float[Tensor, "B M M"]:
+    """K + jitter * mean(diag K) * I."""
+    K = K.contiguous()
+    B, M, _ = K.shape
+    out = torch.empty_like(K)
+    grid = (triton.cdiv(M * M, ENTRIES), B)
+    _added_to_diagonal[grid](K, jitter, out, M, triton.next_power_of_2(M), ENTRIES)
+    return out
+
+
+def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
+    """KL(N(m, L L^T) || N(0, I)), L triangular."""
+    m, L = m.contiguous(), L.contiguous()
+    B, M = m.shape
+    pieces = triton.cdiv(M * M, PIECE)
+    out = m.new_empty(pieces, B)
+    _kl[(pieces, B)](m, L, out, M, B, triton.next_power_of_2(M), ENTRIES, PIECE)
+    return out.sum(0)
+
+
+def kl_gradients(
+    m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], d: Float[Tensor, "B"]
+) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """Those of `kl` times d."""
+    m, L, d = m.contiguous(), L.contiguous(), d.contiguous()
+    B, M = m.shape
+    d_m, d_L = torch.empty_like(m), torch.empty_like(L)
+    _kl_gradients[(triton.cdiv(M * M, ENTRIES), B)](m, L, d, d_m, d_L, M, ENTRIES)
+    return d_m, d_L
+
+
+@triton.jit(do_not_specialize=["M"])
+def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    j = tl.arange(0, MP)
+    diagonal = tl.load(K + b * M * M + j * (M + 1), mask=j < M, other=0)
+    added = tl.load(jitter + b) * (tl.sum(diagonal, 0) / M)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    value = tl.load(K + b * M * M + i, mask=i < M * M, other=0)
+    tl.store(out + b * M * M + i, tl.where(i % (M + 1) == 0, value + added, value), mask=i < M * M)
+
+
+@triton.jit(do_not_specialize=["M", "B"])
+def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * PIECE
+    squares = tl.zeros([T], m.dtype.element_ty)
+    for start in range(first, first + PIECE, T):
+        i = start + tl.arange(0, T)
+        value = tl.load(L + b * M * M + i, mask=i < M * M, other=0)
+        squares += value * value
+    total = 0.5 * tl.sum(squares, 0)
+    if tl.program_id(0) == 0:
+        j = tl.arange(0, MP)
+        mean = tl.load(m + b * M + j, mask=j < M, other=0)
+        diagonal = tl.load(L + b * M * M + j * (M + 1), mask=j < M, other=1)
+        total += 0.5 * (tl.sum(mean * mean, 0) - M) - tl.sum(tl.log(tl.abs(diagonal)), 0)
+    tl.store(out + tl.program_id(0) * B + b, total)
+
+
+@triton.jit(do_not_specialize=["M"])
+def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    scale = tl.load(d + b)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    value = tl.load(L + b * M * M + i, mask=i < M * M, other=1)
+    on_diagonal = i % (M + 1) == 0
+    tl.store(
+        d_L + b * M * M + i,
+        scale * (value - tl.where(on_diagonal, 1 / tl.where(on_diagonal, value, 1), 0)),
+        mask=i < M * M,
+    )
+    if tl.program_id(0) * T < M:
+        mean = tl.load(m + b * M + i, mask=i < M, other=0)
+        tl.store(d_m + b * M + i, scale * mean, mask=i < M)
+
+
+def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+    """L^-1. Of a triangle [[P, 0], [Q, R]] it is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]], from blocks of
+    32 upwards: a few products of matrices that grow, where a triangular solve goes through M
+    columns one after the other."""
+    B, M, _ = L.shape
+    blocks = triton.cdiv(M, BLOCK)
+    size = BLOCK * triton.next_power_of_2(blocks)
+    L = L.contiguous()
+    padded = L.new_empty(B, size, size)
+    found = torch.empty_like(padded)
+    _diagonal_blocks[(size // BLOCK, size // BLOCK, B)](L, padded, found, M, size, BLOCK)
+    half = BLOCK
+    while half < size:
+        pairs = size // (2 * half)
+        P, Q, R = (
+            _blocks(t, half, pairs, *at)
+            for t, at in ((found, (0, 0)), (padded, (1, 0)), (found, (1, 1)))
+        )
+        _blocks(found, half, pairs, 1, 0).copy_((R @ (Q @ P)).neg_())
+        half *= 2
+    return found[:, :M, :M].contiguous() if size > M else found
+
+
+def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
+    """Block (row, column) of each of the `pairs` 2 x 2 arrangements along the diagonal: [B, pairs,
+    half, half]."""
+    B, size, _ = t.shape
+    step = 2 * half * (size + 1)
+    offset = t.storage_offset() + row * half * size + column * half
+    return t.as_strided((B, pairs, half, half), (size * size, step, size, 1), offset)
+
+
+def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+    """`1/2 sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal."""
+    B, M, _ = C.shape
+    C = C.contiguous()
+    out = torch.empty_like(C)
+    tiles = triton.cdiv(M, BLOCK)
+    _symmetric[(tiles, tiles, B)](C, out, M, BLOCK)
+    return out
+
+
+@triton.jit(do_not_specialize=["M", "size"])
+def _diagonal_blocks(L, padded, found, M, size, T: tl.constexpr):
+    """L continued by the identity to `size`; in `found` the inverses of its diagonal blocks, and
+    zeros."""
+    b = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    j = tl.program_id(1) * T + tl.arange(0, T)
+    inside = (i[:, None] < M) & (j[None, :] < M) & (i[:, None] >= j[None, :])
+    one = tl.where(i[:, None] == j[None, :], 1.0, 0.0).to(L.dtype.element_ty)
+    value = tl.load(L + (b * M + i[:, None]) * M + j[None, :], mask=inside, other=0)
+    value = tl.where((i[:, None] < M) & (j[None, :] < M), value, one)
+    at = (b * size + i[:, None]) * size + j[None, :]
+    tl.store(padded + at, value)
+    if tl.program_id(0) == tl.program_id(1):
+        # Forward substitution, all columns at once: row k is done, and leaves the rows below it.
+        row = tl.arange(0, T)
+        x = one
+        for k in range(T):
+            column = tl.sum(tl.where(row[None, :] == k, value, 0), 1)
+            pivot = tl.sum(tl.where(row == k, column, 0), 0)
+            done = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
+            below = tl.where(row > k, column, 0)
+            x = tl.where(row[:, None] == k, done[None, :], x - below[:, None] * done[None, :])
+        tl.store(found + at, x)
+    else:
+        tl.store(found + at, tl.zeros([T, T], L.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["M"])
+def _symmetric(C, out, M, T: tl.constexpr):
+    b = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    j = tl.program_id(1) * T + tl.arange(0, T)
+    inside = (i[:, None] < M) & (j[None, :] < M)
+    low = tl.maximum(i[:, None], j[None, :])
+    high = tl.minimum(i[:, None], j[None, :])
+    value = tl.load(C + (b * M + low) * M + high, mask=inside, other=0)
+    tl.store(out + (b * M + i[:, None]) * M + j[None, :], 0.5 * value, mask=inside)
+
+
+def log_ndtr_and_hazard(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log Phi(x) and phi(x) / Phi(x), elementwise."""
+    x = x.contiguous()
+    value, slope = torch.empty_like(x), torch.empty_like(x)
+    _log_ndtr_and_hazard[(triton.cdiv(x.numel(), ELEMENTS),)](x, value, slope, x.numel(), ELEMENTS)
+    return value, slope
+
+
+@triton.jit
+def _erfcx_of_positive(y):
+    """exp(y^2) erfc(y) for y >= 0, by the rational functions of W. J. Cody (Math. Comp. 23,
+    1969)."""
+    # y <= 0.46875: erf is a polynomial ratio in y^2.
+    z = tl.minimum(y, 0.46875)
+    z = z * z
+    above = 1.85777706184603153e-1 * z
+    below = z
+    above = (above + 3.16112374387056560) * z
+    below = (below + 2.36012909523441209e1) * z
+    above = (above + 1.13864154151050156e2) * z
+    below = (below + 2.44024637934444173e2) * z
+    above = (above + 3.77485237685302021e2) * z
+    below = (below + 1.28261652607737228e3) * z
+    small = tl.exp(z) * (1 - y * (above + 3.20937758913846947e3) / (below + 2.84423683343917062e3))
+    # up to 4: a ratio in y.
+    u = tl.minimum(tl.maximum(y, 0.46875), 4.0)
+    above = 2.15311535474403846e-8 * u
+    below = u
+    above = (above + 5.64188496988670089e-1) * u
+    below = (below + 1.57449261107098347e1) * u
+    above = (above + 8.88314979438837594) * u
+    below = (below + 1.17693950891312499e2) * u
+    above = (above + 6.61191906371416295e1) * u
+    below = (below + 5.37181101862009858e2) * u
+    above = (above + 2.98635138197400131e2) * u
+    below = (below + 1.62138957456669019e3) * u
+    above = (above + 8.81952221241769090e2) * u
+    below = (below + 3.29079923573345963e3) * u
+    above = (above + 1.71204761263407058e3) * u
+    below = (below + 4.36261909014324716e3) * u
+    above = (above + 2.05107837782607147e3) * u
+    below = (below + 3.43936767414372164e3) * u
+    middle = (above + 1.23033935479799725e3) / (below + 1.23033935480374942e3)
+    # beyond: a ratio in 1 / y^2, next to 1 / (sqrt(pi) y).
+    v = tl.maximum(y, 4.0)
+    w = 1 / (v * v)
+    above = 1.63153871373020978e-2 * w
+    below = w
+    above = (above + 3.05326634961232344e-1) * w
+    below = (below + 2.56852019228982242) * w
+    above = (above + 3.60344899949804439e-1) * w
+    below = (below + 1.87295284992346047) * w
+    above = (above + 1.25781726111229246e-1) * w
+    below = (below + 5.27905102951428412e-1) * w
+    above = (above + 1.60837851487422766e-2) * w
+    below = (below + 6.05183413124413191e-2) * w
+    large = (
+        0.56418958354775628695
+        - w * (above + 6.58749161529837803e-4) / (below + 2.33520497626869185e-3)
+    ) / v
+    return tl.where(y <= 0.46875, small, tl.where(y <= 4.0, middle, large))
+
+
+@triton.jit(do_not_specialize=["N"])
+def _log_ndtr_and_hazard(x_, value_, slope_, N, T: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T)
+    x = tl.load(x_ + i, mask=i < N, other=0)
+    y = tl.abs(x) * 0.70710678118654752440
+    scaled = _erfcx_of_positive(y)
+    density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
+    twice_tail = tl.exp(-y * y) * scaled  # 2 Phi(-|x|)
+    rest = 1 - 0.5 * twice_tail  # Phi(|x|), and below what rounding took from it
+    value = tl.where(
+        x < 0, tl.log(0.5 * scaled) - y * y, tl.log(rest) + ((1 - rest) - 0.5 * twice_tail) / rest
+    )
+    slope = tl.where(x < 0, 0.79788456080286535588 / scaled, density / (2 - twice_tail))
+    tl.store(value_ + i, value, mask=i < N)
+    tl.store(slope_ + i, slope, mask=i < N)
+
+
+def sums_over_counts(
+    p: Float[Tensor, "K R"],
+    rates: Float[Tensor, "K R"],
+    weights: Float[Tensor, "K"],
+    low: int,
+    high: int,
+    y: Float[Tensor, "R"],
+    shares: tuple[float, float],
+) -> tuple[Float[Tensor, "R"], Float[Tensor, "R"], Float[Tensor, "R"]]:
+    """With `p` the probabilities of count `low` at the nodes: the sum over counts of (F(k) - [y <=
+    k])^2, and how many counts have F(k) below each of the two `shares`."""
+    K, R = p.shape
+    crps, lower, upper = (torch.empty_like(y) for _ in range(3))
+    _sums_over_counts[(triton.cdiv(R, ROWS),)](
+        p.contiguous(), rates.contiguous(), weights, y.contiguous(), crps, lower, upper, low, high, K, R,
+        LOWER=shares[0], UPPER=shares[1], KP=triton.next_power_of_2(K), T=ROWS,
+    )  # fmt: skip
+    return crps, lower, upper
+
+
+@triton.jit(do_not_specialize=["low", "high", "K", "R"])
+def _sums_over_counts(
+    p_, rates_, weights, y_, crps_, lower_, upper_, low, high, K, R,
+    LOWER: tl.constexpr, UPPER: tl.constexpr, KP: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    i = tl.arange(0, KP)
+    r = tl.program_id(0) * T + tl.arange(0, T)
+    inside = (i[:, None] < K) & (r[None, :] < R)
+    at = i[:, None].to(tl.int64) * R + r[None, :]
+    # The weights are part of p from the start: F(k) then is a plain sum.
+    p = tl.load(p_ + at, mask=inside, other=0) * tl.load(weights + i, mask=i < K, other=0)[:, None]
+    rates = tl.load(rates_ + at, mask=inside, other=0)
+    y = tl.load(y_ + r, mask=r < R, other=0)
+    F = tl.sum(p, 0)
+    below = tl.where(y <= low, 1.0, 0.0).to(y.dtype)
+    crps = (F - below) * (F - below)
+    first = tl.full([], LOWER, y.dtype)
+    last = tl.full([], UPPER, y.dtype)
+    lower = tl.where(first > F, 1.0, 0.0).to(y.dtype)
+    upper = tl.where(last > F, 1.0, 0.0).to(y.dtype)
+    for k in range(low + 1, high + 1):
+        p = p * rates / k
+        F += tl.sum(p, 0)
+        below = tl.where(y <= k, 1.0, 0.0).to(y.dtype)
+        crps += (F - below) * (F - below)
+        lower += tl.where(first > F, 1.0, 0.0).to(y.dtype)
+        upper += tl.where(last > F, 1.0, 0.0).to(y.dtype)
+    tl.store(crps_ + r, crps, mask=r < R)
+    tl.store(lower_ + r, lower, mask=r < R)
+    tl.store(upper_ + r, upper, mask=r < R)

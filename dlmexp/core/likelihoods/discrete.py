@@ -1,0 +1,224 @@
+"""Classes and counts: p(y = 1|f) = Phi(f), or 1 / (1 + e^-f); y ~ Poisson(rate(f)) with the
+exponential link, rate = e^f, or softplus, rate = log(1 + e^f)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from dlmexp.core.gp.special import expectation, lambert_w_exp, log_ndtr
+from dlmexp.core.likelihoods.base import (
+    LIKELIHOODS,
+    NODES,
+    Likelihood,
+    misclassified,
+    relative_error,
+)
+from dlmexp.core.likelihoods.calibration import Scores, count_cdf, count_interval, count_scores
+from dlmexp.core.likelihoods.log_concave import LogConcave, Mode, Terms, log_product_integral
+
+
+def signs(y: Tensor) -> Tensor:
+    """Labels {0, 1} as {-1, +1}."""
+    return 2 * y - 1
+
+
+@LIKELIHOODS.register("probit")
+@dataclass(frozen=True)
+class Probit(Likelihood):
+    """p(y|f) = Phi((2y-1) f), y in {0, 1}."""
+
+    task: ClassVar[str] = "binary"
+    metrics: ClassVar = {"error": misclassified}
+    product_sampler: ClassVar[str | None] = "skew_normal"
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return log_ndtr(signs(y) * f)
+
+    def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return -log_ndtr(signs(y) * mu * (1 + v).rsqrt())
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return torch.special.ndtr(mu * (1 + v).rsqrt())
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return signs(y) * torch.inf
+
+
+@LIKELIHOODS.register("logistic")
+@dataclass(frozen=True)
+class Logistic(LogConcave):
+    """p(y|f) = sigmoid((2y-1) f), y in {0, 1}."""
+
+    task: ClassVar[str] = "binary"
+    metrics: ClassVar = {"error": misclassified}
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        s = signs(y)
+        sf = s * f
+        wrong = torch.sigmoid(-sf)
+        return Terms(logsigmoid(sf), s * wrong, wrong * torch.sigmoid(sf))
+
+    def log_constant(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+    def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        # With m = (2y-1) mu and r >= 0 the shift towards the label: r = v sigmoid(-(m + r)). Far on
+        # either side the sigmoid is an exponential and r Lambert's W; Newton does the rest (the
+        # derivative is at least 1).
+        m = signs(y) * mu
+        right = m + v / 2 > 0
+        w = lambert_w_exp(v.log() + torch.where(right, -m, m + v))
+        r = torch.minimum(torch.where(right, w, (v - w).clamp_min(0)), v)
+        for _ in range(3):
+            wrong = torch.sigmoid(-(m + r))
+            r = torch.minimum((r - (r - v * wrong) / (1 + v * wrong * (1 - wrong))).clamp_min(0), v)
+        return signs(y) * r
+
+    def knee(self, mode: Mode) -> Tensor:
+        return -mode.f
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return log_product_integral(self, mu, v, torch.ones_like(mu)).exp()
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return signs(y) * torch.inf
+
+
+@dataclass(frozen=True)
+class Counts(LogConcave):
+    """p(y|f) = rate^y e^-rate / y!, with rate = `conditional_mean`(f)."""
+
+    task: ClassVar[str] = "count"
+    metrics: ClassVar = {"mre": relative_error}
+
+    def log_constant(self, y: Tensor) -> Tensor:
+        return -torch.lgamma(y + 1)
+
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        mean = self.mean(mu, v)
+        rates = expectation(
+            lambda f: (self.conditional_mean(f) - mean.unsqueeze(-2)).square(), mu, v, NODES
+        )
+        return (mean + rates).sqrt()
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return count_cdf(self.conditional_mean, mu, v, y)
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return torch.xlogy(y, y) - y + self.log_constant(y)
+
+
+@LIKELIHOODS.register("poisson")
+@dataclass(frozen=True)
+class Poisson(Counts):
+    """p(y|f) = exp(y f - e^f) / y!."""
+
+    product_sampler: ClassVar[str | None] = "half_normals"
+    bend: ClassVar[float] = 1.0
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        rate = f.exp()
+        return Terms(torch.addcmul(-rate, y, f), y - rate, rate)
+
+    def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        # s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
+        start, pull = v.log() + mu, v * y
+        w = lambert_w_exp(start + pull)
+        # v y - w loses digits where the two are large and close; log w does where w is small and s
+        # = v y - w is tiny.
+        return torch.where(w < 1, pull - w, w.log() - start)
+
+    def fall(self, x: Tensor, mode: Mode) -> Tensor:
+        # The slope of log p at the mode cancels against q's, which leaves rate (e^x - 1 - x) +
+        # x^2/(2v).
+        return torch.addcmul(
+            x.exp().sub_(x).sub_(1).mul_(mode.at.curvature), x * x, mode.precision / 2
+        )
+
+    def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
+        # Each half of `fall` alone gives a bound in closed form: for the first, e^x - 1 - x >=
+        # x^2/(2 - x) on the left, and on the right x = log(1 + z + sqrt(2z)) does.
+        z = drop / mode.at.curvature
+        gauss = (2 * drop / mode.precision).sqrt()
+        left = (z + (z * (z + 8)).sqrt()) / 2
+        right = torch.log1p(z + (2 * z).sqrt())
+        return torch.minimum(gauss, left), torch.minimum(gauss, right)
+
+    def knee(self, mode: Mode) -> Tensor:
+        return 1.5 - mode.f.clamp_max(0)
+
+    def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return (mu + v / 2).exp() - y * mu - self.log_constant(y)
+
+    def conditional_mean(self, f: Tensor) -> Tensor:
+        return f.exp()
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (mu + v / 2).exp()
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y.log()
+
+
+def softplus(f: Tensor) -> Tensor:
+    """log(1 + e^f) to rounding everywhere (torch's own is f from 20 on, wrong in the ninth
+    digit)."""
+    return -logsigmoid(-f)
+
+
+@LIKELIHOODS.register("poisson_softplus")
+@dataclass(frozen=True)
+class PoissonSoftplus(Counts):
+    """p(y|f) = rate^y e^-rate / y! with rate = log(1 + e^f)."""
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        # Below -30 the log of the rate is f to rounding; the clamp keeps log and quotient away from
+        # 0.
+        g = f.clamp_min(-30)
+        rate, sigma = softplus(g), torch.sigmoid(f)
+        log_rate = rate.log() + (f - g)
+        relative = torch.sigmoid(g) / rate  # d log rate / df, 1 on the far left
+        value = y * log_rate - softplus(f)
+        slope = y * relative - sigma
+        return Terms(value, slope, y * relative * (relative + sigma - 1) + sigma * (1 - sigma))
+
+    def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        # Where the rate is f itself the mode solves a quadratic, where it is e^f it is Lambert's W;
+        # Newton does the rest inside [0, v slope(mu)], which holds the root because the slope
+        # falls.
+        gap = mu - v
+        linear = (gap + torch.hypot(gap, 2 * (y * v).sqrt())) / 2
+        t = mu + v * y
+        exponential = t - lambert_w_exp(t + (v * (1 + y / 2)).log())
+        end = v * self.terms(mu, y).slope
+        low, high = end.clamp_max(0), end.clamp_min(0)
+        s = torch.where(linear > 1, linear, exponential) - mu
+        for _ in range(5):
+            s = torch.minimum(torch.maximum(s, low), high)
+            at = self.terms(mu + s, y)
+            s = s - (s - v * at.slope) / (1 + v * at.curvature)
+        return torch.minimum(torch.maximum(s, low), high)
+
+    def knee(self, mode: Mode) -> Tensor:
+        return 1.5 - mode.f
+
+    def conditional_mean(self, f: Tensor) -> Tensor:
+        return softplus(f)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y + torch.log(-torch.expm1(-y))  # log(e^y - 1)

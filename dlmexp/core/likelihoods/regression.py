@@ -1,0 +1,177 @@
+"""Regression: y ~ N(f, noise), and robust regression, y = f + scale * t_nu."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.kernels import Hyper, Parameter
+from dlmexp.core.likelihoods.base import LIKELIHOODS, Likelihood, squared_error
+from dlmexp.core.likelihoods.calibration import (
+    Scores,
+    half_width,
+    normal_mixture_half_width,
+    normal_mixture_scores,
+    normal_scores,
+)
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@LIKELIHOODS.register("gaussian")
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """p(y|f) = N(y; f, noise); `noise` is the variance sigma^2, broadcastable against [..., N]
+    (e.g. [B, 1])."""
+
+    parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
+    metrics: ClassVar = {"mse": squared_error}
+    conjugate: ClassVar[bool] = True
+    product_sampler: ClassVar[str | None] = "gaussian"
+    noise: Tensor
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return -0.5 * (LOG_2PI + self.noise.log() + (y - f).square() / self.noise)
+
+    def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        total = v + self.noise
+        return 0.5 * (LOG_2PI + total.log() + (y - mu).square() / total)
+
+    def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (LOG_2PI + self.noise.log() + ((y - mu).square() + v) / self.noise)
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return mu
+
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (v + self.noise).sqrt()
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        half = half_width(95) * self.std(mu, v)
+        return mu - half, mu + half
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return torch.special.ndtr((y - mu) / self.std(mu, v))
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        return normal_scores(mu, v + self.noise, y)
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return (-0.5 * (LOG_2PI + self.noise.log())).expand_as(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y
+
+
+NODES = 160
+SCORE_NODES = 20  # of the same mixture without y, which is smooth
+DROP = 25.0
+NU = 4.0  # degrees of freedom where the model is trained by dlmexp: held, only the scale is learned
+
+
+@LIKELIHOODS.register("student_t")
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom; both broadcastable against [...,
+    N].
+
+    Not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture, y|f ~ N(f, w)
+    with w inverse gamma (nu/2, nu sigma^2/2), so E_q p = E_w N(y; mu, v + w): an integral over u =
+    log w that is smooth on a scale of 1."""
+
+    parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
+    metrics: ClassVar = {"mse": squared_error}
+    product_sampler: ClassVar[str | None] = "scale_mixture"
+    scale: Tensor
+    nu: Tensor
+
+    @classmethod
+    def from_hyper(cls, hyper: Hyper) -> Self:
+        return cls(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], NU)[:, None])
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        z = (y - f) / self.scale
+        return self._log_c() - (self.nu + 1) / 2 * torch.log1p(z * z / self.nu)
+
+    def _log_c(self) -> Tensor:
+        nu = self.nu
+        return (
+            torch.lgamma((nu + 1) / 2)
+            - torch.lgamma(nu / 2)
+            - 0.5 * (math.pi * nu).log()
+            - self.scale.log()
+        )
+
+    def log_mixture(self, u: Tensor, d2: Tensor, v: Tensor) -> Tensor:
+        """log of N(y; mu, v + e^u) times the density of u, without the constant (log 2 pi)/2; d2 =
+        (y - mu)^2."""
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        w = u.exp()
+        prior = a * b.log() - torch.lgamma(a) - a * u - b / w
+        return prior - 0.5 * ((v + w).log() + d2 / (v + w))
+
+    def mixture_range(self, d2: Tensor, v: Tensor, drop: float = DROP) -> tuple[Tensor, Tensor]:
+        """Ends of u beyond which `log_mixture` has fallen by at least `drop` from its maximum.
+        Shapes: [..., N]."""
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        # Left of log(b/(a + 1/2)) it rises at least as b e^-u - a - 1/2, whatever v and y.
+        z = drop / (a + 0.5)
+        low = (b / (a + 0.5)).log() - torch.log1p(z + (2 * z).sqrt())
+        # Right of either of these it falls at least as a (1 - e^-(u - start)).
+        start = (torch.minimum(b + d2 / 2, torch.maximum(b, a * (d2 - v))) / a).log()
+        z = drop / a
+        return low.expand_as(start), start + z / 3 + (z * z / 9 + 2 * z).sqrt()
+
+    def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        d2 = (y - mu).square()
+        with torch.no_grad():
+            low, high = self.mixture_range(d2, v)
+            steps = torch.linspace(0, 1, NODES, dtype=mu.dtype, device=mu.device).unsqueeze(-1)
+            u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps
+            log_step = ((high - low) / (NODES - 1)).log()
+        g = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
+        return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(g, -2)
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return mu
+
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (
+            v + self.scale.square() * self.nu / (self.nu - 2)
+        ).sqrt()  # infinite for nu <= 2: NaN says so
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        variances, weights = self._mixture(v)
+        half = normal_mixture_half_width(95, variances.sqrt(), weights)
+        return mu - half, mu + half
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        variances, weights = self._mixture(v)
+        return (weights * torch.special.ndtr((y - mu) / variances.sqrt())).sum(0)
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        return normal_mixture_scores(y - mu, *self._mixture(v))
+
+    def _mixture(
+        self, v: Float[Tensor, "*B N"]
+    ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B #N"]]:
+        """Variances and weights of the predictive distribution as a mixture of N(mu, v + w) over w,
+        by the trapezoidal rule in u = log w."""
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
+        steps = torch.linspace(0, 1, SCORE_NODES, dtype=v.dtype, device=v.device).view(
+            -1, *(1,) * v.ndim
+        )
+        u = low + (high - low) * steps
+        return v + u.exp(), torch.softmax(-a * u - b / u.exp(), 0)
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return self._log_c().expand_as(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y

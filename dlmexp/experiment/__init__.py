@@ -1,0 +1,4 @@
+"""From a config to records: planning, training and keeping the results of experiments.
+
+Read `config`, `plan`, `running`, `records`, `cluster`, `models` in this order.
+"""

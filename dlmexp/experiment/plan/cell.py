@@ -1,0 +1,266 @@
+"""A cell: the smallest thing with a result, and its key. Cells as a run asks for them (`Asked`: the
+candidates of one selection, under a `Setting`) and as it trains them: in which batches, and in
+which order (`batches`)."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property
+from operator import attrgetter
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from dlmexp.common.limits import Evaluate
+from dlmexp.common.literals import literal
+
+KEY_VERSION = (
+    1  # raised when the meaning of a field changes, so that old records are not taken for new ones
+)
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+# What a record may say: a name is also that of a folder, and a number must fit into tables.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
+    """Everything that changes a result, and nothing else. Values that do not apply are None.
+
+    A field that is added has a default, which means what cells without the field meant; it comes
+    last, and enters the key only where it differs from that default. So the keys of all earlier
+    records stay what they were."""
+
+    kind: str  # fit | gradient
+    dataset: Name
+    data: str  # checksum of the data
+    split: str  # kind and version of the split
+    task: str
+    likelihood: str
+    kernel: str
+    ard: bool
+    mean: str
+    M: Count
+    n: Count
+    objective: str
+    variant: str
+    form: str  # collapsed | explicit
+    parameterisation: str
+    estimator: str
+    options: dict[str, bool | int | float | str]  # of the estimator: samples, nu, ...
+    lr: float
+    minibatch: Count | None
+    window: Count | None
+    tolerance: float | None
+    max_iterations: Count | None
+    epochs: Count | None
+    evaluate: Evaluate
+    dtype: str
+    seed: Count
+    beta: float | None
+    base: str | None = (
+        None  # key of the base fit (ELBO, PPGPR) whose hyperparameters a fixed variant takes
+    )
+    initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
+    inducing: str = "first"  # which training rows are the initial inducing inputs: first | last
+    minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
+    criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
+    final_lr: float | None = None  # of a learning rate that decays, ...
+    decay: Count | None = None  # ... within so many iterations
+    epsilon: float = 1e-8  # of Adam
+    resolution: float | None = None  # Adam's steps are multiples of lr * resolution
+    noise_floor: float | None = (
+        None  # which the noise variance stays above; of a fixed variant: that of its base fit
+    )
+
+    @cached_property
+    def key(self) -> str:
+        """A name that is the same on every machine: the first 20 digits of a SHA-256 of the
+        fields."""
+        values, options = (
+            msgspec.structs.asdict(self) | {"version": KEY_VERSION},
+            dict(self.options),
+        )
+        del values["options"]
+        values |= {name: options.pop(name, None) for name in FIRST_OPTIONS}
+        values |= {"options": options} if options else {}
+        values = {
+            name: value
+            for name, value in values.items()
+            if name not in LATER or value != LATER[name]
+        }
+        return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:20]
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def group(self) -> tuple[Any, ...]:
+        """What cells of one batch must share: all but seed, beta and base."""
+        return self.values(SHARED)
+
+    def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Some of the fields, as something that can be compared and hashed."""
+        values = attrgetter(*names)(self)
+        return tuple(
+            [tuple(sorted(value.items())) if type(value) is dict else value for value in values]
+        )
+
+    @property
+    def samples(self) -> int | None:
+        """Samples per row that the estimator draws; None if it draws none."""
+        samples = self.options.get("samples")
+        return None if samples is None else int(samples)
+
+    @property
+    def model_label(self) -> str:
+        """Estimator and samples, q where it is not whitened, floor of the noise: `bmc-10 unwhitened
+        noise>0.01`."""
+        samples = "" if self.samples is None else f"-{self.samples}"
+        q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
+        floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
+        return f"{self.estimator}{samples}{q}{floor}"
+
+    @property
+    def iterations_per_epoch(self) -> int:
+        return self.n // self.minibatch if self.minibatch else 1
+
+    @property
+    def iterations(self) -> int:
+        """The limit; 0 where nothing is trained."""
+        return self.epochs * self.iterations_per_epoch if self.epochs else self.max_iterations or 0
+
+    @property
+    def solved(self) -> bool:
+        """Whether it is solved, not trained: its hyperparameters are held, and q has a closed
+        form."""
+        return self.variant == "fixed" and self.form == "collapsed"
+
+    @property
+    def evaluate_every(self) -> int | None:
+        """Iterations between evaluations during training; None if there are none."""
+        if self.evaluate == "end":
+            return None
+        return self.iterations_per_epoch if self.evaluate == "epoch" else int(self.evaluate)
+
+    def describe(self) -> str:
+        """One line for people: what is trained on what."""
+        beta = "" if self.beta is None else f" beta={self.beta:g}"
+        trained = f"{self.variant} {self.objective} {self.model_label}{beta}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
+
+
+FIELDS = Cell.__struct_fields__
+FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
+LATER = {
+    field.name: {} if field.default is msgspec.NODEFAULT else field.default
+    for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
+}  # fields with their defaults
+SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
+Batch = tuple[Cell, ...]
+
+
+class Setting(msgspec.Struct, frozen=True, dict=True):
+    """A protocol, and the values that are different from it by the names that `dlmexp run` knows,
+    in their order. `selection` is the metric that selects beta: the reported one, or always NLL."""
+
+    protocol: str
+    changes: dict[str, Any] = {}
+    selection: str = "reported"
+
+    def __post_init__(self) -> None:
+        if self.protocol == "converged":  # its name in records before version 0.3
+            msgspec.structs.force_setattr(self, "protocol", "annealed")
+
+    @cached_property
+    def text(self) -> str:
+        """`training.lr=0.01, M=50`; '' for the values of the protocol itself. Equal texts are equal
+        values."""
+        return ", ".join(f"{name}={literal(value)}" for name, value in self.changes.items())
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The candidates of one selection, as a run asks for them: cells that differ only in beta, the
+    largest first. A single one where there is nothing to select."""
+
+    method: str
+    dataset: Name
+    n: int
+    seed: int
+    size: str  # as it was typed: '5%', '100'
+    label: str  # estimator and q, for people: 'bmc-10 unwhitened'
+    experiment: str
+    role: str  # fit | curve | gradient, or what the experiment says, such as anatomy
+    setting: Setting
+    betas: tuple[float | None, ...]
+    keys: tuple[str, ...]
+    stands_for: str | None = None  # the paper's dataset that this one stands in for
+
+    @classmethod
+    def of(cls, method: str, cells: Sequence[Cell], **about: Any) -> Self:
+        """What is asked for with these cells; `about` has what they do not say."""
+        cell, betas, keys = (
+            cells[0],
+            tuple(each.beta for each in cells),
+            tuple(each.key for each in cells),
+        )
+        return cls(
+            method,
+            cell.dataset,
+            cell.n,
+            cell.seed,
+            label=cell.model_label,
+            betas=betas,
+            keys=keys,
+            **about,
+        )
+
+    def describe(self, key: str) -> str:
+        """One line for people about one of the candidates."""
+        beta = self.betas[self.keys.index(key)]
+        chosen = "" if beta is None else f" beta={beta:g}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes it the same as another one."""
+        return (
+            self.experiment,
+            self.role,
+            self.method,
+            self.setting.protocol,
+            self.setting.text,
+            self.keys,
+        )
+
+
+def batches(
+    cells: Iterable[Cell], skip: Set[str], cells_at_once: Callable[[Cell], int]
+) -> list[Batch]:
+    """Cells in batches of equal shape, without those whose keys are in `skip`; the order in which
+    cells are given does not matter.
+
+    Small before large, so that something shows early; ELBO fits before the fixed variants that
+    start from them. Batches are cut from all cells and then lose those that are skipped: who trains
+    with whom, and with it the last bit of a result, does not depend on how far an interrupted run
+    had come."""
+    chosen = {cell.key: cell for cell in cells}
+    bases: dict[tuple, set[str]] = {}
+    for cell in chosen.values():
+        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in sorted(chosen.values(), key=lambda cell: (cell.seed, -(cell.beta or 0.0))):
+        # A batch takes one fit per seed as its start; cells that start from another one go with
+        # their like.
+        start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+        work = (cell.M * cell.n, cell.dataset, cell.base is not None)
+        groups.setdefault((*work, cell.group, start), []).append(cell)
+    cut: list[Batch] = []
+    for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
+        members = groups[rank]
+        parts = -(
+            -len(members) // max(1, cells_at_once(members[0]))
+        )  # even parts, rather than full ones and a rest
+        for i in range(parts):
+            together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
+            cut.append(tuple(cell for cell in together if cell.key not in skip))
+    return list(filter(None, cut))

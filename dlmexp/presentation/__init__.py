@@ -1,0 +1,1 @@
+"""The tidy table as pictures, verdicts and pages."""

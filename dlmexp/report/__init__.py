@@ -1,1 +1,0 @@
-"""One HTML page about one results folder, to send to a colleague: no network, no scripts from elsewhere."""

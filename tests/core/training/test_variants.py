@@ -1,0 +1,322 @@
+"""What programs compute: the objective written out with dense matrices, the variants against each
+other, float32 rows against float64 ones, and statistics of gradients."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from dlmexp.core.estimators import BMC, UPS, Exact, Quadrature
+from dlmexp.core.gp.cholesky import FIRST_JITTER
+from dlmexp.core.gp.posterior import marginals, projection
+from dlmexp.core.training import variants
+from dlmexp.core.training.program import constrain, unconstrain, unsoftplus
+from dlmexp.core.training.state import Settings, State
+from dlmexp.core.training.step import step
+from dlmexp.core.training.variants import Fixed, gradient_statistics, solve
+from tests.support.small_programs import (
+    PROGRAMS,
+    M,
+    held,
+    in_float32,
+    perturbed,
+    program,
+    trained,
+    value_of,
+)
+
+EYE = torch.eye(M, dtype=torch.float64)
+
+
+def test_initial_values():
+    made = program(index=(0, 1, 1), likelihood="gaussian")
+    values = constrain(made.initial(), made.parameters)
+    assert torch.equal(values["Z"], made.split.X[:, :M][made.split.index])
+    for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
+        torch.testing.assert_close(
+            values[name], torch.full_like(values[name], expected), rtol=1e-12, atol=0
+        )
+    assert torch.equal(values["L"], EYE.expand(3, M, M))
+    assert "mean" not in values
+    assert constrain(program().initial(), made.parameters)["mean"].tolist() == [0, 0, 0]
+
+
+def _kernel(a, b, hyper):
+    return hyper["outputscale"] * torch.exp(
+        -0.5 * torch.cdist(a, b).square() / hyper["lengthscale"] ** 2
+    )
+
+
+def _dense(made, values, i):
+    """The log-loss objective of cell i by dense solves; entries above the diagonal of L do not
+    count."""
+    c = {name: value[i] for name, value in constrain(values, made.parameters).items()}
+    X, y = made.split.X[made.split.index[i]], made.split.y[made.split.index[i]]
+    L = values["L"][i].tril()
+    Kuu = _kernel(c["Z"], c["Z"], c) + FIRST_JITTER * c["outputscale"] * EYE
+    Luu, Kuf = torch.linalg.cholesky(Kuu), _kernel(c["Z"], X, c)
+    m, S = (Luu @ c["m"], Luu @ L @ L.T @ Luu.T) if made.model.whitened else (c["m"], L @ L.T)
+    W = torch.linalg.solve(Kuu, Kuf)
+    mu, v = c["mean"] + W.T @ m, c["outputscale"] - (Kuf * W).sum(0) + (W * (S @ W)).sum(0)
+    loss = -torch.special.log_ndtr((2 * y - 1) * mu / (1 + v).sqrt()).mean()
+    q, prior = (
+        torch.distributions.MultivariateNormal(*each)
+        for each in ((m, S), (torch.zeros_like(m), Kuu))
+    )
+    return loss + made.beta[i] * torch.distributions.kl_divergence(q, prior) / made.n
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_objective_written_out(whitened):
+    made = program(index=(0, 1, 1), whitened=whitened)
+    values = perturbed(made.initial(), 0.1)
+    value = value_of(made, values)
+    expected = torch.stack([_dense(made, values, i) for i in range(3)])
+    torch.testing.assert_close(value.objective, expected, rtol=1e-9, atol=1e-12)
+    assert value.ok.all()
+    assert value.acceptance is None
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logistic"])
+def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_right(likelihood):
+    """What `Objective.joint_binary_note` says: with s times c^2 and the mean times c, f is c times
+    as large, and KL is what it was."""
+    made = program(betas=(1.0,), index=(0,), likelihood=likelihood)
+    values = made.initial()
+    values |= perturbed({"m": values["m"]}, 1.0) | {"mean": torch.full_like(values["mean"], 0.3)}
+    hyper, (m, L) = made.hyperparameters(values), made.q(values)
+    jitter = torch.full_like(made.beta, FIRST_JITTER)
+    mu, _ = marginals(
+        projection(made.model.kernel, hyper, made.split.X, jitter), hyper["mean"], m, L
+    )
+    right = replace(made, split=replace(made.split, y=(mu > 0).double()))
+
+    def objective(c):
+        scaled = {
+            **values,
+            "mean": c * values["mean"],
+            "outputscale": unsoftplus(c**2 * hyper["outputscale"]),
+        }
+        return float(value_of(right, scaled).objective)
+
+    found = [objective(c) for c in (1.0, 2.0, 4.0, 8.0, 16.0)]
+    assert all(later < earlier for earlier, later in pairwise(found))
+
+
+@pytest.mark.parametrize(("objective", "unbounded"), [("log_dlm", True), ("elbo", False)])
+def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbounded):
+    """What `Objective.joint_interpolation_note` says. With Z at M training rows, q(u) = N(y, e^2 I)
+    and noise e^2, each of these rows adds log e to the loss, and beta KL adds -beta M log e:
+    together (1 - beta) M log e. The ELBO divides the variances of the other rows by the noise, and
+    rises."""
+    made = program(
+        betas=(0.25, 1.0, 4.0), likelihood="gaussian", objective=objective, whitened=False
+    )
+    X, y = (part[made.split.index][:, :M].clone() for part in (made.split.X, made.split.y))
+    found = []
+    for e in (1e-3, 1e-4):
+        noise = unsoftplus(torch.full((3,), e**2, dtype=torch.float64))
+        values = made.initial() | {"Z": X, "m": y, "L": e * EYE.repeat(3, 1, 1), "noise": noise}
+        found.append(value_of(made, values, jitter=1e-15).objective)
+    change = (found[1] - found[0]).detach()
+    if unbounded:
+        expected = (1 - made.beta) * M * math.log(0.1) / made.n
+        torch.testing.assert_close(change, expected, rtol=0.02, atol=2e-3)
+    else:
+        assert (change > 0).all()
+
+
+FIVE = {"betas": (5.0, 0.5, 7.0, 1.0, 0.1), "index": (0, 0, 1, 1, 1)}
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize("minibatch", [None, 10])
+def test_fixed_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
+    fixed, joint = (
+        program(kind, **FIVE, whitened=whitened, minibatch=minibatch) for kind in ("fixed", "joint")
+    )
+    q = perturbed(fixed.initial(), 0.2)
+    hyper = {
+        name: value[fixed.split.index]
+        for name, value in unconstrain(held(2), joint.parameters).items()
+    }
+    everything = {**hyper, **q}
+    del everything["noise"]
+    ours, theirs = value_of(fixed, q, 4), value_of(joint, everything, 4)
+    torch.testing.assert_close(ours.objective, theirs.objective, rtol=1e-11, atol=1e-12)
+    jitter = torch.full_like(fixed.beta, FIRST_JITTER)
+    for mine, other in zip(
+        fixed.posterior(q, jitter)[1:3], joint.posterior(everything, jitter)[1:3], strict=True
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-11, atol=1e-12)
+
+
+def test_the_jitter_that_fixed_hyperparameters_need_is_found_once_for_all():
+    """Inputs so far from the origin that rounding makes the kernel matrix indefinite by more than
+    1e-6."""
+    fixed = program("fixed", **FIVE)
+    assert isinstance(fixed, Fixed)
+    made = replace(fixed, hyper=fixed.hyper | {"Z": fixed.hyper["Z"] * 1e-3 + 2e5})
+    assert (made.jitter > FIRST_JITTER).all()
+    value = value_of(made, made.initial())
+    assert value.ok.all()
+    assert value.objective.isfinite().all()
+
+
+@pytest.mark.parametrize("path", [True, False])
+def test_solutions_against_the_normal_equations(path):
+    betas, index = (10.0, 1.0, 0.1, 1.0), (0, 0, 1, 1)
+    made = program("fixed", betas, index, likelihood="gaussian", objective="sq_dlm")
+    assert isinstance(made, Fixed)
+    made.model.objective = (
+        made.model.objective if path else replace(made.model.objective, path=None)
+    )
+    X_test, y_test = made.split.parts["test"]
+    for i, (finished, beta, s) in enumerate(zip(solve(made), betas, index, strict=True)):
+        h = {name: value[s] for name, value in made.hyper.items()}
+        Luu = torch.linalg.cholesky(
+            _kernel(h["Z"], h["Z"], h) + FIRST_JITTER * h["outputscale"] * EYE
+        )
+        A, A_test = (
+            torch.linalg.solve(Luu, _kernel(h["Z"], X, h)) for X in (made.split.X[s], X_test[s])
+        )
+        y = made.split.y[s] - h["mean"]
+        m = torch.linalg.solve(A @ A.T + beta * EYE, A @ y)
+        objective = 0.5 * (y - A.T @ m).square().sum() + 0.5 * beta * m @ m
+        mse = (h["mean"] + A_test.T @ m - y_test[s]).square().mean()
+        assert finished.objective[-1] == pytest.approx(float(objective) / made.n, rel=1e-9)
+        assert finished.metrics["test"] == pytest.approx({"mse": float(mse)}, rel=1e-8)
+        assert (finished.cell, finished.stopped, finished.failed) == (i, "closed form", False)
+
+
+@pytest.mark.parametrize("kind", ["joint", "fixed"])
+def test_minibatch_objectives_average_to_the_whole_one(kind):
+    """30 rows in batches of 10: an epoch is three steps and every row is in exactly one of them."""
+    whole, parts = program(kind), program(kind, minibatch=10)
+    values = perturbed(whole.initial(), 0.3)
+    seen = [value_of(parts, values, iteration).objective for iteration in range(3)]
+    torch.testing.assert_close(
+        torch.stack(seen).mean(0), value_of(whole, values).objective, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_only_the_rejection_sampler_can_not_be_captured():
+    assert all(program(estimator=each).capturable for each in (Exact(), UPS(2)))
+    assert not program(estimator=UPS(2, "rejection")).capturable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "objective"), [("joint", "log_dlm"), ("collapsed", "fitc")])
+def test_noise_that_would_fall_below_stays_above(kind, objective):
+    def noise_of(floor):
+        made = program(kind, betas=(1.0, 0.5, 0.1), likelihood="gaussian", objective=objective)
+        made.model.noise_floor = floor
+        made.split.y[:] = torch.sin(made.split.X[..., 0])  # nothing random in it
+        made.__post_init__()
+        ends = trained(made, Settings(lr=0.2, iterations=50, window=None)).values()
+        return np.array([float(finished.hyperparameters["noise"]) for finished in ends])
+
+    floor = 0.08
+    assert noise_of(None).min() < 0.8 * floor
+    assert floor <= noise_of(floor).min() < 1.3 * floor
+
+
+ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
+STUDENT = {"likelihood": "student_t", "estimator": Quadrature(8)}
+CASES = {
+    kind: PROGRAMS[kind]
+    for kind in ("joint", "ups", "counts", "ups of counts", "regression", "elbo", "power EP")
+}
+CASES |= {"fixed": PROGRAMS["fixed"], "ARD, Matern": ARD, "Student's t": STUDENT}
+SAMPLED = ("gaussian", "poisson_softplus", "logistic", "student_t")
+CASES |= {
+    f"ups, {likelihood}": {"estimator": UPS(3), "likelihood": likelihood} for likelihood in SAMPLED
+}
+SETTINGS = Settings(lr=0.05, iterations=12, window=None, epsilon=1e-6)
+
+
+def _gradients(made, values):
+    """Objectives and their gradients by name."""
+    leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
+    value = value_of(made, leaves)
+    assert value.ok.all()
+    gradients = torch.autograd.grad(
+        value.objective.sum(), list(leaves.values()), materialize_grads=True
+    )
+    return value.objective.detach(), dict(zip(leaves, gradients, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["joint", "counts", "regression"])
+def test_inducing_inputs_have_no_gradient_at_the_start(kind):
+    """Where q is the prior. Adam divides a gradient by its own size, and would make a step of
+    rounding errors."""
+    made = in_float32(program(**PROGRAMS[kind], n=31))
+    assert not _gradients(made, made.initial())[1]["Z"].any()
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_objective_and_gradient_are_those_of_float64(kind):
+    wide = program(**CASES[kind], n=31)  # no other dimension is as long
+    state = State.fresh(wide.initial(), SETTINGS)
+    for _ in range(8):  # away from the start, where some gradients are zero
+        step(wide, state, SETTINGS)
+    (objective, gradients), (rounded, theirs) = (
+        _gradients(made, state.values) for made in (wide, in_float32(wide))
+    )
+    torch.testing.assert_close(rounded, objective, rtol=0, atol=2e-6)
+    for name, expected in gradients.items():
+        size = max(float(expected.abs().max()), 1e-3)
+        torch.testing.assert_close(theirs[name], expected, rtol=0, atol=1e-3 * size)
+
+
+def _statistics(estimator, betas=(0.1,), index=(0,)):
+    made = program("fixed", betas, index, estimator=estimator, likelihood="poisson")
+    return [statistics for statistics in gradient_statistics(made) if statistics is not None]
+
+
+@pytest.mark.slow
+def test_the_exact_gradient_has_no_error():
+    ((result, arrays),) = _statistics(Exact())
+    names = ("condition_i", "condition_ii", "error")
+    assert set(arrays) == {f"{name}{suffix}" for name in names for suffix in ("", "_quadrature")}
+    assert all(array.shape == (variants.DRAWS,) for array in arrays.values())
+    assert (
+        result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]
+    )  # the rounding of a mean of 100
+    assert np.allclose(arrays["condition_i_quadrature"], 1, rtol=1e-12)
+    assert np.allclose(arrays["condition_ii_quadrature"], result["norm2_G_quadrature"], rtol=1e-12)
+    # 10 000 samples leave an error of some percent in G.
+    assert 0 < result["bias"] < 0.01 * result["norm2_G_quadrature"]
+
+
+@pytest.mark.slow
+def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
+    ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
+    # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave
+    # room for chance.
+    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / variants.DRAWS
+    assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
+
+
+@pytest.mark.slow
+def test_cells_do_not_depend_on_each_other(monkeypatch):
+    monkeypatch.setattr(variants, "DRAWS", 5)
+    monkeypatch.setattr(variants, "TRUTH_SAMPLES", 50)
+    (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
+    ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
+    for name, array in alone.items():
+        np.testing.assert_allclose(first[name], array, rtol=1e-9)
+    assert not np.allclose(first["error"], second["error"])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_draws_by_a_captured_graph_are_those_of_single_calls():
+    made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
+    pools = torch.cuda.graph_pool_handle(), None
+    both = [variants._gradient(made, made.model.estimator, pool) for pool in pools]
+    together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
+    torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(together[0], together[1])

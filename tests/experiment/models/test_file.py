@@ -1,0 +1,172 @@
+"""Model files: what is written is read back, and nothing else is taken for a model. Which file is
+meant. No module is imported for a model whose record and file were made by a stranger."""
+
+import io
+import sys
+from dataclasses import replace as changed
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+from dlmexp.cli import main
+from dlmexp.common.errors import Unreadable, UserError
+from dlmexp.experiment.models.file import ABOUT, choose_models, decoded, encoded, lower_triangular
+from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.store import Manifest, Store, read_manifests, write_manifest
+from dlmexp.experiment.running.recording import Checkpoint, save_checkpoint
+from dlmexp.experiment.running.sweep import prepare_sweep
+from tests.support.cells import candidates, made_up_model, scored
+
+
+def test_another_square_root_becomes_triangular():
+    L = np.random.default_rng(0).normal(size=(6, 6))
+    lower = lower_triangular(L)
+    np.testing.assert_allclose(lower @ lower.T, L @ L.T, atol=1e-12)
+    assert not np.triu(lower, 1).any()
+    assert (np.diag(lower) > 0).all()
+
+
+def _changed(swap=(b"", b""), **arrays):
+    """The file of a model with some arrays replaced (None takes one away) and a change of its
+    description."""
+    with np.load(io.BytesIO(encoded(made_up_model()))) as file:
+        content = {name: file[name] for name in file.files} | {
+            k.replace("__", "."): v for k, v in arrays.items()
+        }
+    if content[ABOUT] is not None:
+        content[ABOUT] = np.frombuffer(content[ABOUT].tobytes().replace(*swap), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: value for name, value in content.items() if value is not None})
+    return buffer.getvalue()
+
+
+WRONG = {
+    "nothing": (lambda: b"", "npz file"),
+    "half": (lambda: encoded(made_up_model())[:900], "npz file"),
+    "no description": (lambda: _changed(**{ABOUT: None}), "not a model"),
+    "another description": (lambda: _changed(**{ABOUT: np.array(b"{}")}), "missing required field"),
+    "a newer format": (lambda: _changed((b'"format":1', b'"format":9')), "newer"),
+    "an unknown field of a cell": (
+        lambda: _changed((b'"kind":', b'"king":1,"kind":')),
+        "unknown field",
+    ),
+    "no mean": (lambda: _changed(m=None), "'m'"),
+    "no inducing inputs": (lambda: _changed(hyper__Z=None), "'hyper.Z'"),
+    "too few inducing inputs": (lambda: _changed(hyper__Z=np.zeros((4, 3))), "(5, 3)"),
+    "a square L": (lambda: _changed(L=np.eye(5)), "(15,)"),
+    "too many features": (lambda: _changed(X_mean=np.zeros(4)), "(3,)"),
+    "NaN": (lambda: _changed(m=np.full(5, np.nan)), "'m'"),
+    "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "no numbers"),
+    "no spread": (lambda: _changed(X_std=np.zeros(3)), "not positive"),
+    "a foreign array": (lambda: _changed(extra=np.zeros(3)), "'extra'"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_not_a_sound_model_is_refused(what):
+    content, expected = WRONG[what]
+    with pytest.raises(Unreadable) as refused:
+        decoded(content())
+    assert expected in str(refused.value)
+
+
+def test_mistakes_in_the_choice_name_the_option_that_was_used(tmp_path):
+    models = [made_up_model(seed=seed) for seed in (0, 1)]
+    for model in models:
+        record = scored(model.cell, nll=0.1)
+        record.result.validation.clear()
+        Store(tmp_path).write(record, model=encoded(model))
+    write_manifest(
+        tmp_path, Manifest("mine", [candidates("elbo", [model.cell]) for model in models])
+    )
+    with pytest.raises(
+        UserError, match=f"plot: key=KEY, of ({models[0].cell.key}|{models[1].cell.key})"
+    ):
+        choose_models(ResultsFolder(tmp_path), [], option="plot:")
+    with pytest.raises(UserError, match=r"^plot: seed=0"):
+        choose_models(ResultsFolder(tmp_path), ["seed=0"], every_seed=True, option="plot:")
+
+
+MODULE = """
+import gpytorch
+from pathlib import Path
+Path("imported").touch()
+class K(gpytorch.kernels.RBFKernel):
+    pass
+"""
+KERNELS = (
+    "evil.K", "this.K", "os.system", "..K", "K.", "evil.K\nimport evil", "gpytorch.kernels.RBFKernel\n",
+    "gpytorch.kernels.PeriodicKernel", "gpytorch.kernels.ScaleKernel", "matern53",
+)  # fmt: skip
+COMMANDS = ("predict new.csv", "export model.pt", "plot predictions")
+
+
+@pytest.fixture
+def words(tiny):
+    return [
+        *(word for word in tiny if "options" not in word),
+        "method=[elbo]",
+        "seeds=[0]",
+        "device=cpu",
+    ]
+
+
+@pytest.fixture
+def here(here, monkeypatch):
+    """`evil` can be imported, and has not been."""
+    monkeypatch.syspath_prepend(str(here))
+    for name in ("evil", "this"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    Path("evil.py").write_text(MODULE)
+    return here
+
+
+@pytest.mark.slow
+def test_forged_kernels(here, words, capsys):
+    """A record with its model, as if it had another kernel: refused unless the user names the
+    module as a plugin."""
+    assert main(["run", *words, "results=own"]) == 0
+    (path,) = Path("own").glob("records/*/*.model.npz")
+    model, (asked,) = decoded(path.read_bytes()), read_manifests(Path("own"))
+    pd.DataFrame([[0.1] * len(model.schema.features)], columns=model.schema.features).to_csv(
+        "new.csv", index=False
+    )
+    (record,) = Store("own").own()
+    hyper = model.hyper | {"kernel.raw_lengthscale": model.hyper["lengthscale"][None]}
+    for i, kernel in enumerate(KERNELS):
+        cell = replace(record.cell, kernel=kernel)
+        forged = changed(model, cell=cell, hyper=hyper if kernel == "evil.K" else model.hyper)
+        Store(f"forged{i}").write(replace(record, cell=cell, key=cell.key), model=encoded(forged))
+        candidates = [replace(asked.candidates[0], keys=(cell.key,))]
+        write_manifest(Path(f"forged{i}"), replace(asked, candidates=candidates))
+        for command in COMMANDS if i < 2 else COMMANDS[:1]:
+            capsys.readouterr()
+            assert main([*command.split(), "--results", f"forged{i}"]) == 2, kernel
+            said = capsys.readouterr().err.partition("dlmexp: ")[2]
+            assert ("--plugins evil" if kernel == "evil.K" else "kernel") in said
+    assert not Path("imported").exists()
+    assert not {"evil", "this"} & sys.modules.keys()
+    assert not Path("model.pt").exists()
+    for command in COMMANDS[:2]:
+        assert main(["--plugins", "evil", *command.split(), "--results", "forged0"]) == 0
+
+
+def test_what_a_user_types_is_imported(here, words):
+    assert main(["run", *words, "plan=true", "dataset.ringnorm_drawn.kernel=evil.K"]) == 0
+    assert Path("imported").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_brings_no_module(here, words):
+    """Cells of a checkpoint are trained to the end with those that the run asks for: they must be
+    of one batch."""
+    (cell,) = prepare_sweep(compose(words)).cells
+    cells, store = (cell, replace(cell, kernel="evil.K")), Store("results")
+    save_checkpoint(store, Checkpoint(cells, [0, 1]), {})
+    assert main(["run", *words]) == 0
+    assert not Path("imported").exists()
+    assert store.keys()[0] == {cell.key}

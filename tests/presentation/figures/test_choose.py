@@ -1,0 +1,144 @@
+"""Which figures are drawn from which rows, and what is said about the rest."""
+
+# Made-up tables stand where results are expected.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
+
+import pytest
+
+from dlmexp.cli import main
+from dlmexp.common.errors import UserError
+from dlmexp.experiment.records import results as records
+from dlmexp.experiment.records.table import parse_where
+from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
+from dlmexp.presentation.figures.plot import Request, draw, drawings
+from tests.support.tidy import Made, sweep
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """`dlmexp plot` on made-up results."""
+    results = Made(sweep())
+    results.keys_with_models, results.root = set, tmp_path / "results"
+    monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns: results)
+    results.root.mkdir()
+    return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])
+
+
+def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
+    found = drawings(results, [*ids], Request(**asked))
+    return {one.name: [cell.panel.dataset for cell in one.run] for one in found if one.run}
+
+
+def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_does_not_pose_as_the_papers():
+    results = Made(sweep(dataset="sarcos_test", stands_for="sarcos"))
+    assert shown(results, "reg-log") == {"reg-log": ["sarcos_test"]}
+    assert any(
+        "sarcos_test for the paper's sarcos" in note for note in draw(results, "reg-log").notes
+    )
+    results = Made(sweep(dataset="ringnorm_drawn", stands_for="ringnorm"))
+    assert shown(results, "class-log") == {}
+    named = shown(results, "class-log", by={"dataset": ["ringnorm_drawn"]})
+    assert named == {"class-log-ringnorm_drawn": ["ringnorm_drawn"]}
+
+
+def test_own_data_has_a_figure_of_its_own():
+    results = Made(sweep(dataset="houses", task="regression", metric="mse"))
+    drawn = draw(results, "own-houses")
+    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.run]
+    assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
+    assert drawn.commands == ["dlmexp run experiment=made-up"]
+    with pytest.raises(UserError, match="own-houses"):
+        draw(results, "own-house")
+
+
+@pytest.mark.slow
+def test_by_and_where_choose_rows():
+    rows = [*sweep(), *sweep(("elbo",), changes="training.lr=0.01", lr=0.01, shift=5.0)]
+    results = Made(rows)
+
+    def means(**asked) -> dict[str, float]:
+        return {
+            s.line.method: s.points["mean"].iloc[0]
+            for s in draw(results, "class-log", Request(**asked)).cells[0].filled
+        }
+
+    plain, at_10 = means(), means(by={"beta": ["10"]})
+    assert means(by={"seed": ["1"]})["elbo"] == pytest.approx(plain["elbo"])
+    assert {*means(by={"method": ["elbo"]})} == {"elbo"}
+    assert at_10["elbo"] == plain["elbo"], "the ELBO has no beta to choose"
+    assert at_10["beta_elbo"] == pytest.approx(plain["beta_elbo"] + 0.02)
+    changed = Request(where=parse_where(["training.lr=0.01"], results.candidates))
+    drawn = draw(results, "class-log", changed)
+    assert (drawn.name, "with training.lr=0.01" in drawn.notes[0]) == ("class-log-lr=0.01", True)
+    assert means(where=changed.where) == {"elbo": pytest.approx(plain["elbo"] + 5)}
+
+
+def test_what_is_not_run_and_what_is_left_out_is_said():
+    rows = [*sweep(("elbo", "joint_log_dlm")), *sweep(("elbo",), protocol="released")]
+    notes = draw(Made(rows), "class-log").notes
+    assert any(
+        "β-ELBO, fixed DLM" in note and "experiment=class-log dataset=banana" in note
+        for note in notes
+    )
+    assert any("--protocol released" in note for note in notes)
+    assert any("Not run: thyroid" in note for note in notes)
+    released = draw(Made(rows), "class-log", Request(protocol="released"))
+    assert (released.name, "protocol=released" in released.commands[0]) == (
+        "class-log-released",
+        True,
+    )
+    quick = draw(Made(sweep(protocol="quick")), "class-log")
+    assert (quick.name, "preset quick" in quick.notes[0]) == ("class-log-quick", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("clas-log", "class-log"),
+        ("--by nonsense", "field=value"),
+        ("--by sed=0", "seed"),
+        ("--by kernel=matern52", "--where kernel=matern52"),
+        ("--by dataset=bananna", "banana"),
+        ("--by seed=17", "0, 1, 2"),
+        ("reg-log --by dataset=banana", "has no panel in reg-log"),
+        ("--where training.lrr=0.1", "lr"),
+        ("--where training.lr=0.3", "0.1"),
+        ("--protocol relesed", "paper"),
+        ("--compare-protocols", "paper"),
+        ("--format bmp", "png"),
+        ("reg-sq", "experiment=reg-sq"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(run, tmp_path, capsys, words, says):
+    assert run(*words.split()) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "results" / "figures").exists()
+
+
+@pytest.mark.slow
+def test_files_captions_and_list(run, tmp_path, capsys):
+    assert run("class-log", "--captions") == 0
+    names = sorted(path.name for path in (tmp_path / "results" / "figures").iterdir())
+    assert names == ["class-log.csv", "class-log.md", "class-log.png"]
+    said = capsys.readouterr().out
+    assert FIGURES["class-log"].caption in said
+    assert "Repetitions: 3" in said
+    assert run("--list") == 0
+    listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "of 16 lines" in listed["class-log"]
+    assert "not run" in listed["airline"]
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("sizs", "nll"), ("sizes", "nlll")])
+def test_a_panel_is_checked_when_it_is_made(kind, metric):
+    with pytest.raises(UserError, match=f"{kind}.*{metric}.*sizes: nll"):
+        Panel(kind, "banana", metric, methods("elbo"), "")
+
+
+def test_a_plugins_figure_is_drawn(monkeypatch):
+    panel = Panel("sizes", "waves", "nll", (Line("elbo"), Line("tempered")), "waves")
+    monkeypatch.setitem(FIGURES._things, "mine", Figure("mine", (panel,), 1, "Mine."))
+    with pytest.raises(UserError, match="'tempered'"):
+        draw(Made(sweep()), "mine")
+    rows = sweep(("elbo", "tempered"), dataset="waves")
+    assert [s.line.method for s in draw(Made(rows), "mine").cells[0].filled] == ["elbo", "tempered"]
