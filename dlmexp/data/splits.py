@@ -23,6 +23,7 @@ VALIDATION = {
     "counts": Fraction(10),
     "airline": Fraction(0),
 }  # per cent, by kind of split
+MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}  # by kind of split
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 
 
@@ -88,6 +89,14 @@ class Split(NamedTuple):
     test: Int[np.ndarray, " T"]
 
 
+class SplitSizes(NamedTuple):
+    """Numbers of rows in the three parts of a split."""
+
+    train: int
+    validation: int
+    test: int
+
+
 @dataclass(frozen=True)
 class Normalisation:
     """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere, as
@@ -145,26 +154,54 @@ def split(
     so that small data can be used too. An `arrangement` keeps these shares, of all rows or of those
     that are not the user's own test rows."""
     rows = n_rows - arrangement.test
-    if kind not in VALIDATION:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
-    if rows < MINIMUM_ROWS:
-        raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
-    n_validation, n_test = _percent(rows, VALIDATION[kind]), 0
-    if arrangement.test and kind == "regression":
-        n_validation = _percent(rows, Fraction(800, 75))  # 8 of 8 + 67
-    elif kind == "regression":
-        n_test = rows - n_validation - _percent(rows, Fraction(67))
-    elif not arrangement.test:
-        n_test = min(1000 if kind == "counts" else 100_000, (rows - n_validation) // 2)
+    sizes = split_sizes(n_rows, kind, user_test_rows=arrangement.test)
     order = permutation(rows, seed)
-    n_pool = rows - n_test - n_validation
     if arrangement.by is None:
-        test, validation, pool = np.split(order, [n_test, n_test + n_validation])
+        held_out = rows - sizes.train
+        test, validation, pool = np.split(order, [held_out - sizes.validation, held_out])
     else:
-        pool, validation, test = arrangement.parts(order, n_pool, n_validation)
-        pool = pool[permutation(n_pool, seed)]  # so that training sets are random rows of it
+        pool, validation, test = arrangement.parts(order, sizes.train, sizes.validation)
+        pool = pool[permutation(sizes.train, seed)]  # so that training sets are random rows of it
     test = np.arange(rows, n_rows) if arrangement.test else test
     return Split(pool, validation, test[:test_cap])
+
+
+def split_sizes(
+    n_rows: int, kind: str, test_cap: int | None = None, user_test_rows: int = 0
+) -> SplitSizes:
+    """Return how many of `n_rows` rows are for training, validation and test.
+
+    Args:
+        n_rows: Rows of the dataset, a user's own test rows included.
+        kind: Kind of the split: regression, counts or airline.
+        test_cap: At most so many test rows; the rows beyond it are in no part.
+        user_test_rows: Number of the user's own test rows (`Arrangement.test`).
+
+    Under `csv.split=group` the test rows are fewer where groups are kept together.
+
+    Raises:
+        UserError: There is no such kind of split, or there are too few rows.
+    """
+    if kind not in VALIDATION:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
+    rows = n_rows - user_test_rows
+    if rows < MINIMUM_ROWS:
+        raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
+    validation = _percent(rows, VALIDATION[kind])
+    if user_test_rows:
+        if kind == "regression":
+            validation = _percent(rows, Fraction(800, 75))  # 8 of 8 + 67
+        train = rows - validation
+        test = user_test_rows
+    elif kind == "regression":
+        train = _percent(rows, Fraction(67))
+        test = rows - validation - train
+    else:
+        test = min(MAX_TEST_ROWS[kind], (rows - validation) // 2)
+        train = rows - validation - test
+    if test_cap is not None:
+        test = min(test, test_cap)
+    return SplitSizes(train, validation, test)
 
 
 def resolve_size(size: int | str, pool: int) -> int:

@@ -12,7 +12,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.data import splits
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, Task
-from dlmexp.data.splits import prepare, split
+from dlmexp.data.splits import prepare, split, split_sizes
 
 rows, kinds, seeds = (
     st.integers(20, 3000),
@@ -98,6 +98,30 @@ def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n,
 def test_sizes_of_the_parts(kind, n, cap, sizes):
     parts = split(n, kind, 0, cap)
     assert (len(parts.train), len(parts.validation), len(parts.test)) == sizes
+
+
+@pytest.mark.parametrize(("n", "kind", "cap", "own_test", "sizes"), [
+    (1500, "counts", None, 0, (675, 150, 675)),  # half of the rows that are not for validation
+    (4000, "counts", None, 0, (2600, 400, 1000)),
+    (1500, "regression", None, 0, (1005, 120, 375)),
+    (515345, "regression", 10000, 0, (345281, 41228, 10000)),
+    (120000, "airline", None, 0, (60000, 0, 60000)),
+    (2055733, "airline", None, 0, (1955733, 0, 100000)),
+    (85, "regression", None, 10, (67, 8, 10)),
+    (110, "counts", 5, 10, (90, 10, 5)),
+])  # fmt: skip
+def test_split_sizes_are_those_of_the_split(n, kind, cap, own_test, sizes):
+    parts = split(n, kind, 0, cap, splits.Arrangement(test=own_test))
+    assert tuple(map(len, parts)) == sizes
+    assert split_sizes(n, kind, cap, own_test) == sizes
+
+
+def test_split_sizes_refuse_an_unknown_split_and_too_few_rows():
+    with pytest.raises(UserError, match="unknown split 'classes'"):
+        split_sizes(100, "classes")
+    with pytest.raises(UserError, match="19 rows are too few"):
+        split_sizes(29, "counts", None, 10)
+    assert sum(split_sizes(20, "counts")) == 20
 
 
 def test_groups_are_refused_by_their_order_in_the_split_not_in_the_file():
