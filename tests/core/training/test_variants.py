@@ -82,7 +82,7 @@ def test_objective_written_out(whitened):
 
 @pytest.mark.parametrize("likelihood", ["probit", "logistic"])
 def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_right(likelihood):
-    """What `Objective.joint_binary_note` says: with s times c^2 and the mean times c, f is c times
+    """What `Notes.binary` says: with s times c^2 and the mean times c, f is c times
     as large, and KL is what it was."""
     made = program(betas=(1.0,), index=(0,), likelihood=likelihood)
     values = made.initial()
@@ -108,7 +108,7 @@ def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_righ
 
 @pytest.mark.parametrize(("objective", "unbounded"), [("log_dlm", True), ("elbo", False)])
 def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbounded):
-    """What `Objective.joint_interpolation_note` says. With Z at M training rows, q(u) = N(y, e^2 I)
+    """What `Notes.regression_below_one` says. With Z at M training rows, q(u) = N(y, e^2 I)
     and noise e^2, each of these rows adds log e to the loss, and beta KL adds -beta M log e:
     together (1 - beta) M log e. The ELBO divides the variances of the other rows by the noise, and
     rises."""

@@ -1,0 +1,15 @@
+"""The evidence of the exact Gaussian process."""
+
+from dlmexp.core.gp.collapsed import exact_evidence
+from dlmexp.core.objectives.objective import OBJECTIVES, Objective
+
+EXACT = OBJECTIVES.add(
+    "exact",
+    Objective(
+        "exact",
+        collapsed=exact_evidence,
+        has_beta=False,
+        needs_gaussian=True,
+        all_rows_inducing=True,
+    ),
+)

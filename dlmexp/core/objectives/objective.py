@@ -1,0 +1,191 @@
+"""The class of all objectives, and the registry of their names."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.common.errors import UserError
+from dlmexp.common.registry import Registry
+from dlmexp.core.estimators import Draws, Estimator
+from dlmexp.core.gp.collapsed import CollapsedObjective, Moments
+from dlmexp.core.likelihoods import Likelihood
+
+RowLoss = Callable[
+    [Likelihood, Estimator, Tensor, Tensor, Tensor, Draws],
+    tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None],
+]
+"""row_loss(likelihood, estimator, mu, v, y, draws): the loss per row, of marginals and targets
+[B, N], and per cell the share of accepted proposals where the loss draws by rejection."""
+
+Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Tensor, "B"]]
+"""regulariser(m, L): the penalty of q(w) = N(m, L L^T) in whitened coordinates."""
+
+SolutionPath = Callable[
+    [Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]
+]
+"""path(moments, betas): the mean of q and the objective that solve S splits at K betas."""
+
+NO_PENALTY = (
+    "beta = 0: without a penalty there may be no minimiser, or more than one; "
+    "this is where training stopped"
+)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Why the joint fits of an objective have no minimiser, as text for readers of the fits.
+
+    Attributes:
+        joint: Of all joint fits; None where this says nothing.
+        binary: Of joint fits to binary data.
+        regression_below_one: Of joint regression fits with beta < 1.
+    """
+
+    joint: str | None = None
+    binary: str | None = None
+    regression_below_one: str | None = None
+
+    def of_joint_fit(self, beta: float | None, task: str) -> str | None:
+        """Return the note on a joint fit; None if there is nothing to say."""
+        if self.joint is not None:
+            return self.joint
+        if beta == 0:
+            return NO_PENALTY
+        if task == "regression" and beta is not None and beta < 1:
+            return self.regression_below_one
+        return self.binary if task == "binary" else None
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What training minimises: `sum_i row_loss_i + beta * regulariser(m, L)`.
+
+    Training divides it by the number of rows (docs/SPEC.md, section 2). Where q has a closed form,
+    `collapsed` is the minimum of the same over q. Most new objectives need `row_loss`,
+    `regulariser` and `takes_estimator` alone.
+
+    Attributes:
+        name: The name that users type.
+        row_loss: The loss per row; None if the objective exists in closed form only.
+        regulariser: The penalty of q, which beta weighs.
+        collapsed: The minimum over q, for Gaussian noise.
+        path: The solutions at all betas at once, where the hyperparameters are held.
+        takes_estimator: The loss is built from -log E_q p(y|f), by any estimator.
+        has_beta: Without it, beta is 1.
+        needs_gaussian: Gaussian noise only.
+        predicts_variance: Without it there is no NLL, and the MSE selects beta.
+        gives_hyperparameters: Fixed variants can take their hyperparameters from its joint fit with
+            beta = 1.
+        all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
+        notes: What readers of its fits must know.
+
+    Example:
+        ```python
+        from dlmexp.core.gp.posterior import kl
+        from dlmexp.core.objectives import OBJECTIVES, Objective
+
+
+        def half_and_half(likelihood, estimator, mu, v, y, draws):
+            log_loss, acceptance = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+            return 0.5 * log_loss + 0.5 * likelihood.elbo_loss(mu, v, y), acceptance
+
+
+        OBJECTIVES.add(
+            "half", Objective("half", row_loss=half_and_half, regulariser=kl, takes_estimator=True)
+        )
+        ```
+    """
+
+    name: str
+    row_loss: RowLoss | None = None
+    regulariser: Regulariser | None = None
+    collapsed: CollapsedObjective | None = None
+    path: SolutionPath | None = None
+    takes_estimator: bool = False
+    has_beta: bool = True
+    needs_gaussian: bool = False
+    predicts_variance: bool = True
+    gives_hyperparameters: bool = False
+    all_rows_inducing: bool = False
+    notes: Notes = Notes()
+
+    @property
+    def collapsed_only(self) -> bool:
+        """Return whether q is never optimised explicitly."""
+        return self.row_loss is None
+
+    @property
+    def selected_by(self) -> str | None:
+        """Return the metric that always selects beta; None: the metric that is reported."""
+        return None if self.predicts_variance else "mse"
+
+    def fits(self, likelihood: type[Likelihood]) -> bool:
+        """Return whether it can be trained with this likelihood."""
+        return likelihood.conjugate or not self.needs_gaussian
+
+    def collapses(self, likelihood: type[Likelihood]) -> bool:
+        """Return whether it has a closed form over q with this likelihood."""
+        return self.collapsed is not None and likelihood.conjugate
+
+    def losses(
+        self,
+        likelihood: Likelihood,
+        estimator: Estimator,
+        mu: Float[Tensor, "B N"],
+        v: Float[Tensor, "B N"],
+        y: Float[Tensor, "B N"],
+        draws: Draws,
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
+        """Return the loss per row [B, N], and the acceptance rate [B] or None.
+
+        Raises:
+            UserError: A plugin returned something of another shape.
+        """
+        assert self.row_loss is not None
+        pair = self.row_loss(likelihood, estimator, mu, v, y, draws)
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            kind = type(pair).__name__
+            raise UserError(
+                f"objective '{self.name}': row_loss gave a {kind}, "
+                "not a pair (loss, acceptance or None)"
+            )
+        loss, acceptance = pair
+        self.check_shape("the loss of row_loss", loss, mu.shape)
+        if acceptance is not None:
+            self.check_shape("the acceptance of row_loss", acceptance, mu.shape[:-1])
+        return loss, acceptance
+
+    def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
+        """Return the regulariser of q(w) = N(m, L L^T).
+
+        Raises:
+            UserError: A plugin returned something of another shape.
+        """
+        assert self.regulariser is not None
+        return self.check_shape("regulariser", self.regulariser(m, L), m.shape[:-1])
+
+    def check_shape(self, subject: str, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return `value` if it is a tensor of this shape.
+
+        Raises:
+            UserError: It is not; the message names the objective, for its author.
+        """
+        actual = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if actual != list(shape):
+            raise UserError(
+                f"objective '{self.name}': {subject} is {actual}, "
+                f"where a tensor of {list(shape)} is needed"
+            )
+        return value
+
+    def note(self, variant: str, beta: float | None, task: str) -> str | None:
+        """Return what a reader of a fit must know: why there is no minimiser, or may be none."""
+        weight = beta if self.has_beta else None
+        if variant == "joint":
+            return self.notes.of_joint_fit(weight, task)
+        return NO_PENALTY if weight == 0 else None
+
+
+OBJECTIVES: Registry[Objective] = Registry("objective", "dlmexp.core.objectives")

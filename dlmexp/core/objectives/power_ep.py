@@ -1,0 +1,16 @@
+"""Power expectation propagation, and its end at power 1, FITC.
+
+The power stands where other objectives have beta: 1 is FITC, 0 the ELBO.
+"""
+
+from dlmexp.core.gp.collapsed import power_ep
+from dlmexp.core.objectives.objective import OBJECTIVES, Objective
+
+FITC = OBJECTIVES.add(
+    "fitc",
+    Objective("fitc", collapsed=power_ep, has_beta=False, needs_gaussian=True),
+)
+POWER_EP = OBJECTIVES.add(
+    "power_ep",
+    Objective("power_ep", collapsed=power_ep, needs_gaussian=True),
+)
