@@ -104,7 +104,7 @@ def gaussian(
 
 
 # Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn.
-FAR = 36.0
+FAR_TAIL = 36.0
 
 
 def truncated_normal(
@@ -112,19 +112,19 @@ def truncated_normal(
 ) -> Float[Tensor, "*B L N"]:
     """The (1 - u)-quantile of N(0, 1) truncated to t > -alpha, for any alpha and u in (0, 1).
 
-    By inverting the upper tail, u Phi(alpha). Beyond alpha = -FAR that underflows; there -2 log of
+    By inverting the upper tail, u Phi(alpha). Beyond alpha = -FAR_TAIL that underflows; there -2 log of
     the share of the tail beyond t is k d - d^2 / (2 alpha^4) with d = t^2 - alpha^2, k = 1 +
     alpha^-2 - 2 alpha^-4 (Mills' ratio, to an error of d^3 / (3 alpha^6): 1e-9 of it for typical u,
-    1e-6 for u = 1e-12), so t at -FAR gives t at any alpha beyond."""
-    near = alpha.clamp_min(-FAR)
+    1e-6 for u = 1e-12), so t at -FAR_TAIL gives t at any alpha beyond."""
+    near = alpha.clamp_min(-FAR_TAIL)
     # Not torch.special.ndtr, which is 1 + erf and nothing below -8.
     upper = 0.5 * torch.erfc(near * -(0.5**0.5))
     t = -torch.special.ndtri(u * upper.unsqueeze(-2))
-    here, there = near.square().unsqueeze(-2), alpha.square().clamp_min(FAR**2).unsqueeze(-2)
+    here, there = near.square().unsqueeze(-2), alpha.square().clamp_min(FAR_TAIL**2).unsqueeze(-2)
     d = t.square() - here
-    exponent = d * (_slope(FAR**2) - d / (2 * FAR**4))
+    exponent = d * (_slope(FAR_TAIL**2) - d / (2 * FAR_TAIL**4))
     d = exponent * (1 + exponent / (2 * there.square())) / _slope(there)
-    return torch.where((alpha < -FAR).unsqueeze(-2), (there + d).clamp_min(0).sqrt(), t)
+    return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), (there + d).clamp_min(0).sqrt(), t)
 
 
 def _slope(square: float | Tensor) -> float | Tensor:

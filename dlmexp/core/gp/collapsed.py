@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
+from dlmexp.core.gp.matrix_products import moment_gradients, moments_of_rows, row_gram
 from dlmexp.core.gp.posterior import positive
 from dlmexp.core.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
-from dlmexp.core.gp.products import moment_gradients, moments_of_rows, row_gram
 from dlmexp.core.gp.special import once_differentiable
 
 
@@ -77,7 +77,7 @@ def moments(problem: Problem) -> Moments:
         if parameters := fused_parameters(kernel, of_rows, X):
             from dlmexp.core.gp.fused import projected
 
-            AA, Ay = projected.Moments.apply(*parameters, X, K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
+            AA, Ay = projected.FusedMoments.apply(*parameters, X, K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
         else:
             AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
         return AA, Ay.to(PARAMETERS)

@@ -14,8 +14,13 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.fused import fused
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
+from dlmexp.core.gp.matrix_products import (
+    marginal_gradients,
+    marginal_products,
+    shared_gram,
+    spread,
+)
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
-from dlmexp.core.gp.products import marginal_gradients, marginal_products, shared_gram, spread
 from dlmexp.core.gp.special import once_differentiable
 
 
@@ -63,9 +68,9 @@ def marginals(
     q's covariance."""
     mean, *small = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     if parameters := fused_parameters(p.kernel, p.hyper, p.X):
-        from dlmexp.core.gp.fused.projected import Marginals
+        from dlmexp.core.gp.fused.projected import FusedMarginals
 
-        fit, gain = Marginals.apply(*parameters, p.X, *small)  # pyright: ignore[reportGeneralTypeIssues]
+        fit, gain = FusedMarginals.apply(*parameters, p.X, *small)  # pyright: ignore[reportGeneralTypeIssues]
     else:
         fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import add_to_diagonal, cholesky, pullback
 from dlmexp.core.gp.kernels import RBF, Hyper, Kernel
+from dlmexp.core.gp.matrix_products import symmetric_product, triangular_product
 from dlmexp.core.gp.posterior import positive
-from dlmexp.core.gp.products import Workspace, symmetric_product, triangular_product
 from dlmexp.core.gp.special import once_differentiable
+from dlmexp.core.gp.workspace import Workspace
 
 
 def applies_to(kernel: Kernel, X: Tensor) -> bool:
@@ -32,12 +33,14 @@ def rbf_marginals(
     and L. A call ends the gradients of earlier calls with the same `memory`. A tensor X given again
     must hold the same values."""
     s = hyper["outputscale"]
-    fit, gain, ok = _Marginals.apply(hyper["Z"], hyper["lengthscale"], s, m, L, X, jitter, memory)  # pyright: ignore[reportGeneralTypeIssues]
+    fit, gain, ok = _RBFMarginals.apply(
+        hyper["Z"], hyper["lengthscale"], s, m, L, X, jitter, memory
+    )  # pyright: ignore[reportGeneralTypeIssues]
     kff = s[..., None]
     return hyper["mean"][..., None] + fit, positive(kff + gain, kff), ok
 
 
-class _Marginals(torch.autograd.Function):
+class _RBFMarginals(torch.autograd.Function):
     """(Z, lengthscale, outputscale, m, L) -> A^T m, `A_i^T S A_i` with S = L L^T - I, and ok. The
     mathematics is that of `posterior._Marginals`, `kernels._Exponential` and `cholesky`, in one
     piece."""
@@ -65,7 +68,7 @@ class _Marginals(torch.autograd.Function):
         S.diagonal(dim1=-2, dim2=-1).sub_(1.0)
         T = torch.bmm(R.mT, S)
         K, A, V, KV = (memory.array(name, Z, (B, M, N)) for name in ("K", "A", "V", "product"))
-        of_rows = memory.made("rows", X, lambda X: _right(X, l))
+        of_rows = memory.derived("rows", X, lambda X: _right(X, l))
         torch.bmm(left, of_rows.mT, out=K).exp_()
         triangular_product(R, K, out=A)
         torch.bmm(T, A, out=V)

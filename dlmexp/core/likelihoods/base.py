@@ -34,7 +34,7 @@ from dlmexp.core.gp.kernels import Hyper, Parameter
 from dlmexp.core.gp.special import at_nodes, expectation
 from dlmexp.core.likelihoods.calibration import Scores, brier
 
-NODES = 64  # of the generic quadrature, where a likelihood has nothing better
+HERMITE_NODES = 64  # of the generic quadrature, where a likelihood has nothing better
 
 Metric = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """metric(likelihood, mu [B,N], v [B,N], y [B,N]) -> [B,N]: what its mean over rows measures, lower is better"""
@@ -73,7 +73,7 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "*B N"]:
         """-log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2), differentiable in mu, v
         and own parameters."""
-        return quadrature_log_loss(self, mu, v, y, NODES)
+        return quadrature_log_loss(self, mu, v, y, HERMITE_NODES)
 
     def elbo_loss(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
@@ -96,7 +96,7 @@ class Likelihood(ABC):
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
         """E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
-        return expectation(self.over_samples().conditional_mean, mu, v, NODES)
+        return expectation(self.over_samples().conditional_mean, mu, v, HERMITE_NODES)
 
     def std(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]

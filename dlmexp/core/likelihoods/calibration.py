@@ -97,7 +97,7 @@ def _inside(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
 
 TAILS = {"lower_95": 0.025, "upper_95": 0.975}
 TAIL = 5.0  # standard deviations beyond which a distribution ends
-NODES = (
+NODE_LEVELS = (
     13,
     17,
     25,
@@ -163,7 +163,7 @@ def count_cdf(
     """P(Y <= k) of a Poisson with rate `rate(f)`, f ~ N(mu, v): the regularised upper gamma
     function Q(k + 1, rate), averaged over q by the trapezoidal rule. One node at a time, so that
     memory is that of the rows."""
-    e = torch.linspace(-TAIL, TAIL, NODES[-1], dtype=mu.dtype, device=mu.device)
+    e = torch.linspace(-TAIL, TAIL, NODE_LEVELS[-1], dtype=mu.dtype, device=mu.device)
     weights, s, count = (
         torch.softmax(-0.5 * e.square(), 0),
         v.clamp_min(0).sqrt(),
@@ -222,17 +222,17 @@ def _groups(
     # the last level sums over counts are still right, and quantiles to a hundredth of q's
     # deviation.
     wanted = 2 * TAIL * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
-    levels = torch.tensor(NODES[:-1], dtype=mu.dtype, device=mu.device)
+    levels = torch.tensor(NODE_LEVELS[:-1], dtype=mu.dtype, device=mu.device)
     rows = single.nonzero().squeeze(-1)
     rows = rows[high[rows].argsort()]
     group = (
-        torch.searchsorted(levels, wanted[rows].nan_to_num(NODES[-1])) * LARGEST
+        torch.searchsorted(levels, wanted[rows].nan_to_num(NODE_LEVELS[-1])) * LARGEST
         + (high[rows] // NEAR).long()
     )
     group, order = group.sort(stable=True)
     values, sizes = group.unique(return_counts=True)
     for value, some in zip(values.tolist(), rows[order].split(sizes.tolist()), strict=True):
-        nodes = NODES[value // LARGEST]
+        nodes = NODE_LEVELS[value // LARGEST]
         e = torch.linspace(-TAIL, TAIL, nodes, dtype=mu.dtype, device=mu.device)
         for piece in some.split(ENTRIES_AT_ONCE[mu.device.type] // nodes):
             yield piece, e, torch.softmax(-0.5 * e.square(), 0)
@@ -297,7 +297,7 @@ def _distribution(
     (Wilson and Hilferty). Of the two, f and G, one is integrated out as a normal, and the other,
     which is the less spread, by quadrature. The first counts, for which G is not so close, are
     summed."""
-    e = torch.linspace(-TAIL, TAIL, NODES[-1], dtype=mu.dtype, device=mu.device)
+    e = torch.linspace(-TAIL, TAIL, NODE_LEVELS[-1], dtype=mu.dtype, device=mu.device)
     weights, rates = torch.softmax(-0.5 * e.square(), 0), rate(mu + s * e[:, None])
     p, first = torch.exp(-rates), []
     for count in range(FIRST):

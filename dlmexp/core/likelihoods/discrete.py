@@ -10,8 +10,8 @@ from torch.nn.functional import logsigmoid
 
 from dlmexp.core.gp.special import expectation, lambert_w_exp, log_ndtr
 from dlmexp.core.likelihoods.base import (
+    HERMITE_NODES,
     LIKELIHOODS,
-    NODES,
     Likelihood,
     misclassified,
     relative_error,
@@ -106,7 +106,7 @@ class Counts(LogConcave):
     def std(self, mu: Tensor, v: Tensor) -> Tensor:
         mean = self.mean(mu, v)
         rates = expectation(
-            lambda f: (self.conditional_mean(f) - mean.unsqueeze(-2)).square(), mu, v, NODES
+            lambda f: (self.conditional_mean(f) - mean.unsqueeze(-2)).square(), mu, v, HERMITE_NODES
         )
         return (mean + rates).sqrt()
 
@@ -129,7 +129,7 @@ class Poisson(Counts):
     """p(y|f) = exp(y f - e^f) / y!."""
 
     product_sampler: ClassVar[str | None] = "half_normals"
-    bend: ClassVar[float] = 1.0
+    knee_width: ClassVar[float] = 1.0
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         rate = f.exp()

@@ -59,7 +59,7 @@ class LogConcave(Likelihood):
     its own."""
 
     product_sampler: ClassVar[str | None] = "log_concave"
-    bend: ClassVar[float] = 3.0  # the scale in f on which log p bends at its knee
+    knee_width: ClassVar[float] = 3.0  # the scale in f on which log p bends at its knee
 
     @abstractmethod
     def terms(self, f: Tensor, y: Tensor) -> Terms:
@@ -119,7 +119,7 @@ class LogConcave(Likelihood):
         return -(log_product_integral_around(self, mode) + self.log_constant(mode.y))
 
 
-class Rule(NamedTuple):
+class TrapezoidalRule(NamedTuple):
     """coarse * fine nodes, numbered fine * i + j, out to where the integrand has fallen to e^-drop
     of its peak."""
 
@@ -128,8 +128,8 @@ class Rule(NamedTuple):
     drop: float
 
 
-EXACT = Rule(5, 8, 23.0)
-BRISK = Rule(4, 5, 14.0)
+EXACT = TrapezoidalRule(5, 8, 23.0)
+BRISK = TrapezoidalRule(4, 5, 14.0)
 # at the bend, W grows with exp(fall / SLACK): chosen on a grid of corners, for value and
 # derivatives
 SLACK = 12.0
@@ -187,14 +187,16 @@ class _LogProductIntegral(torch.autograd.Function):
 
 
 def _nodes(
-    likelihood: LogConcave, mode: Mode, rule: Rule
+    likelihood: LogConcave, mode: Mode, rule: TrapezoidalRule
 ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
     """Offsets of the nodes from the mode, and dx/dt times the step in t."""
     left, right = likelihood.reach(mode, rule.drop)
     c = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
     fall = likelihood.fall(c, mode)
     # Beyond 20 times the range sinh is straight to rounding, and a larger W would only cost digits.
-    width = torch.minimum(likelihood.bend * (fall / SLACK).clamp(0, 30).exp(), 20 * (left + right))
+    width = torch.minimum(
+        likelihood.knee_width * (fall / SLACK).clamp(0, 30).exp(), 20 * (left + right)
+    )
     # asinh, which on a CPU takes twice as long as its formula. Any ends will do, so lost digits do
     # not matter.
     ends = torch.stack((left + c, right - c)) / width
@@ -230,8 +232,8 @@ def _derivatives(
     forms (Stein's) serve narrow q, where the first cancel, and the first wide q, where the second
     do."""
     ws, wl = weight * s, weight * slope
-    bend = _sum(weight * curvature) / total
-    narrow = v * bend < 1
+    mean_curvature = _sum(weight * curvature) / total
+    narrow = v * mean_curvature < 1
     d_mu = torch.where(narrow, _sum(wl), _sum(ws) / v) / total
     moment = torch.where(narrow, _sum(wl.mul_(slope)), _sum(ws.mul_(s)) / (v * v)) / total
-    return d_mu, (moment - torch.where(narrow, bend, 1 / v)) / 2
+    return d_mu, (moment - torch.where(narrow, mean_curvature, 1 / v)) / 2

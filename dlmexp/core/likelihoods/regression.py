@@ -66,9 +66,9 @@ class Gaussian(Likelihood):
         return y
 
 
-NODES = 160
-SCORE_NODES = 20  # of the same mixture without y, which is smooth
-DROP = 25.0
+MIXTURE_NODES = 160
+MIXTURE_SCORE_NODES = 20  # of the same mixture without y, which is smooth
+MIXTURE_DROP = 25.0
 NU = 4.0  # degrees of freedom where the model is trained by dlmexp: held, only the scale is learned
 
 
@@ -113,7 +113,9 @@ class StudentT(Likelihood):
         prior = a * b.log() - torch.lgamma(a) - a * u - b / w
         return prior - 0.5 * ((v + w).log() + d2 / (v + w))
 
-    def mixture_range(self, d2: Tensor, v: Tensor, drop: float = DROP) -> tuple[Tensor, Tensor]:
+    def mixture_range(
+        self, d2: Tensor, v: Tensor, drop: float = MIXTURE_DROP
+    ) -> tuple[Tensor, Tensor]:
         """Ends of u beyond which `log_mixture` has fallen by at least `drop` from its maximum.
         Shapes: [..., N]."""
         a, b = self.nu / 2, self.nu * self.scale.square() / 2
@@ -130,9 +132,11 @@ class StudentT(Likelihood):
         d2 = (y - mu).square()
         with torch.no_grad():
             low, high = self.mixture_range(d2, v)
-            steps = torch.linspace(0, 1, NODES, dtype=mu.dtype, device=mu.device).unsqueeze(-1)
+            steps = torch.linspace(0, 1, MIXTURE_NODES, dtype=mu.dtype, device=mu.device).unsqueeze(
+                -1
+            )
             u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps
-            log_step = ((high - low) / (NODES - 1)).log()
+            log_step = ((high - low) / (MIXTURE_NODES - 1)).log()
         g = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
         return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(g, -2)
 
@@ -164,7 +168,7 @@ class StudentT(Likelihood):
         by the trapezoidal rule in u = log w."""
         a, b = self.nu / 2, self.nu * self.scale.square() / 2
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
-        steps = torch.linspace(0, 1, SCORE_NODES, dtype=v.dtype, device=v.device).view(
+        steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device).view(
             -1, *(1,) * v.ndim
         )
         u = low + (high - low) * steps

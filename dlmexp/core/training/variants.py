@@ -16,8 +16,8 @@ from dlmexp.core.estimators import BMC, Estimator, Exact
 from dlmexp.core.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
 from dlmexp.core.gp.collapsed import Closed, Problem, moments
 from dlmexp.core.gp.posterior import marginals, projection, shared_marginals, to_whitened
-from dlmexp.core.gp.products import Workspace
 from dlmexp.core.gp.rbf_posterior import applies_to, rbf_marginals
+from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.metrics import evaluate
 from dlmexp.core.training.program import (
     Posterior,

@@ -19,7 +19,7 @@ pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
 )
 
 from dlmexp.core.gp import posterior, special
-from dlmexp.core.gp.fused import products, small, stationary
+from dlmexp.core.gp.fused import small, stationary, tile_products
 from dlmexp.core.gp.kernels import RBF, _Exponential, _factors, _Matern52, fused_parameters, rbf
 from dlmexp.core.training import fused_update, step
 from dlmexp.core.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, Settings, State
@@ -44,7 +44,7 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def many_processors(monkeypatch):
     """Rows come in several chunks, as on a GPU."""
-    monkeypatch.setattr(products, "_processors", lambda device: 132)
+    monkeypatch.setattr(tile_products, "_processors", lambda device: 132)
 
 
 @pytest.fixture
@@ -100,19 +100,19 @@ def test_products_with_the_projection(M, N, random):
     A, V, w, h = random(2, M, N), random(2, M, N), random(2, M), random(2, 3, N)
     L = random(2, 3, M, M).tril()
     weighted = (A[:, None] * h[:, :, None]) @ A[:, None].mT
-    own = products.weighted_gram(A, h[:, 0])
+    own = tile_products.weighted_gram(A, h[:, 0])
     pairs = [
         (
-            torch.stack(products.column_sums(w, A, V)),
+            torch.stack(tile_products.column_sums(w, A, V)),
             torch.stack([(w[:, None] @ A)[:, 0], (A * V).sum(1)]),
         ),
-        (products.squares(A), A.square().sum(1)),
-        (products.weighted_gram(A, None), A @ A.mT),
+        (tile_products.squares(A), A.square().sum(1)),
+        (tile_products.weighted_gram(A, None), A @ A.mT),
         (own, weighted[:, 0]),
         (own, own.mT),  # tiles on the diagonal are symmetric but for rounding
-        (products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3)), weighted),
-        (products.triangular_product(L[:, 0], A), L[:, 0] @ A),
-        (products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2)),
+        (tile_products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3)), weighted),
+        (tile_products.triangular_product(L[:, 0], A), L[:, 0] @ A),
+        (tile_products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2)),
     ]
     for found, expected in pairs:
         torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-11)
@@ -249,7 +249,7 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
 MODULES = (
     "gp.kernels",
     "gp.posterior",
-    "gp.products",
+    "gp.matrix_products",
     "gp.cholesky",
     "gp.special",
     "training.step",
@@ -275,7 +275,7 @@ def test_whole_steps(kind, rows, monkeypatch):
     """With products in tiles; without; float32 rows beside float64 parameters; rows of a closed
     form in pieces."""
     if rows == "tiles":
-        monkeypatch.setattr("dlmexp.core.gp.products.LARGE_PRODUCT", 0)
+        monkeypatch.setattr("dlmexp.core.gp.matrix_products.LARGE_PRODUCT", 0)
     made = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **(PROGRAMS | OTHERS)[kind])
     made, tolerance = (in_float32(made), 1e-4) if rows.startswith("float32") else (made, 1e-9)
     found = []
@@ -292,7 +292,9 @@ def _both_ways(monkeypatch):
     """Without the kernels of this package, then with them."""
     for through_kernels in (False, True):
         for module in MODULES:
-            monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
+            monkeypatch.setattr(
+                f"dlmexp.core.{module}.fused", lambda tensor, yes=through_kernels: yes
+            )
         yield through_kernels
 
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from dlmexp.core.gp import products
+from dlmexp.core.gp import matrix_products
 from dlmexp.core.gp.cholesky import FIRST_JITTER, LAST_JITTER, escalate, factorise
+from dlmexp.core.gp.matrix_products import row_gram, symmetric_product, triangular_product
 from dlmexp.core.gp.precision import row_mean, row_sum, sum_over_rows
-from dlmexp.core.gp.products import row_gram, symmetric_product, triangular_product
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 200, 3000])
@@ -40,12 +40,12 @@ def test_the_backward_pass_keeps_nothing_of_a_piece_but_views_of_the_rows():
 @pytest.mark.parametrize(("M", "strips"), [(44, 1), (91, 2), (206, 5), (1, 1)])
 @pytest.mark.parametrize("given", [True, False], ids=["into a given array", "into a new one"])
 def test_strips_leave_out_nothing_that_counts(M, strips, given, monkeypatch):
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    monkeypatch.setattr(matrix_products, "LEAST_WORK", 1)
     g = torch.Generator().manual_seed(M)
     R, K = (torch.randn(2, M, n, generator=g, dtype=torch.float64) for n in (M, 30))
     R, h = R.tril(), torch.randn(2, 1, 30, generator=g, dtype=torch.float64)
     K.requires_grad_()
-    assert len(products._strips(K)) == strips
+    assert len(matrix_products._strips(K)) == strips
     out = torch.full_like(K, torch.nan) if given else None
     torch.testing.assert_close(
         triangular_product(R, K.detach(), out), R @ K.detach(), rtol=1e-12, atol=1e-12

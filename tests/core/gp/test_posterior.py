@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from dlmexp.core.gp.kernels import rbf
 from dlmexp.core.gp.posterior import kl, marginals, projection, shared_marginals, to_whitened
-from dlmexp.core.gp.products import Workspace
 from dlmexp.core.gp.rbf_posterior import rbf_marginals
+from dlmexp.core.gp.workspace import Workspace
 
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean", "m", "L")
 # GPyTorch's jitter is absolute and ours relative: this small, the difference is below the tolerance

@@ -3,7 +3,7 @@
 Each does what the plain functions beside it do, to rounding, with fewer passes over arrays of [B,
 M, N]. They are used where a tensor is on a CUDA device and Triton is installed (it comes with torch
 for CUDA); elsewhere the plain functions are, and `DLMEXP_FUSED=0` asks for those. `stationary`:
-kernel matrices and their gradients. `products`: what the sparse posterior does with them.
+kernel matrices and their gradients. `tile_products`: what the sparse posterior does with them.
 `projected`: both in one function, so that Kuf's gradient is never written. `small`: jitter, KL and
 triangles of [B, M, M]; log Phi and scores of counts."""
 
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from torch import Tensor
 
-MULTIPLE = 32  # of columns, which `products` loads without a gap
+MULTIPLE = 32  # of columns, which `tile_products` loads without a gap
 
 
 def fused(tensor: Tensor) -> bool:

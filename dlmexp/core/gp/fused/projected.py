@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused.products import column_sums
 from dlmexp.core.gp.fused.stationary import Outer, covariance, pull, right_factor
-from dlmexp.core.gp.products import (
+from dlmexp.core.gp.fused.tile_products import column_sums
+from dlmexp.core.gp.matrix_products import (
     columns,
     marginal_gradients,
     marginal_products,
@@ -19,7 +19,7 @@ from dlmexp.core.gp.products import (
 from dlmexp.core.gp.special import once_differentiable
 
 
-class Marginals(torch.autograd.Function):
+class FusedMarginals(torch.autograd.Function):
     """(Z, lengthscale, outputscale, matern, X, Kuu, Luu^-1, m, L) -> A^T m, `A_i^T S A_i` of
     `posterior._Marginals`."""
 
@@ -48,7 +48,7 @@ class Marginals(torch.autograd.Function):
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
 
 
-class Moments(torch.autograd.Function):
+class FusedMoments(torch.autograd.Function):
     """(Z, lengthscale, outputscale, matern, X, Kuu, Luu^-1, y) -> A A^T, A y of
     `collapsed._Moments`."""
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused.products import chunks_of_rows, tile
+from dlmexp.core.gp.fused.tile_products import chunks_of_rows, tile
 from dlmexp.core.gp.special import once_differentiable
 
 # Measured on an H200: inducing inputs and rows of a tile.
@@ -23,7 +23,7 @@ MATRIX = 32, 64
 GRADIENT = 16, 32
 GRADIENT_WARPS = 2
 TM = 32  # rows of what has one column per feature
-FAR = 1e30  # squared distance
+FAR_AWAY = 1e30  # squared distance
 # columns of the factors at a time: all of many features would not fit into the memory of a
 # processor
 SLAB = 64
@@ -45,7 +45,7 @@ def right_factor(
     (B, N, D), P = X.shape, l.shape[1]
     F, rows = tile(D + P + 1), rows or N
     right = X.new_empty(B, rows, F)
-    _right[(triton.cdiv(rows, TM), B)](X, right, *X.stride(), N, rows, D, FAR, P > 1, F, TM)
+    _right[(triton.cdiv(rows, TM), B)](X, right, *X.stride(), N, rows, D, FAR_AWAY, P > 1, F, TM)
     return right
 
 

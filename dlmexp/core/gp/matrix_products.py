@@ -1,8 +1,5 @@
-"""Products of which a part is zero or known, strip by strip without it, and memory that they are
-written into; what marginals and moments compute with them, the same for kernels of any kind and for
+"""Products of which a part is zero or known, strip by strip without it; what marginals and moments compute with them, the same for kernels of any kind and for
 those whose Kuf has a gradient of its own (`fused.projected`)."""
-
-from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -18,42 +15,12 @@ LEAST_WORK = 2_500_000  # multiplications of a strip on a CPU
 ROWS_OF_A_PIECE = 64  # of float32 rows that are summed in float64
 
 
-class Workspace:
-    """Memory that one training step after another works in. New pages from the system can take a
-    quarter of the time of a step on a CPU."""
-
-    def __init__(self) -> None:
-        self._memory: dict[str, Tensor] = {}
-        self._made: dict[str, tuple[Tensor, Tensor]] = {}
-
-    def array(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
-        """An array of this shape with arbitrary contents: the one that was last asked for by this
-        name, if it fits."""
-        held = self._memory.get(name)
-        if (
-            held is None
-            or held.shape != torch.Size(shape)
-            or held.dtype != like.dtype
-            or held.device != like.device
-        ):
-            held = self._memory[name] = like.new_empty(shape)
-        return held
-
-    def made(self, name: str, of: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """`make(of)`, which is made once as long as it is asked for with the same tensor, whose
-        values never change."""
-        held = self._made.get(name)
-        if held is None or held[0] is not of:
-            held = self._made[name] = of, make(of)
-        return held[1]
-
-
 def triangular_product(
     R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"], out: Float[Tensor, "B M N"] | None = None
 ) -> Float[Tensor, "B M N"]:
     """`R K` for lower triangles R, without most of the products with zeros."""
     if K.shape[-1] % MULTIPLE == 0 and _large(K, K.numel()):
-        from dlmexp.core.gp.fused.products import triangular_product
+        from dlmexp.core.gp.fused.tile_products import triangular_product
 
         return triangular_product(R, K)
     strips = _strips(K)
@@ -82,7 +49,7 @@ def gram(
 ) -> Float[Tensor, "B M M"]:
     """`A diag(h) A^T`, or `A A^T`."""
     if fused(A) and A.dtype == torch.float64 and not (torch.is_grad_enabled() and A.requires_grad):
-        from dlmexp.core.gp.fused.products import weighted_gram
+        from dlmexp.core.gp.fused.tile_products import weighted_gram
 
         return weighted_gram(A, h)
     return symmetric_product(A if h is None else A * h.unsqueeze(-2), A)
@@ -92,7 +59,7 @@ def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Te
     """`|L_k^T A_i|^2` for lower triangles L that share an A."""
     K, M = L.shape[-3:-1]
     if _large(A, L.shape[:-1].numel() * A.shape[-1]):
-        from dlmexp.core.gp.fused.products import spread
+        from dlmexp.core.gp.fused.tile_products import spread
 
         return spread(L.reshape(-1, K, M, M), A.reshape(-1, *A.shape[-2:])).reshape(
             *L.shape[:-2], A.shape[-1]
@@ -100,7 +67,7 @@ def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Te
     LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, (K, M))
     if not fused(LA):
         return LA.square_().sum(-2)
-    from dlmexp.core.gp.fused.products import squares
+    from dlmexp.core.gp.fused.tile_products import squares
 
     return squares(LA)
 
@@ -111,7 +78,7 @@ def shared_gram(
     """`A diag(h_k) A^T`, for weights that share an A."""
     M, N = A.shape[-2:]
     if _large(A, h.numel() * M):
-        from dlmexp.core.gp.fused.products import weighted_gram
+        from dlmexp.core.gp.fused.tile_products import weighted_gram
 
         return weighted_gram(A.reshape(-1, M, N), h.reshape(-1, N)).reshape(*h.shape[:-1], M, M)
     weighted = (A.unsqueeze(-3) * h.unsqueeze(-2)).flatten(-3, -2)

@@ -1,7 +1,7 @@
 """Products of M x M with M x N matrices, in tiles that leave out zeros and known halves, and sums
 over inducing inputs.
 
-Where N is a multiple of 32 (see `gp.products.columns`), two numbers are loaded at a time; a
+Where N is a multiple of 32 (see `gp.matrix_products.columns`), two numbers are loaded at a time; a
 triangular product takes no other N."""
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 
