@@ -94,7 +94,8 @@ def run(
         found.selected
         ```
     """
-    from dlmexp.common.paths import environment, extended
+    from dlmexp.common.environment import environment
+    from dlmexp.common.extensions import extended
     from dlmexp.experiment.plan.compose import (
         check_table_is_used,
         compose,

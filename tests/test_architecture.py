@@ -12,7 +12,10 @@ PACKAGE = Path(__file__).parent.parent / "dlmexp"
 COMMON = {
     "common.errors": set(),
     "common.literals": {"common.errors"},
-    "common.paths": {"common.errors"},
+    "common.environment": set(),
+    "common.paths": {"common.environment"},
+    "common.extensions": {"common.environment", "common.errors", "common.paths"},
+    "common.processes": set(),
     "common.reading": {"common.errors"},
     "common.console": {"common.errors"},
     "common.atomic": {"common.errors"},

@@ -15,7 +15,7 @@ from dlmexp import __version__
 from dlmexp.common import catalogue
 from dlmexp.common.console import harmless_output, nobody_reads
 from dlmexp.common.errors import UserError, nearest
-from dlmexp.common.paths import extended
+from dlmexp.common.extensions import extended
 
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 MODULES = ("models", "results", "data")  # each adds its commands

@@ -10,7 +10,7 @@ from dlmexp.cli import Commands, add_command
 from dlmexp.common.atomic import check_output
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import extended
+from dlmexp.common.extensions import extended
 
 WHERE = """which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, the
 one with the best validation NLL)"""

@@ -12,7 +12,8 @@ from dlmexp.cli import Commands, add_command
 from dlmexp.common.atomic import check_output, is_writable, within, write_atomically
 from dlmexp.common.console import counted, wide_console
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import in_folder, in_processes
+from dlmexp.common.literals import with_results_option
+from dlmexp.common.processes import map_in_processes
 
 if TYPE_CHECKING:
     from dlmexp.experiment.records.results import ResultsFolder
@@ -102,7 +103,7 @@ def results_folder(args: argparse.Namespace) -> Path:
     """The folder that `--results` names; UserError if there is none."""
     folder = Path(args.results)
     if not folder.is_dir():
-        run = in_folder("dlmexp run", folder)
+        run = with_results_option("dlmexp run", folder)
         raise UserError(f"--results {args.results}: there is no such folder; `{run}` makes one")
     return folder
 
@@ -166,7 +167,7 @@ def cancel(args: argparse.Namespace) -> None:
             return
     cancel_all(jobs, processes)
     print(
-        f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left"
+        f"asked to save and leave; `{with_results_option('dlmexp status', args.results)}` shows what is left"
     )
 
 
@@ -247,7 +248,7 @@ def plot(args: argparse.Namespace) -> None:
     with nullcontext() if args.ids else wide_console().status("measuring what the figures show"):
         found = list(drawings(results, args.ids, request))
     run, not_run = [one for one in found if one.run], [one for one in found if not one.run]
-    saved = in_processes(
+    saved = map_in_processes(
         lambda one: save(out, one.name, one.canvas, one.csv, one.text, formats), run
     )
     for drawn, files in zip(run, saved, strict=True):

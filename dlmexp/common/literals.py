@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from dlmexp.common.errors import UserError
@@ -62,3 +63,17 @@ def in_quotes(value: str) -> str:
     )
 
     return QuotedString(value, Quote.single).with_quotes()
+
+
+def with_results_option(command: str, results: str | os.PathLike[str]) -> str:
+    """Return a command of ours with the results folder added.
+
+    It is unchanged for the default folder `results`, and if it takes no results folder.
+    """
+    words = command.split()
+    folder = Path(results).as_posix()
+    takes_results = words[:1] == ["dlmexp"] and len(words) > 1 and words[1] != "data"
+    if not takes_results or folder == "results":
+        return command
+    option = [f"results={folder}"] if "run" in words else ["--results", folder]
+    return f"{command} {shlex.join(option)}"

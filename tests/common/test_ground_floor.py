@@ -26,7 +26,8 @@ from dlmexp.common.console import (
     wide_console,
 )
 from dlmexp.common.errors import UserError, nearest
-from dlmexp.common.paths import in_folder, in_processes
+from dlmexp.common.literals import with_results_option
+from dlmexp.common.processes import map_in_processes
 from dlmexp.experiment.records.store import Store, read_manifests, write_manifest
 
 
@@ -61,18 +62,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 def test_commands_go_on_with_a_folder():
     assert (
-        in_folder("dlmexp run experiment=bias", Path("./results")) == "dlmexp run experiment=bias"
+        with_results_option("dlmexp run experiment=bias", Path("./results"))
+        == "dlmexp run experiment=bias"
     )
     assert (
-        in_folder("dlmexp --plugins own run", "my own")
+        with_results_option("dlmexp --plugins own run", "my own")
         == "dlmexp --plugins own run 'results=my own'"
     )
-    assert in_folder("dlmexp data list", "elsewhere") == "dlmexp data list"
+    assert with_results_option("dlmexp data list", "elsewhere") == "dlmexp data list"
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_several_processes_make_things_in_order_and_hand_back_what_one_raises(monkeypatch, cores):
-    monkeypatch.setattr("dlmexp.common.paths.cores", lambda: cores)
+    monkeypatch.setattr("dlmexp.common.processes.available_cores", lambda: cores)
     here = os.getpid()
 
     def make(number: int) -> tuple[int, bool]:
@@ -80,7 +82,7 @@ def test_several_processes_make_things_in_order_and_hand_back_what_one_raises(mo
             raise UserError("four")
         return number**2, os.getpid() == here
 
-    made = in_processes(make, range(5))
+    made = map_in_processes(make, range(5))
     assert [next(made) for _ in range(4)] == [(number**2, cores == 1) for number in range(4)]
     with pytest.raises(UserError, match="four"):
         next(made)

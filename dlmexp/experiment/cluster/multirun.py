@@ -15,8 +15,9 @@ from shutil import which
 from typing import Any
 
 from dlmexp.common.console import counted
+from dlmexp.common.environment import environment
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import environment, in_folder
+from dlmexp.common.literals import with_results_option
 from dlmexp.common.provenance import COMMAND, own_job, portable
 from dlmexp.experiment.cluster.status import (
     ENDED,
@@ -98,7 +99,7 @@ def multirun(
         if on_cluster:
             submit(store, list(zip(sweeps, jobs, strict=True)), launcher)
             if not cfg.wait:
-                status = in_folder("dlmexp status", store.root)
+                status = with_results_option("dlmexp status", store.root)
                 print(
                     f"`{status}` shows their progress; the same command without wait=false waits for them"
                 )

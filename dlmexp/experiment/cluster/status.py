@@ -22,7 +22,7 @@ from rich.table import Table
 from dlmexp.common.atomic import machine, write_atomically
 from dlmexp.common.console import counted, duration, wide_console
 from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
-from dlmexp.common.paths import in_folder
+from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import content, json_value
 from dlmexp.experiment.plan.cell import Asked
 from dlmexp.experiment.records.store import FAILED, Store, read_manifests
@@ -242,7 +242,7 @@ def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
         if job.names.union(job.overrides.split()).issuperset(words)
     ]
     if words and not jobs:
-        listing = in_folder("dlmexp logs", root)
+        listing = with_results_option("dlmexp logs", root)
         raise UserError(
             f"'{' '.join(words)}' is no job of {root}: without a job, `{listing}` lists all of them"
         )

@@ -15,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from dlmexp.common.catalogue import entries, read_settings
 from dlmexp.common.console import budget_seconds
 from dlmexp.common.errors import UserError, shortened
+from dlmexp.common.extensions import import_plugins
 from dlmexp.common.literals import flat
-from dlmexp.common.paths import conf_dirs, import_plugins
+from dlmexp.common.paths import conf_dirs
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.experiment.config import KINDS, MethodConfig, RunConfig, checked
 from dlmexp.experiment.plan.overrides import as_sentences, parsed, spelled_out, unknown

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dlmexp.common.atomic import within, write_atomically
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import in_folder
+from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
 from dlmexp.common.reading.tables import read_table
 from dlmexp.experiment.plan.cell import Asked
@@ -59,7 +59,7 @@ class ResultsFolder(Store):
 
     def command(self, command: str) -> str:
         """A command of ours, so that it goes on with this folder."""
-        return in_folder(command, self.root)
+        return with_results_option(command, self.root)
 
 
 def drop_unselected(store: Store) -> int:

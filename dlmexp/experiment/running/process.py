@@ -21,9 +21,10 @@ import torch
 
 import dlmexp
 from dlmexp.common.atomic import within
+from dlmexp.common.environment import environment
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import Device, converted
-from dlmexp.common.paths import cores, environment
+from dlmexp.common.processes import available_cores
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
@@ -94,7 +95,7 @@ def processes_that_pay(batches: int, device: str) -> int:
     process wait for one another in small steps."""
     if device != "cpu" or threads_given():
         return 1
-    return max(1, min(cores(), (batches + 1) // 2, MOST_PROCESSES))
+    return max(1, min(available_cores(), (batches + 1) // 2, MOST_PROCESSES))
 
 
 def threads_each(workers: int, is_short: bool = False) -> int:
@@ -102,7 +103,7 @@ def threads_each(workers: int, is_short: bool = False) -> int:
     run. Whoever has set the number for a single process has chosen."""
     if workers == 1 and (threads_given() or not is_short):
         return torch.get_num_threads()
-    return 1 if is_short else max(1, cores() // workers)
+    return 1 if is_short else max(1, available_cores() // workers)
 
 
 def gpus_for(workers: int, device: str) -> list[str]:

@@ -16,7 +16,8 @@ from rich.table import Table
 from dlmexp.common.catalogue import stand_ins
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import data_root, in_folder
+from dlmexp.common.literals import with_results_option
+from dlmexp.common.paths import data_root
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, read_spec
 from dlmexp.data.raw_files import find_files, load
@@ -274,8 +275,8 @@ def summary(asked: Sequence[Asked], store: Store) -> int:
     candidates = as_text(candidate_cells(store.cells(keys), asked))
     cells, table = candidates.drop_duplicates("key"), tidy(candidates)
     collect, status = (
-        in_folder("dlmexp collect", store.root),
-        in_folder("dlmexp status", store.root),
+        with_results_option("dlmexp collect", store.root),
+        with_results_option("dlmexp status", store.root),
     )
     if not (chosen := rows_for(table[table["status"] == "done"], "nll")).empty:
         own = (

@@ -16,7 +16,7 @@ from PIL import Image
 from dlmexp import __version__
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.console import counted, duration
-from dlmexp.common.paths import in_processes
+from dlmexp.common.processes import map_in_processes
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.table import IDENTITY, as_text, changes_of, parse_where
 from dlmexp.presentation.claims.evidence import Evidence
@@ -182,7 +182,9 @@ def pictures(results: ResultsFolder, column: Column) -> list[dict[str, Any]]:
     """Figures with any records under a column of verdicts: those of FIRST, and of own data."""
     own = [f"own-{name}" for name in own_datasets(results.table["dataset"].unique())]
     ids = [*(id for id in FIRST if id in FIGURES), *own]
-    return [picture for picture in in_processes(partial(_picture, results, column), ids) if picture]
+    return [
+        picture for picture in map_in_processes(partial(_picture, results, column), ids) if picture
+    ]
 
 
 def _picture(results: ResultsFolder, column: Column, id: str) -> dict[str, Any] | None:

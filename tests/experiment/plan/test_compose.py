@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import conf_dir, extended
+from dlmexp.common.extensions import extended
+from dlmexp.common.paths import conf_dir
 from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.compose import compose, expand, parts
 from dlmexp.experiment.plan.overrides import spelled_out

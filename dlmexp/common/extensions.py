@@ -1,0 +1,75 @@
+"""What users add: modules that register things, and folders of YAML files.
+
+A module registers loaders, kernels, objectives, figures, ... It is named by `plugins=[module]` in
+the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS` elsewhere, or by an
+entry point of its package (see `dlmexp.common.registry`). It is looked for in the current folder
+too. Its folder `conf`, if it has one, is searched after ours.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from dlmexp.common.environment import environment, words_of
+from dlmexp.common.errors import UserError
+from dlmexp.common.paths import CONFIG_DIRS
+
+# Names of modules, with commas between them, for all commands and for jobs in other processes.
+PLUGINS = "DLMEXP_PLUGINS"
+
+
+@contextmanager
+def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
+    """Use a user's conf folder and plugins, here and in processes that are started meanwhile.
+
+    Raises:
+        UserError: there is no such folder, or a plugin cannot be imported.
+    """
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir {config_dir}: there is no such folder")
+    modules = list(dict.fromkeys([*words_of(PLUGINS, ","), *plugins]))
+    import_plugins(modules)
+    folders = words_of(CONFIG_DIRS, os.pathsep)
+    if config_dir:
+        folders.append(config_dir)
+    folders += _conf_folders(modules)
+    absolute = dict.fromkeys(os.path.abspath(folder) for folder in folders)
+    variables = {PLUGINS: ",".join(modules), CONFIG_DIRS: os.pathsep.join(absolute)}
+    with environment(**variables):
+        yield
+
+
+def import_plugins(modules: Sequence[str]) -> None:
+    """Import modules, which registers their contents.
+
+    Raises:
+        UserError: a module cannot be imported.
+    """
+    if modules and "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for module in modules:
+        try:
+            import_module(module)
+        except UserError:
+            raise
+        except Exception as error:  # a plugin can raise anything
+            advice = ""
+            if isinstance(error, ModuleNotFoundError):
+                advice = "; install it, or start dlmexp in the folder where it lies"
+            raise UserError(
+                f"plugins=[{module}] can't be imported: {type(error).__name__}: {error}{advice}"
+            ) from error
+
+
+def _conf_folders(modules: Sequence[str]) -> list[str]:
+    """Return the folders `conf` of imported packages."""
+    folders = []
+    for module in modules:
+        for location in getattr(sys.modules[module], "__path__", ()):
+            folder = Path(location, "conf")
+            if folder.is_dir():
+                folders.append(str(folder))
+    return folders
