@@ -62,8 +62,8 @@ def _list(args: argparse.Namespace, root: Path) -> None:
 def _fetch(args: argparse.Namespace, root: Path) -> None:
     from rich.progress import Progress
 
+    from dlmexp.data.acquisition import fetch
     from dlmexp.data.dataset import read_spec
-    from dlmexp.data.raw_files import fetch
 
     for spec in [read_spec(name) for name in args.dataset]:
         print(f"fetching {spec.name}", file=sys.stderr, flush=True)
@@ -78,8 +78,9 @@ def _fetch(args: argparse.Namespace, root: Path) -> None:
 
 
 def _import(args: argparse.Namespace, root: Path) -> None:
+    from dlmexp.data.acquisition import import_files
     from dlmexp.data.dataset import read_spec
-    from dlmexp.data.raw_files import find_files, how_to_get, import_files
+    from dlmexp.data.raw_files import find_files, how_to_get
 
     spec = read_spec(args.dataset)
     for path in import_files(spec, root, args.files):

@@ -1,6 +1,7 @@
-"""Datasets: raw files, checksums, parsing, splits and normalisation. Knows nothing of Gaussian
-processes or Hydra.
+"""Datasets: raw files, checksums, parsing, splits and normalisation.
 
-Read `dataset` (what `conf/dataset` says, loaders, checks), `published` (the loaders), `raw_files`
-(load, list, check, fetch, import), `splits`. A user's own table: `schema` (columns to features, for
-training and prediction alike), `own_table` (all that is wrong in one list)."""
+The package knows nothing of Gaussian processes or Hydra. Read `dataset` (specification, loaders,
+checks), `raw_files` (find, verify, load), `acquisition` (download, import), `published` (loaders),
+`splits`. A user's own table: `values` (columns as arrays), `schema` (columns to features, in
+training and prediction alike), `user_table` (its loader), `table_checks` (what is wrong with it).
+"""

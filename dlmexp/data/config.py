@@ -1,4 +1,4 @@
-"""The schema of the settings that describe one dataset (`conf/dataset/*.yaml`) and a user's own table (`csv`)."""
+"""The settings of one dataset (`conf/dataset/*.yaml`) and of a user's own table (`csv`)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -8,7 +8,29 @@ from dlmexp.common.limits import FolderName, Whole, one_of
 
 @dataclass
 class DatasetConfig:
-    """One dataset: where it comes from, how it is split, and the model the paper puts on it."""
+    """One dataset: where it comes from, how it is split, and the model the paper puts on it.
+
+    Attributes:
+        name: The name in records, figures and settings.
+        loader: The function that reads its files, by its name in `LOADERS`.
+        task: What the targets are.
+        likelihood: The likelihood of the model.
+        kernel: The kernel of the model.
+        ard: Whether the kernel has a lengthscale per feature.
+        mean: The prior mean of the model.
+        M: The number of inducing inputs; null chooses by the number of rows.
+        sizes: Rows, or shares of the training pool as '5%'; empty: all of it.
+        split: The shares of training, validation and test rows: regression, counts or airline.
+        test_cap: The most test rows.
+        validation: What rows for validation are for: all select beta; or only n / 10 of them; or
+            they are training rows too, and select nothing.
+        stands_for: The paper's dataset that this one is a part of or stands in for.
+        rows: The number of rows, which is checked.
+        features: The number of features, which is checked.
+        options: Settings of the loader, and `checks`.
+        files: Its raw files.
+        note: A remark for `dlmexp data list`.
+    """
 
     name: FolderName = "???"
     loader: str = "???"
@@ -17,15 +39,12 @@ class DatasetConfig:
     kernel: str = "rbf"
     ard: bool = False
     mean: Annotated[str, one_of("zero", "constant")] = "zero"
-    M: Whole | None = None  # inducing points; null chooses by the number of rows
-    sizes: list[Any] = field(
-        default_factory=list
-    )  # rows, or shares of the training pool as '5%'; empty: all of it
-    split: str = "???"  # regression | counts | airline
+    M: Whole | None = None
+    sizes: list[Any] = field(default_factory=list)
+    split: str = "???"
     test_cap: Whole | None = None
-    # All rows for validation select beta; or only n / 10 of them; or they are training rows too, and select nothing.
     validation: Annotated[str, one_of("all", "tenth", "train")] = "all"
-    stands_for: str | None = None  # the paper's dataset this one is a part of or stands in for
+    stands_for: str | None = None
     rows: int | None = None
     features: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -34,37 +53,46 @@ class DatasetConfig:
 
     @property
     def kind(self) -> str:
-        """The key of its settings in `RunConfig.training`: the task, or `large` for data with the airline split."""
+        """The key of its settings in `RunConfig.training`: the task, or `large` (airline split)."""
         return "large" if self.split.startswith("airline") else self.task
 
 
 @dataclass
 class CsvConfig:
-    """A user's own table, read by `dataset=csv`. Lists name columns."""
+    """A user's own table, read by `dataset=csv`. Lists name columns.
+
+    Attributes:
+        path: The file.
+        target: The column of targets.
+        task: What the targets are.
+        name: The name of the dataset, in records and figures.
+        columns: The features; empty: all columns but the target and those of `drop`.
+        drop: Columns that are not used.
+        categories: Numbers, or many different texts, that are categories.
+        date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
+        sep: What separates the columns of a text file: a character, or tab, semicolon, ...
+        na: Texts that mark missing values, besides NA and the like.
+        missing: What happens to missing values: they are refused; their rows are dropped; the mean
+            of the training rows or a level of their own stands for them.
+        log: Whether to model the logarithm of a positive target; predictions are in its own units.
+        test: A file of test rows.
+        split: How rows are divided. time: the latest rows are tested on; group: no group is in two
+            parts.
+        by: The column with times or groups.
+    """
 
     path: str | None = None
     target: str | None = None
     task: str | None = None
-    name: FolderName = "csv"  # of the dataset, in records and figures
-    columns: list[str] = field(
-        default_factory=list
-    )  # the features; empty: all columns but the target ...
-    drop: list[str] = field(default_factory=list)  # ... and these
-    categories: list[str] = field(
-        default_factory=list
-    )  # numbers, or many different texts, that are categories
-    date_format: str | None = None  # how dates are written if not as 2020-12-31, such as "%d/%m/%Y"
-    sep: str | None = (
-        None  # between the columns of a text file: a character, or tab, semicolon, ...
-    )
-    na: list[str] = field(
-        default_factory=list
-    )  # words that stand for a missing value, besides NA and the like
-    # Rows with missing values are dropped; or the mean of those for training or a level of its own stands for a value.
+    name: FolderName = "csv"
+    columns: list[str] = field(default_factory=list)
+    drop: list[str] = field(default_factory=list)
+    categories: list[str] = field(default_factory=list)
+    date_format: str | None = None
+    sep: str | None = None
+    na: list[str] = field(default_factory=list)
     missing: Annotated[str, one_of("refuse", "drop", "mean", "level")] = "refuse"
-    log: bool = False  # model the logarithm of a positive target; predictions are in its own units
-    test: str | None = None  # a file of test rows
-    split: Annotated[str, one_of("random", "time", "group")] = (
-        "random"  # time: the latest rows test; group: none in two parts
-    )
-    by: str | None = None  # the column with times or groups
+    log: bool = False
+    test: str | None = None
+    split: Annotated[str, one_of("random", "time", "group")] = "random"
+    by: str | None = None

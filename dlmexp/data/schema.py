@@ -1,38 +1,52 @@
-"""The one schema of a user's table: learned from training rows (`Schema.fit`), saved with the
-model, and applied to whatever table follows (`Schema.encode`): training rows, test rows, rows to
-predict on, a DataFrame, an array."""
+"""The schema of a user's table: what its columns are, and how they become features.
 
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+It is learned from training rows (`Schema.fit`), saved with the model, and applied to every table
+that follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from jaxtyping import Float
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest, shortened
-from dlmexp.common.literals import setting
 from dlmexp.data.config import CsvConfig
-
-ValueKind = Literal["text", "numbers", "dates"]
-Label = int | str
-Values = Mapping[str, np.ndarray]
-"""Columns by name: float64 (missing: NaN), object (text, missing: None) or datetime64 (missing: NaT), [rows] each."""
+from dlmexp.data.values import (
+    Label,
+    ValueKind,
+    Values,
+    as_label,
+    as_numbers,
+    as_text,
+    parse_dates,
+    parse_money,
+    parse_numbers,
+    plain_values,
+    value_kind,
+)
 
 MISSING_LEVEL = "(missing)"
-MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
-SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column of numbers, of dates (as days since 1970), or a category, which with K `levels`, in
-    order, becomes K - 1 binary features; `of` is what the levels were before they were text,
-    `format` how dates are written if not as 2020-12-31."""
+    """A column of numbers, of dates (as days since 1970), or a category.
+
+    A category with K levels, in order, becomes K - 1 binary features. These are all zero for the
+    first level.
+
+    Attributes:
+        name: The name in the table.
+        kind: What the column is.
+        levels: Of a category, the values in training rows as text.
+        of: Of a category, the kind of its values before they were text.
+        format: How dates are written if not as 2020-12-31.
+    """
 
     name: str
     kind: Literal["number", "date", "category"] = "number"
@@ -42,282 +56,307 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its features; that of a level is `column=level`, and the first level is all
-        zeros."""
-        return (
-            tuple(f"{self.name}={level}" for level in self.levels[1:])
-            if self.kind == "category"
-            else (self.name,)
-        )
+        """The names of its features; that of a level is `column=level`."""
+        if self.kind != "category":
+            return (self.name,)
+        return tuple(f"{self.name}={level}" for level in self.levels[1:])
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
+        if self.kind != "category":
+            return self.kind
         base = f", base '{self.levels[0]}'" if self.levels else ""
-        return (
-            f"category of {counted(len(self.levels), 'level')}{base}"
-            if self.kind == "category"
-            else self.kind
-        )
+        return f"category of {counted(len(self.levels), 'level')}{base}"
+
+    @property
+    def value_kind(self) -> ValueKind:
+        """The kind of values in the table."""
+        if self.kind == "category":
+            return self.of
+        return "dates" if self.kind == "date" else "numbers"
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The target and the columns of features in the order of training; of a binary target, its
-    labels for 0 and 1; and how its files are read."""
+    """The target, the columns of features in the order of training, and how files are read.
+
+    Attributes:
+        target: The name of the target.
+        columns: The columns of features.
+        labels: Of a binary target, its labels for 0 and 1.
+        fill: Whether the mean of the training rows stands for a missing value.
+        sep: What separates the columns of a text file; None: decided by the ending of its name.
+        na: Further texts that mark missing values.
+        log: Whether the model predicts the logarithm of the target.
+    """
 
     target: str
     columns: tuple[Column, ...]
     labels: tuple[Label, Label] | None = None
-    fill: bool = False  # a missing value is taken as the mean of the training rows
-    sep: str | None = None  # between the columns of a text file; None: by the ending of its name
-    na: tuple[str, ...] = ()  # further words for a missing value
-    log: bool = False  # the model predicts the logarithm of the target
+    fill: bool = False
+    sep: str | None = None
+    na: tuple[str, ...] = ()
+    log: bool = False
 
     @classmethod
     def plain(cls, features: Sequence[str] | int, task: str) -> "Schema":
-        """Columns of numbers under the given names, or so many called x1, x2, ...; the target is
-        y."""
-        names = [f"x{k + 1}" for k in range(features)] if isinstance(features, int) else features
-        return cls("y", tuple(Column(name) for name in names), (0, 1) if task == "binary" else None)
+        """Return a schema of columns of numbers and the target y.
+
+        Args:
+            features: The names of the columns, or their number if they are called x1, x2, ...
+            task: regression, binary or count.
+        """
+        if isinstance(features, int):
+            features = [f"x{k + 1}" for k in range(features)]
+        columns = tuple(Column(name) for name in features)
+        return cls("y", columns, labels=(0, 1) if task == "binary" else None)
 
     @classmethod
     def fit(
         cls, values: Values, features: Sequence[str], task: str, options: CsvConfig
     ) -> tuple["Schema", Values]:
-        """What the columns `features` and the target of training rows are, whatever may be wrong
-        with them; and the columns, in which text that is dates is datetime64, and a target of
-        amounts of money is numbers."""
-        target, formats, values = str(options.target), {}, dict(values)
-        for name in values:
-            for format in (None, options.date_format):
-                if (
-                    value_kind(values[name]) == "text"
-                    and (dates := parse_texts(values[name], "dates", format)) is not None
-                ):
-                    values[name], formats[name] = dates, format
+        """Learn the schema of training rows, whatever may be wrong with them.
+
+        Returns:
+            The schema, and the columns with text parsed: dates are datetime64, and a target of
+            amounts of money is numbers.
+        """
+        target = str(options.target)
+        values, date_formats = _with_dates(values, options.date_format)
         if task != "binary" and value_kind(values[target]) == "text":
-            values[target] = money(values[target])
-        classes = (
-            as_text(np.unique(values[target][~pd.isna(values[target])])) if task == "binary" else ()
-        )
-        labels = (as_label(classes[0]), as_label(classes[1])) if len(classes) == 2 else None
+            values = {**values, target: parse_money(values[target])}
         columns = []
         for name in features:
-            kind, format = value_kind(values[name]), formats.get(name)
-            if kind != "text" and name not in options.categories:
-                columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
-                continue
-            texts = as_text(values[name])
-            levels = np.unique(texts[~pd.isna(texts)]).tolist()
-            levels += [MISSING_LEVEL] if options.missing == "level" and pd.isna(texts).any() else []
-            columns.append(Column(name, "category", tuple(dict.fromkeys(levels)), kind, format))
-        fill = options.missing in ("mean", "level")
-        return cls(
-            target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log
-        ), values
+            if value_kind(values[name]) == "text" or name in options.categories:
+                levels = _levels(values[name], options)
+                kind = value_kind(values[name])
+                column = Column(name, "category", levels, kind, date_formats.get(name))
+            elif value_kind(values[name]) == "dates":
+                column = Column(name, "date", format=date_formats.get(name))
+            else:
+                column = Column(name)
+            columns.append(column)
+        schema = cls(
+            target=target,
+            columns=tuple(columns),
+            labels=_labels(values[target]) if task == "binary" else None,
+            fill=options.missing in ("mean", "level"),
+            sep=options.sep,
+            na=tuple(options.na),
+            log=options.log,
+        )
+        return schema, values
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of all features, in the order of the arrays."""
-        return tuple(name for column in self.columns for name in column.features)
+        names = []
+        for column in self.columns:
+            names.extend(column.features)
+        return tuple(names)
 
     def encode(self, rows: Any, first: int = 1, source: str = "X") -> Float[np.ndarray, "N D"]:
-        """The features of `rows` before normalisation, missing values as NaN.
+        """Return the features of `rows` before normalisation, missing values as NaN.
 
-        `rows` is an Arrow table, a DataFrame or `Values` with the columns of the schema in any
-        order (others are ignored), or an array with exactly these columns in their order. A mistake
-        is a `UserError` that names `source`, the row (counted from `first`) and the column."""
+        Args:
+            rows: An Arrow table, a DataFrame or `Values` with the columns of the schema in any
+                order (others are ignored), or an array with exactly these columns in their order.
+            first: The number of the first row, for messages.
+            source: What the rows are called in messages.
+
+        Raises:
+            UserError: a value cannot be encoded; the message names its row and column.
+        """
         values = rows if isinstance(rows, dict) else self._values(rows, source)
-        encoded = [
-            _encoded(column, values[column.name], self.fill, first, source)
-            for column in self.columns
-        ]
-        return np.concatenate([np.empty((len(encoded[0]) if encoded else 0, 0)), *encoded], axis=1)
+        features = []
+        for column in self.columns:
+            location = _Location(source, column.name, first)
+            features.append(_encoded(column, values[column.name], self.fill, location))
+        n_rows = len(features[0]) if features else 0
+        return np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
 
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
-        """The targets that a model is trained on: numbers, their logarithms, or 0 and 1 for the
-        labels."""
+        """Return targets for training: numbers, their logarithms, or 0 and 1 for the labels."""
         if self.labels is not None:
-            return (as_text(values) == str(self.labels[1])).astype(np.float64)
+            second_label = str(self.labels[1])
+            return (as_text(values) == second_label).astype(np.float64)
         return np.log(values) if self.log else values
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
-        """UserError for columns that are missing in a table with these names, or there twice."""
+        """Raise UserError if a table with these columns lacks a feature or has it twice."""
         wanted = [column.name for column in self.columns]
-        if absent := [name for name in wanted if name not in names]:
-            listed, advice = (
-                shortened("', '".join(absent)),
-                nearest(absent[0], list(names)).replace("valid:", "it has"),
-            )
+        absent = [name for name in wanted if name not in names]
+        if absent:
+            listed = shortened("', '".join(absent))
+            advice = nearest(absent[0], list(names)).replace("valid:", "it has")
             raise UserError(f"{source} has no column '{listed}', which the model needs: {advice}")
-        if twice := [name for name in wanted if list(names).count(name) > 1]:
-            raise UserError(f"{source}: several columns are called {', '.join(twice)}")
+        duplicates = [name for name in wanted if list(names).count(name) > 1]
+        if duplicates:
+            raise UserError(f"{source}: several columns are called {', '.join(duplicates)}")
 
     def _values(self, rows: Any, source: str) -> Values:
-        wanted = [column.name for column in self.columns]
+        """Return the columns of the schema in a table or an array."""
         if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
-            array = np.asarray(rows)
-            if array.ndim != 2 or array.shape[1] != len(wanted):
-                known = f"the {counted(len(wanted), 'column')} of training ({shortened(', '.join(wanted))})"
-                raise UserError(
-                    f"{source} has shape {array.shape}: give rows with {known}, or a DataFrame"
-                )
-            rows = pd.DataFrame(array, columns=wanted)
-        items = (
-            rows.items()
-            if isinstance(rows, pd.DataFrame)
-            else zip(rows.schema.names, rows.columns, strict=True)
-        )
-        columns = [(str(name), column) for name, column in items]
-        self.check_columns([name for name, _ in columns], source)
-        return {
-            name: plain_values(name, column, source) for name, column in columns if name in wanted
-        }
-
-
-def value_kind(values: np.ndarray) -> ValueKind:
-    return (
-        "text" if values.dtype.kind == "O" else "dates" if values.dtype.kind == "M" else "numbers"
-    )
-
-
-def as_numbers(values: np.ndarray) -> np.ndarray:
-    """Numbers as they are, and dates as days since 1970-01-01, missing ones as NaN."""
-    return (
-        (values - np.datetime64(0, "D")) / np.timedelta64(1, "D")
-        if value_kind(values) == "dates"
-        else values
-    )
-
-
-def as_text(values: np.ndarray) -> np.ndarray:
-    """Values as people write them, different ones differently; None where missing."""
-    if values.dtype.kind == "O":
+            rows = self._array_as_frame(rows, source)
+        if isinstance(rows, pd.DataFrame):
+            names = [str(name) for name in rows.columns]
+            columns: Iterable[Any] = (column for _, column in rows.items())
+        else:
+            names = list(rows.schema.names)
+            columns = rows.columns
+        self.check_columns(names, source)
+        wanted = {column.name for column in self.columns}
+        values = {}
+        for name, column in zip(names, columns, strict=True):
+            if name in wanted:
+                values[name] = plain_values(name, column, source)
         return values
-    # Whole numbers in full; -0 is 0.
-    written = (
-        (lambda v: f"{v + 0.0:.15g}" if abs(v) < 1e15 else f"{v:.0f}")
-        if values.dtype.kind == "f"
-        else str
-    )
-    texts = np.array([written(value) for value in values], dtype=object)
-    texts[pd.isna(values)] = None
-    return texts
+
+    def _array_as_frame(self, rows: Any, source: str) -> pd.DataFrame:
+        """Return an array whose columns are those of the schema as a DataFrame."""
+        names = [column.name for column in self.columns]
+        array = np.asarray(rows)
+        if array.ndim == 2 and array.shape[1] == len(names):
+            return pd.DataFrame(array, columns=names)
+        listed = shortened(", ".join(names))
+        wanted = f"the {counted(len(names), 'column')} of training ({listed})"
+        raise UserError(
+            f"{source} has shape {array.shape}: give rows with {wanted}, or a DataFrame"
+        )
 
 
-def as_label(text: str) -> Label:
-    """A label as a whole number where it is one."""
-    return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
+def _with_dates(
+    values: Values, date_format: str | None
+) -> tuple[dict[str, np.ndarray], dict[str, str | None]]:
+    """Return the columns with texts that are dates parsed, and by name how those are written."""
+    candidates = [None] if date_format is None else [None, date_format]
+    parsed = dict(values)
+    formats: dict[str, str | None] = {}
+    for name, column in values.items():
+        if value_kind(column) != "text":
+            continue
+        for format in candidates:
+            dates = parse_dates(column, format)
+            if dates is not None:
+                parsed[name] = dates
+                formats[name] = format
+                break
+    return parsed, formats
 
 
-def plain_values(
-    name: str, column: pa.Array | pa.ChunkedArray | pd.Series, source: str
-) -> np.ndarray:
-    """A column of an Arrow table or a DataFrame as `Values` has it."""
-    if isinstance(column, pd.Series):
-        try:
-            column = pa.array(column, from_pandas=True)
-        except (
-            pa.ArrowException,
-            TypeError,
-        ):  # no common type: as text, in which the odd one is named later
-            column = pa.array(column.astype("string"), from_pandas=True)
-    is_a, kind = pa.types, column.type
-    if is_a.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if is_a.is_string(kind) or is_a.is_large_string(kind):
-        return np.asarray(column).astype(object)
-    plain = pa.timestamp("us") if is_a.is_date(kind) or is_a.is_timestamp(kind) else pa.float64()
-    with suppress(
-        pa.ArrowException
-    ):  # a safe cast refuses integers beyond 2^53; rounding them is fine
-        return np.asarray(column.cast(plain, safe=False)).astype(plain.to_pandas_dtype())
-    raise UserError(
-        f"{source}: column '{name}' holds {kind}: {setting('drop', [name])} leaves it out"
-    )
-
-
-def money(texts: np.ndarray) -> np.ndarray:
-    """Amounts such as '$1,234.50' as numbers, missing ones as NaN; the texts themselves if one is
-    no amount."""
-    known = [text.strip() for text in texts if text is not None]
-    if not all(map(MONEY.fullmatch, known)) or not any(map(SURELY_MONEY.search, known)):
-        return texts
-    return np.array(
-        [np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts]
-    )
-
-
-def parse_texts(texts: np.ndarray, kind: str, format: str | None = None) -> np.ndarray | None:
-    """Text as numbers (`true` and `false` as 1 and 0), or as dates, written as 2020-12-31 or in a
-    `format` of `strftime`; None if a value is neither. Times with an offset are taken in UTC."""
-    if format is not None:
-        with suppress(ValueError):
-            return (
-                pd.to_datetime(pd.Series(texts), format=format).to_numpy().astype("datetime64[us]")
-            )
+def _labels(target: np.ndarray) -> tuple[Label, Label] | None:
+    """Return the labels for 0 and 1, or None if the target has not two values."""
+    classes = as_text(np.unique(target[~pd.isna(target)]))
+    if len(classes) != 2:
         return None
-    trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
-    dates = kind == "dates"
-    for type in (
-        (pa.timestamp("us"), pa.timestamp("us", "UTC")) if dates else (pa.float64(), pa.bool_())
-    ):
-        with suppress(pa.ArrowInvalid):
-            trimmed.drop_null()[:1].cast(type)  # a whole column of other text takes long to fail
-            values = trimmed.cast(type)
-            return (
-                np.asarray(values).astype("datetime64[us]")
-                if dates
-                else np.asarray(values.cast(pa.float64()))
-            )
-    return None
+    return as_label(classes[0]), as_label(classes[1])
+
+
+def _levels(values: np.ndarray, options: CsvConfig) -> tuple[str, ...]:
+    """Return the levels of a category, in order."""
+    texts = as_text(values)
+    missing = pd.isna(texts)
+    levels = np.unique(texts[~missing]).tolist()
+    if options.missing == "level" and missing.any() and MISSING_LEVEL not in levels:
+        levels.append(MISSING_LEVEL)
+    return tuple(levels)
+
+
+@dataclass(frozen=True)
+class _Location:
+    """Where values come from, for messages."""
+
+    source: str
+    column: str
+    first_row: int
+
+    def error(self, row: int | np.integer, problem: str) -> UserError:
+        """Return the error for a value, whose `row` is counted from 0."""
+        number = self.first_row + int(row)
+        return UserError(f"{self.source}: row {number}, column '{self.column}': {problem}")
 
 
 def _encoded(
-    column: Column, values: np.ndarray, fill: bool, first: int, source: str
+    column: Column, values: np.ndarray, fill: bool, location: _Location
 ) -> Float[np.ndarray, "N k"]:
-    """A column as its features, missing values as NaN. Text is parsed where training had none."""
+    """Return the features of a column, missing values as NaN.
 
-    def refuse(row: Any, why: str) -> UserError:
-        return UserError(f"{source}: row {first + int(row)}, column '{column.name}': {why}")
+    Args:
+        column: The column in training.
+        values: Its values. Text is parsed if training had numbers or dates.
+        fill: Whether values may be missing.
+        location: Where the values come from.
+    """
+    values = _of_trained_kind(column, values, location)
+    missing = pd.isna(values)
+    if missing.any() and not fill and MISSING_LEVEL not in column.levels:
+        raise location.error(np.argmax(missing), "the value is missing; fill it in")
+    if column.kind == "category":
+        return _binary_features(column, values, location)
+    numbers = as_numbers(values)
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        raise location.error(np.argmax(infinite), "the value is infinite")
+    return numbers[:, None]
 
-    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
-    known = np.flatnonzero(~pd.isna(values))
-    if not len(known):
-        values = np.full(len(values), np.nan)
-    elif wanted != "text" and value_kind(values) == "text":
-        if (parsed := parse_texts(values, wanted, column.format)) is None:
-            pairs = (
-                (row, values[[known[0], row]]) for row in known
-            )  # a value may be odd only beside the first
-            row = next(
-                row for row, pair in pairs if parse_texts(pair, wanted, column.format) is None
-            )
-            like = (
-                "a number"
-                if wanted == "numbers"
-                else f"a date written as {column.format or '2020-12-31'}"
-            )
-            raise refuse(row, f"'{values[row]}' is not {like}, as others are")
-        values = parsed
-    elif wanted not in ("text", value_kind(values)):
-        held = f"holds {value_kind(values)}; the model was trained on {wanted}"
-        raise UserError(f"{source}: column '{column.name}' {held}")
-    lacking, own_level = pd.isna(values), MISSING_LEVEL in column.levels
-    if lacking.any() and not fill and not own_level:
-        raise refuse(np.argmax(lacking), "the value is missing; fill it in")
-    if column.kind != "category":
-        numbers = as_numbers(values)
-        if (infinite := np.isinf(numbers)).any():
-            raise refuse(np.argmax(infinite), "the value is infinite")
-        return numbers[:, None]
-    texts = np.where(lacking, MISSING_LEVEL, as_text(values)) if own_level else as_text(values)
-    codes = pd.Index(column.levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
-    if (unknown := (codes < 0) & ~pd.isna(texts)).any():
-        row, levels = np.argmax(unknown), shortened(", ".join(column.levels))
-        raise refuse(
-            row, f"'{texts[row]}' is not a value that the model was trained on; there were {levels}"
-        )
+
+def _of_trained_kind(column: Column, values: np.ndarray, location: _Location) -> np.ndarray:
+    """Return values of the kind that the model was trained on; text is parsed.
+
+    Raises:
+        UserError: a text cannot be parsed, or the values are of another kind.
+    """
+    if pd.isna(values).all():
+        return np.full(len(values), np.nan)
+    kind = value_kind(values)
+    trained_kind = column.value_kind
+    if trained_kind in ("text", kind):
+        return values
+    if kind != "text":
+        held = f"holds {kind}; the model was trained on {trained_kind}"
+        raise UserError(f"{location.source}: column '{column.name}' {held}")
+    parsed = _parsed(column, values)
+    if parsed is None:
+        row = _first_unparsable(column, values)
+        date = f"a date written as {column.format or '2020-12-31'}"
+        like = "a number" if trained_kind == "numbers" else date
+        raise location.error(row, f"'{values[row]}' is not {like}, as others are")
+    return parsed
+
+
+def _parsed(column: Column, texts: np.ndarray) -> np.ndarray | None:
+    """Return texts as numbers or dates, as the column had in training, or None."""
+    if column.value_kind == "numbers":
+        return parse_numbers(texts)
+    return parse_dates(texts, column.format)
+
+
+def _first_unparsable(column: Column, texts: np.ndarray) -> int:
+    """Return the first row that prevents a column of texts from being parsed.
+
+    The row is tried together with the first known one, because a text may be sound alone and be of
+    another type than the first (a time with an offset among those without, `true` among numbers).
+    """
+    known = np.flatnonzero(~pd.isna(texts))
+    return next(int(row) for row in known if _parsed(column, texts[[known[0], row]]) is None)
+
+
+def _binary_features(
+    column: Column, values: np.ndarray, location: _Location
+) -> Float[np.ndarray, "N k"]:
+    """Return the features of a category [rows, levels - 1]; those of a missing value are NaN."""
+    texts = as_text(values)
+    if MISSING_LEVEL in column.levels:
+        texts = np.where(pd.isna(values), MISSING_LEVEL, texts)
+    missing = pd.isna(texts)
+    levels = pd.Index(column.levels, dtype=object)
+    codes = levels.get_indexer(pd.Index(texts, dtype=object))
+    unknown = (codes < 0) & ~missing
+    if unknown.any():
+        row = int(np.argmax(unknown))
+        listed = shortened(", ".join(column.levels))
+        problem = f"'{texts[row]}' is not a value that the model was trained on"
+        raise location.error(row, f"{problem}; there were {listed}")
     features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
-    features[pd.isna(texts)] = np.nan
+    features[missing] = np.nan
     return features

@@ -15,10 +15,11 @@ from rich.progress import Progress
 
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
-from dlmexp.data import raw_files
+from dlmexp.data import acquisition
+from dlmexp.data.acquisition import fetch, import_files
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import FileSpec, dataset_names, read_spec
-from dlmexp.data.raw_files import fetch, find_files, how_to_get, import_files, load
+from dlmexp.data.raw_files import find_files, how_to_get, load
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 OTHER = TABLE.replace(b",3,", b",4,")
@@ -114,7 +115,7 @@ def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file
 def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
+    monkeypatch.setattr(acquisition, "MAX_BYTES", 100)
     with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
         fetch(toy(url=url), tmp_path, SILENT)
     (tmp_path / "closed").mkdir(mode=0o555)

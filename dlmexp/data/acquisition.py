@@ -1,0 +1,223 @@
+"""Downloads (by pooch) and imports of raw files.
+
+A file gets its final name in the data root only after it was verified and parsed.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, cast
+
+from dlmexp.common.atomic import is_writable
+from dlmexp.common.errors import UserError
+from dlmexp.common.reading.files import GIB, reading
+from dlmexp.data.config import DatasetConfig
+from dlmexp.data.dataset import FileSpec, is_drawn, parse
+from dlmexp.data.raw_files import fetchable_groups, find_files, how_to_get, mismatch
+
+MAX_BYTES = 8 * GIB
+"""Larger downloads are refused."""
+RETRIES = 3
+"""Further attempts after an error that may pass."""
+TIMEOUT = 30.0
+"""Seconds without a byte."""
+
+
+class _DownloadBar:
+    """A progress bar of rich that pooch moves. It refuses a download without an end.
+
+    Pooch sets `total` and calls the methods.
+    """
+
+    def __init__(self, bars: Any, name: str):
+        self.total = 0
+        self._bars = bars
+        self._task = bars.add_task(name, total=None)
+        self._received = 0
+
+    def update(self, amount: int) -> None:
+        self._received += amount
+        if max(self._received, self.total) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes: refused")
+        self._bars.update(self._task, completed=self._received, total=self.total or None)
+
+    def reset(self) -> None:
+        self._received = 0
+
+    def close(self) -> None: ...
+
+
+def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
+    """Download the files of a dataset that are missing or damaged.
+
+    Of groups that are alternatives, the first that can be had is downloaded.
+
+    Args:
+        spec: The dataset.
+        root: The data root.
+        bars: A `Progress` of rich.
+
+    Returns:
+        The paths of the downloaded files; none if all files were valid.
+    """
+    problems = []
+    for entries in _groups_to_fetch(spec, root):
+        wanted = [entry for entry in entries if not _is_valid(entry, root / entry.name)]
+        if not wanted:
+            return []
+        try:
+            with _incoming(spec, root) as folder:
+                for entry in wanted:
+                    _download(entry, folder, bars)
+            return [root / entry.name for entry in wanted]
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
+
+
+def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
+    """Return the groups of files to try in order.
+
+    Raises:
+        UserError: no group has an address for all of its files.
+    """
+    inventory = find_files(spec, root)
+    if inventory.state in ("ready", "drawn"):
+        return [[entry for entry in inventory.best.entries if entry.url]]
+    groups = fetchable_groups(inventory)
+    if not groups:
+        advice = how_to_get(spec, inventory, root)
+        raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {advice}")
+    return groups
+
+
+def _is_valid(entry: FileSpec, path: Path) -> bool:
+    """Return whether a file is present, and is the published one if it must be."""
+    if not path.is_file():
+        return False
+    return not entry.pinned or mismatch(entry, path) is None
+
+
+def _download(entry: FileSpec, folder: Path, bars: Any) -> None:
+    """Download a file from the first of its addresses that has it.
+
+    After errors that may pass, pooch tries again after some seconds. The file appears when it is
+    complete and has its checksum.
+    """
+    problems = []
+    for url in (entry.url, *entry.mirrors):
+        if not url:
+            continue
+        try:
+            _download_from(url, entry, folder, bars)
+            return
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
+
+
+def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
+    """Download a file from one address.
+
+    Raises:
+        UserError: it is not there, or is not the expected file.
+    """
+    import pooch  # noqa: TID251 - it downloads within `reading`
+
+    logging.getLogger("pooch").setLevel(logging.WARNING)
+    checksum = entry.sha256 and f"sha256:{entry.sha256}"
+    files = pooch.create(
+        folder,
+        "",
+        registry={entry.name: checksum},
+        urls={entry.name: url},
+        retry_if_failed=RETRIES,
+    )
+    bar = cast(Any, _DownloadBar(bars, entry.name))
+    by_http: Any = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT)
+    problem = "could not be downloaded; is the address right, and is there a network here?"
+    with reading(url, problem):
+        files.fetch(entry.name, downloader=by_http)
+        difference = mismatch(entry, folder / entry.name)
+        if difference:
+            (folder / entry.name).unlink()
+            raise ValueError(f"not the expected file: {difference}")
+
+
+def import_files(spec: DatasetConfig, root: Path, paths: Sequence[Path]) -> list[Path]:
+    """Copy a user's files to the data root; each is recognised by its name or checksum.
+
+    Returns:
+        The copies.
+    """
+    if is_drawn(spec):
+        raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
+    names = [_recognised_name(spec, path) for path in paths]
+    with _incoming(spec, root) as folder:
+        for path, name in zip(paths, names, strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / name)
+    return [root / name for name in names]
+
+
+def _recognised_name(spec: DatasetConfig, path: Path) -> str:
+    """Return the name in the spec of a user's file.
+
+    Raises:
+        UserError: neither its name nor its checksum is that of a file of the dataset, or it has
+            the name of one and another checksum.
+    """
+    entries = [entry for entry in spec.files if entry.package is None]
+    for entry in entries:
+        if fnmatch(path.name, Path(entry.name).name):
+            problem = mismatch(entry, path) if entry.pinned else None
+            if problem:
+                raise UserError(f"dataset '{spec.name}': {problem}")
+            return str(Path(entry.name).parent / path.name)
+    for entry in entries:
+        has_checksum = entry.sha256 or entry.git_blob
+        if has_checksum and mismatch(entry, path) is None:
+            return entry.name
+    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+    problem = f"none of the files of dataset '{spec.name}', by its name or checksum"
+    raise UserError(f"{path} is {problem}: {names}")
+
+
+@contextmanager
+def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
+    """Provide a folder in the data root for files that arrive.
+
+    At the end the files are parsed, if they complete the dataset, and moved to the data root. The
+    folder is removed with what is left in it.
+    """
+    if not is_writable(root):
+        raise UserError(
+            f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA"
+        )
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as name:
+        folder = Path(name)
+        yield folder
+        _parse_completed_groups(spec, root, folder)
+        arrivals = [path for path in folder.rglob("*") if path.is_file()]
+        for path in arrivals:
+            target = root / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+
+
+def _parse_completed_groups(spec: DatasetConfig, root: Path, folder: Path) -> None:
+    """Parse the groups of files that those in `folder` complete.
+
+    Raises:
+        UserError: a file fails a check.
+    """
+    for group in find_files(spec, root, folder).groups:
+        has_arrivals = any(path.is_relative_to(folder) for path in group.files.values())
+        if has_arrivals and not group.missing:
+            parse(spec, group.files)

@@ -1,0 +1,313 @@
+"""What is wrong with a user's own table, or makes results on it look better than they are.
+
+All problems are reported at once, with the settings (`csv.*`) that remedy them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError
+from dlmexp.common.literals import setting
+from dlmexp.data.config import CsvConfig
+from dlmexp.data.schema import Column, Schema
+from dlmexp.data.values import Values, as_numbers, value_kind
+
+MAX_LEVELS = 100
+"""A category with more levels is probably a name or a date."""
+MAX_MISSING_MARKERS = 10
+"""If more distinct texts stand among numbers, they are not markers of missing values."""
+MIN_ROWS = 20
+"""With fewer rows, a column agrees with the target by chance, and rows repeat."""
+MAX_DUPLICATES = 0.1
+"""Above this share of duplicate rows, warn."""
+EXACT_REST = 1e-12
+"""As a share of the target's variance: if a linear function leaves less, the rest is rounding."""
+SMALL_REST = 1e-3
+"""As a share of the target's variance: if a linear function leaves less, the target leaks."""
+SHOWN_VALUES = 5
+
+Settings = Mapping[str, str | list[str]]
+"""Values of `csv.*` by option."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An oddity of a table, and the settings that remedy it."""
+
+    message: str
+    remedy: Settings
+    is_refused: bool
+
+    @property
+    def warning(self) -> str:
+        """The message with the settings as a user types them."""
+        return f"{self.message}: {_typed(self.remedy)}"
+
+
+@dataclass(frozen=True)
+class StrayWords:
+    """A column of text that is numbers but for a few words (no words: all of it is numbers)."""
+
+    description: str
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Leak:
+    """How a column of features gives the target away."""
+
+    description: str
+    is_exact: bool
+
+
+def check_table(
+    values: Values, schema: Schema, task: str, options: CsvConfig, file: str
+) -> list[str]:
+    """Return what to warn of.
+
+    Raises:
+        UserError: the table is refused; the message lists all problems.
+    """
+    findings = list(_findings(values, schema, task, options))
+    problems = [finding for finding in findings if finding.is_refused]
+    if problems:
+        raise UserError(_problem_list(file, problems, options))
+    return [finding.warning for finding in findings]
+
+
+def _typed(settings: Settings) -> str:
+    """Return settings as a user types them."""
+    return " ".join(setting(option, value) for option, value in settings.items())
+
+
+def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) -> str:
+    """Return a message with all problems, and the settings that remedy them together."""
+    lines = [problem.message for problem in problems]
+    if len(problems) > 1:
+        lines.insert(0, f"{len(problems)} problems:")
+    message = f"{file}: " + "\n- ".join(lines)
+    remedy = _combined_remedy(problems, options)
+    return f"{message}\nAll of it: {_typed(remedy)}" if remedy else message
+
+
+def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Settings:
+    """Return the settings that remedy all problems and keep what lists of settings hold already."""
+    combined = dict[str, Any]()
+    for problem in problems:
+        for option, value in problem.remedy.items():
+            if isinstance(value, str):
+                combined.setdefault(option, value)
+            else:
+                present = combined.get(option, getattr(options, option))
+                combined[option] = list(dict.fromkeys([*present, *value]))
+    return combined
+
+
+def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
+    """Yield what is odd about a table."""
+    if not schema.columns:
+        yield Finding(f"it has no feature besides the target '{schema.target}'", {}, True)
+    yield from _gaps(values, schema, options)
+    target = values[schema.target]
+    target_problem = _target_problem(target, schema, task)
+    if target_problem:
+        yield Finding(f"csv.target={schema.target}{target_problem}", {}, True)
+    for column in schema.columns:
+        array = values[column.name]
+        if column.kind == "category" and column.name not in options.categories:
+            yield from _odd_category(column, array, options)
+        if not target_problem:
+            yield from _leaking_column(column, array, target, schema, options)
+        yield from _uninformative_column(column.name, array)
+    yield from _duplicates(values, options)
+
+
+def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Finding]:
+    """Yield the missing values, unless the mean or a level of its own stands for them."""
+    features = {column.name for column in schema.columns}
+    # A mean or a level stands for a missing feature. The target and the column that rows are
+    # divided by must be complete.
+    complete = [name for name in values if options.missing == "refuse" or name not in features]
+    gaps = np.argwhere(np.column_stack([pd.isna(values[name]) for name in complete]))
+    if not len(gaps):
+        return
+    row, first_column = gaps[0]
+    incomplete = {complete[k] for k in np.unique(gaps[:, 1])}
+    where = f"row {row + 1}, column '{complete[first_column]}'"
+    message = (
+        f"a value is missing in {where} ({len(gaps)} in all); csv.missing=drop leaves rows out"
+    )
+    if incomplete <= features:
+        yield Finding(f"{message}, =mean puts in the mean", {"missing": "mean"}, True)
+    else:
+        yield Finding(message, {"missing": "drop"}, True)
+
+
+def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
+    """Return what is wrong with the target, as the end of a message, or ''."""
+    known = values[~pd.isna(values)]
+    if task == "binary":
+        return _binary_target_problem(known, schema)
+    kind = value_kind(values)
+    if kind != "numbers":
+        stray = _stray_words(values) if kind == "text" else None
+        examples = ", ".join(map(str, known[:3]))
+        description = stray.description if stray else f"holds {kind} ({examples})"
+        return f" {description}: a {task} target is a number"
+    if schema.log and (values <= 0).any():
+        row = int(np.argmax(values <= 0))
+        value = f"it is {values[row]:g} in row {row + 1}"
+        return f", csv.log=true: {value}: only numbers > 0 have a logarithm"
+    if len(known) > 1 and known.min() == known.max():
+        return f": it is {known[0]:g} in all {len(known)} rows, so there is nothing to predict"
+    return ""
+
+
+def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
+    """Return how the number of classes is wrong, or ''; `known` are the values without gaps."""
+    if schema.labels is not None:
+        return ""
+    classes = np.unique(known.astype(str)).tolist()
+    listed = ", ".join(classes[:SHOWN_VALUES])
+    return f": a binary target has two values, this one has {len(classes)} ({listed})"
+
+
+def _odd_category(column: Column, values: np.ndarray, options: CsvConfig) -> Iterator[Finding]:
+    """Yield why a column of text is probably numbers, names or dates, not a category."""
+    name = column.name
+    as_it_is = f"{setting('categories', [name])} takes it as it is"
+    stray = _stray_words(values)
+    n_levels = len(column.levels)
+    max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
+    if stray and 0 < len(stray.words) <= MAX_MISSING_MARKERS:
+        remedy: dict[str, str | list[str]] = {"na": stray.words}
+        if options.missing == "refuse":
+            remedy["missing"] = "mean"
+        yield Finding(f"column '{name}' {stray.description}; {as_it_is}", remedy, True)
+    elif stray:
+        remedy = {"categories": [name]}
+        yield Finding(f"column '{name}' {stray.description}; {as_it_is}", remedy, True)
+    elif n_levels > max_levels:
+        example = f"{n_levels} distinct values (e.g. '{column.levels[0][:40]}')"
+        count = f"{example} in {len(values)} rows, more than {max_levels}"
+        dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
+        message = f"column '{name}' is a category with {count}; {dates}; {as_it_is}"
+        yield Finding(message, {"drop": [name]}, True)
+
+
+def _stray_words(values: np.ndarray) -> StrayWords | None:
+    """Return the words among numbers in a column of text, or None if most of it is words."""
+    texts = pd.Series(values, dtype=object).dropna()
+    # A comma before a point separates thousands; any other comma may be a decimal comma.
+    without_thousands = texts.str.replace(r",(?=.*\.)", "", regex=True)
+    stray = texts[pd.to_numeric(without_thousands, errors="coerce").isna()]
+    if len(stray) == len(texts) or 2 * len(stray) > len(texts):
+        return None
+    if stray.empty:
+        return StrayWords("is text, though all its values are numbers: make them numbers", [])
+    words = stray.value_counts().index.tolist()
+    examples = ", ".join(f"'{word[:20]}'" for word in words[:3])
+    if len(words) > 3:
+        examples += ", ..."
+    rows = f"{counted(len(stray), 'row')} (the first: row {stray.index[0] + 1})"
+    numbers = f"its other {len(texts) - len(stray)} values are numbers"
+    description = f"is text because of {examples} in {rows}; {numbers}"
+    if len(words) <= MAX_MISSING_MARKERS:
+        description += f"; {setting('na', words)} calls that missing"
+    return StrayWords(description, words)
+
+
+def _leaking_column(
+    column: Column, values: np.ndarray, target: np.ndarray, schema: Schema, options: CsvConfig
+) -> Iterator[Finding]:
+    """Yield how a column gives the target away; it is refused if it is the target itself."""
+    name = column.name
+    y = schema.encode_target(target) if schema.labels else target
+    leak = _leak(values, column, y)
+    if leak is None:
+        return
+    advice = "if it is known when you predict, name it in csv.columns=[...]"
+    how = f"{leak.description} ({advice})"
+    message = f"column '{name}' gives the target '{schema.target}' away: {how}"
+    is_refused = leak.is_exact and name not in options.columns
+    yield Finding(message, {"drop": [name]}, is_refused)
+
+
+def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Leak | None:
+    """Return how a column gives the target away; `is_exact`: in other units or words it is it."""
+    known: Bool[np.ndarray, " N"] = ~pd.isna(values) & ~np.isnan(y)
+    x = values[known]
+    y = y[known]
+    if len(y) < MIN_ROWS or (y == y[0]).all():
+        return None
+    if column.kind == "category":
+        return _one_to_one_leak(x, y, has_order=False)
+    x = as_numbers(x)
+    return _linear_leak(x, y) or _one_to_one_leak(x, y, has_order=True)
+
+
+def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak | None:
+    """Return that the target is a linear function of a column, to `SMALL_REST` of its variance."""
+    # Least squares. Values so large that they overflow are refused for that later.
+    with np.errstate(all="ignore"):
+        centred = x - x.mean()
+        slope = np.dot(centred, y - y.mean()) / np.dot(centred, centred)
+        offset = y.mean() - slope * x.mean()
+        rest = np.var(slope * x + offset - y) / np.var(y)
+    if not rest < SMALL_REST:  # also where it is NaN
+        return None
+    description = f"the target is {slope:.6g} times it"
+    if abs(offset) > EXACT_REST * np.abs(y).max():
+        description += f" plus {offset:.6g}"
+    is_exact = bool(rest < EXACT_REST)
+    if not is_exact:
+        description += f", which leaves {100 * rest:.2g} % of its variance"
+    return Leak(description, is_exact)
+
+
+def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool) -> Leak | None:
+    """Return that every value of a column determines the target."""
+    pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates().sort_values("x")
+    if not pairs["x"].is_unique:
+        return None
+    if has_order and (pairs["y"].is_monotonic_increasing or pairs["y"].is_monotonic_decreasing):
+        return Leak("sorted by it, the target only rises or only falls", is_exact=False)
+    if len(pairs) > len(y) // 5:  # with few rows per value, this happens by chance
+        return None
+    description = "each of its values occurs with one value of the target only"
+    return Leak(description, is_exact=bool(pairs["y"].is_unique))
+
+
+def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
+    """Yield that a column numbers the rows or is constant."""
+    if numbers_rows(values):
+        yield Finding(f"column '{name}' numbers the rows", {"drop": [name]}, False)
+    elif pd.Series(values).nunique(dropna=False) == 1:
+        yield Finding(f"column '{name}' is the same in all rows", {"drop": [name]}, False)
+
+
+def numbers_rows(values: np.ndarray) -> bool:
+    """Return whether a column numbers the rows, from 0 or 1."""
+    if len(values) < 2:
+        return False
+    rows = np.arange(len(values))
+    return np.array_equal(values, rows) or np.array_equal(values, rows + 1)
+
+
+def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
+    """Yield that many rows are copies of others."""
+    rows = pd.DataFrame({name: values[name] for name in values if name != options.by})
+    if len(rows) < MIN_ROWS:
+        return
+    n_copies = int(rows.duplicated().sum())
+    if n_copies > MAX_DUPLICATES * len(rows):
+        copies = f"{n_copies} of {len(rows)} rows are copies of others"
+        advice = "leave copies out or keep them together"
+        message = f"{copies}, so that some test rows are trained on; {advice}"
+        yield Finding(message, {"split": "group", "by": "COLUMN"}, False)

@@ -1,0 +1,256 @@
+"""Loader of a user's own table (`dataset=csv`, or `loader: table`): CSV, TSV or Parquet.
+
+`dlmexp.data.table_checks` lists what is wrong with it, with the settings that remedy each problem,
+and warns of what makes results look better than they are.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError, nearest
+from dlmexp.common.limits import converted
+from dlmexp.common.literals import setting
+from dlmexp.common.reading.tables import read_table
+from dlmexp.data.config import CsvConfig, DatasetConfig
+from dlmexp.data.dataset import LOADERS, Dataset
+from dlmexp.data.raw_files import TEST
+from dlmexp.data.schema import Schema
+from dlmexp.data.splits import Arrangement
+from dlmexp.data.table_checks import check_table, numbers_rows
+from dlmexp.data.values import Values, as_numbers, as_text, plain_values, value_kind
+
+OTHER_READERS = ("by_task", "checks")
+"""Entries of `options` that other modules read."""
+UNNAMED = ("", "Unnamed: 0", "__index_level_0__")
+"""Names of the column of an index that pandas saved with a table."""
+SHOWN_DUPLICATES = 5
+
+
+@dataclass(frozen=True)
+class UsedColumns:
+    """The columns of a file that are used, and what was left out of it, in words."""
+
+    values: dict[str, np.ndarray]
+    left_out: list[str]
+
+
+@LOADERS.register("table")
+def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Return column `options.target` as y and the other columns as features.
+
+    The facts say which files were read, what was left out, and what to be warned of.
+
+    Raises:
+        UserError: an option is wrong, or the table has problems; all of them are listed.
+    """
+    options = _table_options(spec.options)
+    table, test_rows = _read_files(files, options)
+    features = _feature_names(table.values, options)
+    schema, values = Schema.fit(table.values, features, spec.task, options)
+    path = next(iter(files.values()))
+    warnings = check_table(values, schema, spec.task, options, path.name)
+    facts = {
+        "schema": schema,
+        "file": " and ".join(file.name for file in files.values()),
+        "left_out": [*table.left_out, *(f"column '{name}'" for name in options.drop)],
+        "warnings": warnings,
+    }
+    X = schema.encode(values, source=path.name)
+    y = schema.encode_target(values[schema.target])
+    return Dataset(X, y, facts, _arrangement(values, options, test_rows))
+
+
+def _table_options(options: Mapping[str, Any]) -> CsvConfig:
+    """Return the settings `csv.*`, or `options:` of a dataset with `loader: table`.
+
+    Raises:
+        UserError: an option does not exist, or its value is not allowed.
+    """
+    values = {name: value for name, value in options.items() if value is not None}
+    for name in OTHER_READERS:
+        values.pop(name, None)
+    valid = list(CsvConfig.__dataclass_fields__)
+    unknown = values.keys() - set(valid)
+    if unknown:
+        name = min(unknown)
+        raise UserError(f"a table has no option '{name}': {nearest(name, valid)}")
+    table_options = converted("csv", values, CsvConfig)
+    _check_split(table_options)
+    return table_options
+
+
+def _check_split(options: CsvConfig) -> None:
+    """Raise UserError unless `csv.split` and `csv.by` go together."""
+    is_random = options.split == "random"
+    has_column = options.by is not None
+    if is_random == has_column:
+        typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
+        raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
+
+
+def _feature_names(values: Values, options: CsvConfig) -> list[str]:
+    """Return the columns that are features, in the order of the setting or of the file."""
+    others = {options.target, options.by, *options.drop}
+    return [name for name in options.columns or values if name not in others]
+
+
+def _read_files(files: Mapping[str, Path], options: CsvConfig) -> tuple[UsedColumns, int]:
+    """Return the rows of the table, followed by the user's test rows, and the number of these."""
+    path = next(iter(files.values()))
+    table = _read_columns(path, options)
+    test_path = files.get(TEST)
+    if test_path is None:
+        return table, 0
+    test = _read_columns(test_path, options, used=table.values)
+    values = {}
+    for name, column in table.values.items():
+        test_column = test.values[name]
+        kind = value_kind(column)
+        test_kind = value_kind(test_column)
+        if kind != test_kind:
+            kinds = f"{kind} in {path.name}, {test_kind} in {test_path.name}"
+            raise UserError(f"column '{name}' holds {kinds}")
+        values[name] = np.concatenate([column, test_column])
+    test_rows = len(test.values[str(options.target)])
+    return UsedColumns(values, table.left_out + test.left_out), test_rows
+
+
+def _read_columns(path: Path, options: CsvConfig, used: Collection[str] = ()) -> UsedColumns:
+    """Return the columns of a file that are used.
+
+    Args:
+        path: The file.
+        options: The settings `csv.*`.
+        used: For a file of test rows, the columns of the training rows. By default the columns
+            that the settings select.
+    """
+    table = read_table(path, options.sep, options.na)
+    names = table.column_names
+    _check_duplicates(names, path)
+    if used:
+        _check_presence(dict.fromkeys(used, "csv.test"), names, path)
+    else:
+        _check_presence(_columns_in_settings(options), names, path)
+        used = _selected_columns(names, options)
+    values = dict[str, np.ndarray]()
+    left_out = []
+    for number, (name, column) in enumerate(zip(names, table.columns, strict=True), start=1):
+        if name not in used:
+            continue
+        array = _column_values(name, column, options, path)
+        if not _may_be_saved_index(name, options):
+            values[name] = array
+        elif numbers_rows(array):
+            left_out.append("a column without a name that numbers the rows (an index of pandas)")
+        else:
+            advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
+            raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
+    return _without_incomplete_rows(UsedColumns(values, left_out), options, path)
+
+
+def _check_duplicates(names: Sequence[str], path: Path) -> None:
+    """Raise UserError if two columns have the same name."""
+    counts = Counter(names)
+    duplicates = sorted({name.strip() or repr(name) for name in counts if counts[name] > 1})
+    if duplicates:
+        listed = ", ".join(duplicates[:SHOWN_DUPLICATES])
+        raise UserError(f"{path.name}: several columns are called {listed}: rename them")
+
+
+def _columns_in_settings(options: CsvConfig) -> dict[str | None, str]:
+    """Return the columns that settings name, with the setting (`csv.drop=age`).
+
+    The target may be None; no file has such a column.
+    """
+    named = {
+        "target": [options.target],
+        "by": [options.by] if options.by else [],
+        "columns": options.columns,
+        "drop": options.drop,
+        "categories": options.categories,
+    }
+    settings = {}
+    for option, names in named.items():
+        for name in names:
+            settings[name] = f"csv.{option}={name}"
+    return settings
+
+
+def _check_presence(wanted: Mapping[Any, str], names: Sequence[str], path: Path) -> None:
+    """Raise UserError if a column of `wanted` (with the setting that names it) is missing."""
+    for name, typed in wanted.items():
+        if name not in names:
+            advice = nearest(str(name), list(names))
+            raise UserError(f"{typed}: {path.name} has no column '{name}': {advice}")
+
+
+def _selected_columns(names: Sequence[str], options: CsvConfig) -> set[Any]:
+    """Return the features, the target and the column that rows are divided by."""
+    features = options.columns or set(names).difference(options.drop)
+    return {*features, options.target, options.by}
+
+
+def _column_values(
+    name: str, column: pa.ChunkedArray, options: CsvConfig, path: Path
+) -> np.ndarray:
+    """Return a column as `Values` has it."""
+    if name == options.target and pa.types.is_boolean(column.type):
+        # The labels of a binary target are words, not numbers.
+        words = [None if value is None else str(value) for value in column.to_pylist()]
+        return np.array(words, dtype=object)
+    return plain_values(name, column, path.name)
+
+
+def _may_be_saved_index(name: str, options: CsvConfig) -> bool:
+    """Return whether a column has a name of pandas' making, and no setting names it."""
+    return name in UNNAMED and name not in (*options.columns, options.target, options.by)
+
+
+def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path) -> UsedColumns:
+    """Return the table without rows with missing values if these are to be dropped.
+
+    Raises:
+        UserError: no row is left.
+    """
+    n_rows = len(next(iter(table.values.values())))
+    incomplete = np.zeros(n_rows, dtype=bool)
+    if options.missing == "drop":
+        for column in table.values.values():
+            incomplete |= pd.isna(column)
+    if n_rows == 0:
+        raise UserError(f"{path.name} has no rows")
+    if incomplete.all():
+        raise UserError(f"{path.name} has no rows in which all values are there")
+    if not incomplete.any():
+        return table
+    dropped = counted(int(incomplete.sum()), "row")
+    left_out = [*table.left_out, f"{dropped} with missing values (csv.missing=drop)"]
+    values = {name: column[~incomplete] for name, column in table.values.items()}
+    return UsedColumns(values, left_out)
+
+
+def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
+    """Return how the user wants the rows divided.
+
+    Raises:
+        UserError: rows are to be divided by time, and the column holds text.
+    """
+    if options.by is None:
+        return Arrangement(test=test_rows)
+    column = values[options.by]
+    if options.split == "group":
+        texts = as_text(column).astype(str)
+        codes = np.unique(texts, return_inverse=True)[1]
+        return Arrangement("group", codes.astype(np.float64), options.by, test_rows)
+    if value_kind(column) == "text":
+        advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
+        raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
+    return Arrangement("time", as_numbers(column), options.by, test_rows)
