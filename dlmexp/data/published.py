@@ -116,12 +116,12 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     path = _first(files)
     words = read_rows(path)
     sex = words[:, 0]
-    numbers = _numbers(words[:, 1:], path, ABALONE_NUMBERS)
+    measured = _numbers(words[:, 1:], path, ABALONE_NUMBERS)
     odd = set(sex) - {"M", "F", "I"}
     if odd:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
-    X = np.column_stack([sex == "F", sex == "I", numbers[:, :-1]]).astype(np.float64)
-    return Dataset(X, numbers[:, -1])
+    X = np.column_stack([sex == "F", sex == "I", measured[:, :-1]]).astype(np.float64)
+    return Dataset(X, measured[:, -1])
 
 
 @LOADERS.register("numbers")
@@ -204,7 +204,7 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 @LOADERS.register("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read all npz files in the order of their names; each has an array per feature and ArrDelay."""
+    """Read all npz files by name; each has one array per feature, and ArrDelay."""
     parts = []
     for _, path in sorted(files.items()):
         arrays = read_npz(path)
