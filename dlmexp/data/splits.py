@@ -1,7 +1,9 @@
-"""Training, validation and test rows, and their normalisation: pure functions of (rows, kind of
-split, seed, n). The rows are permuted once per seed and cut into test, validation and training
-pool; a training set of n rows is the first n of the pool. So a smaller set is nested in a larger
-one, and test and validation rows depend on the seed alone."""
+"""Training, validation and test rows, and their normalisation.
+
+Pure functions of rows, kind of split, seed and n. The rows are permuted once per seed and cut into
+test, validation and training pool; a training set of n rows is the first n of the pool. So a
+smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
+"""
 
 import re
 from dataclasses import dataclass
@@ -9,73 +11,106 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
 
 SPLIT_VERSION = 1
-"""Part of every cell's key. Increase it with every change that moves a row to another part or changes a value."""
+"""Part of every cell's key.
 
+Increase it with every change that moves a row to another part or changes a value."""
 MINIMUM_ROWS = 20
 VALIDATION = {
     "regression": Fraction(8),
     "counts": Fraction(10),
     "airline": Fraction(0),
-}  # per cent, by kind of split
-MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}  # by kind of split
+}
+"""Validation rows in per cent of all, by kind of split."""
+POOL_PERCENT = Fraction(67)
+"""Training pool of a regression split, in per cent."""
+MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}
+"""By kind of split."""
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
+MIN_INDUCING = 20
+MAX_INDUCING = 200
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """`by`: a time, or the number of a group, for every row. The last `test` rows are the user's
-    own test rows."""
+    """How a user wants the rows divided.
+
+    Attributes:
+        kind: At random; by time (the earliest rows are the pool, the latest are tested on); or by
+            group (no group is in two parts).
+        by: The time, or the number of the group, of every row.
+        column: The name of `by`, for messages.
+        test: The number of the user's own test rows, which are the last ones.
+    """
 
     kind: Literal["random", "time", "group"] = "random"
     by: Float[np.ndarray, " N"] | None = None
-    column: str = ""  # the name of `by`, for messages
+    column: str = ""
     test: int = 0
 
     @property
     def label(self) -> str:
         """What a cell's key says of it, besides the data."""
-        return ("" if self.kind == "random" else f"-{self.kind}") + (
-            f"-test{self.test}" if self.test else ""
-        )
+        kind = "" if self.kind == "random" else f"-{self.kind}"
+        test = f"-test{self.test}" if self.test else ""
+        return kind + test
 
-    def parts(
-        self, order: Int[np.ndarray, " R"], pool: int, validation: int
-    ) -> tuple[np.ndarray, ...]:
-        """Training pool, validation and the remaining rows, out of rows in a random `order`. time:
-        the earliest rows are the pool, the latest come last. group: no group is in two parts, and
-        rows of a group that would be are not used."""
-        by = self.by
-        assert by is not None
-        if self.kind == "time":
-            rows, ranks = np.argsort(by[: len(order)], kind="stable"), np.arange(len(order))
-        else:
-            _, first_seen, code = np.unique(by[order], return_index=True, return_inverse=True)
-            ranks = np.argsort(np.argsort(first_seen))[
-                code
-            ]  # groups in the order of their first row: a random one
-            rows, ranks = order[np.argsort(ranks, kind="stable")], np.sort(ranks)
-        start = _next_group(ranks, pool)
+    def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> "Split":
+        """Return training pool, validation and the remaining rows.
+
+        Rows of a group that would be in two parts are not used.
+
+        Args:
+            order: The rows that are not the user's own test rows, in a random order.
+            pool: The number of rows in the pool.
+            validation: The number of rows for validation.
+
+        Raises:
+            UserError: groups are too few or too large.
+        """
+        rows, groups = self._sorted_groups(order)
+        start = _next_group(groups, pool)
         end = start + validation
-        kept = rows[:pool], rows[start:end], rows[_next_group(ranks, end) :]
-        if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
-            few = f"its {len(np.unique(by))} groups are too few or too large for validation and test rows in others"
-            raise UserError(
-                f"csv.by={self.column}: {few}: use csv.split=random without csv.by, or a finer column"
-            )
-        return kept
+        parts = Split(rows[:pool], rows[start:end], rows[_next_group(groups, end) :])
+        too_few = len(parts.train) < pool or len(parts.validation) < validation
+        if too_few or (not self.test and not len(parts.test)):
+            count = f"its {len(np.unique(self._by))} groups are too few or too large"
+            problem = f"{count} for validation and test rows in others"
+            advice = "use csv.split=random without csv.by, or a finer column"
+            raise UserError(f"csv.by={self.column}: {problem}: {advice}")
+        return parts
+
+    @property
+    def _by(self) -> Float[np.ndarray, " N"]:
+        """`by`, which a random division does not have."""
+        assert self.by is not None
+        return self.by
+
+    def _sorted_groups(
+        self, order: Int[np.ndarray, " R"]
+    ) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
+        """Return the rows by time or by group, and the number of the group of each, ascending."""
+        if self.kind == "time":
+            times = self._by[: len(order)]
+            return np.argsort(times, kind="stable"), np.arange(len(order))
+        # Number the groups by their first row in the random order: they are then in random order.
+        _, first_rows, codes = np.unique(self._by[order], return_index=True, return_inverse=True)
+        ranks = np.argsort(np.argsort(first_rows))
+        groups = ranks[codes]
+        by_group = np.argsort(groups, kind="stable")
+        return order[by_group], groups[by_group]
 
 
-def _next_group(ranks: np.ndarray, cut: int) -> int:
-    """The first row at or after `cut` that begins a group."""
-    return (
-        int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
-    )
+def _next_group(groups: Int[np.ndarray, " R"], cut: int) -> int:
+    """Return the first row at or after `cut` that begins a group."""
+    if not 0 < cut < len(groups):
+        return cut
+    return int(np.searchsorted(groups, groups[cut - 1], side="right"))
 
 
 RANDOM = Arrangement()
@@ -99,15 +134,18 @@ class SplitSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Normalisation:
-    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere, as
-    is a missing value (NaN): the mean of the training rows that have one."""
+    """`normalised = (raw - mean) / std` of every column.
+
+    A constant column has std 1 and is set to 0 everywhere. A missing value (NaN) is set to 0, too:
+    the mean of the training rows that have one.
+    """
 
     mean: Float[np.ndarray, " D"]
     std: Float[np.ndarray, " D"]
-    constant: np.ndarray
+    constant: Bool[np.ndarray, " D"]
 
     def apply(self, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-        """Normalises `X` in place and returns it."""
+        """Normalise `X` in place and return it."""
         X -= self.mean
         X /= self.std
         X[:, self.constant] = 0.0
@@ -117,8 +155,10 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before
-    normalisation, and `features` is what was done to the inputs."""
+    """Normalised data to train and evaluate a cell.
+
+    `y * y_std + y_mean` are the targets before normalisation; `features` normalises inputs.
+    """
 
     X_train: Float[np.ndarray, "n D"]
     y_train: Float[np.ndarray, " n"]
@@ -132,8 +172,10 @@ class Prepared:
 
 
 def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
-    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed), a stream that numpy
-    guarantees never to change, unlike `Generator.permutation`."""
+    """Return the order that sorts `n_rows` raw 64-bit integers of PCG64(seed).
+
+    NumPy guarantees that this stream never changes, unlike `Generator.permutation`.
+    """
     integers = np.random.PCG64(seed).random_raw(n_rows)
     return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
@@ -145,14 +187,10 @@ def split(
     test_cap: int | None = None,
     arrangement: Arrangement = RANDOM,
 ) -> Split:
-    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md,
-    section 5).
+    """Divide a permutation of the rows (docs/SPEC.md, section 5; the sizes: `split_sizes`).
 
-    regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000
-    test rows. airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10
-    000). Counts and airline use at most half of the rows that are not for validation as test rows,
-    so that small data can be used too. An `arrangement` keeps these shares, of all rows or of those
-    that are not the user's own test rows."""
+    An `arrangement` keeps the sizes, of all rows or of those that are not the user's own test rows.
+    """
     rows = n_rows - arrangement.test
     sizes = split_sizes(n_rows, kind, user_test_rows=arrangement.test)
     order = permutation(rows, seed)
@@ -161,8 +199,10 @@ def split(
         test, validation, pool = np.split(order, [held_out - sizes.validation, held_out])
     else:
         pool, validation, test = arrangement.parts(order, sizes.train, sizes.validation)
-        pool = pool[permutation(sizes.train, seed)]  # so that training sets are random rows of it
-    test = np.arange(rows, n_rows) if arrangement.test else test
+        # A training set is the first rows of the pool: it shall be a random part of it.
+        pool = pool[permutation(sizes.train, seed)]
+    if arrangement.test:
+        test = np.arange(rows, n_rows)
     return Split(pool, validation, test[:test_cap])
 
 
@@ -171,16 +211,19 @@ def split_sizes(
 ) -> SplitSizes:
     """Return how many of `n_rows` rows are for training, validation and test.
 
+    regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000
+    test rows. airline: 100 000 test rows, no validation. Counts and airline use at most half of the
+    rows that are not for validation as test rows, so that small data can be used too. Under
+    `csv.split=group` the test rows are fewer where groups are kept together.
+
     Args:
         n_rows: Rows of the dataset, a user's own test rows included.
         kind: Kind of the split: regression, counts or airline.
-        test_cap: At most so many test rows; the rows beyond it are in no part.
+        test_cap: At most so many test rows (song: 10 000); the rows beyond it are in no part.
         user_test_rows: Number of the user's own test rows (`Arrangement.test`).
 
-    Under `csv.split=group` the test rows are fewer where groups are kept together.
-
     Raises:
-        UserError: There is no such kind of split, or there are too few rows.
+        UserError: there is no such kind of split, or there are too few rows.
     """
     if kind not in VALIDATION:
         raise UserError(f"unknown split '{kind}': {nearest(kind, list(VALIDATION))}")
@@ -190,11 +233,12 @@ def split_sizes(
     validation = _percent(rows, VALIDATION[kind])
     if user_test_rows:
         if kind == "regression":
-            validation = _percent(rows, Fraction(800, 75))  # 8 of 8 + 67
+            without_test = VALIDATION[kind] + POOL_PERCENT
+            validation = _percent(rows, 100 * VALIDATION[kind] / without_test)
         train = rows - validation
         test = user_test_rows
     elif kind == "regression":
-        train = _percent(rows, Fraction(67))
+        train = _percent(rows, POOL_PERCENT)
         test = rows - validation - train
     else:
         test = min(MAX_TEST_ROWS[kind], (rows - validation) // 2)
@@ -205,33 +249,35 @@ def split_sizes(
 
 
 def resolve_size(size: int | str, pool: int) -> int:
-    """The number of training rows for a size in the config: a number, at most that of the pool, or
-    a percentage of the pool such as '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of
-    13829 are the paper's 691 and 11063."""
+    """Return the number of training rows for a size in the config.
+
+    A size is a number, of which at most the pool is used, or a percentage of the pool such as
+    '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and
+    11063.
+
+    Raises:
+        UserError: the size is no number, or 0 or more than the pool.
+    """
     text = str(size).strip()
     if not SIZE.fullmatch(text):
         raise UserError(
             f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'"
         )
-    rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
+    is_share = text.endswith("%")
+    rows = _percent(pool, Fraction(text[:-1])) if is_share else min(int(text), pool)
     if not 1 <= rows <= pool:
-        raise UserError(
-            f"size '{size}' is {counted(rows, 'row')}, the training pool has {pool}: choose 1 to {pool}"
-        )
+        count = f"size '{size}' is {counted(rows, 'row')}"
+        raise UserError(f"{count}, the training pool has {pool}: choose 1 to {pool}")
     return rows
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do
-    not count."""
+    """Return mean and standard deviation (divided by n, not n - 1) of the training rows.
+
+    Missing values do not count.
+    """
     if np.isnan(X).any():
-        known = [column[~np.isnan(column)] for column in X.T]
-        each = [
-            normalisation(column[:, None] if len(column) else np.zeros((1, 1))) for column in known
-        ]
-        return Normalisation(
-            *map(np.concatenate, zip(*((c.mean, c.std, c.constant) for c in each), strict=True))
-        )
+        return _normalisation_by_column(X)
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
@@ -241,44 +287,76 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
+def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
+    """Return the normalisation of columns with missing values; an empty column is constant."""
+    columns = []
+    for column in X.T:
+        known = column[~np.isnan(column)]
+        columns.append(normalisation(known[:, None] if len(known) else np.zeros((1, 1))))
+    return Normalisation(
+        np.concatenate([column.mean for column in columns]),
+        np.concatenate([column.std for column in columns]),
+        np.concatenate([column.constant for column in columns]),
+    )
+
+
 def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
-    """Training, validation and test rows of one repetition; with `validation=train` those for
-    validation are trained on too. `dataset` is a `Dataset` or has its arrays; `spec` needs `split`,
-    `test_cap` and `validation`."""
+    """Return training, validation and test rows of one repetition, normalised.
+
+    Args:
+        dataset: A `Dataset`, or what has its arrays.
+        spec: A `DatasetConfig`, or what has `split`, `test_cap` and `validation`. With
+            `validation=train` the rows for validation are trained on too, with `tenth` only the
+            first n / 10 of them are used.
+        seed: The seed of the repetition.
+        n: The size of the training set (`resolve_size`).
+    """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
-    rows, validation = parts.train[: resolve_size(n, len(parts.train))], parts.validation
+    train = parts.train[: resolve_size(n, len(parts.train))]
+    validation = parts.validation
     if spec.validation == "train":
-        rows = np.concatenate([rows, validation])
+        train = np.concatenate([train, validation])
     elif spec.validation == "tenth":
-        validation = validation[: max(1, len(rows) // 10)]
-    return normalised(dataset.X, dataset.y, dataset.task, Split(rows, validation, parts.test))
+        validation = validation[: max(1, len(train) // 10)]
+    return normalised(dataset.X, dataset.y, dataset.task, Split(train, validation, parts.test))
 
 
 def normalised(
     X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"], task: str, rows: Split
 ) -> Prepared:
-    """All rows of the split. Features, and y in regression, are normalised by the training rows
-    alone."""
-    features, mean, std = normalisation(X[rows.train]), 0.0, 1.0
+    """Return all rows of the split.
+
+    Features, and y in regression, are normalised by the training rows alone.
+    """
+    features = normalisation(X[rows.train])
+    y_mean = 0.0
+    y_std = 1.0
     if task == "regression":
         target = normalisation(y[rows.train][:, None])
-        mean, std, y = (
-            float(target.mean[0]),
-            float(target.std[0]),
-            target.apply(y[:, None].copy())[:, 0],
-        )
-    X_train, X_val, X_test = (features.apply(X[part]) for part in rows)
+        y_mean = float(target.mean[0])
+        y_std = float(target.std[0])
+        y = target.apply(y[:, None].copy())[:, 0]
     return Prepared(
-        X_train, y[rows.train], X_val, y[rows.validation], X_test, y[rows.test], mean, std, features
+        X_train=features.apply(X[rows.train]),
+        y_train=y[rows.train],
+        X_val=features.apply(X[rows.validation]),
+        y_val=y[rows.validation],
+        X_test=features.apply(X[rows.test]),
+        y_test=y[rows.test],
+        y_mean=y_mean,
+        y_std=y_std,
+        features=features,
     )
 
 
 def inducing_points(n_rows: int) -> int:
-    """Number of inducing points for `M: null`: rows / 100, as in most of the paper's table, but 20
-    to 200."""
-    return min(max(n_rows // 100, 20), 200)
+    """Return the number of inducing points for `M: null`.
+
+    It is rows / 100, as in most of the paper's table, but 20 to 200.
+    """
+    return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
 def _percent(rows: int, percent: Fraction) -> int:
-    """`percent` of `rows` in exact arithmetic; half a row rounds up."""
+    """Return `percent` of `rows` in exact arithmetic; half a row rounds up."""
     return int(rows * percent / 100 + Fraction(1, 2))
