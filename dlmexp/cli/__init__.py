@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from dlmexp import __version__
 from dlmexp.common import catalogue
-from dlmexp.common.console import harmless_output, nobody_reads
+from dlmexp.common.console import discard_stdout, sanitized_output
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.extensions import extended
 
@@ -104,7 +104,7 @@ def add_command(
     return parser
 
 
-@harmless_output()
+@sanitized_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user;
     3: budget= is spent; 128 + N: ended by signal N (130: Ctrl-C)."""
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.typed = words[words.index(args.command) + 1 :]
             return args.run(args) or 0
     except BrokenPipeError:
-        nobody_reads()  # as after `dlmexp status | head`
+        discard_stdout()  # as after `dlmexp status | head`
         return 0
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt

@@ -1,5 +1,8 @@
-"""Files that appear under their name once all of them is written, never outside the folder they
-belong to, and whose unfinished remains can be told from what a live process is writing."""
+"""Files that are written completely or not at all, and only inside the folder they belong to.
+
+A file appears under its name once it is complete. Until then it has a temporary name with its
+process in it, so that remains of a dead process can be told from what a live one is writing.
+"""
 
 import contextlib
 import errno
@@ -14,35 +17,56 @@ from pathlib import Path
 from dlmexp.common.errors import UserError
 
 TEMPORARY = ".tmp"
-ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # no file of that name
+# Errors which mean that there is no file of that name.
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+WRITE_BITS = 0o222  # of owner, group and others
+MAX_PID_DIGITS = 9
 
 
 def within(root: Path, path: Path) -> Path:
-    """`path`, which is to be written or deleted in the folder `root`. `OSError` if it is, or leads
-    through, a symbolic link to a folder: whoever made the contents of `root` must not choose what
-    is changed elsewhere. `root` itself may be a link."""
-    below = path.relative_to(root)
-    for folder in (path, *(root / part for part in below.parents if part != Path())):
+    """Return `path`, which will be written or deleted in the folder `root`.
+
+    Whoever made the contents of `root` must not choose what is changed elsewhere. `root` itself may
+    be a symbolic link.
+
+    Raises:
+        OSError: the path is, or leads through, a symbolic link to a folder.
+    """
+    parents = [root / part for part in path.relative_to(root).parents if part != Path()]
+    for folder in (path, *parents):
         if folder.is_symlink() and folder.is_dir():
-            why = "it is a symbolic link, through which nothing is written or deleted; put a folder in its place"
-            raise OSError(errno.ELOOP, why, str(folder))
+            reason = (
+                "it is a symbolic link, through which nothing is written or deleted; "
+                "put a folder in its place"
+            )
+            raise OSError(errno.ELOOP, reason, str(folder))
     return path
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether `folder` can be written to, or created. A folder without any write bit is read-only
-    for root too."""
+    """Return whether a folder can be written to, or created.
+
+    A folder without any write bit counts as read-only for root too.
+    """
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    return (
-        existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
-    )
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return False
+    return bool(existing.stat().st_mode & WRITE_BITS)
 
 
 def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None:
-    """UserError that begins with what was `typed`, for a file that can't be written: one with none
-    of the `suffixes` that it must have, or in a folder that is not there or read-only."""
+    """Check that a file can be written.
+
+    Args:
+        path: the file.
+        typed: what the user typed; messages begin with it.
+        suffixes: the endings that it may have; any, if there are none.
+
+    Raises:
+        UserError: it has another ending, or its folder does not exist or is read-only.
+    """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
     if path.is_dir() or not path.parent.is_dir() or not is_writable(path.parent):
@@ -51,10 +75,13 @@ def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path in the same folder, with this process in its name. The file there takes the
-    name `path` at the end of the context; after an error it is removed, and what was at `path`
-    stays."""
-    temporary = path.with_name(f".{path.name}.{owner()}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+    """Return a temporary path in the same folder, with this process in its name.
+
+    At the end of the context the file there takes the name `path`. After an error it is removed,
+    and the file at `path` stays as it was.
+    """
+    unique = uuid.uuid4().hex[:12]
+    temporary = path.with_name(f".{path.name}.{owner()}.{unique}{TEMPORARY}")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -65,18 +92,28 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write a file whole or not at all, flushed to disk. One that is not `durable` may be torn
-    where the power fails: another file has its checksum."""
+    """Write a file completely or not at all.
+
+    Args:
+        path: the file; its folder is made.
+        content: what it will contain.
+        durable: whether it has to survive a loss of power. One that need not may be torn then;
+            the checksum in another file shows it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
         file.flush()
         if durable:
             os.fsync(file.fileno())
-    if not durable:
-        return
-    with contextlib.suppress(OSError):  # some network disks refuse to sync a folder
-        folder = os.open(path.parent, os.O_RDONLY)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Flush the names in a folder to disk. Some network disks refuse to do so."""
+    with contextlib.suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -85,44 +122,52 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
 
 @cache
 def machine() -> str:
-    """A name for what process ids are counted in: this host since it was booted, or this container.
-    Hosts and containers may share a host's name, and each would take the other's processes for
-    dead."""
+    """Return a name for where process ids are valid: this host since its boot, or this container.
+
+    The name of the host is not enough: hosts and containers may share one, and each would take the
+    other's processes for dead.
+    """
     about = socket.gethostname()
-    with contextlib.suppress(OSError):  # not Linux
-        about += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink(
-            "/proc/self/ns/pid"
-        )
+    with contextlib.suppress(OSError):  # only Linux has these files
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        about += boot + os.readlink("/proc/self/ns/pid")
     return hashlib.sha256(about.encode()).hexdigest()[:12]
 
 
 def owner() -> str:
-    """This process, as it is written into names of files."""
+    """Return this process as it is written into names of files."""
     return f"{machine()}-{os.getpid()}"
 
 
 def writer_of(path: Path) -> str | None:
-    """The process that wrote a temporary file, as `owner()` names it; None for other files."""
-    parts = path.name.rsplit(".", 3)
-    return (
-        parts[1]
-        if path.name.startswith(".") and path.suffix == TEMPORARY and len(parts) == 4
-        else None
-    )
+    """Return the process that wrote a temporary file, as `owner()` names it.
+
+    None for other files.
+    """
+    if not path.name.startswith(".") or path.suffix != TEMPORARY:
+        return None
+    parts = path.name.rsplit(".", 3)  # name, owner, unique, suffix
+    return parts[1] if len(parts) == 4 else None
 
 
-def is_dead(who: str) -> bool | None:
-    """Whether the process that `owner()` named so has ended; None if it is not one of this
-    machine."""
-    where, _, pid = who.partition("-")
-    if where != machine() or not (pid.isascii() and pid.isdigit() and len(pid) < 10):
+def is_dead(process: str) -> bool | None:
+    """Return whether the process that `owner()` named so has ended.
+
+    None if it is not one of this machine.
+    """
+    where, _, pid = process.partition("-")
+    if where != machine():
+        return None
+    if not pid.isascii() or not pid.isdigit() or len(pid) > MAX_PID_DIGITS:
         return None
     return not alive(int(pid))
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this machine runs. A zombie, which its parent has not waited for, does
-    not."""
+    """Return whether a process of this machine runs.
+
+    A zombie, which has ended but not been waited for by its parent, does not.
+    """
     try:
         os.kill(pid, 0)
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -130,4 +175,6 @@ def alive(pid: int) -> bool:
         return False
     except OSError:  # another user's, or no /proc here
         return True
-    return status.rpartition(")")[2].split()[0] != "Z"
+    # The name of the program, in parentheses, comes before the state and may contain anything.
+    state = status.rpartition(")")[2].split()[0]
+    return state != "Z"

@@ -1,5 +1,4 @@
-"""Output for people: text without commands to the terminal, a console for tables, durations and
-counts as text, and a duration read from text."""
+"""Output for people: sanitized text, consoles for tables, durations and counts as text."""
 
 import os
 import re
@@ -11,113 +10,154 @@ from typing import TYPE_CHECKING, Any
 from dlmexp.common.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console  # noqa: TID251
-    from rich.table import Table
+    from rich.console import Console  # noqa: TID251 -- a type; `wide_console` sanitizes
+    from rich.table import Column, Table
 
-# Control characters, with which escape sequences begin, and marks that reverse the order of
-# letters.
-COMMANDS = dict.fromkeys(
-    {*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}, "?"
-)
-COMMANDS = {code: mark for code, mark in COMMANDS.items() if chr(code) not in "\n\t"}
-
-
-def harmless(text: str) -> str:
-    """`text` with a question mark for every character that commands a terminal. Names of columns
-    and what strangers' records say may hold any."""
-    return text.translate(COMMANDS)
+# Control characters: escape sequences begin with one of them.
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
+# Marks that reverse the order of letters: embeddings and overrides, then isolates.
+BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+REPLACEMENTS = dict.fromkeys(CONTROLS | BIDIRECTIONAL, "?")
+WIDE = 140  # columns of a file or pipe
+SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
-class _Harmless:
-    """A text stream that writes `harmless` text."""
+def sanitized(text: str) -> str:
+    """Return `text` with a question mark for every character that commands a terminal.
+
+    Names of columns and records from strangers may contain any.
+    """
+    return text.translate(REPLACEMENTS)
+
+
+class _SanitizedStream:
+    """A text stream that writes sanitized text."""
 
     def __init__(self, stream: Any):
-        self.unchanged = unchanged(stream)
+        self.raw = raw_stream(stream)
 
     def write(self, text: str) -> int:
-        return self.unchanged.write(harmless(text))
+        return self.raw.write(sanitized(text))
 
     def flush(self) -> None:
-        self.unchanged.flush()
+        self.raw.flush()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.unchanged, name)
+        return getattr(self.raw, name)
 
 
-def unchanged(stream: Any) -> Any:
-    """The stream itself, behind what makes text harmless: for data, and for a console, which does
-    that by itself."""
-    return stream.unchanged if isinstance(stream, _Harmless) else stream
+def raw_stream(stream: Any) -> Any:
+    """Return the stream that sanitized text is written to.
+
+    It is for data, and for consoles, which sanitize by themselves.
+    """
+    return stream.raw if isinstance(stream, _SanitizedStream) else stream
 
 
 @contextmanager
-def harmless_output() -> Iterator[None]:
-    """While entered, all that is printed is `harmless`."""
-    with redirect_stdout(_Harmless(sys.stdout)), redirect_stderr(_Harmless(sys.stderr)):
+def sanitized_output() -> Iterator[None]:
+    """Sanitize everything that is printed in this context."""
+    out = _SanitizedStream(sys.stdout)
+    errors = _SanitizedStream(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(errors):
         yield
 
 
-def nobody_reads() -> None:
-    """Let what is printed from now on go nowhere: whoever read it has gone, and the interpreter
-    still flushes."""
+def discard_stdout() -> None:
+    """Discard everything that is printed from now on.
+
+    The reader of the output has gone, but the interpreter still flushes.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def wide_console(width: int = 140) -> "Console":
-    """A console as wide as the terminal or $COLUMNS; in a file or pipe, wide enough for our tables.
-    Text is shown as it is, without markup, and `harmless`."""
-    # which takes a while to load, and counts do not need
-    from rich.console import Console  # noqa: TID251
+def wide_console(width: int = WIDE) -> "Console":
+    """Return a console as wide as the terminal or $COLUMNS, or `width` in a file or pipe.
+
+    Text is printed literally, without markup, and sanitized.
+    """
+    # They take a while to load, and most callers of this module only count.
+    from rich.console import Console  # noqa: TID251 -- the subclass below sanitizes
     from rich.segment import Segment
 
-    class HarmlessConsole(Console):
-        def render(self, *what: Any, **how: Any) -> Iterator[Segment]:
-            for part in super().render(*what, **how):
-                yield part if part.control else Segment(harmless(part.text), part.style)
+    class SanitizedConsole(Console):
+        def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*arguments, **options):
+                if segment.control:  # of rich itself
+                    yield segment
+                else:
+                    yield Segment(sanitized(segment.text), segment.style)
 
-    file = unchanged(sys.stdout)
-    known = file.isatty() or "COLUMNS" in os.environ
-    return HarmlessConsole(file=file, width=None if known else width, markup=False, emoji=False)
+    file = raw_stream(sys.stdout)
+    width_is_known = file.isatty() or "COLUMNS" in os.environ
+    return SanitizedConsole(
+        file=file, width=None if width_is_known else width, markup=False, emoji=False
+    )
 
 
 def print_table(console: "Console", table: "Table") -> None:
-    """Print a table so that it fits the console: where that is narrow, columns with the same value
-    in every row become one line below it, and long words go on in the next line."""
-    below: list[str] = []
-    for column in [column for column in table.columns if len({*map(str, column.cells)}) == 1][::-1]:
-        if (
-            table.__rich_measure__(console, console.options.update(max_width=10_000)).maximum
-            <= console.width
-        ):
+    """Print a table so that it fits the console.
+
+    Where that is too narrow, columns with the same value in every row become one line below the
+    table, and long words go on in the next line.
+    """
+    constants: list[str] = []
+    for column in reversed(_constant_columns(table)):
+        if _width(console, table) <= console.width:
             break
-        table.columns.remove(column)
-        for index, other in enumerate(table.columns):
-            other._index = index  # by which rich knows the first and the last one
-        below.insert(0, f"{column.header} {next(iter(column.cells))}")
+        _remove_column(table, column)
+        constants.insert(0, f"{column.header} {next(iter(column.cells))}")
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)
-    if below:
-        console.print(f"in every row: {', '.join(below)}", highlight=False, soft_wrap=True)
+    if constants:
+        console.print(f"in every row: {', '.join(constants)}", highlight=False, soft_wrap=True)
+
+
+def _constant_columns(table: "Table") -> list["Column"]:
+    return [column for column in table.columns if len({str(cell) for cell in column.cells}) == 1]
+
+
+def _width(console: "Console", table: "Table") -> int:
+    """Return the width of a table whose words are not folded."""
+    unlimited = console.options.update(max_width=10_000)
+    return table.__rich_measure__(console, unlimited).maximum
+
+
+def _remove_column(table: "Table", column: "Column") -> None:
+    table.columns.remove(column)
+    # By their indices rich knows the first and the last column.
+    for index, remaining in enumerate(table.columns):
+        remaining._index = index
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: 90 s, 12 min, 3.4 h."""
-    if seconds < 120:
+    """Return seconds as text: 90 s, 12 min, 3.4 h."""
+    if seconds < 2 * SECONDS["min"]:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 2 * SECONDS["h"]:
+        return f"{seconds / SECONDS['min']:.0f} min"
+    return f"{seconds / SECONDS['h']:.1f} h"
 
 
-def counted(number: int, what: str) -> str:
-    """A number with its noun: 0 cells, 1 cell, 2 cells, 3 batches, 4 processes."""
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith(("ch", "s")) else "s")
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 0 cells, 1 cell, 2 cells, 3 batches, 4 processes."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{number} {noun}{ending}"
 
 
 def budget_seconds(budget: str | None) -> float | None:
-    """The setting `budget=` (90s, 25min, 1.5h) in seconds; None if there is none."""
+    """Return the setting `budget=` (90s, 25min, 1.5h) in seconds; None if there is none.
+
+    Raises:
+        UserError: it is not a duration.
+    """
     if budget is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", budget.strip())
     if not match:
         raise UserError(f"budget={budget}: write it as 90s, 25min or 2h")
-    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]
+    number, unit = match.groups()
+    return float(number) * SECONDS[unit]

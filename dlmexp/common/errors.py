@@ -1,33 +1,43 @@
-"""The exception that the command line turns into a sentence and exit code 2, and its kind for
-content from outside."""
+"""Errors that the command line reports in one line, with exit code 2."""
 
 
 class UserError(Exception):
-    """Something the user typed or supplied is wrong; the message says what it was and what to do
-    instead."""
+    """Something that the user typed or supplied is wrong.
+
+    The message says what it was and what to do instead.
+    """
 
 
-class Unreadable(UserError):
-    """Content from outside that is damaged, not what it should be, or beyond a limit; the message
-    says which."""
+class Unreadable(UserError):  # noqa: N818 -- its name says what is wrong with the content
+    """Content from outside is damaged, of another kind, or beyond a limit.
+
+    The message says which.
+    """
 
 
 def nearest(word: str, valid: list[str]) -> str:
-    """A clause naming the valid words closest to `word`, for the end of an error sentence; capitals
-    and leading dashes do not matter."""
+    """Return a clause that names the valid words closest to `word`, for the end of a message.
+
+    Capitals and leading dashes do not matter.
+    """
+    # It takes a while to load, and few commands need it.
     from difflib import get_close_matches
 
-    spelled = {name.casefold().lstrip("-"): name for name in reversed(valid)}
-    close = [
-        spelled[name]
-        for name in get_close_matches(word.casefold().lstrip("-"), spelled, n=3, cutoff=0.5)
-    ]
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"valid: {', '.join(sorted(valid))}" if valid else "there are none"
+    # Reversed, so that of two words that differ in capitals only the first one is named.
+    names = {_plain(name): name for name in reversed(valid)}
+    matches = get_close_matches(_plain(word), names, n=3, cutoff=0.5)
+    if matches:
+        return f"did you mean {' or '.join(names[match] for match in matches)}?"
+    if valid:
+        return f"valid: {', '.join(sorted(valid))}"
+    return "there are none"
 
 
-def shortened(what: object, most: int = 80) -> str:
-    """What was typed or raised, as one line of at most so many letters, for an error sentence."""
-    text = " ".join(str(what).split())
-    return text if len(text) <= most else f"{text[:most]}..."
+def _plain(word: str) -> str:
+    return word.casefold().lstrip("-")
+
+
+def shortened(content: object, limit: int = 80) -> str:
+    """Return what was typed or raised as one line of at most `limit` letters, for a message."""
+    text = " ".join(str(content).split())
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,6 +1,6 @@
 """Types with limits for settings, and the conversion that checks them.
 
-msgspec checks the limits; OmegaConf sees the plain types.
+msgspec checks the limits; OmegaConf sees only the plain types.
 """
 
 import re
@@ -12,15 +12,17 @@ from msgspec import Meta
 from dlmexp.common.errors import UserError, shortened
 from dlmexp.common.literals import literal
 
-DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
+# cuda: the first GPU that CUDA sees; a process trains on that one only.
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def one_of(*words: str) -> Meta:
-    """The limit of a text that is one of these words."""
+    """Return the limit of a text that must be one of these words."""
     return Meta(pattern=f"^({'|'.join(words)})$")
 
 
 ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
+# Folders with a meaning of their own in the results.
 RESERVED = (
     "records",
     "data",
@@ -31,19 +33,22 @@ RESERVED = (
     "multirun",
     "figures",
 )
-# The name of an experiment's folder in the results; without a line end, which `$` would allow.
+# The name of an experiment's folder in the results. The last group excludes a line end, which `$`
+# would allow.
 FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])"
+# Parts of messages of msgspec, and what users read instead.
 IN_WORDS = {
     FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
-    ITERATIONS: "a number of iterations", "array of length >= 1": "at least one value",
-}  # fmt: skip
+    ITERATIONS: "a number of iterations",
+    "array of length >= 1": "at least one value",
+}
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", ITERATIONS)]
 Filled = Meta(min_length=1)
 FolderName = Annotated[str, one_of(FOLDER)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
-Rate = Annotated[float, Meta(gt=0, le=10)]  # of learning
+Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate
 Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Variant = Annotated[str, one_of("joint", "fixed")]
@@ -51,17 +56,34 @@ Whole = Annotated[int, Meta(gt=0)]
 
 
 def converted(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the given type; UserError for one of another type, or beyond its limits."""
+    """Return `value` as a type with limits.
+
+    Args:
+        name: the setting, for messages.
+        value: what was typed.
+        kind: the type.
+
+    Raises:
+        UserError: the value has another type, or is beyond the limits.
+    """
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        what, _, place = str(error).partition(" - at `$")
-        for option in place.partition("[")[0].strip("`").split(".")[1:]:  # fields of dataclasses
-            name, value = f"{name}.{option}".lstrip("."), value[option]
-        for pattern, words in IN_WORDS.items():
-            what = what.replace(pattern, words)
-        what = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", what.replace("`", "")).replace(
-            "|", " or "
-        )
+        # msgspec's message ends with where in `value` it is: " - at `$.options.rows[0]`".
+        message, _, place = str(error).partition(" - at `$")
+        fields = place.partition("[")[0].strip("`").split(".")[1:]
+        for field in fields:
+            name = f"{name}.{field}".lstrip(".")
+            value = value[field]
         typed = shortened(value if isinstance(value, str) else literal(value))
-        raise UserError(f"{name}={typed}: {what[:1].lower()}{what[1:]}") from None
+        raise UserError(f"{name}={typed}: {_in_words(message)}") from None
+
+
+def _in_words(message: str) -> str:
+    """Return a message of msgspec with words instead of regular expressions."""
+    for pattern, words in IN_WORDS.items():
+        message = message.replace(pattern, words)
+    message = message.replace("`", "")
+    message = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", message)
+    message = message.replace("|", " or ")
+    return f"{message[:1].lower()}{message[1:]}"

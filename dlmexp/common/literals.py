@@ -1,4 +1,4 @@
-"""Settings as a user types them: values as words that `dlmexp run` takes as they are."""
+"""Settings as a user types them: values as words that `dlmexp run` accepts."""
 
 import json
 import os
@@ -11,56 +11,72 @@ from typing import Any
 
 from dlmexp.common.errors import UserError
 
+# Text that Hydra reads as text, without quotes.
 PLAIN = re.compile(
     r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE
 )
-"""Text that Hydra reads as text."""
+EXPANDED_BY_SHELLS = set('"$`\\!')  # within double quotes
 
 
 def setting(name: str, value: str | Sequence[str]) -> str:
-    """An option of a user's table as a shell takes it: `csv.drop=[age]`, `"csv.drop=['age, in
-    years']"`."""
+    """Return an option of a user's table as a shell takes it.
+
+    For instance `csv.drop=[age]`, or `"csv.drop=['age, in years']"`.
+    """
     text = f"csv.{name}={literal(value)}"
-    if all(map(PLAIN.fullmatch, [value] if isinstance(value, str) else value)):
+    words = [value] if isinstance(value, str) else value
+    if all(PLAIN.fullmatch(word) for word in words):
         return text
-    return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
+    if EXPANDED_BY_SHELLS.isdisjoint(text):
+        return f'"{text}"'
+    return shlex.quote(text)
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted names and values of settings, down to single ones."""
-    value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}" if name else key)
-    else:
+    """Yield the dotted names and the values of nested settings."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if not isinstance(value, Mapping):
         yield name, value
+        return
+    for key, inner in value.items():
+        yield from flat(inner, f"{name}.{key}" if name else key)
 
 
 def literal(value: Any) -> str:
-    """A value as `dlmexp run` takes it: `null`, `true`, `0.01`, `[0.1,elbo]`, text in quotes where
-    it needs them."""
-    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
+    """Return a value as `dlmexp run` accepts it: `null`, `true`, `0.01`, `[0.1,elbo]`.
+
+    Text is in quotes where it needs them.
+
+    Raises:
+        UserError: settings have no values of this type.
+    """
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | range):
+        return f"[{','.join(literal(element) for element in value)}]"
+    if isinstance(value, Mapping):
+        pairs = [f"{key}:{literal(element)}" for key, element in value.items()]
+        return f"{{{','.join(pairs)}}}"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
     if value is None or isinstance(value, int):
         return json.dumps(value)
     if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
     if isinstance(value, str | os.PathLike):
         text = os.fspath(value)
         return text if PLAIN.fullmatch(text) else in_quotes(text)
-    if isinstance(value, list | tuple | set | range):
-        return f"[{','.join(map(literal, value))}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{literal(each)}' for key, each in value.items())}}}"
     raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")
 
 
 def in_quotes(value: str) -> str:
-    """Text in the quotes of an override."""
-    # which takes a while to load, and few texts need
-    from hydra.core.override_parser.types import (
-        Quote,
-        QuotedString,
-    )
+    """Return text in the quotes of an override."""
+    # It takes a while to load, and few texts need it.
+    from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(value, Quote.single).with_quotes()
 

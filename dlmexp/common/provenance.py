@@ -1,4 +1,4 @@
-"""How a result is made: versions, machine, the command that was typed, the job of a cluster."""
+"""The provenance of a result: versions, machine, the command that was typed, a cluster's job."""
 
 import os
 import platform
@@ -16,13 +16,23 @@ import msgspec
 from dlmexp import __version__
 
 COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
+COMMIT = "DLMEXP_COMMIT"  # names the commit where the code travels without its history
+COMMIT_DIGITS = 12
+# Settings that only concern the machine on which a command runs.
 MACHINE_ONLY = (
-    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
-    "wait", "hydra/launcher",
-)  # fmt: skip
+    "results",
+    "data_root",
+    "device",
+    "budget",
+    "workers",
+    "batch_cells",
+    "checkpoint_seconds",
+    "wait",
+    "hydra/launcher",
+)
 
 
-class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How a record came about: versions, machine, command."""
 
     version: str | None = None
@@ -38,55 +48,62 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: str | None = None  # UTC, as 2020-12-31T23:59:59Z
 
 
-def made_here(device: str) -> Made:
-    """How records of this process come about, whenever they are written."""
-    versions = {package: version(package) for package in ("torch", "gpytorch", "numpy")}
+def provenance_here(device: str) -> Provenance:
+    """Return the provenance of the records of this process, without a time."""
     command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
-    return Made(
-        version=__version__, commit=commit(), python=platform.python_version(), **versions, device=device,
-        host=socket.gethostname(), command=command, job=own_job(),
-    )  # fmt: skip
+    return Provenance(
+        version=__version__,
+        commit=commit(),
+        python=platform.python_version(),
+        torch=version("torch"),
+        gpytorch=version("gpytorch"),
+        numpy=version("numpy"),
+        device=device,
+        host=socket.gethostname(),
+        command=command,
+        job=own_job(),
+    )
 
 
-def made_now(made: Made) -> Made:
-    """The same, at this time."""
-    return msgspec.structs.replace(made, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+def with_timestamp(provenance: Provenance) -> Provenance:
+    """Return the same provenance with the present time."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return msgspec.structs.replace(provenance, time=now)
 
 
 def own_job() -> str | None:
-    """The SLURM job that this process belongs to, as squeue writes it (`12`, or `12_3` in an
-    array)."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+    """Return the SLURM job of this process as squeue writes it: `12`, or `12_3` in an array."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    task = os.environ.get("SLURM_ARRAY_TASK_ID")
+    if array and task:
+        return f"{array}_{task}"
+    return os.environ.get("SLURM_JOB_ID")
 
 
 def portable(words: Sequence[str]) -> str:
-    """A command without what only concerns the machine it ran on, so that it means the same
-    elsewhere."""
-    keys = [word.lstrip("+").partition("=")[0] for word in words]
-    elsewhere = [key not in MACHINE_ONLY and not key.startswith("hydra.launcher.") for key in keys]
-    return shlex.join(word for word, kept in zip(words, elsewhere, strict=True) if kept)
+    """Return a command without the settings that only concern the machine it ran on."""
+    return shlex.join(word for word in words if not _concerns_machine(word))
+
+
+def _concerns_machine(word: str) -> bool:
+    key = word.lstrip("+").partition("=")[0]
+    return key in MACHINE_ONLY or key.startswith("hydra.launcher.")
 
 
 def commit() -> str | None:
-    """The commit of the checkout the package runs from, with `+` if files were changed; None for an
-    installed wheel. Where the code travels without its history, `DLMEXP_COMMIT` names it."""
-    if given := os.environ.get("DLMEXP_COMMIT"):
-        return given
-    top = Path(__file__).resolve().parents[2]
-    if not (top / ".git").exists():
+    """Return the commit of the checkout the package runs from, with `+` if files were changed.
+
+    None for an installed wheel, unless `DLMEXP_COMMIT` names it.
+    """
+    named = os.environ.get(COMMIT)
+    if named:
+        return named
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
         return None
-    words = [
-        "git",
-        "-C",
-        str(top),
-        "describe",
-        "--always",
-        "--exclude=*",
-        "--abbrev=12",
-        "--dirty=+",
-    ]
+    command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*"]
+    command += [f"--abbrev={COMMIT_DIGITS}", "--dirty=+"]
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

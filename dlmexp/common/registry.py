@@ -1,9 +1,10 @@
-"""Things by name: ours, and those that other packages add.
+"""Objects by name: those of this package, and those that plugins add.
 
-A registry knows the modules of ours that register something in it, and imports them when it is
-first asked. Another package adds to it through an entry point of the group `dlmexp.<kind>s` (for
-instance `dlmexp.core.objectives`) that names a module, or the user names the module with
-`plugins=[module]`; importing it is what registers."""
+A registry knows the modules of this package that register something in it, and imports them when it
+is used for the first time. Another package adds to it through an entry point of the group
+`dlmexp.<kind>s` (for instance `dlmexp.objectives`) that names a module, or the user names the
+module with `plugins=[module]`; importing the module registers its objects.
+"""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -18,7 +19,9 @@ S = TypeVar("S")
 
 
 class Registry(Generic[T]):
-    """Objects of one kind by name. Those that plugins add to:
+    """Objects of one kind by name.
+
+    Plugins add to these:
 
     | registry | of | holds |
     |---|---|---|
@@ -42,49 +45,59 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, *modules: str):
         self.kind = kind
         self._modules = modules
-        self._things: dict[str, T] = {}
-        self._complete = False
+        self._items: dict[str, T] = {}
+        self._is_complete = False
         self._loading = RLock()  # datasets are read in several threads
 
-    def add(self, name: str, thing: T) -> T:
-        """Register `thing` under the name that users type and return it; a class gets the name as
-        its attribute `name`. UserError if something else has this name."""
-        if self._things.get(name, thing) is not thing:
+    def add(self, name: str, item: T) -> T:
+        """Register an object under the name that users type, and return it.
+
+        A class gets the name as its attribute `name`.
+
+        Raises:
+            UserError: another object has this name.
+        """
+        if self._items.get(name, item) is not item:
             raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
-        if isinstance(thing, type):
-            thing.name = name  # pyright: ignore[reportAttributeAccessIssue]
-        self._things[name] = thing
-        return thing
+        if isinstance(item, type):
+            item.name = name  # pyright: ignore[reportAttributeAccessIssue]
+        self._items[name] = item
+        return item
 
     def register(self, name: str) -> Callable[[S], S]:
-        """`add` as a decorator: `@ESTIMATORS.register("mine")` above a class."""
-        return lambda thing: self.add(name, thing)  # pyright: ignore
+        """Return `add` as a decorator: `@ESTIMATORS.register("mine")` above a class."""
+        return lambda item: self.add(name, item)  # pyright: ignore
 
     def names(self) -> list[str]:
-        """All names, ours first."""
+        """Return all names; those of this package come first."""
         self._load()
-        return list(self._things)
+        return list(self._items)
 
     def __getitem__(self, name: str) -> T:
-        """The thing of that name; an unknown name is a sentence for the user."""
+        """Return the object of that name.
+
+        Raises:
+            UserError: there is none; the message names the closest ones.
+        """
         self._load()
-        if name not in self._things:
+        if name not in self._items:
             raise UserError(f"there is no {self.kind} '{name}': {nearest(name, self.names())}")
-        return self._things[name]
+        return self._items[name]
 
     def __contains__(self, name: object) -> bool:
         self._load()
-        return name in self._things
+        return name in self._items
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def _load(self) -> None:
         with self._loading:
-            if self._complete:
+            if self._is_complete:
                 return
-            self._complete = True  # first: a module that is being imported may ask for names itself
+            # First of all: a module that is being imported may ask for names itself.
+            self._is_complete = True
             for module in self._modules:
                 import_module(module)
-            for point in entry_points(group=f"dlmexp.{self.kind}s"):
-                point.load()
+            for entry_point in entry_points(group=f"dlmexp.{self.kind}s"):
+                entry_point.load()

@@ -21,8 +21,8 @@ from dlmexp.common.atomic import is_dead, owner, replacing, write_atomically, wr
 from dlmexp.common.console import (
     budget_seconds,
     duration,
-    harmless_output,
     print_table,
+    sanitized_output,
     wide_console,
 )
 from dlmexp.common.errors import UserError, nearest
@@ -100,7 +100,7 @@ class Terminal(io.StringIO):
 @given(st.one_of(st.text(), st.sampled_from([EVIL, "\r"])))
 def test_no_text_commands_the_terminal(text):
     screen = Terminal()
-    with redirect_stdout(screen), redirect_stderr(screen), harmless_output():
+    with redirect_stdout(screen), redirect_stderr(screen), sanitized_output():
         print(text, text, sep="\n", file=sys.stderr)
         table = Table("name", title=text)
         table.add_row(text)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from dlmexp.common.provenance import Provenance
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import Column, Schema
@@ -15,7 +16,7 @@ from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.records.record import Made, Record, Result
+from dlmexp.experiment.records.record import Record, Result
 from dlmexp.experiment.records.store import Manifest, Store, write_manifest
 
 PLAIN = Cell(
@@ -30,7 +31,7 @@ MIXED = Schema(
     "price", (Column("rooms"), Column("sort", "category", ("a", "b", "c")), Column("age"))
 )
 KNOWN: dict[str, Cell] = {}  # the cells of all `candidates`, by key
-MADE = Made(
+MADE = Provenance(
     device="cpu",
     host="h",
     time="2000-01-01T00:00:00Z",

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from torch import Tensor
 
 from dlmexp.common.atomic import replacing
-from dlmexp.common.console import unchanged
+from dlmexp.common.console import raw_stream
 from dlmexp.common.errors import UserError
 from dlmexp.common.reading.tables import stream_table
 from dlmexp.core.gp.cholesky import factorise
@@ -263,7 +263,7 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tu
     written, and not at all after an error. Returns the number of rows, and by column that of
     missing values which the model fills."""
     schema, gaps, rows, writer = predictor.schema, Counter(), 0, None
-    text: Any = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
+    text: Any = sys.stdout if sys.stdout.isatty() else raw_stream(sys.stdout)
     with ExitStack() as stack:
         temporary = None if out == "-" else stack.enter_context(replacing(Path(out)))
         if temporary and not out.endswith(".parquet"):

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.provenance import Made
+from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value, reading
 from dlmexp.experiment.plan.cell import Asked, Cell
 from dlmexp.experiment.records.record import FORMAT, MAPPINGS, Result
@@ -65,7 +65,7 @@ def _arrow(kind: Any) -> pa.DataType:
 
 TYPES = {"key": pa.string(), "status": TEXT} | {
     field.name: _arrow(field.type)
-    for struct in (Cell, Result, Made)
+    for struct in (Cell, Result, Provenance)
     for field in msgspec.inspect.type_info(struct).fields  # pyright: ignore[reportAttributeAccessIssue]
     if field.name not in MAPPINGS
 }

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.provenance import Made
+from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import Cell, Count
 
@@ -61,7 +61,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     status: Literal["done", "failed"]
     cell: Cell
     result: Result
-    made: Made
+    made: Provenance
     format: Literal[3] = FORMAT
     arrays: Checksum | None = None
     model: Checksum | None = None

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from dlmexp import __version__
 from dlmexp.cli import main
 from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.common.provenance import Made, made_here
+from dlmexp.common.provenance import Provenance, provenance_here
 from dlmexp.common.reading.files import read_npz
 from dlmexp.experiment.cluster.status import read_status
 from dlmexp.experiment.records.record import FORMAT, Record, Result, decoded, encoded, flat, sealed
@@ -72,7 +72,7 @@ def test_every_number_survives_even_nan_and_infinity(metrics, value):
 
 def test_a_missing_field_has_its_default_and_an_unknown_one_is_ignored_but_in_a_cell():
     empty = _read(_line(result={}, made={}))
-    assert (empty.result, empty.made) == (Result(), Made())
+    assert (empty.result, empty.made) == (Result(), Provenance())
     for place in ("later", "result__later", "made__later"):
         assert _read(_line(**{place: {"any": "thing"}})) == RECORD
 
@@ -115,7 +115,7 @@ def test_how_a_record_was_made(monkeypatch):
     monkeypatch.setattr(
         "sys.argv", ["/somewhere/dlmexp", "run", "sizes=['5%']", "results=here", "workers=3"]
     )
-    made = made_here("cpu")
+    made = provenance_here("cpu")
     assert (made.version, made.python, made.device) == (
         __version__,
         platform.python_version(),

@@ -137,7 +137,7 @@ def test_a_panel_is_checked_when_it_is_made(kind, metric):
 
 def test_a_plugins_figure_is_drawn(monkeypatch):
     panel = Panel("sizes", "waves", "nll", (Line("elbo"), Line("tempered")), "waves")
-    monkeypatch.setitem(FIGURES._things, "mine", Figure("mine", (panel,), 1, "Mine."))
+    monkeypatch.setitem(FIGURES._items, "mine", Figure("mine", (panel,), 1, "Mine."))
     with pytest.raises(UserError, match="'tempered'"):
         draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")

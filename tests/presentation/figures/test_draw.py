@@ -140,7 +140,7 @@ def test_kinds_of_panels_look_as_they_did(tmp_path, monkeypatch):
         Panel("curve", "abalone", "nll", medians, "x", median=True),
     )
     for name, panels in (("kinds", kinds), ("effects", (anatomy("pol", "reg"),))):
-        monkeypatch.setitem(FIGURES._things, name, Figure(name, panels, 3, "Some panels."))
+        monkeypatch.setitem(FIGURES._items, name, Figure(name, panels, 3, "Some panels."))
         one = draw(published("paper"), name)
         (legend,) = [legend for ax in one.canvas.axes if (legend := ax.get_legend())]
         assert legend.get_window_extent().x1 <= one.canvas.bbox.x1 + 4, "no word leaves the figure"
