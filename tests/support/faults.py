@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -132,7 +133,9 @@ def faulty_run(
     The clock jumps by a day, forwards and backwards, whenever somebody looks at it, or is wrong by
     `skew` seconds. Process ids are those of another `machine`, whose host has the same name."""
     cfg = replace(composed(tuple(words)), results=root)
-    run.summary = lambda *_: 0  # the closing table takes most of the time, and touches no file
+    # The summary takes most of the time, and touches no file.
+    run.summarize = lambda *_: SimpleNamespace(exit_code=0)
+    run.print_summary = lambda *_: None
     looks = iter(range(10**9))
     shift_clock((lambda: (0, 86400, -86400)[next(looks) % 3]) if jumps else (lambda: skew))
     if machine:

@@ -33,8 +33,9 @@ from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import FAILURE, STOPPED, StopRequest, select_target
-from dlmexp.experiment.running.run import execute, make_folder, write_what_is_asked
-from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep, show_plan, summary
+from dlmexp.experiment.running.run import execute, make_folder, write_manifests
+from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
+from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep
 
 POLL_SECONDS = 10.0  # between two queries of the queue
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
@@ -81,14 +82,14 @@ def multirun(
     if cfg.plan:
         for sweep in sweeps:
             target = select_target(sweep.cfg.device, sweep.cfg.dtype)
-            show_plan(plan_sweep(sweep, store, target), sweep)
+            print_plan(plan_sweep(sweep, store, target), sweep)
         return 0
     if on_cluster and which("sbatch") is None:
         raise UserError(
             "there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out"
         )
     make_folder(store.root)
-    write_what_is_asked(store.root, sweeps)
+    write_manifests(store.root, sweeps)
     # Processes of jobs know what was typed, and import nothing from the current folder that was not
     # asked for.
     with (
@@ -113,7 +114,9 @@ def multirun(
         if job.state == ENDED and job.left & keys:
             print(job_line(job.facts))
     drop_unselected(store)
-    return max(code, summary([some for sweep in sweeps for some in sweep.candidates], store))
+    summary = summarize([asked for sweep in sweeps for asked in sweep.candidates], store)
+    print_summary(summary, store)
+    return max(code, summary.exit_code)
 
 
 def _run_here(jobs: Sequence[Sequence[str]], stop: StopRequest) -> int:
@@ -121,7 +124,7 @@ def _run_here(jobs: Sequence[Sequence[str]], stop: StopRequest) -> int:
     last one."""
     code = 0
     for overrides in jobs:
-        code = max(code, run_block(overrides), stop.stop.code if stop.stop else 0)
+        code = max(code, run_block(overrides), stop.requested.code if stop.requested else 0)
         if code >= STOPPED:
             break
     return code
@@ -255,7 +258,7 @@ def wait(store: Store, keys: Set[str], stop: StopRequest) -> int:
     code of a request to stop. SLURM may be unavailable for a while. Once only jobs are left that
     can't start, nothing is waited for."""
     printed = ""
-    while stop.stop is None:
+    while stop.requested is None:
         jobs = [job for job in unfinished_jobs(store) if job.keys & keys and job.state != ENDED]
         counts = Counter(job.description for job in jobs)
         states = (
@@ -269,6 +272,6 @@ def wait(store: Store, keys: Set[str], stop: StopRequest) -> int:
         if all(job.state == STUCK for job in jobs):
             return 0
         until = time.monotonic() + POLL_SECONDS
-        while stop.stop is None and time.monotonic() < until:
+        while stop.requested is None and time.monotonic() < until:
             time.sleep(0.5)
-    return stop.stop.code
+    return stop.requested.code

@@ -1,5 +1,4 @@
-"""`dlmexp run`: train the cells of a composed config that have no record yet, and print what was
-selected."""
+"""`dlmexp run`: train the cells of a config that have no record yet, and print the results."""
 
 import shlex
 import sys
@@ -20,27 +19,27 @@ from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Manifest, Store, check_same_data, write_manifest
 from dlmexp.experiment.running import process
+from dlmexp.experiment.running.checkpoints import resumed_first
 from dlmexp.experiment.running.clock import Clock, step_seconds
 from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import Leases, remove_leftovers
 from dlmexp.experiment.running.progress import Progress
-from dlmexp.experiment.running.recording import Recorder, resumed_first
-from dlmexp.experiment.running.sweep import (
-    Sweep,
-    plan_sweep,
-    prepare_sweep,
-    prepared_splits,
-    show_plan,
-    summary,
-)
+from dlmexp.experiment.running.recording import Recorder
+from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
+from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
 HOUR = 3600.0  # seconds
 
 
 def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
-    """Run a composed config and return the exit code. `arguments` are what was typed after `dlmexp
-    run`: extra processes (`workers=`, or with `choose_workers` as many as pay) are started with
-    them."""
+    """Run a composed config and return the exit code.
+
+    Args:
+        cfg: the composed config.
+        arguments: what was typed after `dlmexp run`; extra processes are started with them.
+        choose_workers: whether to start as many processes as are useful if the config does not say
+            how many (`workers=`).
+    """
     sweep = prepare_sweep(cfg)
     if not process.is_extra():
         for note in sweep.notes:
@@ -50,59 +49,88 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     _try_plugins(sweep, target)
     if cfg.plan:
         run = PlannedRun(sweep, target, arguments, choose_workers)
-        show_plan(run.plan, sweep)
+        print_plan(run.plan, sweep)
         print(run.announcement())
         return 0
-    root, written_to = Path(cfg.results), cfg.results
+    return _train_and_summarize(sweep, target, arguments, choose_workers)
+
+
+def _train_and_summarize(
+    sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool
+) -> int:
+    """Train what has no record, print the results, and return the exit code."""
+    root = Path(sweep.cfg.results)
     make_folder(root)
+    written_to = sweep.cfg.results  # for errors that do not name a file
     try:
         remove_leftovers(root)
-        write_what_is_asked(root, [sweep])
+        write_manifests(root, [sweep])
         run = PlannedRun(sweep, target, arguments, choose_workers)
-        if (stopped := run.train()) is not None:
+        stopped = run.train()
+        if stopped is not None:
             return stopped
-        drop_unselected(run.store)  # also what other processes of this run left undecided
+        # Also models that other processes of this run left undecided.
+        drop_unselected(run.store)
         written_to = "standard output"
-        code = summary(sweep.candidates, run.store)
+        summary = summarize(sweep.candidates, run.store)
+        print_summary(summary, run.store)
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = error.filename or written_to
-        safe = "what is finished is safe, the same command goes on from there"
-        print(f"dlmexp: can't read or write '{where}': {error.strerror}; {safe}", file=sys.stderr)
-        return process.FAILURE
-    others = {
-        log: each.returncode for log, each in run.extra.items() if each.returncode not in (0, code)
-    }
-    for log, other in others.items():
+        file = error.filename or written_to
         print(
-            f"another process of this run ended with exit code {other}: see '{log}'",
+            f"dlmexp: can't read or write '{file}': {error.strerror}; "
+            "what is finished is safe, the same command goes on from there",
             file=sys.stderr,
         )
-    return max(code, process.FAILURE if others else 0)
+        return process.FAILURE
+    return max(summary.exit_code, _report_extra_processes(run.extra, summary.exit_code))
+
+
+def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> int:
+    """Print which extra processes ended otherwise than expected; return an exit code."""
+    code = 0
+    for log, other in extra.items():
+        if other.returncode not in (0, expected):
+            code = process.FAILURE
+            print(
+                f"another process of this run ended with exit code {other.returncode}: see '{log}'",
+                file=sys.stderr,
+            )
+    return code
 
 
 def _try_plugins(sweep: Sweep, target: process.Target) -> None:
-    """Make a step with each objective that is not ours, so that a mistake in it is seen before
-    anything is written."""
-    for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
-        if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
+    """Make a step with each objective of a plugin.
+
+    A mistake in it is seen before anything is written.
+    """
+    cell_by_objective = {cell.objective: cell for cell in sweep.cells}
+    for name, cell in cell_by_objective.items():
+        module = getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.")
+        if not module.startswith("dlmexp."):
             step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
 
 
-def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
-    """Write the manifests of sweeps; `UserError` where the folder has results of other data under
-    the same names."""
-    for name, checksum in sorted(
-        {(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}
-    ):
+def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
+    """Write the manifests of sweeps.
+
+    Raises:
+        UserError: the folder has results of other data under the same names.
+    """
+    datasets = {(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}
+    for name, checksum in sorted(datasets):
         check_same_data(root, name, checksum)
     for sweep in sweeps:
         write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
 
 
 def make_folder(root: Path) -> None:
-    """Make a results folder; `UserError` if it can't be written to."""
+    """Make a results folder.
+
+    Raises:
+        UserError: it can't be written to.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
@@ -116,96 +144,123 @@ def make_folder(root: Path) -> None:
 
 
 class PlannedRun:
-    """The batches of a sweep that are to be trained, by so many processes, of which this is one."""
+    """The batches of a sweep that have to be trained, by `workers` processes including this one."""
 
     def __init__(
         self, sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool
     ):
-        self.cfg, self.sweep, self.target, self.arguments = sweep.cfg, sweep, target, arguments
-        self.store, device = Store(self.cfg.results, read_only=self.cfg.plan), target.device.type
+        device = target.device.type
+        self.cfg = sweep.cfg
+        self.sweep = sweep
+        self.target = target
+        self.arguments = arguments
+        self.store = Store(self.cfg.results, read_only=self.cfg.plan)
         self.plan = plan_sweep(sweep, self.store, target)
         self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
         self.clock = Clock(self.batches)
         self.is_short = self.clock.is_short(device)
-        few = self.is_short or not choose_workers
-        self.workers = self.cfg.workers or (
-            1 if few else process.processes_that_pay(len(self.plan.batches), device)
-        )
+        self.workers = self.cfg.workers or 1
+        if self.cfg.workers is None and choose_workers and not self.is_short:
+            self.workers = process.default_worker_count(len(self.plan.batches), device)
         self.extra: dict[Path, Popen[bytes]] = {}  # the other processes, by their logs
         self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
 
     def announcement(self) -> str:
-        """Cells, batches, and the time they take at most, where that is worth measuring; where it
-        is over an hour on a CPU, what takes minutes."""
-        what = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
-        what += f", {self.workers} processes" if self.workers > 1 else ""
+        """Return the numbers of cells and batches, and a bound of their time if that is useful.
+
+        If the bound is over an hour on a CPU, a second line says what takes minutes.
+        """
+        text = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
+        if self.workers > 1:
+            text += f", {self.workers} processes"
         if self.is_short:
-            return what
-        most = self.clock.bound(
-            prepared_splits(self.sweep), self.target, self.workers, self.threads
-        )
-        what += (
-            f": at most about {duration(most)} if no cell converges before its limit"
-            if most
-            else ""
-        )
-        if most > HOUR and self.target.device.type == "cpu":
-            typed = [word for word in self.arguments if not word.startswith("plan=")]
-            command = [
-                "dlmexp",
-                "run",
-                *typed,
-                "budget=30min" if self.cfg.preset else "preset=quick",
-            ]
-            what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {shlex.join(command)}"
-        return what
+            return text
+        splits = prepared_splits(self.sweep)
+        seconds = self.clock.bound(splits, self.target, self.workers, self.threads)
+        if seconds:
+            text += f": at most about {duration(seconds)} if no cell converges before its limit"
+        if seconds > HOUR and self.target.device.type == "cpu":
+            text += (
+                "\nover an hour on this CPU; in minutes, a smaller part of it: "
+                f"{self._shorter_command()}"
+            )
+        return text
+
+    def _shorter_command(self) -> str:
+        typed = [word for word in self.arguments if not word.startswith("plan=")]
+        shorter = "budget=30min" if self.cfg.preset else "preset=quick"
+        return shlex.join(["dlmexp", "run", *typed, shorter])
 
     def train(self) -> int | None:
-        """Train the batches. None when all that can be is trained; else the exit code, after a
-        sentence."""
+        """Train the batches.
+
+        Returns:
+            None on completion. If the run was asked to stop, the exit code, after a message that
+            says how to continue.
+        """
         if not self.batches:
             return None
-        root, device = self.store.root, self.target.device
         stop = process.StopRequest(budget_seconds(self.cfg.budget))
         progress = Progress(self.clock, stop, wide_console())
         if not process.is_extra():
             progress.say(self.announcement())
-        extra = process.extra_processes(self.workers - 1, self.arguments, root, device.type)
-        # On GPUs there is a process for each.
-        alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
-        recorder = Recorder(
-            self.sweep, self.store, progress.finished, str(device), self.plan.again, alone
-        )
+        recorder = self._recorder(progress)
         threads_before = torch.get_num_threads()
         try:
             torch.set_num_threads(self.threads)
-            with (
-                stop,
-                Leases(root, stop.fail, progress.so_far) as leases,
-                extra as self.extra,
-                progress,
-            ):
-                Engine(
-                    self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds
-                ).run(self.queue)
+            self._run_engine(recorder, progress, stop)
         except process.Stop as request:
-            recorded = set[str]().union(*recorder.keys())
-            left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
-            file = sys.stderr if request.code == process.FAILURE else sys.stdout
-            print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
-            command = shlex.join(["dlmexp", "run", *self.arguments])
-            print(f"everything is saved, continue with: {command}", file=file)
+            self._print_how_to_continue(request, recorder)
             return request.code
-        except (
-            ValueError
-        ):  # from an archive that a second Ctrl-C left half written, under its temporary name
+        except ValueError:
+            # A second Ctrl-C may leave an archive half written, under its temporary name: closing
+            # it then raises this error.
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
         finally:
             torch.set_num_threads(threads_before)
-        progress.say(
-            f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.began)}"
-        )
+        elapsed = time.monotonic() - progress.began
+        progress.say(f"{counted(progress.settled, 'cell')} in {duration(elapsed)}")
         return None
+
+    def _recorder(self, progress: Progress) -> Recorder:
+        device = self.target.device
+        # On GPUs every process has a device of its own.
+        has_device_alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
+        return Recorder(
+            self.sweep,
+            self.store,
+            progress.finished,
+            str(device),
+            self.plan.again,
+            alone=has_device_alone,
+        )
+
+    def _run_engine(
+        self, recorder: Recorder, progress: Progress, stop: process.StopRequest
+    ) -> None:
+        root = self.store.root
+        extra_processes = process.extra_processes(
+            self.workers - 1, self.arguments, root, self.target.device.type
+        )
+        with (
+            stop,
+            Leases(root, stop.fail, progress.so_far) as leases,
+            extra_processes as self.extra,
+            progress,
+        ):
+            engine = Engine(
+                self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds
+            )
+            engine.run(self.queue)
+
+    def _print_how_to_continue(self, request: process.Stop, recorder: Recorder) -> None:
+        done, failed = recorder.keys()
+        recorded = done | failed
+        left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
+        file = sys.stderr if request.code == process.FAILURE else sys.stdout
+        print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
+        command = shlex.join(["dlmexp", "run", *self.arguments])
+        print(f"everything is saved, continue with: {command}", file=file)

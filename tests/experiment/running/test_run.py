@@ -22,13 +22,14 @@ from dlmexp.experiment.running import run as module
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.process import (
     BUDGET_SPENT,
+    default_worker_count,
     gpus_for,
-    processes_that_pay,
     select_target,
 )
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.run import execute
-from dlmexp.experiment.running.sweep import prepare_sweep, prepared_splits, summary
+from dlmexp.experiment.running.summary import print_summary, summarize
+from dlmexp.experiment.running.sweep import prepare_sweep, prepared_splits
 from tests.support.cells import PLAIN, candidates, scored
 from tests.support.processes import comparable
 
@@ -81,10 +82,10 @@ def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     for given in (False, True):
         monkeypatch.setattr(
-            "dlmexp.experiment.running.process.threads_given", lambda given=given: given
+            "dlmexp.experiment.running.process.threads_are_set", lambda given=given: given
         )
-        assert processes_that_pay(batches, "cpu") == (1 if given else expected)
-        assert processes_that_pay(batches, "cuda") == 1
+        assert default_worker_count(batches, "cpu") == (1 if given else expected)
+        assert default_worker_count(batches, "cuda") == 1
 
 
 def test_a_gpu_has_one_process(monkeypatch):
@@ -208,7 +209,9 @@ def test_the_closing_table(tmp_path, capsys, there, code):
         record.result.converged = cell.beta == 10.0
         store.write(record)
     groups = [CELLS[:3], CELLS[3:6], CELLS[6:], [forever]]
-    assert summary([candidates("fixed_log_dlm", group) for group in groups], store) == code
+    summary = summarize([candidates("fixed_log_dlm", group) for group in groups], store)
+    print_summary(summary, store)
+    assert summary.exit_code == code
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines() if "fixed_log_dlm" in line]
     words = "banana 100 53 fixed_log_dlm 20.0 3 10, 0.1, 1 0.5000±0.0000 0.7500±0.0000"

@@ -1,0 +1,239 @@
+"""What a run prints of its cells: the plan before it, and the results after it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from rich.box import SIMPLE
+from rich.table import Table
+
+from dlmexp.common.console import counted, print_table, wide_console
+from dlmexp.common.literals import with_results_option
+from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.records.table import (
+    OWN_UNITS,
+    TEST,
+    as_text,
+    candidate_cells,
+    rows_for,
+    tidy,
+)
+from dlmexp.experiment.running.sweep import Plan, Sweep
+
+MAX_RESULT_LINES = 60
+UNITS = (
+    "mean±standard deviation over seeds at the betas with the lowest validation metric; "
+    "nll: nats per test row"
+)
+PLAN_COLUMNS = (
+    "dataset",
+    "n",
+    "method",
+    "estimator",
+    "q",
+    "seeds",
+    "betas",
+    "cells",
+    "done",
+    "failed",
+    "batches",
+)
+# Columns by which the lines of results are sorted; the first four are always shown.
+RESULT_ORDER = ["dataset", "n", "M", "method", "estimator", "samples", "parameterisation"]
+
+
+def print_plan(plan: Plan, sweep: Sweep) -> None:
+    """Print how many cells of each kind there are, how many are done, and in how many batches.
+
+    One line per dataset, size, method and estimator, then the totals.
+    """
+    pending_batches = Counter(batch[0].group for batch in plan.batches)
+    methods = _methods_by_group(sweep)
+    table = Table(*PLAN_COLUMNS)
+    for group, cells in _cells_by_group(sweep.cells).items():
+        first = cells[0]
+        q = first.parameterisation if first.form == "explicit" else "collapsed"
+        counts = (
+            len({cell.seed for cell in cells}),
+            len({cell.beta for cell in cells}),
+            len(cells),
+            sum(cell.key in plan.done for cell in cells),
+            sum(cell.key in plan.failed for cell in cells),
+            pending_batches[group],
+        )
+        table.add_row(
+            first.dataset,
+            str(first.n),
+            ", ".join(methods[group]),
+            first.model_label,
+            q,
+            *map(str, counts),
+        )
+    print_table(wide_console(), table)
+    to_run = sum(len(batch) for batch in plan.batches)
+    print(
+        f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{to_run} to run in {counted(len(plan.batches), 'batch')}"
+    )
+
+
+def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
+    """Return the methods for which the cells of each group are candidates."""
+    methods = defaultdict[tuple, list[str]](list)
+    for asked in sweep.candidates:
+        group = sweep.by_key[asked.keys[0]].group
+        if asked.method not in methods[group]:
+            methods[group].append(asked.method)
+    return methods
+
+
+def _cells_by_group(cells: Sequence[Cell]) -> dict[tuple, list[Cell]]:
+    def rank(cell: Cell) -> tuple:
+        return cell.n, cell.M, cell.dataset, cell.base is not None
+
+    groups = defaultdict[tuple, list[Cell]](list)
+    for cell in sorted(cells, key=rank):
+        groups[cell.group].append(cell)
+    return groups
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How the cells of a run ended, and what was selected."""
+
+    total: int
+    done: int
+    failed: int
+    with_stopping_rule: int  # done fits that can stop before their limit of iterations
+    at_limit: int  # those of them that did not
+    selected: pd.DataFrame  # rows of the tidy table, at the selected betas
+
+    @property
+    def missing(self) -> int:
+        """The number of cells without a record."""
+        return self.total - self.done - self.failed
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 if cells failed or have no record."""
+        return 1 if self.failed or self.missing else 0
+
+
+def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
+    """Return how the cells ended that were candidates of these selections."""
+    keys = {key for asked in candidates for key in asked.keys}
+    rows = as_text(candidate_cells(store.cells(keys), candidates))
+    cells = rows.drop_duplicates("key")
+    table = tidy(rows)
+    is_done = cells["status"] == "done"
+    has_rule = cells["window"].notna() & cells["max_iterations"].notna()
+    fits = cells[is_done & has_rule]
+    done = int(is_done.sum())
+    return Summary(
+        total=len(keys),
+        done=done,
+        failed=len(cells) - done,
+        with_stopping_rule=len(fits),
+        at_limit=int(fits["converged"].eq(False).sum()),
+        selected=rows_for(table[table["status"] == "done"], "nll"),
+    )
+
+
+def print_summary(summary: Summary, store: Store) -> None:
+    """Print the selected results, then how many fits reached their limit, failed or are missing."""
+    if not summary.selected.empty:
+        _print_results(summary.selected, store)
+    if summary.at_limit:
+        fits = counted(summary.with_stopping_rule, "fit")
+        print(
+            f"{summary.at_limit} of {fits} stopped at the limit of iterations and had not "
+            "converged; training.max_iterations=N trains longer, as other cells"
+        )
+    without = f", {summary.missing} without a record" if summary.missing else ""
+    print(
+        f"{summary.done} of {counted(summary.total, 'cell')} done, {summary.failed} failed"
+        f"{without}; records in {store.records}"
+    )
+    status = with_results_option("dlmexp status", store.root)
+    if summary.failed:
+        print(f"`{status} --failed` lists them, retry_failed=true runs them again")
+    if summary.missing:
+        print(f"`{status} --missing` lists what has no record, the same command runs it")
+
+
+def _print_results(rows: pd.DataFrame, store: Store) -> None:
+    """Print one line per dataset, size and method, with the units of the numbers."""
+    # Errors in the units of the target say more than the MSE of scaled targets.
+    in_target_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().all())
+    metrics = [*OWN_UNITS, "test_nll"] if in_target_units else TEST
+    table = results_table(rows, metrics)
+    collect = with_results_option("dlmexp collect", store.root)
+    if table.row_count > MAX_RESULT_LINES:
+        print(f"{counted(table.row_count, 'result')}: `{collect}` writes them as a table")
+        return
+    print_table(wide_console(), table)
+    units = UNITS
+    is_scaled = (rows["task"] == "regression").any()
+    if is_scaled:
+        units += " of targets scaled to variance 1"
+    if in_target_units:
+        units += "; rmse, mae: in the units of the target"
+    elif is_scaled:
+        units += f"; `{collect}` writes their y_std"
+    print(units)
+
+
+def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
+    """Return a table of the mean and standard deviation over seeds of the metrics.
+
+    It has a column for each setting in which rows of one dataset, size and method differ, the
+    estimator for instance. Metrics that no row has are left out.
+    """
+    rows = rows.sort_values(RESULT_ORDER, kind="stable")
+    metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
+    columns = RESULT_ORDER[:4] + _differing_settings(rows)
+    headers = [name.removeprefix("test_") for name in metrics]
+    table = Table(*columns, "seeds", "beta", *headers, box=SIMPLE, pad_edge=False)
+    for _, seeds in rows.groupby(columns, dropna=False, sort=False):
+        settings = ["" if pd.isna(value) else str(value) for value in seeds.iloc[0][columns]]
+        means = [mean_and_deviation(seeds[name]) for name in metrics]
+        table.add_row(*settings, str(len(seeds)), _betas(seeds), *means)
+    return table
+
+
+def _differing_settings(rows: pd.DataFrame) -> list[str]:
+    """Return the settings in which rows of one dataset, size and method differ."""
+    groups = rows.groupby(["dataset", "n", "method"], dropna=False)
+    differing: list[str] = []
+    for name in (*SHARED, *FIRST_OPTIONS, "changes"):
+        if name not in rows or name in RESULT_ORDER[:4]:
+            continue
+        if (groups[name].nunique(dropna=False) > 1).any():
+            differing.append(name)
+    return differing
+
+
+def _betas(seeds: pd.DataFrame) -> str:
+    """Return the beta of all seeds, or that of each seed, in their order, if they differ."""
+    in_order = seeds.sort_values("seed")["beta"].dropna()
+    betas = [f"{beta:.3g}" for beta in in_order]
+    if len(set(betas)) == 1:
+        return betas[0]
+    return ", ".join(betas)
+
+
+def mean_and_deviation(values: pd.Series) -> str:
+    """Return mean and standard deviation as text: `0.6000±0.0012`, `31240±320`."""
+    if values.isna().all():
+        return ""
+    mean = values.mean()
+    digits = 4
+    if abs(mean) >= 10:  # four significant digits
+        whole_digits = len(f"{abs(mean):.0f}")
+        digits = max(0, 4 - whole_digits)
+    text = f"{mean:.{digits}f}"
+    if len(values) > 1:
+        text += f"±{values.std():.{digits}f}"
+    return text

@@ -1,0 +1,82 @@
+"""What a run says about a user's own table: how it was read, and what looks wrong in it."""
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from dlmexp.common.console import counted
+from dlmexp.data.config import DatasetConfig
+from dlmexp.data.dataset import Dataset
+from dlmexp.data.splits import split
+from dlmexp.experiment.plan.cell import Cell
+
+MAX_NAMED_COLUMNS = 12
+
+
+def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> list[str]:
+    """Return lines about a user's own table and the cells on it.
+
+    They say how many rows and features it has, which target, how the rows are divided, what was
+    left out, and what looks wrong.
+    """
+    facts = data.facts
+    columns = data.schema.columns
+    target = f"log({data.schema.target})" if data.schema.log else data.schema.target
+    sizes = _distinct(cell.n for cell in cells)
+    inducing_counts = _distinct(cell.M for cell in cells)
+    lines = [
+        f"{data.name}: {counted(len(data.y), 'row')} of {facts['file']}, "
+        f"{counted(data.X.shape[1], 'feature')} from {counted(len(columns), 'column')}: "
+        f"{_column_names(data)}",
+        f"  target {target}: {_target_values(data)}",
+        f"  {_division(spec, data)}; n = {sizes}; M = {inducing_counts}",
+    ]
+    incomplete = int(pd.isna(data.X).any(axis=1).sum())
+    if incomplete:
+        rows = counted(incomplete, "row")
+        lines.append(f"  {rows} with missing values, which get the mean of the training rows")
+    if facts["left_out"]:
+        lines.append(f"  left out: {', '.join(facts['left_out'])}")
+    lines += [f"  warning: {text}" for text in facts["warnings"]]
+    return lines
+
+
+def _distinct(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(set(numbers)))
+
+
+def _column_names(data: Dataset) -> str:
+    """Return the first columns with what was made of them, and the number of the others."""
+    columns = data.schema.columns
+    names: list[str] = []
+    for column in columns[:MAX_NAMED_COLUMNS]:
+        name = repr(column.name) if "," in column.name else column.name
+        names.append(f"{name} ({column.words})")
+    if len(columns) > MAX_NAMED_COLUMNS:
+        names.append(f"{len(columns) - MAX_NAMED_COLUMNS} more")
+    return ", ".join(names)
+
+
+def _target_values(data: Dataset) -> str:
+    if data.task == "binary":
+        negative, positive = data.schema.labels or (0, 1)
+        positives = int(data.y.sum())
+        negatives = len(data.y) - positives
+        return (
+            f"class 1 is '{positive}' ({positives} rows), "
+            f"class 0 is '{negative}' ({negatives} rows)"
+        )
+    return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"
+
+
+def _division(spec: DatasetConfig, data: Dataset) -> str:
+    """Return how the rows are divided into training, validation and test rows."""
+    rows = split(len(data.y), spec.split, 0, None, data.arrangement)
+    if data.arrangement.by is None:
+        manner = "at random"
+    else:
+        manner = f"by {data.arrangement.kind} ({data.arrangement.column})"
+    return (
+        f"divided {manner}: {len(rows.train)} rows for training, "
+        f"{len(rows.validation)} for validation, {len(rows.test[: spec.test_cap])} for testing"
+    )
