@@ -46,7 +46,7 @@ from dlmexp.experiment.models.predictor import open_rows
 from dlmexp.experiment.records.record import sealed
 from dlmexp.experiment.records.results import collect_packed
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running import recording
+from dlmexp.experiment.running import checkpoints
 from tests.support import mutations
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
@@ -88,7 +88,7 @@ class Sweep(NamedTuple):
 def sweep() -> Sweep:
     folder = Path(tempfile.mkdtemp()) / "results"
     with mock.patch.object(
-        recording, "write_atomically", wraps=recording.write_atomically
+        checkpoints, "write_atomically", wraps=checkpoints.write_atomically
     ) as write:
         main_ends_well(RUN, folder)
     path, state = write.call_args.args
@@ -198,7 +198,7 @@ def target_checkpoint(chance: random.Random, folder: Path) -> None:
         place.write_bytes(mutations.npz(arrays, chance))
     main_ends_well(RUN, folder)
     assert sorted(record.key for record in Store(folder).own()) == sorted(sweep().keys)
-    assert not recording.find_checkpoints(Store(folder))
+    assert not checkpoints.find_checkpoints(Store(folder))
 
 
 def target_mat(chance: random.Random, folder: Path) -> None:

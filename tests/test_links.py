@@ -10,7 +10,7 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running.recording import Checkpoint, save_checkpoint
+from dlmexp.experiment.running.checkpoints import Checkpoint, save_checkpoint
 from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.support.processes import TINY
 

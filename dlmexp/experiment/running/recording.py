@@ -1,51 +1,46 @@
-"""What a run writes: the record, arrays and model of a cell, beside training, and checkpoints of
-batches, saved at intervals and resumed by the next run of the same cells. All that a run asks of
-`dlmexp.experiment.records` while it trains is asked here."""
+"""What a run writes while it trains: the record, the arrays and the model of each cell."""
 
-import hashlib
-import io
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from dlmexp.common.atomic import within, write_atomically
-from dlmexp.common.errors import Unreadable
-from dlmexp.common.provenance import made_here, made_now
-from dlmexp.common.reading.files import json_value, read_npz
+from dlmexp.common.provenance import provenance_here, with_timestamp
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.metrics import trivial_metrics
 from dlmexp.core.training.program import Posterior
-from dlmexp.core.training.train import Curve, Finished, curve_arrays
+from dlmexp.core.training.train import Finished, curve_arrays
 from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Record, Result
 from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.checkpoints import checkpoint_path
 from dlmexp.experiment.running.process import Stop
 from dlmexp.experiment.running.programs import Hyperparameters, trained_model
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 Arrays = dict[str, np.ndarray]
+# Metrics that must be finite. Other scores are recorded whatever they are: they neither train nor
+# select.
 LOSSES = ("nll", "mse", "error", "mre")
-Place = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
 
 
 class Writer(AbstractContextManager):
-    """Does jobs one after the other: at once, or with `beside` in a thread of its own. After one
-    that fails (a full disk, say) no other is done, and the next call here raises its error. On exit
-    it replaces `Stop`, which says that all is saved, but no other error."""
+    """Runs jobs that write files, one after the other.
 
-    def __init__(self, beside: bool):
-        self._pool = ThreadPoolExecutor(1, "writer") if beside else None
+    They run at once, or in a thread of their own (`in_thread`). After a job that fails, because of
+    a full disk for instance, no other is run, and the next call of `do` raises its error. On exit
+    that error replaces a `Stop`, which says that everything is saved, but no other error.
+    """
+
+    def __init__(self, in_thread: bool):
+        self._pool = ThreadPoolExecutor(1, "writer") if in_thread else None
         self._last = Future[None]()
         self._last.set_result(None)
 
@@ -56,23 +51,23 @@ class Writer(AbstractContextManager):
             self._last.result()
 
     def do(self, job: Callable[[], object], wait: bool = False) -> None:
-        """Do this after all that was given before; with `wait`, return when it is done."""
+        """Run a job after all earlier ones; with `wait`, return when it has ended."""
         if self._pool is None:
             job()
             return
         if self._last.done():
             self._last.result()
-        self._last = self._pool.submit(_after, self._last, job)
+        self._last = self._pool.submit(_run_after, self._last, job)
         if wait:
             self._last.result()
 
 
-def _after(earlier: "Future[None]", job: Callable[[], object]) -> None:
-    earlier.result()  # raises what an earlier job has raised
+def _run_after(earlier: "Future[None]", job: Callable[[], object]) -> None:
+    earlier.result()  # raises the error of an earlier job
     job()
 
 
-class AboutSplit(NamedTuple):
+class SplitFacts(NamedTuple):
     """What records and models say of their split."""
 
     features: Normalisation
@@ -83,115 +78,127 @@ class AboutSplit(NamedTuple):
 
 @dataclass(eq=False)
 class Recorder:
-    """Writes a record per cell, and knows those that are written or wait for the writer."""
+    """Writes a record for each cell, and knows which are written or wait for the writer."""
 
     sweep: Sweep
     store: Store
     finished: Callable[[Record], None]  # called with every record
     device: str
-    again: frozenset[Cell] = (
-        frozenset()
-    )  # packed fits that are trained again, for fixed variants to start from
+    # Packed fits that are trained again, because fixed variants start from them.
+    again: frozenset[Cell] = frozenset()
     alone: bool = True  # no other process of the run shares the device
 
     def __post_init__(self) -> None:
-        self.writer = Writer(beside=self.device != "cpu")
-        self.prepared, datasets = prepared_splits(self.sweep), self.sweep.datasets.values()
-        self.written: dict[str, bool] = {}  # by key: done?
-        self._made = made_here(self.device)
-        self.bases: dict[
-            str, Hyperparameters
-        ] = {}  # of fits that fixed variants start from, written or not yet
+        datasets = self.sweep.datasets.values()
+        self.writer = Writer(in_thread=self.device != "cpu")
+        self.prepared = prepared_splits(self.sweep)
+        self.written: dict[str, bool] = {}  # keys of recorded cells: True if done, False if failed
+        # Hyperparameters that fixed variants start from, by the key of their fit. The writer may
+        # not have written them yet.
+        self.bases: dict[str, Hyperparameters] = {}
+        self._provenance = provenance_here(self.device)
         self._schemas = {data.name: data.schema for _, data in datasets}
-        self._own = {data.name for spec, data in datasets if spec.loader == "table"}
-        self._splits: dict[tuple, AboutSplit] = {}
+        self._user_tables = {data.name for spec, data in datasets if spec.loader == "table"}
+        self._splits: dict[tuple, SplitFacts] = {}
 
     def keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells; a cell that is trained again is done once the folder
-        has a record of its own, by whatever process."""
+        """Return the keys of done and of failed cells.
+
+        A cell that is trained again counts as done once the folder itself has a record of it, from
+        whatever process.
+        """
         done, failed = self.store.keys()
-        for key, record_done in self.written.items():
-            (done if record_done else failed).add(key)
-        waiting = (cell for cell in self.again if cell.key not in self.written)
-        return done - {
-            cell.key for cell in waiting if not self.store.path(cell.dataset, cell.key).exists()
-        }, failed
+        for key, is_done in self.written.items():
+            if is_done:
+                done.add(key)
+            else:
+                failed.add(key)
+        for cell in self.again:
+            if cell.key in self.written:
+                continue
+            if not self.store.path(cell.dataset, cell.key).exists():
+                done.discard(cell.key)
+        return done, failed
 
     def split(self, cell: Cell) -> Prepared:
-        """The data to train a cell on. What its record says of them is noted: large ones take long
-        to prepare again."""
-        split, of = self.prepared(cell), _split_of(cell)
-        if of not in self._splits:
-            parts = {"validation": split.y_val, "test": split.y_test}
-            trivial = trivial_metrics(cell.task, split.y_train, parts)
-            self._splits[of] = AboutSplit(split.features, split.y_mean, split.y_std, trivial)
+        """Return the data to train a cell on.
+
+        What its record says of them is noted here: large data take long to prepare again.
+        """
+        split = self.prepared(cell)
+        name = _split_name(cell)
+        if name not in self._splits:
+            targets = {"validation": split.y_val, "test": split.y_test}
+            trivial = trivial_metrics(cell.task, split.y_train, targets)
+            self._splits[name] = SplitFacts(split.features, split.y_mean, split.y_std, trivial)
         return split
 
     def base(self, cell: Cell) -> Hyperparameters | None:
-        """Hyperparameters of the base fit that this cell starts from; None if it has no sound
-        record."""
+        """Return the hyperparameters of the base fit that a cell starts from.
+
+        None if that fit has no sound record.
+        """
         assert cell.base is not None
         return self.bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
 
     def fit(self, cell: Cell, finished: Finished) -> None:
-        """Write the record of a fit, as failed if its training failed or a number of its result is
-        not finite."""
-        if why := finished.stopped if finished.failed else _not_finite(finished):
-            self.failure(cell, why, finished.iterations)
+        """Write the record of a fit.
+
+        It is recorded as failed if its training failed or a number in its result is not finite.
+        """
+        reason = finished.stopped if finished.failed else _not_finite(finished)
+        if reason:
+            self.failure(cell, reason, finished.iterations)
             return
-        split, objective = self._splits[_split_of(cell)], finished.objective
-        all_iterations = (
-            finished.stopped == "limit" and cell.window is None
-        )  # as many as were asked for
-        result = Result(
+        if gives_hyperparameters(cell):
+            self.bases[cell.key] = finished.hyperparameters
+        result = self._result(cell, finished)
+        self.write(cell, result, _arrays(cell, finished), finished.posterior)
+
+    def _result(self, cell: Cell, finished: Finished) -> Result:
+        split = self._splits[_split_name(cell)]
+        in_units = self._errors_in_units_of_target(cell, finished.posterior)
+        # Without a stopping rule, a fit makes exactly the iterations that were requested.
+        is_complete = finished.stopped == "limit" and cell.window is None
+        stopped = finished.stopped
+        if is_complete:
+            stopped = "epochs" if cell.epochs else "iterations"
+        has_objective = len(finished.objective) > 0
+        hyperparameters = {
+            name: float(np.mean(values))
+            for name, values in finished.hyperparameters.items()
+            if name != "Z"
+        }
+        return Result(
             validation=finished.metrics.get("validation", {}),
-            test=self._own_units(cell, finished.posterior) | finished.metrics.get("test", {}),
+            test=in_units | finished.metrics.get("test", {}),
             trivial=split.trivial,
             iterations=finished.iterations,
-            converged=finished.stopped != "limit" or all_iterations,
-            stopped=("epochs" if cell.epochs else "iterations")
-            if all_iterations
-            else finished.stopped,
+            converged=finished.stopped != "limit" or is_complete,
+            stopped=stopped,
             seconds=float(finished.seconds),
             alone=finished.alone and self.alone,
             acceptance=finished.acceptance,
-            objective_value=float(objective[-1]) if len(objective) else None,
+            objective_value=float(finished.objective[-1]) if has_objective else None,
             y_mean=split.y_mean,
             y_std=split.y_std,
-            hyperparameters={
-                k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"
-            },
+            hyperparameters=hyperparameters,
             note=OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task),
         )
-        arrays = dict(finished.reliability)
-        if len(objective):
-            arrays["objective"] = objective.astype(np.float32)
-        if finished.acceptance is not None:
-            arrays["acceptance"] = finished.block_acceptance.astype(
-                np.float32
-            )  # by 100 iterations: claim 16
-        if cell.evaluate != "end":
-            arrays |= curve_arrays(finished.curve)
-            arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
-        if gives_hyperparameters(cell):
-            arrays |= finished.hyperparameters
-            self.bases[cell.key] = finished.hyperparameters
-        self.write(cell, result, arrays, finished.posterior)
 
-    def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
-        """Test errors of a model of a user's own table, in the units of its target."""
-        if (
-            cell.dataset not in self._own
-            or cell.task == "binary"
-            or not len((split := self.prepared(cell)).y_test)
-        ):
+    def _errors_in_units_of_target(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
+        """Return test errors in the units of the target; empty unless it is a user's own table."""
+        if cell.dataset not in self._user_tables or cell.task == "binary":
+            return {}
+        split = self.prepared(cell)
+        if len(split.y_test) == 0:
             return {}
         model = trained_model(cell, self._schemas[cell.dataset], split, posterior)
-        predictions = Predictor([model]).predict(
-            split.X_test * split.features.std + split.features.mean
-        )
+        features = split.X_test * split.features.std + split.features.mean
         targets = split.y_test * split.y_std + split.y_mean
-        return errors_in_own_units(predictions, np.exp(targets) if model.schema.log else targets)
+        if model.schema.log:
+            targets = np.exp(targets)
+        return errors_in_own_units(Predictor([model]).predict(features), targets)
 
     def failure(self, cell: Cell, reason: str, iterations: int = 0) -> None:
         """Write that a cell failed, and why."""
@@ -200,133 +207,65 @@ class Recorder:
     def write(
         self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None
     ) -> None:
-        """Write the record of a cell, with its arrays, and its model where that is kept."""
-        status = "failed" if result.reason else "done"
+        """Write the record of a cell with its arrays, and its model if models are kept."""
         record = Record(
-            key=cell.key, status=status, cell=cell, result=result, made=made_now(self._made)
+            key=cell.key,
+            status="failed" if result.reason else "done",
+            cell=cell,
+            result=result,
+            made=with_timestamp(self._provenance),
         )
 
-        def store() -> None:
+        def write_files() -> None:
             model = None
             if self.sweep.cfg.keep != "none" and posterior is not None:
-                split = self._splits[_split_of(cell)]
+                split = self._splits[_split_name(cell)]
                 model = encoded(trained_model(cell, self._schemas[cell.dataset], split, posterior))
             self.store.write(record, arrays, model)
 
-        self.writer.do(store)
+        self.writer.do(write_files)
         self.written[cell.key] = record.done
         self.finished(record)
 
     def discard(self, batch: Batch) -> None:
-        """Delete the checkpoint of a batch, once what was given before is written."""
-        self.writer.do(partial(checkpoint_path(self.store, batch).unlink, missing_ok=True))
+        """Delete the checkpoint of a batch, after everything before it is written."""
+        path = checkpoint_path(self.store, batch)
+        self.writer.do(partial(path.unlink, missing_ok=True))
 
 
 def gives_hyperparameters(cell: Cell) -> bool:
-    """Whether fixed variants can take their hyperparameters from this fit."""
-    return (
-        OBJECTIVES[cell.objective].gives_hyperparameters
-        and cell.variant == "joint"
-        and cell.beta == 1.0
-    )
+    """Return whether fixed variants can take their hyperparameters from this fit."""
+    if cell.variant != "joint" or cell.beta != 1.0:
+        return False
+    return OBJECTIVES[cell.objective].gives_hyperparameters
 
 
-def _split_of(cell: Cell) -> tuple:
+def _split_name(cell: Cell) -> tuple:
     return cell.dataset, cell.split, cell.task, cell.seed, cell.n
 
 
+def _arrays(cell: Cell, finished: Finished) -> Arrays:
+    """Return the arrays that are stored with the record of a fit."""
+    arrays = dict(finished.reliability)
+    if len(finished.objective):
+        arrays["objective"] = finished.objective.astype(np.float32)
+    if finished.acceptance is not None:
+        # Per 100 iterations; claim 16 rests on it.
+        arrays["acceptance"] = finished.block_acceptance.astype(np.float32)
+    if cell.evaluate != "end":
+        arrays |= curve_arrays(finished.curve)
+        arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
+    if gives_hyperparameters(cell):
+        arrays |= finished.hyperparameters
+    return arrays
+
+
 def _not_finite(finished: Finished) -> str:
-    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite.
-    Other scores than `LOSSES` are recorded as they are: they neither train nor select."""
-    values = {"the objective": finished.objective[-1] if len(finished.objective) else 0.0}
+    """Return why a result with NaN or infinite numbers counts as failed; '' if all are finite."""
+    if len(finished.objective) and not np.isfinite(finished.objective[-1]):
+        return "the objective is not finite"
     for part, metrics in finished.metrics.items():
-        values |= {f"the {part} {name}": value for name, value in metrics.items() if name in LOSSES}
-    return next(
-        (f"{name} is not finite" for name, value in values.items() if not np.isfinite(value)), ""
-    )
-
-
-class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The saved state of a batch, but for its tensors.
-
-    It is written when training starts, still without tensors. Its list of cells is needed even
-    then: the last bit of a result depends on which cells are in the batch, so a resumed batch has
-    the same cells."""
-
-    cells: Batch
-    unrecorded: list[Place]
-    inside: list[Place] = []  # those in the tensors
-    seconds: list[float] = []  # of each of these
-    curves: list[Curve] = []
-    alone: bool = False  # whether no other batch trained beside it, so that the seconds are its own
-    iteration: int | None = None  # None: nothing is trained yet, and there are no tensors
-
-    @property
-    def open(self) -> Batch:
-        """The cells without a record when the checkpoint was written."""
-        return tuple(self.cells[i] for i in self.unrecorded)
-
-
-def checkpoint_path(store: Store, cells: Batch) -> Path:
-    """The checkpoint file of a batch; its name is a hash of the cells, in whatever order."""
-    name = hashlib.sha256("".join(sorted(cell.key for cell in cells)).encode()).hexdigest()[:20]
-    return within(store.root, store.root / "checkpoints" / f"{name}.npz")
-
-
-def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: Arrays) -> None:
-    """Write a checkpoint in place of the earlier one; a reader never sees a half-written file."""
-    # As JSON by Python, in which NaN stays NaN; msgspec would write null.
-    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
-    buffer = io.BytesIO()
-    np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
-    write_atomically(checkpoint_path(store, checkpoint.cells), buffer.getvalue())
-
-
-def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:
-    """All readable checkpoints of a results folder."""
-    paths = sorted((store.root / "checkpoints").glob("*.npz"))
-    return {path: saved for path in paths if (saved := read_checkpoint(store, path)) is not None}
-
-
-def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
-    """A checkpoint; None if there is none. A damaged one is quarantined, so that its cells start
-    anew."""
-    try:
-        about = read_npz(path, only="about").get("about", np.empty(0))
-        saved = json_value(about.tobytes(), Checkpoint)
-        places = max([*saved.unrecorded, *saved.inside], default=0)
-        if (
-            checkpoint_path(store, saved.cells) != path
-            or len({cell.group for cell in saved.cells}) > 1
-        ):
-            raise Unreadable("its cells are not those of its batch")
-        if places >= len(saved.cells) or not len(saved.inside) == len(saved.seconds) == len(
-            saved.curves
-        ):
-            raise Unreadable("its numbers are not those of its cells")
-        return saved
-    except (
-        FileNotFoundError
-    ):  # perhaps since the folder was listed, by the process that has finished the batch
-        return None
-    except Unreadable as why:
-        store.quarantine(path, f"the checkpoint can't be read: {why}")
-        return None
-
-
-def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
-    """What to train, in order: the cells that train together, and those of them that want a record.
-    First the batches of all checkpoints with a cell of these batches, finished even if this run did
-    not ask for all of their cells; then the batches without those cells. Checkpoints of which every
-    cell has its record are deleted: they are of a process that was killed just before it did so."""
-    pending, begun = {cell.key for batch in batches for cell in batch}, list[tuple[Batch, Batch]]()
-    done = store.keys()[0] - pending
-    for path, saved in find_checkpoints(store).items():
-        if all(cell.key in done for cell in saved.open):
-            if not store.read_only:
-                path.unlink(missing_ok=True)
-        elif any(cell.key in pending for cell in saved.open):
-            begun.append((saved.cells, tuple(cell for cell in saved.open if cell.key not in done)))
-            pending -= {cell.key for cell in saved.open}
-    rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
-    return begun + [(batch, batch) for batch in rest if batch]
+        for name, value in metrics.items():
+            if name in LOSSES and not np.isfinite(value):
+                return f"the {part} {name} is not finite"
+    return ""

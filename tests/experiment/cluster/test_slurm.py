@@ -24,7 +24,7 @@ import pytest
 
 from dlmexp.common.provenance import commit
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running.recording import find_checkpoints
+from dlmexp.experiment.running.checkpoints import find_checkpoints
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.slurm

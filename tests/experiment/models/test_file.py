@@ -17,7 +17,7 @@ from dlmexp.experiment.models.file import ABOUT, choose_models, decoded, encoded
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import Manifest, Store, read_manifests, write_manifest
-from dlmexp.experiment.running.recording import Checkpoint, save_checkpoint
+from dlmexp.experiment.running.checkpoints import Checkpoint, save_checkpoint
 from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.support.cells import candidates, made_up_model, scored
 

@@ -1,6 +1,7 @@
 """The engine in one process: records, failures, memory, waiting, resuming; which batches train, in
 which order, and, on a GPU, which at the same time with which bits."""
 
+import dataclasses
 import time
 from functools import partial
 
@@ -10,27 +11,31 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-import dlmexp.experiment.running.engine as module
 from dlmexp.experiment.plan.cell import batches
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.records.results import collect_packed
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running import recording
+from dlmexp.experiment.running import capacity as capacity_module
+from dlmexp.experiment.running import engine as engine_module
+from dlmexp.experiment.running.capacity import BatchJob, Capacity
+from dlmexp.experiment.running.checkpoints import (
+    Checkpoint,
+    checkpoint_path,
+    find_checkpoints,
+    resumed_first,
+    save_checkpoint,
+)
 from dlmexp.experiment.running.clock import Clock
-from dlmexp.experiment.running.engine import Capacity, Engine, Flight
+from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import Leases
 from dlmexp.experiment.running.process import Stop, StopRequest, select_target
 from dlmexp.experiment.running.programs import entries_of
 from dlmexp.experiment.running.progress import Progress
-from dlmexp.experiment.running.recording import (
-    Checkpoint,
-    Writer,
-    checkpoint_path,
-    find_checkpoints,
-)
+from dlmexp.experiment.running.recording import Recorder, Writer
 from dlmexp.experiment.running.run import execute
 from dlmexp.experiment.running.sweep import plan_sweep, prepare_sweep
+from dlmexp.experiment.running.trainer import NO_BASE, BatchTrainer
 from tests.support.cells import PLAIN
 from tests.support.processes import comparable
 
@@ -53,9 +58,7 @@ class Sweep:
         self.progress = Progress(Clock([]), self.stop)
         self.leases = Leases(self.store.root, self.stop.fail)
         (self.store.root / "running").mkdir(parents=True, exist_ok=True)
-        recorder = recording.Recorder(
-            found, self.store, self.progress.finished, "cpu", frozenset(again)
-        )
+        recorder = Recorder(found, self.store, self.progress.finished, "cpu", frozenset(again))
         recorder.writer, plain = Writer(beside), recorder.prepared
 
         def split(cell):
@@ -73,7 +76,7 @@ class Sweep:
 
     def train(self, batches):
         with self.leases:
-            self.engine.run(recording.resumed_first(self.store, batches))
+            self.engine.run(resumed_first(self.store, batches))
 
     def run(self, **how):
         self.train(self.plan(**how))
@@ -134,7 +137,7 @@ def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(
     assert any(
         "failed:" in line and "seed=1" in line for line in capsys.readouterr().out.splitlines()
     )
-    assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, module.NO_BASE)
+    assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, NO_BASE)
     assert {cell.seed for cell in sweep.cells if not records[cell.key].done} == {1}
     assert sweep.plan() == [], "failed cells wait until they are asked for"
     again = Sweep(tmp_path / "spoilt", words).run(retry_failed=True)
@@ -219,7 +222,7 @@ def test_a_checkpoint_that_is_not_of_its_cells_is_quarantined(tmp_path, of, wron
     saved = Checkpoint(
         cells, [0, 2], inside=[0, 2], seconds=[1.0, 2.0], curves=[[], []], iteration=7
     )
-    recording.save_checkpoint(store, replace(saved, **wrong), {})
+    save_checkpoint(store, replace(saved, **wrong), {})
     path = checkpoint_path(store, cells).rename(checkpoint_path(store, cells[:of]))
     sound = of == 3 and not wrong
     assert find_checkpoints(store) == ({path: saved} if sound else {})
@@ -281,20 +284,20 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     sweep, tried, plain = (
         Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"], beside=True),
         [],
-        Engine.work,
+        BatchTrainer.work,
     )
 
     def small(self, flight):
         tried.append(len(flight.pending))
         if len(flight.pending) > 2:
             saved = Checkpoint(flight.batch, [0])
-            self.writer.do(
-                lambda: (time.sleep(0.01), recording.save_checkpoint(sweep.store, saved, {}))
+            self.recorder.writer.do(
+                lambda: (time.sleep(0.01), save_checkpoint(sweep.store, saved, {}))
             )
             raise torch.OutOfMemoryError("CUDA out of memory")
         yield from plain(self, flight)
 
-    monkeypatch.setattr(Engine, "work", small)
+    monkeypatch.setattr(BatchTrainer, "work", small)
     assert [record.status for record in sweep.run().values()] == ["done"] * len(sweep.cells)
     assert tried == [6, 3, 1, 2, 3, 1, 2]
     assert not list((tmp_path / "checkpoints").glob("*"))
@@ -327,13 +330,13 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
 @pytest.fixture
 def order(monkeypatch):
     """Cells that begin to train, the first of each batch."""
-    begun, plain = [], Engine.work
+    begun, plain = [], BatchTrainer.work
 
     def noting(self, flight):
         begun.append(flight.batch[0])
         yield from plain(self, flight)
 
-    monkeypatch.setattr(Engine, "work", noting)
+    monkeypatch.setattr(BatchTrainer, "work", noting)
     return begun
 
 
@@ -356,11 +359,11 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
 
     with other:
         assert other.take(cell.key for cell in first) is None
-        monkeypatch.setattr(module.time, "sleep", leaves)
+        monkeypatch.setattr(engine_module.time, "sleep", leaves)
         assert len(sweep.run()) == len(sweep.cells)
     assert order[0] != first[0]
     assert order[-1] == first[0]
-    assert waited == [module.POLL_SECONDS]
+    assert waited == [engine_module.POLL_SECONDS]
 
 
 def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, two_at_once, order):
@@ -377,8 +380,8 @@ def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, tw
 def test_batches_that_need_the_device_for_themselves_come_after_the_others(
     tmp_path, tiny, two_at_once, order, monkeypatch
 ):
-    monkeypatch.setattr(module, "needs_the_device", lambda cell: cell.n == 20)
-    monkeypatch.setattr(Capacity, "longest_first", lambda *_: None)
+    monkeypatch.setattr(engine_module, "needs_the_device", lambda cell: cell.n == 20)
+    monkeypatch.setattr(Capacity, "move_longest_forward", lambda *_: None)
     Sweep(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40]", "method=[elbo]"]).run()
     assert [cell.n for cell in order] == [30, 40, 20]
 
@@ -389,7 +392,7 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(
     sweep, events, plain = (
         Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"]),
         [],
-        Engine.work,
+        BatchTrainer.work,
     )
 
     def second_too_large(self, flight):
@@ -401,7 +404,7 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(
         yield from plain(self, flight)
         events.append(("ends", n))
 
-    monkeypatch.setattr(Engine, "work", second_too_large)
+    monkeypatch.setattr(BatchTrainer, "work", second_too_large)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     assert sweep.engine.capacity.bytes < 1e12
@@ -419,9 +422,9 @@ FULL_WITH_TWO = Capacity(3, 1.5 * entries_of(BATCH), 1e9)
         (Capacity(), BATCH, [BATCH], False),  # a CPU trains one at a time
         (FULL_WITH_TWO, BATCH, [BATCH], True),
         (FULL_WITH_TWO, BATCH, [BATCH, BATCH], False),
-        (FULL_WITH_TWO._replace(entries=1e9), BATCH, [BATCH, BATCH], True),
+        (dataclasses.replace(FULL_WITH_TWO, entries=1e9), BATCH, [BATCH, BATCH], True),
         (
-            FULL_WITH_TWO._replace(entries=1e9),
+            dataclasses.replace(FULL_WITH_TWO, entries=1e9),
             (replace(PLAIN, n=10**6),),
             [BATCH, BATCH],
             False,
@@ -432,7 +435,7 @@ FULL_WITH_TWO = Capacity(3, 1.5 * entries_of(BATCH), 1e9)
     ],
 )
 def test_a_device_is_full_by_entries_memory_or_number(capacity, batch, beside, room):
-    assert capacity.room(batch, [Flight(other, other, len(other)) for other in beside]) == room
+    assert capacity.admits(batch, [BatchJob(other, other, len(other)) for other in beside]) == room
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -452,7 +455,7 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
     parts = [f"[{','.join(repr(word) for word in part + every)}]" for part in several]
     results = []
     for most in (1, 12):
-        monkeypatch.setattr(module, "MOST_AT_ONCE", most)
+        monkeypatch.setattr(capacity_module, "MAX_CONCURRENT_BATCHES", most)
         folder = tmp_path / str(most)
         words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={folder}"]
         assert execute(compose(words)) == 0

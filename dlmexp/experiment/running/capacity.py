@@ -1,0 +1,116 @@
+"""Which batches may train at the same time on a device."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.running.programs import bytes_of, entries_of, needs_the_device
+
+# Measured on an H200: with this many entries of [B, M, n] arrays in training for each processor,
+# further batches at the same time gain nothing.
+ENTRIES_PER_PROCESSOR = 400_000
+# One thread launches the kernels of all batches, and torch has 32 streams, two for each batch.
+MAX_CONCURRENT_BATCHES = 12
+MEMORY_SHARE = 0.8  # of the memory that is free when the run starts
+# Batches in training that are chosen for their number of steps; the others are the next ones in the
+# queue.
+MAX_LONG_BATCHES = 2
+
+
+@dataclass(eq=False)
+class BatchJob:
+    """A batch that waits or trains.
+
+    On a GPU a batch in training has a stream: its kernels run in order, at the same time as those
+    of other batches.
+    """
+
+    batch: Batch
+    pending: Batch  # the cells of `batch` that need a record
+    live_cells: int = 0  # cells that have not left the batch in training
+    stream: torch.cuda.Stream | None = None
+    work: Iterator[None] = field(default_factory=lambda: iter(()))  # yields to wait for the device
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the pending cells."""
+        return frozenset(cell.key for cell in self.pending)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the device has finished everything that this batch has launched."""
+        return self.stream is None or self.stream.query()
+
+    def advance(self) -> bool:
+        """Work until the batch waits for the device again. Return False when it has ended."""
+        with torch.cuda.stream(self.stream):  # without a stream, this does nothing
+            return next(self.work, "ended") is None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Limits for the batches in training together."""
+
+    batches: int = 1
+    entries: float = 0.0  # of their largest arrays
+    bytes: float = 0.0
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Capacity":
+        """Return the capacity of a device, from its size and its free memory."""
+        if device.type != "cuda":
+            return cls()
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        return cls(
+            batches=MAX_CONCURRENT_BATCHES,
+            entries=processors * ENTRIES_PER_PROCESSOR,
+            bytes=MEMORY_SHARE * free_bytes,
+        )
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether several batches may train at the same time."""
+        return self.batches > 1
+
+    def admits(self, batch: Batch, training: Sequence[BatchJob]) -> bool:
+        """Return whether a batch may start while others are in training.
+
+        The first batch always may, another one until the device is full. Cells that have left their
+        batch take no time, but their memory stays allocated.
+        """
+        if not training:
+            return True
+        if len(training) >= self.batches:
+            return False
+        if needs_the_device(batch[0]):
+            return False
+        if any(needs_the_device(job.pending[0]) for job in training):
+            return False
+        entries = sum(entries_of(job.pending[:1]) * job.live_cells for job in training)
+        if entries >= self.entries:
+            return False
+        allocated = sum(bytes_of(job.pending) for job in training)
+        return allocated + bytes_of(batch) <= self.bytes
+
+    def move_longest_forward(self, queue: deque[BatchJob], training: Sequence[BatchJob]) -> None:
+        """Move the batches with the most steps to the front of the queue.
+
+        Only as many are moved as are needed for `MAX_LONG_BATCHES` batches in training with as many
+        steps as any that waits. Many small steps cost little while other batches train, and much if
+        they are left over at the end.
+        """
+        longest = max((job.batch[0].iterations for job in queue), default=0)
+        long_in_training = sum(job.pending[0].iterations >= longest for job in training)
+        wanted = MAX_LONG_BATCHES - long_in_training
+        if not self.is_concurrent or wanted <= 0:
+            return
+        candidates = [job for job in queue if not needs_the_device(job.batch[0])]
+        candidates.sort(key=lambda job: job.batch[0].iterations, reverse=True)
+        chosen = candidates[:wanted]
+        for job in chosen:
+            queue.remove(job)
+        queue.extendleft(reversed(chosen))

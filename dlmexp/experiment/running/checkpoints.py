@@ -1,0 +1,141 @@
+"""Checkpoints of batches: saved at intervals, and resumed by the next run of the same cells."""
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.errors import Unreadable
+from dlmexp.common.reading.files import json_value, read_npz
+from dlmexp.core.training.train import Curve, Training
+from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.records.store import Store
+
+Index = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
+NAME_DIGITS = 20
+
+
+class Checkpoint(msgspec.Struct, omit_defaults=True):
+    """The saved state of a batch, without its tensors.
+
+    The first one is written when training starts, still without tensors. Its list of cells is
+    needed even then: the last bit of a result depends on which cells are in the batch, so a resumed
+    batch has the same cells.
+    """
+
+    cells: Batch
+    unrecorded: list[Index]
+    inside: list[Index] = []  # the cells in the tensors
+    seconds: list[float] = []  # of each of these
+    curves: list[Curve] = []
+    alone: bool = False  # no other batch trained at the same time, so that the seconds are its own
+    iteration: int | None = None  # None: no step was made yet, and there are no tensors
+
+    @classmethod
+    def of(cls, cells: Batch, training: Training) -> "Checkpoint":
+        """Return the checkpoint of a training that was started with these cells."""
+        unreported = np.flatnonzero(training.unreported())
+        return cls(
+            cells=cells,
+            unrecorded=[training.cells[i] for i in unreported],
+            inside=training.cells,
+            seconds=training.seconds,
+            curves=[list(curve) for curve in training.curves],
+            alone=training.alone,
+            iteration=int(training.state.iteration),
+        )
+
+    @property
+    def open(self) -> Batch:
+        """The cells that had no record when the checkpoint was written."""
+        return tuple(self.cells[i] for i in self.unrecorded)
+
+
+def checkpoint_path(store: Store, cells: Batch) -> Path:
+    """Return the checkpoint file of a batch. Its name is a hash of the cells in any order."""
+    keys = "".join(sorted(cell.key for cell in cells))
+    name = hashlib.sha256(keys.encode()).hexdigest()[:NAME_DIGITS]
+    return within(store.root, store.root / "checkpoints" / f"{name}.npz")
+
+
+def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: dict[str, np.ndarray]) -> None:
+    """Replace the checkpoint of a batch. A reader never sees a half-written file."""
+    # Python's JSON keeps NaN, where msgspec would write null.
+    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
+    about_bytes = np.frombuffer(about.encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, about=about_bytes, **arrays)  # pyright: ignore[reportArgumentType]
+    write_atomically(checkpoint_path(store, checkpoint.cells), buffer.getvalue())
+
+
+def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
+    """Return a checkpoint, or None if there is none.
+
+    A damaged one is moved to the quarantine, so that its cells start anew.
+    """
+    try:
+        about = read_npz(path, only="about").get("about", np.empty(0))
+        checkpoint = json_value(about.tobytes(), Checkpoint)
+        _check(checkpoint, store, path)
+    except FileNotFoundError:
+        # The process that has finished the batch may have deleted it since the folder was listed.
+        return None
+    except Unreadable as error:
+        store.quarantine(path, f"the checkpoint can't be read: {error}")
+        return None
+    return checkpoint
+
+
+def _check(checkpoint: Checkpoint, store: Store, path: Path) -> None:
+    """Check that the parts of a checkpoint fit together.
+
+    Raises:
+        Unreadable: they do not.
+    """
+    groups = {cell.group for cell in checkpoint.cells}
+    if checkpoint_path(store, checkpoint.cells) != path or len(groups) > 1:
+        raise Unreadable("its cells are not those of its batch")
+    largest_index = max([*checkpoint.unrecorded, *checkpoint.inside], default=0)
+    lengths = {len(checkpoint.inside), len(checkpoint.seconds), len(checkpoint.curves)}
+    if largest_index >= len(checkpoint.cells) or len(lengths) > 1:
+        raise Unreadable("its numbers are not those of its cells")
+
+
+def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:
+    """Return all readable checkpoints of a results folder."""
+    checkpoints: dict[Path, Checkpoint] = {}
+    for path in sorted((store.root / "checkpoints").glob("*.npz")):
+        checkpoint = read_checkpoint(store, path)
+        if checkpoint is not None:
+            checkpoints[path] = checkpoint
+    return checkpoints
+
+
+def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
+    """Return what to train, in order: cells that train together, and those that need a record.
+
+    First come the batches of all checkpoints that contain a cell of `batches`. They are finished
+    even if this run did not ask for all of their cells. Then come the batches without those cells.
+    A checkpoint whose cells all have a record is deleted: its process was killed just before it did
+    so.
+    """
+    pending = {cell.key for batch in batches for cell in batch}
+    done = store.keys()[0] - pending
+    resumed: list[tuple[Batch, Batch]] = []
+    for path, checkpoint in find_checkpoints(store).items():
+        open_keys = {cell.key for cell in checkpoint.open}
+        if open_keys <= done:
+            if not store.read_only:
+                path.unlink(missing_ok=True)
+        elif open_keys & pending:
+            unrecorded = tuple(cell for cell in checkpoint.open if cell.key not in done)
+            resumed.append((checkpoint.cells, unrecorded))
+            pending -= open_keys
+    fresh = [tuple(cell for cell in batch if cell.key in pending) for batch in batches]
+    return resumed + [(batch, batch) for batch in fresh if batch]
