@@ -1,6 +1,8 @@
-"""Runs batches of cells from config to record. Knows nothing of figures and claims.
+"""Runs batches of cells, from config to record. Knows nothing of figures and claims.
 
-Read in this order: `run` (the command), `sweep` (cells and data, and how they are shown), `engine`
-(batches, from start to records), `programs` (from cells to tensors), `recording` (records and
-checkpoints), `leases` (who trains what). Around them: `process` (device, signals, extra processes),
-`clock` (time at most and left), `progress` (what is shown)."""
+Read in this order: `run` (the command), `sweep` (cells and their data), `engine` (which batches
+train when), `trainer` (one batch from start to records), `programs` (from cells to tensors),
+`recording` and `checkpoints` (what is written), `leases` (who trains what). Around them: `capacity`
+(what fits on a device), `process` (device, signals, extra processes), `clock` (bound of the time,
+time left), `progress`, `summary` and `table_notes` (what is shown).
+"""

@@ -1,12 +1,14 @@
-"""Who trains which batch of a results folder: every batch in training has a lease there, and every
-process a file.
+"""Who trains which batch of a results folder.
 
-A lease is a file under a name that is used once, created with O_EXCL, touched every few seconds,
-and removed when its batch has ended. A process trains only what it holds a lease on, and has looked
-for others after it created its own: of two that want the same cells at the same moment at least one
-sees the other. A lease that has not been touched for a minute, or whose process has ended on this
-machine, is stale, and whoever wants its cells removes it. Ages are differences between dates that
-the folder's file system gives: the clocks of hosts do not matter."""
+Every batch in training has a lease there, and every process a file. A lease is a file under a name
+that is used once, created with O_EXCL, touched every few seconds, and removed when its batch has
+ended. A process trains only what it holds a lease on, and it looks for other leases after it has
+created its own: of two that want the same cells at the same moment, at least one sees the other.
+
+A lease that has not been touched for a minute, or whose process has ended on this machine, is
+stale; whoever wants its cells removes it. Ages are differences between dates that the folder's file
+system gives, so the clocks of hosts do not matter.
+"""
 
 import contextlib
 import os
@@ -16,9 +18,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,76 +30,83 @@ from dlmexp.common.provenance import own_job
 from dlmexp.common.reading.files import content, json_value
 
 HEARTBEAT_SECONDS = 5.0
-STALE_SECONDS = (
-    60.0  # without a heartbeat for this long a process counts as dead; network disks delay some
-)
-QUIET_SECONDS = (
-    600.0  # a file that another machine has not changed for so long is not being written any more
-)
-RETRY_SECONDS = 0.1  # at most, until a process that gave way to another tries again
+# Without a heartbeat for this long a process counts as dead. Some network disks delay heartbeats.
+STALE_SECONDS = 60.0
+# A temporary file that another machine has not changed for this long is not being written any more.
+QUIET_SECONDS = 600.0
+MAX_RETRY_SECONDS = 0.1  # until a process that has given way to another tries again
 
 
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a batch in training is."""
 
-    what: str  # is trained, on what
+    what: str  # the batch in one line
     cells: int
-    live: int  # of these cells: have not stopped yet
+    live: int  # cells that have not stopped yet
     iteration: int
-    limit: int  # the iteration at which the last cell stops, if it does not converge before
+    limit: int  # the iteration at which the last cell stops if it does not converge before
     rate: float  # iterations per second
-    objective: float | None  # mean over the live cells; None: not known
+    objective: float | None  # mean over the live cells; None if it is not known
 
     @property
     def numbers(self) -> str:
         """Iteration, cells, speed and objective, for messages."""
-        objective = "" if self.objective is None else f", objective {self.objective:.4f}"
         speed = f"{self.rate:.0f}" if self.rate >= 10 else f"{self.rate:.2g}"
-        return (
-            f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed} it/s{objective}"
-        )
+        text = f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed} it/s"
+        if self.objective is not None:
+            text += f", objective {self.objective:.4f}"
+        return text
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run: the content of its file, and with the keys of their cells of its
-    leases."""
+    """A process of a run: the content of its file and, with the keys of their cells, of its leases.
+
+    The fields from `settled` on say how far it was with its run at its last heartbeat.
+    """
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
-    machine: str = ""  # that counts `pid`
+    machine: str = ""  # where `pid` is valid
     job: str | None = None  # SLURM job
     keys: frozenset[str] = frozenset()
-    # How far it is with its run, a few seconds ago.
     settled: int = 0  # cells with a record
     total: int = 0
     failed: int = 0
-    seconds_left: float | None = None  # at the speed so far; None: not known
+    seconds_left: float | None = None  # at the speed so far; None if it is not known
     batches: tuple[BatchProgress, ...] = ()  # in training
 
     @property
     def description(self) -> str:
         """Host, process id and SLURM job, for messages."""
-        return f"{self.host} pid {self.pid}" + (f" job {self.job}" if self.job else "")
+        text = f"{self.host} pid {self.pid}"
+        if self.job:
+            text += f" job {self.job}"
+        return text
 
 
 class Leases:
-    """The file of this process and its leases, from entering to leaving the context. A thread
-    touches the leases and writes the `progress` into the file; where that fails, for whatever
-    reason, `failed` is called with the error, in that thread."""
+    """The file of this process and its leases; they exist while the context is entered.
+
+    A thread touches the leases and writes the fields that `progress` returns into the file. If that
+    fails, for whatever reason, `failed` is called with the error, in that thread.
+    """
 
     def __init__(
         self,
         root: Path,
         failed: Callable[[BaseException], None],
-        progress: Callable[[], dict] = dict,
+        progress: Callable[[], dict[str, Any]] = dict,
     ):
         self.folder = within(root, root / "running")
         self.about = ActiveProcess(
             host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job()
         )
-        self.path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.json"
-        self.progress, self._failed, self._held = progress, failed, dict[frozenset[str], Path]()
-        self._lock, self._stop = threading.Lock(), threading.Event()
+        self.path = self.folder / f"{owner()}.{_unique()}.json"
+        self.progress = progress
+        self._failed = failed
+        self._held: dict[frozenset[str], Path] = {}
+        self._lock = threading.Lock()  # of `_held` and its files
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
@@ -113,44 +122,63 @@ class Leases:
                 path.unlink()
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
-        """Lease the batch of these cells: None. If a process trains some of them, or of those that
-        are `needed` for them, nothing is leased, and that process is the answer."""
+        """Lease the batch of these cells.
+
+        Returns:
+            None if it is leased. If another process trains some of the cells, or of those that are
+            `needed` for them, nothing is leased, and that process is returned.
+        """
         keys = frozenset(keys)
         wanted = keys.union(needed)
-        while (other := self._holder(wanted)) is None:
-            path = self.path.with_suffix(f".{uuid.uuid4().hex[:12]}.lease")
-            with self._lock:
-                self._held[keys] = path
-                with open(path, "xb", buffering=0) as file:
-                    file.write(msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys)))
-            if self._holder(wanted, path) is None:
+        while True:
+            # 1. Another process may have some of the cells.
+            other = self._holder(wanted)
+            if other is not None:
+                return other
+            # 2. Create the lease first, and look again after that: two processes that both found
+            #    the cells free cannot both miss the lease of the other.
+            path = self._create_lease(keys)
+            if self._holder(wanted, except_lease=path) is None:
                 return None
-            self.release(keys)  # another one wants them at this moment
-            time.sleep(random.uniform(0, RETRY_SECONDS))
-        return other
+            # 3. Another process wants them at the same moment. Give way, and try again after a
+            #    random pause, so that the two do not meet for ever.
+            self.release(keys)
+            time.sleep(random.uniform(0, MAX_RETRY_SECONDS))
 
-    def _holder(self, wanted: frozenset[str], own: Path | None = None) -> ActiveProcess | None:
-        """Who has a lease on some of the `wanted` cells, but for the lease `own`. Stale leases are
-        removed."""
+    def _create_lease(self, keys: frozenset[str]) -> Path:
+        path = self.path.with_suffix(f".{_unique()}.lease")
+        lease = msgspec.structs.replace(self.about, keys=keys)
+        with self._lock:
+            self._held[keys] = path
+            with open(path, "xb", buffering=0) as file:
+                file.write(msgspec.json.encode(lease))
+        return path
+
+    def _holder(
+        self, wanted: frozenset[str], except_lease: Path | None = None
+    ) -> ActiveProcess | None:
+        """Return the process that has a lease on some of the wanted cells. Remove stale leases."""
         for path, process in _read(self.folder, "*.lease").items():
-            if path != own and process.keys & wanted:
-                if not is_stale(path, disk_time(self.folder)):
-                    return process
-                path.unlink(missing_ok=True)
+            if path == except_lease or not process.keys & wanted:
+                continue
+            if not is_stale(path, disk_time(self.folder)):
+                return process
+            path.unlink(missing_ok=True)
         return None
 
     def release(self, keys: Iterable[str]) -> None:
-        """The batch of these cells is not trained here any more."""
+        """Remove the lease of the batch of these cells."""
         with self._lock:
-            self._held.pop(frozenset(keys)).unlink(missing_ok=True)
+            path = self._held.pop(frozenset(keys))
+            path.unlink(missing_ok=True)
 
     def _heartbeat(self) -> None:
+        # Whatever goes wrong: without a heartbeat, others would take over the leases while this
+        # process trains on.
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
                 self._beat()
-        except (
-            BaseException
-        ) as error:  # silent leases would be taken over while this process trains on
+        except BaseException as error:
             self._failed(error)
 
     def _beat(self) -> None:
@@ -166,73 +194,98 @@ class Leases:
         write_atomically(self.path, msgspec.json.encode(about), durable=False)
 
 
+def _unique() -> str:
+    return uuid.uuid4().hex[:12]
+
+
 def active_processes(root: Path) -> list[ActiveProcess]:
-    """The live processes of a results folder with the keys of what they train."""
-    processes, leases = (_read(root / "running", pattern) for pattern in ("*.json", "*.lease"))
-    now, active = disk_time(root / "running") if processes else 0.0, list[ActiveProcess]()
+    """Return the live processes of a results folder with the keys of the cells that they train."""
+    folder = root / "running"
+    processes = _read(folder, "*.json")
+    leases = _read(folder, "*.lease")
+    now = disk_time(folder) if processes else 0.0
+    active: list[ActiveProcess] = []
     for path, process in processes.items():
-        if not is_stale(path, now):
-            keys = [
-                lease.keys
-                for name, lease in leases.items()
-                if name.name.startswith(f"{path.stem}.")
-            ]
-            active.append(msgspec.structs.replace(process, keys=frozenset().union(*keys)))
+        if is_stale(path, now):
+            continue
+        # The names of a process's leases begin like that of its file.
+        prefix = f"{path.stem}."
+        keys = [lease.keys for name, lease in leases.items() if name.name.startswith(prefix)]
+        active.append(msgspec.structs.replace(process, keys=frozenset().union(*keys)))
     return active
 
 
 def remove_leftovers(root: Path) -> list[Path]:
-    """Delete what dead processes left in a results folder: their files and leases, and unfinished
-    files under temporary names. What other machines wrote goes when it has been quiet for a while.
-    Checkpoints stay: the next run goes on from them. Returns what is gone."""
-    now, removed = disk_time(root), list[Path]()
-    unwanted = [
-        path
-        for name in ("*.json", "*.lease")
-        for path in (root / "running").glob(name)
-        if is_stale(path, now)
-    ]
-    for path in (
-        Path(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in names
-        if name.startswith(".")
-    ):
-        writer = writer_of(path)
-        if writer and is_dead(writer) is not False and is_stale(path, now, writer, QUIET_SECONDS):
-            unwanted.append(path)
-    for path in unwanted:
+    """Delete what dead processes left in a results folder, and return the deleted files.
+
+    These are their files and leases, and unfinished files under temporary names. A temporary file
+    of another machine is deleted when it has been quiet for a while. Checkpoints stay: the next run
+    goes on from them.
+    """
+    now = disk_time(root)
+    candidates = [*_stale_presences(root, now), *_abandoned_files(root, now)]
+    removed: list[Path] = []
+    for path in candidates:
         with contextlib.suppress(OSError):  # another user's, or removed just now
             within(root, path).unlink()
             removed.append(path)
     return sorted(removed)
 
 
+def _stale_presences(root: Path, now: float) -> list[Path]:
+    """Return the files and leases of dead processes."""
+    folder = root / "running"
+    paths = [*folder.glob("*.json"), *folder.glob("*.lease")]
+    return [path for path in paths if is_stale(path, now)]
+
+
+def _abandoned_files(root: Path, now: float) -> Iterator[Path]:
+    """Yield temporary files that nobody writes any more."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            writer = writer_of(path)
+            # A file of a live process of this machine stays, however old it is.
+            if not writer or is_dead(writer) is False:
+                continue
+            if is_stale(path, now, writer, QUIET_SECONDS):
+                yield path
+
+
 def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
-    """Files with the process that each is of, but for those that are damaged or have just been
-    removed."""
-    read: dict[Path, ActiveProcess] = {}
+    """Return the processes in files and leases. Damaged and just removed ones are left out."""
+    processes: dict[Path, ActiveProcess] = {}
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(OSError, Unreadable):
-            read[path] = json_value(content(path), ActiveProcess)
-    return read
+            processes[path] = json_value(content(path), ActiveProcess)
+    return processes
 
 
 def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_SECONDS) -> bool:
-    """Whether nobody changes a file any more: its process (that in its name) has ended on this
-    machine, or has not touched it in the `seconds` before `now`, the `disk_time` of its folder. A
-    date in the future, from a clock that was wrong, does not help it: a live process corrects that
-    with its next heartbeat."""
+    """Return whether no process changes a file any more.
+
+    It is stale if its process has ended on this machine, or has not touched it in the `seconds`
+    before `now`, the `disk_time` of its folder. A date in the future, from a clock that was wrong,
+    counts as stale too: a live process corrects it with its next heartbeat.
+
+    Args:
+        path: the file.
+        now: the time.
+        process: its owner, if that is not the one in its name.
+        seconds: how long it may be silent.
+    """
     try:
-        silent = abs(now - path.stat().st_mtime) >= seconds
+        is_silent = abs(now - path.stat().st_mtime) >= seconds
     except OSError:
-        silent = True
-    return silent or bool(is_dead(process or path.name.partition(".")[0]))
+        is_silent = True
+    return is_silent or bool(is_dead(process or path.name.partition(".")[0]))
 
 
 def disk_time(folder: Path) -> float:
-    """The time by the clock that dates the files of a folder; that of this host where nothing can
-    be written."""
+    """Return the time by the clock that dates the files of a folder.
+
+    Without permission to write there, it is the time of this host.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             return os.fstat(file.fileno()).st_mtime

@@ -1,54 +1,79 @@
-"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines
-elsewhere."""
+"""The progress of a run: a bar that is updated in place on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
 
-from rich.console import Console, RenderableType  # noqa: TID251
+from rich.console import Console, RenderableType  # noqa: TID251 -- its type is only hinted at
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from dlmexp.common.console import counted, duration, nobody_reads
+from dlmexp.common.console import counted, discard_stdout, duration
+from dlmexp.core.training.train import Training
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.record import Record
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import SIGPIPE, StopRequest
 
-# Between looks at a batch, alone or beside others (each look at its objective is a wait for the
-# GPU), and lines.
-ALONE_SECONDS, BESIDE_SECONDS, LINE_SECONDS = 0.25, 5.0, 10.0
+# Between looks at a batch that trains alone, or at the same time as others: on a GPU each look at
+# an objective waits for the device.
+LOOK_SECONDS = 0.25
+CONCURRENT_LOOK_SECONDS = 5.0
+LINE_SECONDS = 10.0  # between lines with numbers
 
 
-class _Bar(Bar):
-    """A bar with a line of facts below it."""
+class _Bar(RichProgress):
+    """A bar with a line of text below it."""
 
-    facts = ""
+    caption = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        yield Text(self.facts, overflow="ellipsis", no_wrap=True)
+        yield Text(self.caption, overflow="ellipsis", no_wrap=True)
+
+
+@dataclass
+class _Look:
+    """A batch in training as it was seen last."""
+
+    seen_at: float
+    first_seen_at: float
+    first_iteration: int
+    progress: BatchProgress
 
 
 class Progress:
-    """Counts of cells and batches, told by the engine. On a terminal: a bar with the numbers of the
-    batch in training, and failures as lines. Elsewhere: messages as lines at once, numbers every
-    ten seconds."""
+    """Counts cells and batches, as the engine reports them, and shows the counts.
+
+    On a terminal: a bar with the numbers of the batches in training, and failures as lines.
+    Elsewhere: messages as lines at once, numbers every ten seconds.
+    """
 
     def __init__(self, clock: Clock, stop: StopRequest, console: Console | None = None):
-        self.clock, self.total, self.batches, self.batch = clock, clock.cells, clock.batches, 0
-        self.began, self.stop = time.monotonic(), stop
-        self.failed, self.current, self._shown = 0, "", self.began
-        # By the id of a training: the moment of the last look, moment and iteration of the first,
-        # what was seen last.
-        self._training: dict[int, tuple[float, tuple[float, int], BatchProgress]] = {}
+        self.clock = clock
+        self.stop = stop
+        self.total = clock.cells
+        self.failed = 0
+        self.batches = clock.batches
+        self.batch = 0  # the number of the batch that was started last
+        self.current = ""  # what happens at this moment
+        self.began = time.monotonic()
+        self._line_shown_at = self.began
+        self._looks: dict[int, _Look] = {}  # by the id of a training
         self._bar = None
         if console is not None and console.is_terminal and not console.is_dumb_terminal:
-            columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = _Bar(*columns, TextColumn("{task.fields[left]} left"), console=console)
+            self._bar = _Bar(
+                TextColumn("cells"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]} left"),
+                console=console,
+            )
             self._bar.add_task("cells", total=self.total, left="?")
 
     def __enter__(self) -> "Progress":
@@ -62,33 +87,37 @@ class Progress:
             self._bar.stop()
 
     def say(self, line: str, style: str | None = None) -> None:
-        """Print a line. Where that is impossible, or nobody reads any more, it is a request to
-        stop."""
+        """Print a line. If nobody can read it any more, ask the run to stop."""
         try:
             if self._bar:
                 self._bar.console.print(line, style=style, highlight=False, markup=False)
             else:
                 print(line, flush=True)
+        except BrokenPipeError:
+            discard_stdout()
+            self.stop.request(SIGPIPE)
         except OSError as error:
-            nobody_reads()
-            if isinstance(error, BrokenPipeError):
-                self.stop.request(SIGPIPE)
-            else:
-                self.stop.fail(
-                    OSError(error.errno, f"can't write to the standard output: {error.strerror}")
-                )
+            discard_stdout()
+            reason = f"can't write to the standard output: {error.strerror}"
+            self.stop.fail(OSError(error.errno, reason))
 
     def message(self, line: str) -> None:
-        """Something that a log should have and a bar shows anyway."""
-        self.show() if self._bar else self.say(line)
+        """Print a line that belongs into a log; a bar shows its content anyway."""
+        if self._bar:
+            self.show()
+        else:
+            self.say(line)
 
     def show(self) -> None:
-        """Show the current numbers: in a bar at once, as a line if it is time."""
+        """Show the current numbers: in a bar at once, as a line if it is time for the next one."""
         if self._bar:
-            self._bar.facts = f"batch {self.batch}/{self.batches}, {self.failed} failed; {self.current}{self.numbers}"
+            self._bar.caption = (
+                f"batch {self.batch}/{self.batches}, {self.failed} failed; "
+                f"{self.current}{self.numbers}"
+            )
             self._bar.update(TaskID(0), completed=self.settled, left=self.left)
-        elif time.monotonic() - self._shown > LINE_SECONDS:
-            self._shown = time.monotonic()
+        elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
+            self._line_shown_at = time.monotonic()
             now = self.numbers or f"; {self.current}"
             self.say(
                 f"  {self.settled}/{self.total} cells, {self.failed} failed, {self.left} left{now}"
@@ -96,111 +125,129 @@ class Progress:
 
     @property
     def settled(self) -> int:
-        """Number of cells with a record, done or failed."""
+        """The number of cells with a record, done or failed."""
         return self.total - sum(kind.waiting for kind in self.clock.kinds.values())
 
     @property
     def left(self) -> str:
-        """Time left as text; `?` if it is not known."""
-        return "?" if (seconds := self.seconds_left()) is None else duration(seconds)
+        """The time left as text; `?` if it is not known."""
+        seconds = self.seconds_left()
+        return "?" if seconds is None else duration(seconds)
 
     @property
     def numbers(self) -> str:
-        """Iteration, cells, speed and objective of the batch in training; of batches at once, cells
-        and speed. To append: nothing where none trains."""
-        batches = self._told()
-        if len(batches) < 2:
-            return "".join(f"; {told.numbers}" for told in batches)
-        live, steps = (
-            sum(told.live for told in batches),
-            sum(told.live * told.rate for told in batches),
-        )
-        return f"; {len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s"
+        """The numbers of the batches in training, to append to a line; '' if none trains.
 
-    def _told(self) -> tuple[BatchProgress, ...]:
-        return tuple(told for _, _, told in list(self._training.values()))
+        For one batch: iteration, cells, speed and objective. For more: cells and speed.
+        """
+        batches = self._batches_in_training()
+        if not batches:
+            return ""
+        if len(batches) == 1:
+            return f"; {batches[0].numbers}"
+        live = sum(batch.live for batch in batches)
+        speed = sum(batch.live * batch.rate for batch in batches)
+        return f"; {len(batches)} batches at once, {live} live, {speed:.0f} model-steps/s"
+
+    def _batches_in_training(self) -> tuple[BatchProgress, ...]:
+        # A copy first: another thread may add a batch meanwhile.
+        return tuple(look.progress for look in list(self._looks.values()))
 
     def so_far(self) -> dict[str, Any]:
-        """The numbers of `ActiveProcess`, for whoever follows the run elsewhere. May be called in
-        another thread."""
+        """Return the fields of `ActiveProcess` that say how far the run is.
+
+        May be called in another thread.
+        """
         left = self.seconds_left()
-        counts = {"settled": self.settled, "total": self.total, "failed": self.failed}
         return {
-            **counts,
+            "settled": self.settled,
+            "total": self.total,
+            "failed": self.failed,
             "seconds_left": None if left is None else round(left),
-            "batches": self._told(),
+            "batches": self._batches_in_training(),
         }
 
     def seconds_left(self) -> float | None:
-        """The time left of the run, as `Clock` knows it."""
+        """Return the time left of the run; None if it is not known."""
         return self.clock.seconds_left(time.monotonic() - self.began)
 
     def started(self, cells: Batch) -> None:
-        """A batch begins."""
+        """Note that a batch starts."""
         self.batch += 1
-        self.current = described(cells)
+        self.current = describe_batch(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
-    def tick(self, cells: Batch, training: Any) -> None:
-        """Update iteration, speed and objective of a batch in training, at most four times a
-        second."""
-        moment, iteration = time.monotonic(), training.iteration
-        looked, began, last = self._training.get(id(training), (moment, (moment, iteration), None))
-        pause = ALONE_SECONDS if self._training.keys() <= {id(training)} else BESIDE_SECONDS
-        if last and (moment - looked < pause or iteration == last.iteration):
+    def tick(self, cells: Batch, training: Training) -> None:
+        """Update the numbers of a batch in training, at most four times a second."""
+        now = time.monotonic()
+        iteration = training.iteration
+        last = self._looks.get(id(training))
+        if last and not self._is_due(training, last, now):
             return
-        live = training.live()
-        objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else nan
-        running = (cells[i] for i, lives in zip(training.cells, live, strict=True) if lives)
-        self.clock.reached.update((cell.key, (cell.group, iteration)) for cell in running)
-        told = BatchProgress(
-            what=described(cells),
+        is_live = training.live()
+        indices = [i for i, lives in zip(training.cells, is_live, strict=True) if lives]
+        for i in indices:
+            self.clock.reached[cells[i].key] = cells[i].group, iteration
+        first_seen_at = last.first_seen_at if last else now
+        first_iteration = last.first_iteration if last else iteration
+        objective = nan
+        if iteration:
+            objective = float(training.state.history[:, iteration - 1].nanmean())
+        seen = BatchProgress(
+            what=describe_batch(cells),
             cells=len(cells),
-            live=int(live.sum()),
+            live=int(is_live.sum()),
             iteration=iteration,
             limit=cells[0].iterations,
-            rate=round((iteration - began[1]) / max(moment - began[0], 1e-9), 3),
+            rate=round((iteration - first_iteration) / max(now - first_seen_at, 1e-9), 3),
             objective=None if isnan(objective) else objective,
         )
-        self._training[id(training)] = moment, began, told
+        self._looks[id(training)] = _Look(now, first_seen_at, first_iteration, seen)
         self.show()
 
-    def ended(self, training: Any) -> None:
-        """A batch does not train any more."""
-        self._training.pop(id(training), None)
+    def _is_due(self, training: Training, last: _Look, now: float) -> bool:
+        """Return whether to look at a batch again."""
+        trains_alone = self._looks.keys() <= {id(training)}
+        pause = LOOK_SECONDS if trains_alone else CONCURRENT_LOOK_SECONDS
+        return now - last.seen_at >= pause and training.iteration != last.progress.iteration
+
+    def ended(self, training: Training) -> None:
+        """Note that a batch does not train any more."""
+        self._looks.pop(id(training), None)
 
     def finished(self, record: Record) -> None:
-        """A cell has got its record."""
-        self.clock.finished(record.cell, record.result)
+        """Note that a cell got its record here."""
+        self.clock.finish(record.cell, record.result)
         if record.done:
             self.show()
-        else:
-            self.failed += 1
-            why = f"{record.result.reason} (iteration {record.result.iterations})"
-            self.say(f"  failed: {record.cell.describe()}: {why}", style="red")
+            return
+        self.failed += 1
+        reason = f"{record.result.reason} (iteration {record.result.iterations})"
+        self.say(f"  failed: {record.cell.describe()}: {reason}", style="red")
 
     def skipped(self, cells: Batch) -> None:
-        """Cells that got their records from another process."""
+        """Note that cells got their records from another process."""
         for cell in cells:
-            self.clock.finished(cell)
+            self.clock.finish(cell, None)
         self.show()
 
     def waiting(self, process: str) -> None:
-        """All batches that are left are in training elsewhere."""
+        """Note that another process trains everything that is left."""
         self.current = f"waiting for cells that {process} trains"
         self.show()
 
-    def out_of_memory(self, at_once: str, parts: int = 1) -> None:
-        """Memory ran out with so much at once: of one batch, so many parts are to start instead."""
-        self.batch, self.batches = self.batch - 1, self.batches + parts - 1
-        self.message(f"  out of memory with {at_once} at once: going on with fewer")
+    def out_of_memory(self, in_memory: str, parts: int = 1) -> None:
+        """Note that memory ran out, and in how many parts the batch starts again."""
+        self.batch -= 1
+        self.batches += parts - 1
+        self.message(f"  out of memory with {in_memory} at once: going on with fewer")
 
 
-def described(cells: Batch) -> str:
-    """A batch in one line: what is trained on what, and how many cells."""
+def describe_batch(cells: Batch) -> str:
+    """Return a batch in one line: what is trained on which data, and how many cells."""
     first = cells[0]
-    seeds, betas = (
-        counted(len({getattr(cell, of) for cell in cells}), of) for of in ("seed", "beta")
-    )
-    what = f"{first.dataset} n={first.n} {first.variant} {first.objective} {first.model_label}"
-    return f"{what}: {counted(len(cells), 'cell')} ({seeds}, {betas})"
+    model = f"{first.variant} {first.objective} {first.model_label}"
+    seeds = counted(len({cell.seed for cell in cells}), "seed")
+    betas = counted(len({cell.beta for cell in cells}), "beta")
+    count = counted(len(cells), "cell")
+    return f"{first.dataset} n={first.n} {model}: {count} ({seeds}, {betas})"

@@ -135,8 +135,8 @@ def test_a_second_ctrl_c_interrupts_at_once():
     try:
         with StopRequest() as stop:
             signal.raise_signal(signal.SIGINT)
-            assert stop.stop
-            assert stop.stop.code == 130
+            assert stop.requested
+            assert stop.requested.code == 130
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)  # it leaves: a third one is nothing

@@ -3,6 +3,7 @@ others are told."""
 
 from io import StringIO
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from dlmexp.experiment.running import clock, progress
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import StopRequest, select_target
-from dlmexp.experiment.running.progress import Progress, described
+from dlmexp.experiment.running.progress import Progress, describe_batch
 from tests.support.cells import PLAIN, scored
 
 
-def look(shown, cells, iteration, objective=1.0, training=None):
+def look(shown, cells, iteration, objective=1.0, training: Any = None):
     """A batch in training is seen at this iteration."""
     training = training or SimpleNamespace()
     training.cells, training.iteration, training.live = (
@@ -161,13 +162,14 @@ def test_batches_at_once_and_what_others_are_told(now):
         "batches": (),
     }
 
-    first, second = SimpleNamespace(), SimpleNamespace()
+    first: Any = SimpleNamespace()
+    second: Any = SimpleNamespace()
     for now[0], iteration, objective in ((0, 1, 3.0), (4, 5, 2.0), (8, 17, 1.0)):
         look(shown, CELLS[:2], iteration, objective, first)
         look(shown, CELLS[:5], iteration, objective, second)
     assert shown.numbers == "; 2 batches at once, 7 live, 14 model-steps/s"
     numbers = {"cells": 2, "live": 2, "iteration": 17, "limit": 3000, "rate": 2.0, "objective": 1.0}
-    expected = BatchProgress(what=described(CELLS[:2]), **numbers)
+    expected = BatchProgress(what=describe_batch(CELLS[:2]), **numbers)
     assert shown.so_far()["batches"][0] == expected
     shown.ended(second)
     now[0] = 9
