@@ -22,7 +22,8 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import flat, literal
 from dlmexp.common.provenance import COMMAND, portable
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import OWN_UNITS, TEST, as_text, parse_terms, rows_for
+from dlmexp.experiment.records.settings import parse_terms
+from dlmexp.experiment.records.table import OWN_UNITS, TEST, as_text, rows_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -204,7 +204,7 @@ def plot(args: argparse.Namespace) -> None:
     # what is made here is kept to the end: looking for garbage takes a tenth of the time
     gc.disable()
     from dlmexp.experiment.records.results import ResultsFolder
-    from dlmexp.experiment.records.table import parse_terms, parse_where
+    from dlmexp.experiment.records.settings import parse_terms, parse_where
     from dlmexp.presentation.figures.choose import BY
     from dlmexp.presentation.figures.numbers import FACTS
     from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
@@ -227,7 +227,7 @@ def plot(args: argparse.Namespace) -> None:
     results = ResultsFolder(
         args.results, ("",) if of_model or args.where else (*FACTS, "test_", "validation_")
     )
-    where = {} if of_model else parse_where(args.where, results.candidates)
+    where = {} if of_model else parse_where(args.where, results.candidates, results.changes)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:
         if not args.ids:

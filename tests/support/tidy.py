@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.common import catalogue
+from dlmexp.experiment.plan.cell import Changes, Setting
 from dlmexp.experiment.records.table import tidy
 
 TASKS: dict[str, str] = dict.fromkeys(
@@ -18,7 +19,7 @@ TASKS |= dict.fromkeys(("abalone", "peds1_left", "peds1_dir0", "peds1_dir1", "pe
 STANDS_FOR = {"sarcos_test": "sarcos", "peds1_left": "peds1_dir1", "flights": "airline"}
 ROW: dict[str, Any] = {
     "dataset": "banana", "n": 100, "seed": 0, "method": "elbo", "estimator": "exact", "samples": np.nan,
-    "parameterisation": "whitened", "role": "fit", "protocol": "paper", "changes": "", "evaluate": "end",
+    "parameterisation": "whitened", "role": "fit", "protocol": "paper", "changes": {}, "evaluate": "end",
     "data": "d", "split": "s", "experiment": "made-up", "beta": 1.0, "missing": 0, "failed": 0, "status": "done",
     "objective": "elbo", "variant": "joint", "form": "explicit", "kernel": "rbf", "M": 10, "lr": 0.1,
     "minibatch": np.nan, "window": 20.0, "max_iterations": 3000.0, "epochs": np.nan, "sampler": None,
@@ -54,10 +55,15 @@ class Made:
         self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None
     ):
         full = []
+        self.changes: dict[str, Changes] = {}
         for i, row in enumerate(rows):
             dataset = row.get("dataset", "banana")
             facts = {"task": TASKS.get(dataset, "binary"), "stands_for": STANDS_FOR.get(dataset)}
-            full.append(ROW | facts | {"key": f"key{i}", "size": str(row.get("n", 100))} | row)
+            values = ROW | facts | {"key": f"key{i}", "size": str(row.get("n", 100))} | row
+            changes: Any = values["changes"]
+            text = Setting("paper", changes).text
+            self.changes[text] = changes
+            full.append(values | {"changes": text})
         frame = pd.DataFrame(full)
         frame["group"] = frame.groupby(GROUP, dropna=False).ngroup()
         frame["candidates"] = frame.groupby("group")["key"].transform("size")

@@ -20,8 +20,8 @@ from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SHARED, Cell
 from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.settings import check_values, named, parse_terms
 from dlmexp.experiment.records.store import MODEL
-from dlmexp.experiment.records.table import check_values, named, parse_terms
 
 FORMAT = 1
 ABOUT, HYPER = "about", "hyper."

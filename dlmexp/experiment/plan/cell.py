@@ -4,7 +4,7 @@ which order (`batches`)."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Any, Self
@@ -157,6 +157,7 @@ LATER = {
 }  # fields with their defaults
 SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
 Batch = tuple[Cell, ...]
+Changes = Mapping[str, Any]  # values that differ from those of a protocol, by dotted names
 
 
 class Setting(msgspec.Struct, frozen=True, dict=True):
@@ -173,9 +174,16 @@ class Setting(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """`training.lr=0.01, M=50`; '' for the values of the protocol itself. Equal texts are equal
-        values."""
-        return ", ".join(f"{name}={literal(value)}" for name, value in self.changes.items())
+        """The changes for display, such as `training.lr=0.01, M=50`; '' where there are none.
+
+        Equal texts are equal values.
+        """
+        return ", ".join(assignments(self.changes))
+
+
+def assignments(changes: Changes) -> list[str]:
+    """Return each change as `name=value`, as `dlmexp run` takes it."""
+    return [f"{name}={literal(value)}" for name, value in changes.items()]
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
 from dlmexp.common.reading.tables import read_table
-from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.plan.cell import Asked, Changes
 from dlmexp.experiment.records.packed import TABLE, write_packed
 from dlmexp.experiment.records.store import FIGURES, Store, distinct, read_manifests
 from dlmexp.experiment.records.table import as_text, candidate_cells, selected_or_undecided, tidy
@@ -43,6 +43,11 @@ class ResultsFolder(Store):
         """What was asked for in this folder, by its own manifests and in its packed records."""
         manifests = [asked for each in read_manifests(self.root) for asked in each.candidates]
         return distinct([*(asked for pack in self.packs for asked in pack.asked), *manifests])
+
+    @cached_property
+    def changes(self) -> dict[str, Changes]:
+        """The changed values of every setting, by their text in the column `changes`."""
+        return {asked.setting.text: asked.setting.changes for asked in self.asked}
 
     @cached_property
     def table(self) -> pd.DataFrame:

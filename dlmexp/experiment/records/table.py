@@ -3,29 +3,17 @@ what was asked for; figures, claims, the report, closing tables and Python users
 else.
 
 `candidate_cells` has a row for every cell that was asked for and has a record, `tidy` keeps of each
-group of candidates the one with the lowest validation metric (`select`). No refit follows.
-`select_setting` keeps one setting."""
+group of candidates the one with the lowest validation metric (`select`). No refit follows."""
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.reading.files import json_value
-from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, Asked
 
-SETTING = [
-    "protocol",
-    "changes",
-    "evaluate",
-    "data",
-    "split",
-]  # rows that differ in one of them never meet
-PAPER = "paper"  # the protocol that is meant where none is named
 IDENTITY = [
     "dataset", "stands_for", "task", "n", "size", "seed", "method", "estimator", "samples", "parameterisation", "role",
     "protocol", "changes",
@@ -48,9 +36,6 @@ GROUP = [
     "stands_for",
     "candidates",
 ]
-Where = Mapping[
-    str, list[str]
-]  # the values that rows or settings should have, as they were typed, by name
 
 
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
@@ -197,146 +182,3 @@ def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     wanted = "mse" if metric == "mse" else "nll"
     ordered = table.iloc[np.argsort((table["selected_by"] != wanted).to_numpy(), kind="stable")]
     return ordered.drop_duplicates("group").sort_index()
-
-
-def parse_terms(option: str, typed: Iterable[str], valid: Iterable[str]) -> Where:
-    """The `name=value,...` terms of an option: the values by their name, without `training.` and
-    the kind of data. UserError for a name that is none of `valid`."""
-    terms: dict[str, list[str]] = {}
-    for text in typed:
-        typed_name, _, value = text.partition("=")
-        if not value:
-            raise UserError(
-                f"{option} {text}: write field=value, for instance dataset=flights or lr=0.01"
-            )
-        if (name := _plain(typed_name)) not in valid:
-            also = f" Of a setting: --where {text}" if option == "--by" else ""
-            close = nearest(name, sorted(valid))
-            raise UserError(
-                f"{option} {text}: there is no '{typed_name}' to choose by: {close}{also}"
-            )
-        terms.setdefault(name, []).extend([value] if "[" in value else value.split(","))
-    return terms
-
-
-def check_values(option: str, name: str, texts: Iterable[str], known: Collection[Any]) -> None:
-    """UserError for a text that names none of the `known` values."""
-    for text in texts:
-        if not any(same(value, text) for value in known):
-            names = sorted(
-                f"{value:g}" if isinstance(value, float) else str(value) for value in known
-            )
-            close = (
-                nearest(text, names)
-                if text[:1].isalpha()
-                else f"there are {', '.join(names[:12]) or 'none'}"
-            )
-            raise UserError(f"{option} {name}={text}: no record has this value; {close}")
-
-
-def parse_where(typed: Iterable[str], table: pd.DataFrame) -> Where:
-    """`training.lr=0.01`, `M=50` and the like; UserError for a name that no setting has, or a value
-    that none has."""
-    changes = [_changes(text) for text in table["changes"].unique()]
-    names = {*map(str, table.columns), *(name for each in changes for name in each)} - {
-        *IDENTITY,
-        *SELECTION,
-    }
-    terms = parse_terms("--where", typed, names)
-    for name, texts in terms.items():
-        if not matching(table, {name: texts}).any():
-            values = {each[name] for each in changes if name in each}
-            check_values(
-                "--where",
-                name,
-                texts,
-                values | ({*table[name].dropna()} if name in table else set()),
-            )
-    return terms
-
-
-def _plain(name: str) -> str:
-    parts = [part for part in name.split(".") if part not in ("training", *KINDS)]
-    return parts[-1] if parts[:1] in (["dataset"], ["estimator"]) else ".".join(parts)
-
-
-def changes_of(text: str) -> dict[str, str]:
-    """The names and values of a setting's text: lists are `[a,b]`, so that ', ' stands only between
-    changes."""
-    return {
-        name: value for name, _, value in (part.partition("=") for part in text.split(", ") if part)
-    }
-
-
-def _changes(text: str) -> dict[str, str]:
-    return {_plain(name): value for name, value in changes_of(text).items()}
-
-
-def matching(rows: pd.DataFrame, where: Where) -> pd.Series:
-    """Which rows belong to a setting with all these values. A setting has a value if one of its
-    changes says so or, where no change names it, if one of its rows has it."""
-    keep = pd.Series(True, index=rows.index)
-    for name, texts in where.items():
-        said = (
-            rows["changes"]
-            .map({each: _changes(each).get(name) for each in rows["changes"].unique()})
-            .astype(object)
-        )
-        values = said.where(said.notna(), rows[name]) if name in rows else said
-        setting = [rows[each] for each in [*SETTING, "dataset", "role"]]
-        keep &= named(values, texts).groupby(setting, dropna=False, observed=True).transform("any")
-    return keep
-
-
-def named(values: pd.Series, texts: Iterable[str]) -> pd.Series:
-    """Which values are among those that somebody typed; `null` is no value."""
-    fitting = [
-        value for value in values.dropna().unique() if any(same(value, text) for text in texts)
-    ]
-    return values.isin(fitting) | (values.isna() & bool({"null", "none"} & {*texts}))
-
-
-def same(value: object, text: str) -> bool:
-    """Whether a value is what somebody typed."""
-    try:
-        return float(str(value)) == float(text)
-    except ValueError:
-        return str(value).lower().replace(" ", "") == text.lower().replace(" ", "")
-
-
-def select_setting(
-    rows: pd.DataFrame, protocol: str | None, where: Where
-) -> tuple[pd.DataFrame, list[tuple[str, int]]]:
-    """The rows of one setting of a protocol: its own values where there are such rows; else those
-    with the fewest changes, then with the most cells. Beside them the settings that are left out:
-    options to type, and a number of cells."""
-    fitting = _by_setting(rows[matching(rows, where) & (rows["protocol"] == protocol)])
-    counts = fitting.size()
-    if counts.empty:
-        return rows[:0], []
-    best = min(
-        counts.index,
-        key=lambda setting: (len(changes_of(setting[1])), -counts[setting], str(setting)),
-    )
-    every = _by_setting(rows).size()
-    others = [
-        (_options(setting, best), int(count)) for setting, count in every.items() if setting != best
-    ]
-    return fitting.get_group(best), others
-
-
-def _by_setting(rows: pd.DataFrame) -> Any:
-    return rows.groupby(SETTING, sort=False, dropna=False, observed=True)
-
-
-def _options(setting: Any, best: tuple[str, ...]) -> str:
-    """What makes a command take a setting in place of `best`."""
-    protocol, changes, *rest = setting
-    words = [] if protocol == PAPER else [f"--protocol {protocol}"]
-    words += [f"--where {name}={value}" for name, value in changes_of(changes).items()]
-    words += [
-        f"--where {name}={a}"
-        for name, a, b in zip(SETTING[2:], rest, best[2:], strict=True)
-        if a != b
-    ]
-    return " ".join(words)

@@ -11,7 +11,13 @@ from dlmexp.common import catalogue
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import changes_of, matching, parse_where
+from dlmexp.experiment.records.settings import (
+    Changes,
+    ChangesByText,
+    assignments,
+    matching,
+    parse_where,
+)
 from dlmexp.presentation.claims.claim import Claim, Part, claims
 from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.rules import MIN_REPETITIONS, Verdict
@@ -64,10 +70,15 @@ def judge(
     settings asked for."""
     table, candidates = results.table, results.candidates
     settings = _settings(candidates)
-    if terms := parse_where(where, results.table):
-        table, candidates = (frame[matching(frame, terms)] for frame in (table, candidates))
+    if terms := parse_where(where, results.table, results.changes):
+        table, candidates = (
+            frame[matching(frame, terms, results.changes)] for frame in (table, candidates)
+        )
     columns = choose_columns(
-        _settings(candidates) if terms else settings, protocol, everything=bool(terms)
+        _settings(candidates) if terms else settings,
+        results.changes,
+        protocol,
+        everything=bool(terms),
     )
     parts, verdicts = [], []
     for column in columns:
@@ -84,7 +95,11 @@ def judge(
                 ]
                 verdicts.append(facts | _verdict(claim, several, evidence, column))
     shown = {(column.protocol, column.changes) for column in columns}
-    left_out = [_options(*setting) for setting in settings if setting not in shown]
+    left_out = [
+        _options(name, results.changes[changed])
+        for name, changed in settings
+        if (name, changed) not in shown
+    ]
     return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
 
 
@@ -98,11 +113,14 @@ def _settings(candidates: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def choose_columns(
-    settings: list[tuple[str, str]], protocol: str | None, everything: bool = False
+    settings: list[tuple[str, str]],
+    changes: ChangesByText,
+    protocol: str | None,
+    everything: bool = False,
 ) -> list[Column]:
     """The settings to judge: of each protocol its own values, or if these were not run, the fewest
     changes; or `everything` that there is. A preset is left out where a whole protocol was run."""
-    run = [Column(name, changes, bool(catalogue.of_preset(name)[0])) for name, changes in settings]
+    run = [Column(name, changed, bool(catalogue.of_preset(name)[0])) for name, changed in settings]
     names = list(dict.fromkeys(one.protocol for one in run))
     if protocol and protocol not in names:
         raise UserError(
@@ -111,7 +129,7 @@ def choose_columns(
     chosen = [one for one in run if protocol in (None, one.protocol)]
     if not everything:
         chosen = [one for one in chosen if not one.preset] or chosen
-        fewest = sorted(chosen, key=lambda one: len(changes_of(one.changes)), reverse=True)
+        fewest = sorted(chosen, key=lambda one: len(changes[one.changes]), reverse=True)
         chosen = list({one.protocol: one for one in fewest}.values())
     rank = {name: position for position, name in enumerate(catalogue.PROTOCOLS)}
     return sorted(
@@ -119,10 +137,8 @@ def choose_columns(
     )
 
 
-def _options(protocol: str, changes: str) -> str:
-    return " ".join(
-        [f"--protocol {protocol}", *(f"--where {n}={v}" for n, v in changes_of(changes).items())]
-    )
+def _options(protocol: str, changes: Changes) -> str:
+    return " ".join([f"--protocol {protocol}", *(f"--where {t}" for t in assignments(changes))])
 
 
 def rows_of(frame: pd.DataFrame, column: Column) -> pd.DataFrame:
@@ -196,7 +212,7 @@ def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
 def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> list[str]:
     """Commands that would compute what was not run on the paper's data."""
     settings = [f"protocol={column.protocol}"] * (column.protocol != "paper")
-    settings += [f"{name}={value}" for name, value in changes_of(column.changes).items()]
+    settings += assignments(evidence.results.changes[column.changes])
     absent = dict.fromkeys(
         part.dataset for part in parts if part.verdict is Verdict.NOT_RUN and part.dataset
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import Where, check_values
+from dlmexp.experiment.records.settings import Where, check_values
 from dlmexp.presentation.figures.panels import (
     FIGURES,
     LOSSES,

@@ -12,17 +12,8 @@ import pandas as pd
 
 from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import (
-    IDENTITY,
-    PAPER,
-    SELECTION,
-    SETTING,
-    Where,
-    named,
-    rows_for,
-    select,
-    select_setting,
-)
+from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
+from dlmexp.experiment.records.table import IDENTITY, SELECTION, rows_for, select
 from dlmexp.presentation.figures.panels import SHORTEST, Line, Panel
 from dlmexp.presentation.figures.stats import (
     BAYES_NLL,
@@ -158,7 +149,7 @@ def measure(
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None:
     the usual)."""
-    rows, others = select_setting(rows, protocol, where or {})
+    rows, others = select_setting(rows, protocol, where or {}, results.changes)
     about = Measured(panel, protocol, others, [Series(line) for line in panel.lines])
     if rows.empty:
         return about

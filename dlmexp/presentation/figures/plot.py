@@ -16,7 +16,7 @@ from dlmexp.common import catalogue
 from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import PAPER, matching
+from dlmexp.experiment.records.settings import PAPER, matching
 from dlmexp.presentation.figures.choose import Request, figures
 from dlmexp.presentation.figures.grid import render
 from dlmexp.presentation.figures.numbers import WHITENED, Measured, measure, panel_rows
@@ -274,7 +274,12 @@ def _measured(
 ) -> Drawn:
     """A figure with its numbers; `name`: that of its files, and its page."""
     how = request.parameterisation
-    run = pd.concat([one["protocol"][matching(one, request.where)].astype(object) for one in rows])
+    run = pd.concat(
+        [
+            one["protocol"][matching(one, request.where, results.changes)].astype(object)
+            for one in rows
+        ]
+    )
     usual = (
         PAPER if (run == PAPER).any() else next(iter(run.mode()), None)
     )  # the same in all panels

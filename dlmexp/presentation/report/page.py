@@ -17,8 +17,10 @@ from dlmexp import __version__
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.console import counted, duration
 from dlmexp.common.processes import map_in_processes
+from dlmexp.experiment.plan.cell import assignments
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.table import IDENTITY, as_text, changes_of, parse_where
+from dlmexp.experiment.records.settings import parse_where
+from dlmexp.experiment.records.table import IDENTITY, as_text
 from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.judge import Column, judge, rows_of
 from dlmexp.presentation.claims.render import by_claim, changes, part_words, summaries
@@ -190,8 +192,9 @@ def pictures(results: ResultsFolder, column: Column) -> list[dict[str, Any]]:
 def _picture(results: ResultsFolder, column: Column, id: str) -> dict[str, Any] | None:
     """A figure under a column of verdicts, with what computes and draws it; None where nothing of
     it was run."""
-    terms = [f"{name}={value}" for name, value in changes_of(column.changes).items()]
-    request = Request(protocol=column.protocol, where=parse_where(terms, results.candidates))
+    terms = assignments(results.changes[column.changes])
+    where = parse_where(terms, results.candidates, results.changes)
+    request = Request(protocol=column.protocol, where=where)
     drawn = next(drawings(results, [id], request), None)
     if drawn is None or not drawn.run:
         return None

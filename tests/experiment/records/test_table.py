@@ -17,15 +17,9 @@ from dlmexp.experiment.plan.cell import Setting
 from dlmexp.experiment.records.packed import arrow_table
 from dlmexp.experiment.records.record import flat
 from dlmexp.experiment.records.results import ResultsFolder, drop_unselected
+from dlmexp.experiment.records.settings import parse_where, select_setting
 from dlmexp.experiment.records.store import Manifest, Store, distinct, write_manifest
-from dlmexp.experiment.records.table import (
-    candidate_cells,
-    changes_of,
-    parse_where,
-    rows_for,
-    select_setting,
-    tidy,
-)
+from dlmexp.experiment.records.table import candidate_cells, rows_for, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
@@ -180,29 +174,31 @@ CHANGES = st.dictionaries(
 def test_two_settings_never_share_a_row(first, second, protocol, other):
     """Runs in one folder that differ in any value, over the same cells or not: each row is of one
     of them."""
-    assert changes_of(Setting(protocol, first).text).keys() == first.keys()
     both = [Setting(protocol, first), Setting(other, second)]
     number = len({(each.protocol, each.text) for each in both})
     cells = _at(10.0, 1.0)
     groups = [candidates("fixed_log_dlm", cells, each) for each in both]
     table = _table(groups, [scored(cell, nll=cell.beta) for cell in cells])
     assert len(table) == len(table.drop_duplicates(["protocol", "changes"])) == number
-    rows, others = select_setting(table, protocol, {})
+    rows, others = select_setting(table, protocol, {}, {each.text: each.changes for each in both})
     assert (len(rows), [count for _, count in others]) == (1, [1] * (number - 1))
+
+
+SETTINGS = [
+    Setting("paper"),
+    Setting("paper", {"training.lr": 0.01}),
+    Setting("paper", {"training.lr": 0.01, "M": 5}),
+    Setting("released"),
+]
+CHANGES_BY_TEXT = {setting.text: setting.changes for setting in SETTINGS}
 
 
 def _several():
     """The paper's own values, two changes of it, and another protocol, over different seeds."""
-    small = {"training.lr": 0.01}
-    every = [
-        Setting("paper"),
-        Setting("paper", small),
-        Setting("paper", {**small, "M": 5}),
-        Setting("released"),
-    ]
     cells = [replace(PLAIN, seed=seed, lr=0.01 if seed in (1, 2) else 0.1) for seed in range(4)]
     groups = [
-        candidates("fixed_log_dlm", [cell], each) for cell, each in zip(cells, every, strict=True)
+        candidates("fixed_log_dlm", [cell], each)
+        for cell, each in zip(cells, SETTINGS, strict=True)
     ]
     return _table(groups, [scored(cell, nll=0.1) for cell in cells])
 
@@ -216,7 +212,9 @@ def _several():
 )  # fmt: skip
 def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, seed):
     table = _several()
-    rows, others = select_setting(table, protocol, parse_where(where, table))
+    rows, others = select_setting(
+        table, protocol, parse_where(where, table, CHANGES_BY_TEXT), CHANGES_BY_TEXT
+    )
     assert rows["seed"].tolist() == [seed]
     assert len(others) == 3
     for options, _ in others:  # what to type leads there
@@ -226,13 +224,15 @@ def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, s
             [word for flag, word in pairs if flag == "--where"],
             dict(pairs).get("--protocol", "paper"),
         )
-        assert select_setting(table, name, parse_where(terms, table))[0]["seed"].tolist() != [seed]
+        assert select_setting(
+            table, name, parse_where(terms, table, CHANGES_BY_TEXT), CHANGES_BY_TEXT
+        )[0]["seed"].tolist() != [seed]
 
 
 @pytest.mark.parametrize("term", ["lr", "learning=3", "lr=7", "seed=", "dataset=banana"])
 def test_a_filter_that_no_setting_has_is_refused(term):
     with pytest.raises(UserError, match=term.partition("=")[0]):
-        parse_where([term], _several())
+        parse_where([term], _several(), CHANGES_BY_TEXT)
 
 
 def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dlmexp.cli import main
+from dlmexp.experiment.plan.cell import Changes
 from dlmexp.presentation.claims import judge as judging
 from dlmexp.presentation.claims.bounds import GRID, Row, excess
 from dlmexp.presentation.claims.bounds import rows as table_1
@@ -162,8 +163,8 @@ GOOD = (
 )
 
 
-def under(protocol: str, changed: str = "", gap: float = 0.0) -> list[dict]:
-    rows = [row | {"protocol": protocol, "changes": changed} for row in GOOD]
+def under(protocol: str, changed: Changes | None = None, gap: float = 0.0) -> list[dict]:
+    rows = [row | {"protocol": protocol, "changes": changed or {}} for row in GOOD]
     return [row | {"test_nll": row["test_nll"] + gap * (row["method"] != "elbo")} for row in rows]
 
 
@@ -182,8 +183,8 @@ def test_protocols_are_columns_and_never_mix_nor_do_other_contents_of_a_dataset(
 def test_changed_settings_are_columns_only_when_asked_for():
     rows = (
         under("paper")
-        + under("paper", "training.lr=0.01", gap=0.6)
-        + under("paper", "M=50", gap=0.6)
+        + under("paper", {"training.lr": 0.01}, gap=0.6)
+        + under("paper", {"M": 50}, gap=0.6)
     )
     assert columns(rows) == {"paper": "holds on 1 of 4"}
     assert judged(rows, 7).left_out == [
@@ -193,7 +194,7 @@ def test_changed_settings_are_columns_only_when_asked_for():
     assert columns(rows, where=["training.lr=0.01"]) == {
         "paper, training.lr=0.01": "fails on 1 of 4"
     }
-    assert columns(under("paper", "M=50")) == {
+    assert columns(under("paper", {"M": 50})) == {
         "paper, M=50": "holds on 1 of 4"
     }  # there is nothing else
 

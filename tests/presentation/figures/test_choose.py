@@ -8,7 +8,7 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.records import results as records
-from dlmexp.experiment.records.table import parse_where
+from dlmexp.experiment.records.settings import parse_where
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import Request, draw, drawings
 from tests.support.tidy import Made, sweep
@@ -53,7 +53,7 @@ def test_own_data_has_a_figure_of_its_own():
 
 @pytest.mark.slow
 def test_by_and_where_choose_rows():
-    rows = [*sweep(), *sweep(("elbo",), changes="training.lr=0.01", lr=0.01, shift=5.0)]
+    rows = [*sweep(), *sweep(("elbo",), changes={"training.lr": 0.01}, lr=0.01, shift=5.0)]
     results = Made(rows)
 
     def means(**asked) -> dict[str, float]:
@@ -67,7 +67,7 @@ def test_by_and_where_choose_rows():
     assert {*means(by={"method": ["elbo"]})} == {"elbo"}
     assert at_10["elbo"] == plain["elbo"], "the ELBO has no beta to choose"
     assert at_10["beta_elbo"] == pytest.approx(plain["beta_elbo"] + 0.02)
-    changed = Request(where=parse_where(["training.lr=0.01"], results.candidates))
+    changed = Request(where=parse_where(["training.lr=0.01"], results.candidates, results.changes))
     drawn = draw(results, "class-log", changed)
     assert (drawn.name, "with training.lr=0.01" in drawn.notes[0]) == ("class-log-lr=0.01", True)
     assert means(where=changed.where) == {"elbo": pytest.approx(plain["elbo"] + 5)}

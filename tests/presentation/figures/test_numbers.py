@@ -175,7 +175,7 @@ def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has()
 
 
 OTHER = {
-    "protocol": "released", "changes": "training.lr=0.01", "evaluate": "10", "data": "other", "split": "counts-v2",
+    "protocol": "released", "changes": {"training.lr": 0.01}, "evaluate": "10", "data": "other", "split": "counts-v2",
     "parameterisation": "unwhitened", "role": "anatomy", "dataset": "thyroid", "estimator": "quadrature",
 }  # fmt: skip
 SOME = st.sets(st.sampled_from(METHODS), min_size=1)
