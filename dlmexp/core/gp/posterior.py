@@ -1,7 +1,9 @@
-"""The sparse posterior in whitened coordinates: u = Luu w, q(w) = N(m, L L^T) (docs/SPEC.md,
-section 1).
+"""The sparse posterior in whitened coordinates: u = Luu w, q(w) = N(m, L L^T).
 
-With `A = Luu^-1 Kuf` the marginals are `mu = mean + A^T m` and `v = kff - |A_i|^2 + |L^T A_i|^2`.
+With `A = Luu^-1 Kuf` the marginals are `mu_i = mean + A_i . m` and
+`v_i = kff_i - |A_i|^2 + |L^T A_i|^2` (docs/SPEC.md, section 1). `adjoints` derives the gradients of
+the marginals, for this module and for its two fast forms, `rbf_posterior` on a CPU and
+`fused.projected` on a GPU.
 """
 
 from collections.abc import Sequence
@@ -11,22 +13,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from dlmexp.core.gp.adjoints import column_sums, marginal_gradients, marginal_products
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.fused import fused
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
-from dlmexp.core.gp.matrix_products import (
-    marginal_gradients,
-    marginal_products,
-    shared_gram,
-    spread,
-)
+from dlmexp.core.gp.matrix_products import shared_gram, spread
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
 from dlmexp.core.gp.special import once_differentiable
 
 
 class Projection(NamedTuple):
-    """What the marginals at inputs X need of the kernel and the inducing inputs; `hyper` is of the
-    rows' type."""
+    """The kernel and the inducing inputs, as the marginals at inputs X need them.
+
+    `hyper` is of the rows' type.
+    """
 
     kernel: Kernel
     hyper: Hyper
@@ -39,7 +39,8 @@ class Projection(NamedTuple):
         return self.Kuu.ok
 
     @property
-    def Kuf(self) -> Float[Tensor, "B M N"]:
+    def Kuf(self) -> Float[Tensor, "B M N"]:  # noqa: N802 - the matrix's name in docs/SPEC.md
+        """The kernel matrix between inducing inputs and X."""
         return self.kernel(self.hyper["Z"], self.X, self.hyper)
 
     @property
@@ -48,15 +49,16 @@ class Projection(NamedTuple):
         return self.kernel.diagonal(self.X, self.hyper)
 
     @property
-    def A(self) -> Float[Tensor, "B M N"]:
-        """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
-        return as_rows(self.X, self.Kuu.inverse)[0] @ self.Kuf
+    def A(self) -> Float[Tensor, "B M N"]:  # noqa: N802 - the matrix's name in docs/SPEC.md
+        """`Luu^-1 Kuf`, for the fixed variants, which compute it once."""
+        (Luu_inv,) = as_rows(self.X, self.Kuu.inverse)
+        return Luu_inv @ self.Kuf
 
 
 def projection(
     kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]
 ) -> Projection:
-    """What `marginals` needs; Kuu is factorised with a relative jitter."""
+    """Return the projection of X; Kuu is factorised with a relative jitter."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     return Projection(kernel, hyper_as_rows(X, hyper), X, Kuu)
 
@@ -64,60 +66,70 @@ def projection(
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of
-    q's covariance."""
-    mean, *small = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    """Return mu, v [B, N] of q(f_i) at the projected inputs, differentiable in everything.
+
+    L may be any square root of q's covariance.
+    """
+    mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     if parameters := fused_parameters(p.kernel, p.hyper, p.X):
         from dlmexp.core.gp.fused.projected import FusedMarginals
 
-        fit, gain = FusedMarginals.apply(*parameters, p.X, *small)  # pyright: ignore[reportGeneralTypeIssues]
+        fit, gain = FusedMarginals.apply(*parameters, p.X, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     else:
-        fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
+        fit, gain = _Marginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff
     return mean[..., None] + fit, positive(kff + gain, kff)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
-    """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
+    """Return KL(N(m, L L^T) || N(0, I)) [B], for triangular L.
+
+    It is `1/2 (|m|^2 + |L|_F^2 - M - 2 sum_j log |L_jj|)` (docs/SPEC.md, section 1).
+    """
     return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
 
 
 def to_whitened(
     m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], Kuu: Factor
 ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """The whitened m, L of an unwhitened q(u) = N(m, L L^T), whose KL against N(0, Kuu) is `kl` of
-    what is returned."""
+    """Return the whitened m, L of an unwhitened q(u) = N(m, L L^T).
+
+    The KL of q(u) against N(0, Kuu) is `kl` of the result.
+    """
     return (Kuu.inverse @ m[..., None]).squeeze(-1), Kuu.inverse @ L
 
 
 def positive(v: Tensor, kff: Tensor) -> Tensor:
-    """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding
-    (in float32). On a CPU a look costs less than the gradient of a maximum."""
+    """Return variances v, kept above rounding errors of the prior variance kff.
+
+    In exact arithmetic the jitter keeps v well above 0; only rounding (in float32) ever meets this
+    floor.
+    """
     floor = torch.finfo(v.dtype).eps * kff
-    return v if not v.is_cuda and bool((v > floor).all()) else torch.maximum(v, floor)
+    # On a CPU, looking at the values costs less than the gradient of a maximum.
+    if not v.is_cuda and bool((v > floor).all()):
+        return v
+    return torch.maximum(v, floor)
 
 
 class _Marginals(torch.autograd.Function):
-    """(Kuf, Kuu, Luu^-1, m, L) -> A^T m and `A_i^T S A_i`, S = L L^T - I, at three products of M x
-    M by M x N in all.
+    """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain; `adjoints` has the derivation and the step numbers.
 
-    Forward: `A = Luu^-1 Kuf` and `V = (Luu^-T S) A`, so that `A_i^T S A_i = Kuf_i . V_i`. Backward,
-    for cotangents g of A^T m and h of the quadratic form: `dKuf = 2 V diag(h) + Luu^-T m g^T` needs
-    no product of that size, and with `P = A diag(h) A^T`, `r = A g` the rest is M x M: `dm = r`,
-    `dL = 2 P L` and, since Kuf = Luu A, `Luu^T dLuu = -(2 S P + m r^T)`, which goes straight into
-    Kuu. (Luu^-1 gets no gradient: it is a function of Kuu.)
-
-    Going through A keeps the error at eps * cond(Luu), as triangular solves would. `Kuf_i . W
-    Kuf_i` with `W = Luu^-T S Luu^-1` would save one product more, but its error is eps * cond(Kuu):
-    measured, 3 to 6 digits worse."""
+    Three products of M x M by M x N in all, where autograd through `A = Luu^-1 Kuf` and `L^T A`
+    takes six. Measured on one x86-64 core against that, value and gradients of mu and v with the
+    RBF kernel: 1.4 times faster at n = 1000, M = 74, D = 20, and 1.9 times in a batch of four.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor
     ) -> tuple[Tensor, Tensor]:
+        # Step 1: fit_i = A_i . m,  gain_i = Kuf_i . V_i
         A, V = marginal_products(Kuf, Luu_inv, L)
         ctx.save_for_backward(Luu_inv, m, L, A, V)
-        return (m.unsqueeze(-2) @ A).squeeze(-2), _column_sums(Kuf * V)
+        fit = (m.unsqueeze(-2) @ A).squeeze(-2)
+        gain = column_sums(Kuf * V)
+        return fit, gain
 
     @staticmethod
     @once_differentiable
@@ -126,8 +138,10 @@ class _Marginals(torch.autograd.Function):
         g, h = grads
         d_Kuf = None
         if ctx.needs_input_grad[0]:
+            # Step 3: dKuf = 2 V diag(h) + Luu^-T m g^T
             w = Luu_inv.mT @ m.unsqueeze(-1)
             d_Kuf = (V * (2 * h).unsqueeze(-2)).addcmul_(w, g.unsqueeze(-2))
+        # Steps 4 and 5
         d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Kuf, d_Kuu, None, d_m, d_L
 
@@ -142,25 +156,24 @@ class _KL(torch.autograd.Function):
             from dlmexp.core.gp.fused.small import kl
 
             return kl(m, L)
+        # sum_j log |L_jj|
         log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+        # 1/2 (|m|^2 + |L|_F^2 - M) - sum_j log |L_jj|
         return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         m, L = ctx.saved_tensors
+        (d,) = grads
         if fused(m):
             from dlmexp.core.gp.fused.small import kl_gradients
 
-            return kl_gradients(m, L, grads[0])
-        d_L = L * grads[0][..., None, None]
-        d_L.diagonal(dim1=-2, dim2=-1).sub_(grads[0][..., None] / L.diagonal(dim1=-2, dim2=-1))
-        return m * grads[0][..., None], d_L
-
-
-def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:
-    # On a CPU a product with ones takes a third of the time.
-    return a.sum(-2) if a.is_cuda else (a.new_ones(1, a.shape[-2]) @ a).squeeze(-2)
+            return kl_gradients(m, L, d)
+        # dm = d m,  dL = d (L - diag(1 / L_jj))
+        d_L = L * d[..., None, None]
+        d_L.diagonal(dim1=-2, dim2=-1).sub_(d[..., None] / L.diagonal(dim1=-2, dim2=-1))
+        return m * d[..., None], d_L
 
 
 def shared_marginals(
@@ -171,33 +184,50 @@ def shared_marginals(
     L: Float[Tensor, "B M M"],
     cells: Sequence[int],
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """mu, v of B cells sorted by split, `cells[s]` of them in split s, differentiable in m and L. A
-    is never copied: the cells of a split are rows of one product with their split's A."""
+    """Return mu, v [B, N] of B cells that share the A of S splits, differentiable in m and L.
+
+    The cells are sorted by split, `cells[s]` of them in split s. A is never copied: the cells of a
+    split are rows of one product with their split's A.
+    """
     mean, m, L = as_rows(A, mean, m, L)
     if len(set(cells)) == 1:
         K = cells[0]
-        mu, v = _together(A, kff, mean, m.unflatten(0, (-1, K)), L.unflatten(0, (-1, K)))
+        m = m.unflatten(0, (-1, K))
+        L = L.unflatten(0, (-1, K))
+        mu, v = _marginals_of_splits(A, kff, mean, m, L)
         return mu.flatten(0, 1), v.flatten(0, 1)
-    pieces = [
-        _together(A[s], kff[s], mean[s], m_s, L_s)
-        for s, (m_s, L_s) in enumerate(zip(m.split(list(cells)), L.split(list(cells)), strict=True))
-        if cells[s]
-    ]
-    mu, v = zip(*pieces, strict=True)
-    return torch.cat(mu), torch.cat(v)
+    means = []
+    variances = []
+    by_split = zip(m.split(list(cells)), L.split(list(cells)), strict=True)
+    for s, (m_s, L_s) in enumerate(by_split):
+        if cells[s]:
+            mu, v = _marginals_of_splits(A[s], kff[s], mean[s], m_s, L_s)
+            means.append(mu)
+            variances.append(v)
+    return torch.cat(means), torch.cat(variances)
 
 
-def _together(A: Tensor, kff: Tensor, mean: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+def _marginals_of_splits(
+    A: Float[Tensor, "*S M N"],
+    kff: Float[Tensor, "*S N"],
+    mean: Float[Tensor, "*S"],
+    m: Float[Tensor, "*S K M"],
+    L: Float[Tensor, "*S K M M"],
+) -> tuple[Float[Tensor, "*S K N"], Float[Tensor, "*S K N"]]:
+    """Return mu, v [..., K, N] of K cells for each A."""
     prior = kff.unsqueeze(-2)
+    # v = kff - |A_i|^2 + |L_k^T A_i|^2
     unexplained = (kff - A.square().sum(-2)).unsqueeze(-2)
     v = unexplained + _Spread.apply(A, L)  # pyright: ignore[reportOperatorIssue]
     return mean[..., None, None] + m @ A, positive(v, prior)
 
 
 class _Spread(torch.autograd.Function):
-    """`|L_k^T A_i|^2` for A [.., M, N] and L [.., K, M, M], as [.., K, N]. With cotangent h its
-    gradient is `dL_k = 2 A diag(h_k) A^T L_k`, so the [.., K, M, N] array of the forward pass is
-    not kept. A is a constant."""
+    """`|L_k^T A_i|^2` [..., K, N] for a constant A [..., M, N] and L [..., K, M, M].
+
+    With gradient h of the result, `dL_k = 2 A diag(h_k) A^T L_k`: the [..., K, M, N] array of the
+    forward pass is not needed, and not kept.
+    """
 
     @staticmethod
     def forward(ctx: Any, A: Tensor, L: Tensor) -> Tensor:
@@ -208,4 +238,5 @@ class _Spread(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         A, L = ctx.saved_tensors
-        return None, 2 * (shared_gram(A, grads[0]) @ L)
+        (h,) = grads
+        return None, 2 * (shared_gram(A, h) @ L)

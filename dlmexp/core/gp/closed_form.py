@@ -1,0 +1,214 @@
+"""What objectives with a closed form over q are made of: rows seen through the inducing inputs.
+
+`Problem` has the rows of B cells and their hyperparameters. Two ways lead from it to sums over
+rows, and both can be differentiated in all hyperparameters:
+
+- `moments`: A A^T, A y, y.y and tr(Kff - Qff), with `A = Luu^-1 Kuf`. It has a backward pass of its
+  own (`adjoints`) and is the fast one.
+- `row_projection`: A and the residual variances r_i of any rows, for sums that are not among the
+  moments, such as `sum_i log(1 + r_i / noise)`. `precision.sum_over_rows` adds them up in pieces.
+
+`gaussian_posterior` then gives q, `log |I + H|` and the explained sum of squares, from
+`H = A D^-1 A^T`. `collapsed` has the objectives; a new one is a `CollapsedObjective`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from dlmexp.core.gp.adjoints import moment_gradients, moment_products
+from dlmexp.core.gp.cholesky import Factor, factorise
+from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
+from dlmexp.core.gp.posterior import positive
+from dlmexp.core.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.special import once_differentiable
+
+SINGULAR = 1e-10
+"""Ridge that stands for beta = 0, relative to the mean of the diagonal of A A^T."""
+
+
+class Problem(NamedTuple):
+    """The rows of B cells and their hyperparameters.
+
+    With `rows_at_once`, memory (the backward pass included) is that of as many rows.
+    """
+
+    kernel: Kernel
+    hyper: Hyper
+    X: Float[Tensor, "B N D"]
+    y: Float[Tensor, "B N"]
+    jitter: Float[Tensor, "B"]
+    rows_at_once: int | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of rows of each cell."""
+        return self.X.shape[-2]
+
+    @property
+    def centred_y(self) -> Float[Tensor, "B N"]:
+        """The targets less their prior mean, of the rows' type."""
+        mean = self.hyper["mean"].to(self.X.dtype)
+        return self.y - mean[..., None]
+
+    def factorise_Kuu(self) -> Factor:  # noqa: N802 - the matrix's name in docs/SPEC.md
+        """Return the Cholesky factor of Kuu, with the cells' jitter."""
+        Z = self.hyper["Z"]
+        return factorise(self.kernel(Z, Z, self.hyper), self.jitter)
+
+
+class Closed(NamedTuple):
+    """An objective at its minimum over q (not divided by n), and the whitened q that attains it."""
+
+    loss: Float[Tensor, "B"]
+    m: Float[Tensor, "B M"]
+    L: Float[Tensor, "B M M"]
+    ok: Bool[Tensor, "B"]
+    """which cells could be factorised"""
+
+
+CollapsedObjective = Callable[[Problem, Float[Tensor, "B"]], Closed]
+"""A function of the hyperparameters alone, in which `loss` is differentiable, and of beta [B]."""
+
+
+class Moments(NamedTuple):
+    """Moments of n rows, with `A = Luu^-1 Kuf` and y less its prior mean."""
+
+    AA: Float[Tensor, "B M M"]
+    Ay: Float[Tensor, "B M"]
+    yy: Float[Tensor, "B"]
+    residual: Float[Tensor, "B"]
+    """tr(Kff - Qff) = sum_i r_i, with Qff = A^T A"""
+    n: int
+    ok: Bool[Tensor, "B"]
+    """which cells' Kuu factorised"""
+
+    @property
+    def least_ridge(self) -> Float[Tensor, "B"]:
+        """What is added to the diagonal of A A^T, which may be singular, where beta = 0."""
+        return SINGULAR * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+
+
+def moments(problem: Problem) -> Moments:
+    """Return the moments of all rows, differentiable in the hyperparameters."""
+    kernel = problem.kernel
+    hyper = problem.hyper
+    Kuu = problem.factorise_Kuu()
+    X = problem.X
+    y = problem.centred_y
+    row_hyper = hyper_as_rows(X, hyper)
+    K, Luu_inv = as_rows(X, Kuu.K, Kuu.inverse.detach())
+
+    def moments_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        if parameters := fused_parameters(kernel, row_hyper, X):
+            from dlmexp.core.gp.fused.projected import FusedMoments
+
+            AA, Ay = FusedMoments.apply(*parameters, X, K, Luu_inv, y)  # pyright: ignore[reportGeneralTypeIssues]
+        else:
+            Kuf = kernel(row_hyper["Z"], X, row_hyper)
+            AA, Ay = _ProjectedMoments.apply(Kuf, K, Luu_inv, y)  # pyright: ignore[reportGeneralTypeIssues]
+        return AA, Ay.to(PARAMETERS)
+
+    AA, Ay = sum_over_rows(moments_of_piece, X, y, problem.rows_at_once)
+    # tr(Kff - Qff) = tr(Kff) - tr(A A^T)
+    trace_of_Kff = kernel.trace(X if kernel.stationary else X.to(PARAMETERS), hyper)
+    residual = trace_of_Kff - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Moments(AA, Ay, row_sum(y.square()), residual, problem.n, Kuu.ok)
+
+
+class _ProjectedMoments(torch.autograd.Function):
+    """(Kuf, Kuu, Luu^-1, y) -> A A^T, A y; `adjoints` has the derivation.
+
+    Three products of M x M by M x N in all: A, A A^T and one in the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        A, AA, Ay = moment_products(Kuf, Luu_inv, y)
+        ctx.save_for_backward(Luu_inv, y, A, AA, Ay)
+        return AA, Ay
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
+        Luu_inv, y, A, AA, Ay = ctx.saved_tensors
+        d_AA, d_Ay = grads
+        V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, d_AA, d_Ay)
+        # dKuf = V + w y^T
+        d_Kuf = V.addcmul_(w.unsqueeze(-1), y.unsqueeze(-2))
+        d_y = None
+        if ctx.needs_input_grad[3]:
+            d_y = (d_Ay.unsqueeze(-2) @ A).squeeze(-2)
+        return d_Kuf, d_Kuu, None, d_y
+
+
+class RowProjection(NamedTuple):
+    """The map from rows to A and their residual variances; `hyper` is of the rows' type."""
+
+    kernel: Kernel
+    hyper: Hyper
+    Luu_inv: Float[Tensor, "B M M"]
+    stationary_kff: Float[Tensor, "B 1"] | None
+    """k(x, x), where it is the same at every input"""
+    ok: Bool[Tensor, "B"]
+    """which cells' Kuu factorised"""
+
+    def __call__(
+        self, X: Float[Tensor, "B N D"]
+    ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B N"]]:
+        """Return `A = Luu^-1 Kuf` and `r_i = (Kff - A^T A)_ii` of these rows."""
+        A = self.Luu_inv @ self.kernel(self.hyper["Z"], X, self.hyper)
+        kff = self.stationary_kff
+        if kff is None:
+            kff = self.kernel.diagonal(X, self.hyper)
+        return A, positive(kff - A.square().sum(-2), kff)
+
+
+def row_projection(problem: Problem) -> RowProjection:
+    """Return the projection of a problem's rows, differentiable in the hyperparameters."""
+    kernel = problem.kernel
+    X = problem.X
+    Kuu = problem.factorise_Kuu()
+    row_hyper = hyper_as_rows(X, problem.hyper)
+    (Luu_inv,) = as_rows(X, Kuu.inverse)
+    kff = kernel.diagonal(X[..., :1, :], row_hyper) if kernel.stationary else None
+    return RowProjection(kernel, row_hyper, Luu_inv, kff, Kuu.ok)
+
+
+class GaussianPosterior(NamedTuple):
+    """q(w) = N(m, L L^T) with covariance (I + H)^-1 and mean (I + H)^-1 b, and evidence terms."""
+
+    m: Float[Tensor, "B M"]
+    L: Float[Tensor, "B M M"]
+    log_det: Float[Tensor, "B"]
+    """log |I + H|"""
+    explained: Float[Tensor, "B"]
+    """b^T (I + H)^-1 b"""
+    ok: Bool[Tensor, "B"]
+    """which cells' I + H factorised"""
+
+
+def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> GaussianPosterior:
+    """Return the posterior of H and b, with L lower triangular; m and L are without gradients.
+
+    `I + H` is factorised from the last row up, as `U U^T` with U upper triangular: then
+    `L = U^-T` is lower triangular without a second factorisation.
+    """
+    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+    # H is positive semi-definite, so I + H needs no jitter, unless H is so large that the I is lost
+    # to rounding.
+    no_jitter = torch.zeros_like(b[..., 0])
+    factor = factorise(H.flip(-2, -1) + eye, no_jitter)
+    L = factor.inverse.flip(-2, -1).mT
+    # L^T b, of which |L^T b|^2 = b^T (I + H)^-1 b and L L^T b = m
+    Lb = L.mT @ b[..., None]
+    # log |I + H| = -2 log |L|
+    log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    explained = Lb.square().sum((-2, -1))
+    m = (L @ Lb).squeeze(-1)
+    return GaussianPosterior(m.detach(), L.detach(), log_det, explained, factor.ok)
