@@ -1,7 +1,8 @@
-"""Sparse Gaussian processes as plain functions on tensors with a leading dimension B of independent
-cells.
+"""Sparse Gaussian processes as functions on tensors with a leading dimension B of cells.
 
-Read `kernels` and `cholesky` first, then `posterior`: mu, v and KL of q. Closed forms over q:
-`collapsed` (ELBO, square loss, power EP, the exact process). `likelihoods`: p(y|f). `precision`
-says what is float32, and sums over rows in pieces; `matrix_products`, `special`: matrices and functions
-that torch lacks. The same faster: `rbf_posterior` on a CPU, `fused` on a GPU."""
+Read `kernels` and `cholesky` first, then `posterior` (mu, v and KL of q) and `adjoints` (their
+gradients). `collapsed` has the objectives with a closed form over q (ELBO, square loss, power EP,
+the exact process), `closed_form` what they are made of. `precision` says what is float32, and sums
+over rows in pieces. `matrix_products` and `special` have products and functions that torch lacks.
+`rbf_posterior` does the same faster on a CPU, `fused` on a GPU.
+"""

@@ -1,5 +1,7 @@
-"""Cholesky factors of a batch of cells. Nothing raises or synchronises; a failed cell is marked and
-harms no other."""
+"""Cholesky factors of a batch of cells.
+
+Nothing raises or synchronises; a failed cell is marked and harms no other.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,28 +12,32 @@ from torch import Tensor
 from dlmexp.core.gp.fused import fused
 from dlmexp.core.gp.special import once_differentiable
 
-FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
+FIRST_JITTER = 1e-6
+LAST_JITTER = 1e-1
 
 
 class Factor(NamedTuple):
-    """`L L^T = K`, the matrix given plus its jitter. A failed cell has `ok` False and the identity
-    as L (finite).
+    """`L L^T = K`, where K has its jitter. A failed cell has `ok` False and the identity as L.
 
-    K, L and inverse are differentiable; functions with an adjoint of their own hand it straight to
-    K (`pullback`)."""
+    K, L and inverse are differentiable; functions with a backward pass of their own hand their
+    gradient straight to K (`pullback`).
+    """
 
     K: Float[Tensor, "B M M"]
     L: Float[Tensor, "B M M"]
     inverse: Float[Tensor, "B M M"]
+    """L^-1"""
     ok: Bool[Tensor, "B"]
+    """which cells factorised"""
 
 
 def factorise(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Factor:
-    """The Cholesky factor of each cell's `K + jitter * mean(diag K) * I`, and the factor's inverse.
+    """Return the Cholesky factor of each cell's `K + jitter * mean(diag K) * I`, and its inverse.
 
     M is small: one M x M inverse turns every triangular solve with N right-hand sides into a matrix
     product. Going through L^-1 loses about as many digits as solving with L (K^-1 would lose twice
-    as many)."""
+    as many).
+    """
     K = _Jitter.apply(K, jitter)  # pyright: ignore[reportAssignmentType]
     L, inverse, ok = _Cholesky.apply(K)  # pyright: ignore[reportGeneralTypeIssues]
     return Factor(K, L, inverse, ok)
@@ -41,11 +47,11 @@ def factorise(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Factor:
 def escalate(
     K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
-    """The least jitter among `jitter`, 10 `jitter`, ... up to 1e-1 with which each cell factorises,
-    and whether one is.
+    """Return the jitter with which each cell factorises, and whether there is one [B].
 
-    Synchronises, so it belongs between steps: after one that marked a cell as failed, before the
-    next."""
+    It is the least among `jitter`, 10 `jitter`, ... up to 1e-1. This synchronises, so it belongs
+    between steps: after one that marked a cell as failed, before the next.
+    """
     jitter = jitter.clone()
     while True:
         ok = factorise(K, jitter).ok
@@ -56,16 +62,21 @@ def escalate(
 
 
 def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
-    """dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`: `L^-T sym(Phi(C)) L^-1`, where Phi keeps
-    the lower triangle and halves the diagonal (Murray 2016, arXiv:1602.07527)."""
+    """Return dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`.
+
+    It is `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle and halves the diagonal
+    (Murray 2016, arXiv:1602.07527).
+    """
     if fused(C):
         from dlmexp.core.gp.fused.small import symmetric
 
-        half = symmetric(C)
+        middle = symmetric(C)
     else:
-        half = C * C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
-        half = half + half.mT
-    return torch.bmm(torch.bmm(inverse.mT, half), inverse)
+        # 1/2 Phi(C): a half below the diagonal, a quarter on it
+        weights = C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
+        half = C * weights
+        middle = half + half.mT
+    return torch.bmm(torch.bmm(inverse.mT, middle), inverse)
 
 
 class _Jitter(torch.autograd.Function):
@@ -79,13 +90,17 @@ class _Jitter(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return add_to_diagonal(grads[0], *ctx.saved_tensors), None
+        (jitter,) = ctx.saved_tensors
+        return add_to_diagonal(grads[0], jitter), None
 
 
 def add_to_diagonal(
     K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]
 ) -> Float[Tensor, "B M M"]:
-    """K + jitter * mean(diag K) * I, which is also the adjoint of that function of K."""
+    """Return K + jitter * mean(diag K) * I.
+
+    This function of K is its own adjoint.
+    """
     if fused(K):
         from dlmexp.core.gp.fused.small import added_to_diagonal
 
@@ -96,7 +111,7 @@ def add_to_diagonal(
     return K
 
 
-def _inverse(L: Tensor, eye: Tensor) -> Tensor:
+def _inverse(L: Float[Tensor, "B M M"], eye: Float[Tensor, "M M"]) -> Float[Tensor, "B M M"]:
     if not fused(L):
         return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
     from dlmexp.core.gp.fused.small import inverse
@@ -104,19 +119,26 @@ def _inverse(L: Tensor, eye: Tensor) -> Tensor:
     return inverse(L)
 
 
-def cholesky(K: Float[Tensor, "B M M"]) -> tuple[Tensor, Tensor, Bool[Tensor, "B"]]:
-    """The factor of each cell's K, its inverse, and which cells could be factorised (the others
-    have the identity)."""
+def cholesky(
+    K: Float[Tensor, "B M M"],
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M M"], Bool[Tensor, "B"]]:
+    """Return the factor of each cell's K, its inverse, and which cells factorised.
+
+    The factor of the others is the identity.
+    """
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     L, info = torch.linalg.cholesky_ex(K)
     # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
     ok = (info == 0) & (L[..., -1, -1] < torch.inf)
+    # On a GPU, looking at `ok` would synchronise.
     if K.is_cuda or not ok.all():
         L = torch.where(ok[..., None, None], L, eye)
     return L, _inverse(L, eye), ok
 
 
 class _Cholesky(torch.autograd.Function):
+    """K -> L, L^-1 and ok."""
+
     @staticmethod
     def forward(ctx: Any, K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         L, inverse, ok = cholesky(K)
@@ -130,6 +152,7 @@ class _Cholesky(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Tensor:
         L, inverse = ctx.saved_tensors
         d_L, d_inverse, _ = grads
+        # C = L^T dL - d(L^-1) L^-T
         C = torch.zeros_like(L) if d_L is None else L.mT @ d_L
         if d_inverse is not None:
             C = C - d_inverse @ inverse.mT

@@ -41,6 +41,7 @@ class FusedMarginals(torch.autograd.Function):
         m: Tensor,
         L: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        """Return fit and gain [B, N]."""
         N = X.shape[-2]
         right = right_factor(X, l, columns(Z, N))
         Kuf = covariance(Z, right, l, s, matern)
@@ -55,6 +56,7 @@ class FusedMarginals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients in Z, lengthscale, outputscale, Kuu, m and L, at their places."""
         Z, l, s, right, Luu_inv, m, L, Kuf, A, V, w = ctx.saved_tensors
         g = _widened(grads[0], Kuf)
         h = _widened(grads[1], Kuf)
@@ -80,6 +82,7 @@ class FusedMoments(torch.autograd.Function):
         Luu_inv: Tensor,
         y: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        """Return A A^T [B, M, M] and A y [B, M]."""
         N = X.shape[-2]
         right = right_factor(X, l, columns(Z, N))
         Kuf = covariance(Z, right, l, s, matern)
@@ -93,6 +96,7 @@ class FusedMoments(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients in Z, lengthscale, outputscale, Kuu and y, at their places."""
         Z, l, s, right, Luu_inv, y, Kuf, A, AA, Ay = ctx.saved_tensors
         d_AA, d_Ay = grads
         V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, d_AA, d_Ay)
