@@ -1,8 +1,11 @@
-"""Work that launching many kernels would take longer for than what they do. On arrays of [B, M, M]:
-jitter, KL, the inverse of a lower triangle by halves, and the symmetric matrix that a Cholesky
-factor's gradient comes from. Row by row: log Phi with its derivative, and scores of Poisson
-mixtures count by count."""
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+"""Work that launching many kernels would take longer for than doing it.
+
+On arrays of [B, M, M]: jitter, KL, the inverse of a lower triangle by halves, and the symmetric
+matrix that a Cholesky factor's gradient comes from. Row by row: log Phi with its derivative, and
+scores of Poisson mixtures count by count.
+"""
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
+# pyright: reportCallIssue=false
 
 import torch
 import triton
@@ -10,16 +13,22 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-ENTRIES = 1024  # of a matrix in one program
-PIECE = 4096  # entries of a matrix that one program sums
-BLOCK = 32  # of a triangle, inverted column by column; larger ones are put together from halves
-ELEMENTS, ROWS = 256, 8  # elements of log Phi, and rows of counts, in one program
+ENTRIES = 1024
+"""Entries of a matrix in one program."""
+PIECE = 4096
+"""Entries of a matrix that one program sums."""
+BLOCK = 32
+"""Rows of a triangle that is inverted column by column; larger ones come from halves."""
+ELEMENTS = 256
+"""Elements of log Phi in one program."""
+ROWS = 8
+"""Rows of counts in one program."""
 
 
 def added_to_diagonal(
     K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]
 ) -> Float[Tensor, "B M M"]:
-    """K + jitter * mean(diag K) * I."""
+    """Return K + jitter * mean(diag K) * I [B, M, M]."""
     K = K.contiguous()
     B, M, _ = K.shape
     out = torch.empty_like(K)
@@ -29,8 +38,9 @@ def added_to_diagonal(
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
-    """KL(N(m, L L^T) || N(0, I)), L triangular."""
-    m, L = m.contiguous(), L.contiguous()
+    """Return KL(N(m, L L^T) || N(0, I)) [B], L triangular."""
+    m = m.contiguous()
+    L = L.contiguous()
     B, M = m.shape
     pieces = triton.cdiv(M * M, PIECE)
     out = m.new_empty(pieces, B)
@@ -41,10 +51,13 @@ def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]
 def kl_gradients(
     m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], d: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Those of `kl` times d."""
-    m, L, d = m.contiguous(), L.contiguous(), d.contiguous()
+    """Return the gradients of `kl` in m and L, times d."""
+    m = m.contiguous()
+    L = L.contiguous()
+    d = d.contiguous()
     B, M = m.shape
-    d_m, d_L = torch.empty_like(m), torch.empty_like(L)
+    d_m = torch.empty_like(m)
+    d_L = torch.empty_like(L)
     _kl_gradients[(triton.cdiv(M * M, ENTRIES), B)](m, L, d, d_m, d_L, M, ENTRIES)
     return d_m, d_L
 
@@ -96,31 +109,38 @@ def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
 
 
 def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
-    """L^-1. Of a triangle [[P, 0], [Q, R]] it is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]], from blocks of
-    32 upwards: a few products of matrices that grow, where a triangular solve goes through M
-    columns one after the other."""
+    """Return L^-1 [B, M, M] of lower triangles.
+
+    The inverse of [[P, 0], [Q, R]] is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]]. So it is put together from
+    blocks of 32 upwards: a few products of matrices that grow, where a triangular solve goes
+    through M columns one after the other.
+    """
     B, M, _ = L.shape
-    blocks = triton.cdiv(M, BLOCK)
-    size = BLOCK * triton.next_power_of_2(blocks)
+    size = BLOCK * triton.next_power_of_2(triton.cdiv(M, BLOCK))
     L = L.contiguous()
     padded = L.new_empty(B, size, size)
-    found = torch.empty_like(padded)
-    _diagonal_blocks[(size // BLOCK, size // BLOCK, B)](L, padded, found, M, size, BLOCK)
+    result = torch.empty_like(padded)
+    grid = (size // BLOCK, size // BLOCK, B)
+    _diagonal_blocks[grid](L, padded, result, M, size, BLOCK)
     half = BLOCK
     while half < size:
         pairs = size // (2 * half)
-        P, Q, R = (
-            _blocks(t, half, pairs, *at)
-            for t, at in ((found, (0, 0)), (padded, (1, 0)), (found, (1, 1)))
-        )
-        _blocks(found, half, pairs, 1, 0).copy_((R @ (Q @ P)).neg_())
+        P_inv = _blocks(result, half, pairs, 0, 0)
+        Q = _blocks(padded, half, pairs, 1, 0)
+        R_inv = _blocks(result, half, pairs, 1, 1)
+        # -R^-1 Q P^-1
+        _blocks(result, half, pairs, 1, 0).copy_((R_inv @ (Q @ P_inv)).neg_())
         half *= 2
-    return found[:, :M, :M].contiguous() if size > M else found
+    if size == M:
+        return result
+    return result[:, :M, :M].contiguous()
 
 
 def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
-    """Block (row, column) of each of the `pairs` 2 x 2 arrangements along the diagonal: [B, pairs,
-    half, half]."""
+    """Return block (row, column) of each of the 2 x 2 arrangements of blocks along the diagonal.
+
+    The result, a view, is [B, pairs, half, half].
+    """
     B, size, _ = t.shape
     step = 2 * half * (size + 1)
     offset = t.storage_offset() + row * half * size + column * half
@@ -128,7 +148,7 @@ def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
 
 
 def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
-    """`1/2 sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal."""
+    """Return `1/2 sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal."""
     B, M, _ = C.shape
     C = C.contiguous()
     out = torch.empty_like(C)
@@ -138,31 +158,33 @@ def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
 
 
 @triton.jit(do_not_specialize=["M", "size"])
-def _diagonal_blocks(L, padded, found, M, size, T: tl.constexpr):
-    """L continued by the identity to `size`; in `found` the inverses of its diagonal blocks, and
-    zeros."""
+def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
+    """Write L, continued by the identity to `size`, and the inverses of its diagonal blocks.
+
+    Off its diagonal blocks, `result` is zero.
+    """
     b = tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
     j = tl.program_id(1) * T + tl.arange(0, T)
     inside = (i[:, None] < M) & (j[None, :] < M) & (i[:, None] >= j[None, :])
-    one = tl.where(i[:, None] == j[None, :], 1.0, 0.0).to(L.dtype.element_ty)
+    identity = tl.where(i[:, None] == j[None, :], 1.0, 0.0).to(L.dtype.element_ty)
     value = tl.load(L + (b * M + i[:, None]) * M + j[None, :], mask=inside, other=0)
-    value = tl.where((i[:, None] < M) & (j[None, :] < M), value, one)
+    value = tl.where((i[:, None] < M) & (j[None, :] < M), value, identity)
     at = (b * size + i[:, None]) * size + j[None, :]
     tl.store(padded + at, value)
     if tl.program_id(0) == tl.program_id(1):
         # Forward substitution, all columns at once: row k is done, and leaves the rows below it.
         row = tl.arange(0, T)
-        x = one
+        x = identity
         for k in range(T):
             column = tl.sum(tl.where(row[None, :] == k, value, 0), 1)
             pivot = tl.sum(tl.where(row == k, column, 0), 0)
             done = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
             below = tl.where(row > k, column, 0)
             x = tl.where(row[:, None] == k, done[None, :], x - below[:, None] * done[None, :])
-        tl.store(found + at, x)
+        tl.store(result + at, x)
     else:
-        tl.store(found + at, tl.zeros([T, T], L.dtype.element_ty))
+        tl.store(result + at, tl.zeros([T, T], L.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -178,17 +200,21 @@ def _symmetric(C, out, M, T: tl.constexpr):
 
 
 def log_ndtr_and_hazard(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log Phi(x) and phi(x) / Phi(x), elementwise."""
+    """Return log Phi(x) and phi(x) / Phi(x), elementwise."""
     x = x.contiguous()
-    value, slope = torch.empty_like(x), torch.empty_like(x)
-    _log_ndtr_and_hazard[(triton.cdiv(x.numel(), ELEMENTS),)](x, value, slope, x.numel(), ELEMENTS)
+    value = torch.empty_like(x)
+    slope = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), ELEMENTS),)
+    _log_ndtr_and_hazard[grid](x, value, slope, x.numel(), ELEMENTS)
     return value, slope
 
 
 @triton.jit
 def _erfcx_of_positive(y):
-    """exp(y^2) erfc(y) for y >= 0, by the rational functions of W. J. Cody (Math. Comp. 23,
-    1969)."""
+    """Return exp(y^2) erfc(y) for y >= 0.
+
+    By the rational functions of W. J. Cody (Math. Comp. 23, 1969).
+    """
     # y <= 0.46875: erf is a polynomial ratio in y^2.
     z = tl.minimum(y, 0.46875)
     z = z * z
@@ -248,7 +274,7 @@ def _log_ndtr_and_hazard(x_, value_, slope_, N, T: tl.constexpr):
     scaled = _erfcx_of_positive(y)
     density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
     twice_tail = tl.exp(-y * y) * scaled  # 2 Phi(-|x|)
-    rest = 1 - 0.5 * twice_tail  # Phi(|x|), and below what rounding took from it
+    rest = 1 - 0.5 * twice_tail  # Phi(|x|), rounded; (1 - rest) - 0.5 * twice_tail is the error
     value = tl.where(
         x < 0, tl.log(0.5 * scaled) - y * y, tl.log(rest) + ((1 - rest) - 0.5 * twice_tail) / rest
     )
@@ -266,22 +292,56 @@ def sums_over_counts(
     y: Float[Tensor, "R"],
     shares: tuple[float, float],
 ) -> tuple[Float[Tensor, "R"], Float[Tensor, "R"], Float[Tensor, "R"]]:
-    """With `p` the probabilities of count `low` at the nodes: the sum over counts of (F(k) - [y <=
-    k])^2, and how many counts have F(k) below each of the two `shares`."""
+    """Return sums over the counts `low` to `high` for R rows.
+
+    p [K, R] are the probabilities of count `low` at the K nodes.
+
+    Returns:
+        The sum of (F(k) - [y <= k])^2, and how many counts have F(k) below each of the two
+        `shares`.
+    """
     K, R = p.shape
-    crps, lower, upper = (torch.empty_like(y) for _ in range(3))
+    crps = torch.empty_like(y)
+    lower = torch.empty_like(y)
+    upper = torch.empty_like(y)
     _sums_over_counts[(triton.cdiv(R, ROWS),)](
-        p.contiguous(), rates.contiguous(), weights, y.contiguous(), crps, lower, upper, low, high, K, R,
-        LOWER=shares[0], UPPER=shares[1], KP=triton.next_power_of_2(K), T=ROWS,
-    )  # fmt: skip
+        p.contiguous(),
+        rates.contiguous(),
+        weights,
+        y.contiguous(),
+        crps,
+        lower,
+        upper,
+        low,
+        high,
+        K,
+        R,
+        LOWER=shares[0],
+        UPPER=shares[1],
+        KP=triton.next_power_of_2(K),
+        T=ROWS,
+    )
     return crps, lower, upper
 
 
 @triton.jit(do_not_specialize=["low", "high", "K", "R"])
-def _sums_over_counts(
-    p_, rates_, weights, y_, crps_, lower_, upper_, low, high, K, R,
-    LOWER: tl.constexpr, UPPER: tl.constexpr, KP: tl.constexpr, T: tl.constexpr,
-):  # fmt: skip
+def _sums_over_counts(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    p_,
+    rates_,
+    weights,
+    y_,
+    crps_,
+    lower_,
+    upper_,
+    low,
+    high,
+    K,
+    R,
+    LOWER: tl.constexpr,
+    UPPER: tl.constexpr,
+    KP: tl.constexpr,
+    T: tl.constexpr,
+):
     i = tl.arange(0, KP)
     r = tl.program_id(0) * T + tl.arange(0, T)
     inside = (i[:, None] < K) & (r[None, :] < R)

@@ -1,11 +1,12 @@
-"""Matrices of a stationary kernel from inputs and lengthscales in one pass, and its gradients in
-one pass more.
+"""Matrices of a stationary kernel in one pass from inputs and lengthscales, and their gradients.
 
-As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a product `left right^T`, here with
-`left = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]` and `right = [x, 1, |x|^2]` (with ARD, `1/(2 l^2)`
-and `|x|^2` are one column per feature), computed tile by tile on tensor cores; columns of zeros
-make their number a power of two."""
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+The gradients take one pass more. As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a
+product `left right^T`, here with `left = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]` and
+`right = [x, 1, |x|^2]` (with ARD, `1/(2 l^2)` and `|x|^2` are one column per feature). It is
+computed tile by tile on tensor cores; columns of zeros make the number F of columns a power of two.
+"""
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
+# pyright: reportCallIssue=false
 
 from typing import Any, NamedTuple
 
@@ -18,15 +19,17 @@ from torch import Tensor
 from dlmexp.core.gp.fused.tile_products import chunks_of_rows, tile
 from dlmexp.core.gp.special import once_differentiable
 
-# Measured on an H200: inducing inputs and rows of a tile.
-MATRIX = 32, 64
-GRADIENT = 16, 32
+# Tiles, measured on an H200: inducing inputs and rows.
+MATRIX_TILE = (32, 64)
+GRADIENT_TILE = (16, 32)
 GRADIENT_WARPS = 2
-TM = 32  # rows of what has one column per feature
-FAR_AWAY = 1e30  # squared distance
-# columns of the factors at a time: all of many features would not fit into the memory of a
-# processor
+FACTOR_ROWS = 32
+"""Rows of a tile of what has one column per feature."""
+FAR_AWAY = 1e30
+"""Squared distance of the rows that are added to fill a tile."""
 SLAB = 64
+"""Columns of the factors at a time: all of many features would not fit into the memory of a
+processor."""
 
 
 class Outer(NamedTuple):
@@ -40,12 +43,19 @@ class Outer(NamedTuple):
 def right_factor(
     X: Float[Tensor, "B N D"], l: Float[Tensor, "B P"], rows: int | None = None
 ) -> Float[Tensor, "B rows F"]:
-    """`right` of inputs X; of l only the number of lengthscales matters. Where there are to be more
-    `rows` than inputs, inputs are added so far away that the kernel is 0 there."""
-    (B, N, D), P = X.shape, l.shape[1]
-    F, rows = tile(D + P + 1), rows or N
+    """Return `right` [B, rows, F] of inputs X; of l only the number of lengthscales matters.
+
+    Where there are to be more `rows` than inputs, inputs are added so far away that the kernel is 0
+    there.
+    """
+    B, N, D = X.shape
+    P = l.shape[1]
+    F = tile(D + P + 1)
+    if rows is None:
+        rows = N
     right = X.new_empty(B, rows, F)
-    _right[(triton.cdiv(rows, TM), B)](X, right, *X.stride(), N, rows, D, FAR_AWAY, P > 1, F, TM)
+    grid = (triton.cdiv(rows, FACTOR_ROWS), B)
+    _right[grid](X, right, *X.stride(), N, rows, D, FAR_AWAY, P > 1, F, FACTOR_ROWS)
     return right
 
 
@@ -56,16 +66,21 @@ def covariance(
     s: Float[Tensor, "B"],
     matern: bool,
 ) -> Float[Tensor, "B M N"]:
-    """`s exp(E)`, or the Matern-5/2 kernel, between Z and the inputs of `right`."""
+    """Return the kernel matrix [B, M, N] between Z and the inputs of `right`.
+
+    It is `s exp(E)` or the Matern-5/2 kernel.
+    """
     s = s.contiguous()
-    (B, M, _), (_, N, F) = Z.shape, right.shape
+    B, M, _ = Z.shape
+    _, N, F = right.shape
+    left = _left_factor(Z, l, F)
     K = Z.new_empty(B, M, N)
-    grid = (triton.cdiv(N, MATRIX[1]), triton.cdiv(M, MATRIX[0]), B)
-    _covariance[grid](_left_factor(Z, l, F), right, s, K, M, N, matern, F, min(F, SLAB), *MATRIX)
+    grid = (triton.cdiv(N, MATRIX_TILE[1]), triton.cdiv(M, MATRIX_TILE[0]), B)
+    _covariance[grid](left, right, s, K, M, N, matern, F, min(F, SLAB), *MATRIX_TILE)
     return K
 
 
-def pull(
+def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient is made
     V: Float[Tensor, "B M N"],
     K: Float[Tensor, "B M N"],
     Z: Float[Tensor, "B M D"],
@@ -76,36 +91,89 @@ def pull(
     gram: bool = False,
     outer: Outer | None = None,
 ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B P"], Float[Tensor, "B"]]:
-    """Gradients in Z, l and s from that in K, which is V or what `outer` makes of it; `gram`:
-    `right` is that of Z, which then gets the gradients of both sides.
+    """Return the gradients in Z, l and s from that in K, which is V or what `outer` makes of it.
 
-    With `G = d_K dK/dE` all of them are sums of G times `right` over the rows: a product of tiles
-    of G, which is not written."""
-    V, Z, l, s = (t.contiguous() for t in (V + V.mT if gram else V, Z, l, s))
-    (B, M, D), (_, N, F) = Z.shape, right.shape
+    With `gram`, `right` is that of Z, which then gets the gradients of both sides. With
+    `G = d_K dK/dE` all gradients are sums of G times `right` over the rows: a product of tiles of
+    G, which is not written.
+    """
+    if gram:
+        V = V + V.mT
+    V = V.contiguous()
+    Z = Z.contiguous()
+    l = l.contiguous()
+    s = s.contiguous()
+    h, w, g = _contiguous_parts(outer)
+    B, M, D = Z.shape
+    _, N, F = right.shape
     slab = min(F, SLAB)
-    tiles = triton.cdiv(M, GRADIENT[0]) * (F // slab)
-    chunks, rows = chunks_of_rows(N, GRADIENT[1], B * tiles, Z.device)
-    sums, of_scale = Z.new_empty(chunks, B, M, F), Z.new_empty(chunks, B, M)
-    h, w, g = (None if part is None else part.contiguous() for part in outer or (None, None, None))
+    tiles = triton.cdiv(M, GRADIENT_TILE[0]) * (F // slab)
+    chunks, rows = chunks_of_rows(N, GRADIENT_TILE[1], B * tiles, Z.device)
+    sums = Z.new_empty(chunks, B, M, F)
+    of_scale = Z.new_empty(chunks, B, M)
     left = _left_factor(Z, l, F) if matern else None
     _pull[(chunks, tiles, B)](
-        V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
-        SCALED=h is not None, OUTER=outer is not None, MATERN=matern, F=F, SLAB=slab, TM=GRADIENT[0], TN=GRADIENT[1],
-        # more would not fit into the memory of a processor
-        num_warps=GRADIENT_WARPS, num_stages=1 if matern else 3,
-    )  # fmt: skip
-    d_Z, d_l, d_s = Z.new_empty(B, M, D), l.new_empty(l.shape), s.new_empty(B)
+        V,
+        h,
+        w,
+        g,
+        K,
+        left,
+        right,
+        s,
+        sums,
+        of_scale,
+        B,
+        M,
+        N,
+        rows,
+        SCALED=h is not None,
+        OUTER=outer is not None,
+        MATERN=matern,
+        F=F,
+        SLAB=slab,
+        TM=GRADIENT_TILE[0],
+        TN=GRADIENT_TILE[1],
+        num_warps=GRADIENT_WARPS,
+        # More stages would not fit into the memory of a processor.
+        num_stages=1 if matern else 3,
+    )
+    d_Z = Z.new_empty(B, M, D)
+    d_l = l.new_empty(l.shape)
+    d_s = s.new_empty(B)
     _gradients[(B,)](
-        sums, of_scale, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
-        ARD=l.shape[1] > 1, MATERN=matern, GRAM=gram, F=F, DP=tile(D), TM=TM,
-    )  # fmt: skip
+        sums,
+        of_scale,
+        Z,
+        l,
+        s,
+        d_Z,
+        d_l,
+        d_s,
+        chunks,
+        B,
+        M,
+        D,
+        ARD=l.shape[1] > 1,
+        MATERN=matern,
+        GRAM=gram,
+        F=F,
+        DP=tile(D),
+        TM=FACTOR_ROWS,
+    )
     return d_Z, d_l, d_s
 
 
+def _contiguous_parts(outer: Outer | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return h, w and g as Triton reads them."""
+    if outer is None:
+        return None, None, None
+    h = None if outer.h is None else outer.h.contiguous()
+    return h, outer.w.contiguous(), outer.g.contiguous()
+
+
 class StationaryMatrix(torch.autograd.Function):
-    """The kernel matrix between Z and X (None: Z itself) in one pass, and its gradients in
-    another."""
+    """The kernel matrix between Z and X (None: Z itself) in one pass, its gradients in another."""
 
     @staticmethod
     def forward(
@@ -116,15 +184,18 @@ class StationaryMatrix(torch.autograd.Function):
         outputscale: Tensor,
         matern: bool,
     ) -> Tensor:
+        """Return the kernel matrix [B, M, N]."""
         right = right_factor(Z if X is None else X, lengthscale)
         K = covariance(Z, right, lengthscale, outputscale, matern)
         ctx.save_for_backward(Z, right, lengthscale, outputscale, K)
-        ctx.matern, ctx.gram = matern, X is None
+        ctx.matern = matern
+        ctx.gram = X is None
         return K
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        """Return the gradients in Z, lengthscale and outputscale, at their places."""
         Z, right, l, s, K = ctx.saved_tensors
         d_Z, d_l, d_s = pull(grads[0], K, Z, right, l, s, ctx.matern, ctx.gram)
         return d_Z, None, d_l, d_s, None
@@ -133,15 +204,17 @@ class StationaryMatrix(torch.autograd.Function):
 def _left_factor(
     Z: Float[Tensor, "B M D"], l: Float[Tensor, "B P"], F: int
 ) -> Float[Tensor, "B M F"]:
-    Z, l = Z.contiguous(), l.contiguous()
+    Z = Z.contiguous()
+    l = l.contiguous()
     B, M, D = Z.shape
     left = Z.new_empty(B, M, F)
-    _left[(triton.cdiv(M, TM), B)](Z, l, left, M, D, l.shape[1] > 1, F, TM)
+    grid = (triton.cdiv(M, FACTOR_ROWS), B)
+    _left[grid](Z, l, left, M, D, l.shape[1] > 1, F, FACTOR_ROWS)
     return left
 
 
 @triton.jit(do_not_specialize=["XB", "XN", "XD", "N", "rows", "D"])
-def _right(
+def _right(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     X,
     right,
     XB,
@@ -195,24 +268,44 @@ def _left(Z, l, left, M, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr)
 
 
 @triton.jit
-def _exponents(
-    left, right, b, m, n, M, N,
-    F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, dtype: tl.constexpr,
-):  # fmt: skip
+def _exponents(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    left,
+    right,
+    b,
+    m,
+    n,
+    M,
+    N,
+    F: tl.constexpr,
+    SLAB: tl.constexpr,
+    TM: tl.constexpr,
+    TN: tl.constexpr,
+    dtype: tl.constexpr,
+):
     E = tl.zeros([TM, TN], dtype)
     for start in tl.static_range(0, F, SLAB):
         f = start + tl.arange(0, SLAB)
         of_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
         of_n = tl.load(right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0)
         E = tl.dot(of_m, of_n, E, input_precision="ieee", out_dtype=dtype)
-    return tl.where(E > 0, 0, E)  # by rounding; what is not a number stays that
+    # E > 0 comes from rounding. NaN stays NaN.
+    return tl.where(E > 0, 0, E)
 
 
 @triton.jit(do_not_specialize=["M", "N"])
-def _covariance(
-    left, right, s, K, M, N,
-    MATERN: tl.constexpr, F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
-):  # fmt: skip
+def _covariance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    left,
+    right,
+    s,
+    K,
+    M,
+    N,
+    MATERN: tl.constexpr,
+    F: tl.constexpr,
+    SLAB: tl.constexpr,
+    TM: tl.constexpr,
+    TN: tl.constexpr,
+):
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
@@ -228,13 +321,33 @@ def _covariance(
 
 
 @triton.jit(do_not_specialize=["B", "M", "N", "rows"])
-def _pull(
-    V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
-    SCALED: tl.constexpr, OUTER: tl.constexpr, MATERN: tl.constexpr,
-    F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
-):  # fmt: skip
-    """Over the rows of a chunk the sums of G times a slab of `right`; with a Matern kernel, in
-    `of_scale`, of d_K K."""
+def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    V,
+    h,
+    w,
+    g,
+    K,
+    left,
+    right,
+    s,
+    sums,
+    of_scale,
+    B,
+    M,
+    N,
+    rows,
+    SCALED: tl.constexpr,
+    OUTER: tl.constexpr,
+    MATERN: tl.constexpr,
+    F: tl.constexpr,
+    SLAB: tl.constexpr,
+    TM: tl.constexpr,
+    TN: tl.constexpr,
+):
+    """Write the sums over the rows of a chunk of G times a slab of `right`.
+
+    With a Matern kernel, also those of d_K K, to `of_scale`.
+    """
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) // (F // SLAB) * TM + tl.arange(0, TM)
     slab = tl.program_id(1) % (F // SLAB)
@@ -272,11 +385,27 @@ def _pull(
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
-def _gradients(
-    sums, of_scale, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
-    ARD: tl.constexpr, MATERN: tl.constexpr, GRAM: tl.constexpr, F: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr,
-):  # fmt: skip
-    """d_z = sum G (x - z) / l^2, d_l = sum G (x - z)^2 / l^3, d_s = sum d_K K / s."""
+def _gradients(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    sums,
+    of_scale,
+    Z,
+    l,
+    s,
+    d_Z,
+    d_l,
+    d_s,
+    chunks,
+    B,
+    M,
+    D,
+    ARD: tl.constexpr,
+    MATERN: tl.constexpr,
+    GRAM: tl.constexpr,
+    F: tl.constexpr,
+    DP: tl.constexpr,
+    TM: tl.constexpr,
+):
+    """Write d_z = sum G (x - z) / l^2, d_l = sum G (x - z)^2 / l^3 and d_s = sum d_K K / s."""
     b = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, DP)
     dtype: tl.constexpr = Z.dtype.element_ty

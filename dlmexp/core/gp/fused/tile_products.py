@@ -1,9 +1,10 @@
-"""Products of M x M with M x N matrices, in tiles that leave out zeros and known halves, and sums
-over inducing inputs.
+"""Products of M x M with M x N matrices in tiles, and sums over inducing inputs.
 
-Where N is a multiple of 32 (see `gp.matrix_products.columns`), two numbers are loaded at a time; a
-triangular product takes no other N."""
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportReturnType=false
+Tiles leave out zeros and known halves. Where N is a multiple of 32 (see `matrix_products.columns`),
+two numbers are loaded at a time; a triangular product takes no other N.
+"""
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportReturnType=false
 
 from collections.abc import Iterator
 from functools import cache
@@ -16,17 +17,34 @@ from torch import Tensor
 
 from dlmexp.core.gp.fused import MULTIPLE
 
-PROGRAMS_PER_SM = 4  # fewer leave a part of the device without work
+PROGRAMS_PER_SM = 4
+"""Programs per multiprocessor; fewer leave a part of the device without work."""
+
+TILE_COLUMNS = 128
+TILE_DEPTH = 16
+"""How much of the sum a tile adds at a time."""
+TRIANGULAR_ROWS = 32
+TRIANGULAR_OPTIONS = {"num_warps": 4, "num_stages": 4}
+SPREAD_ROWS = 64
+SPREAD_OPTIONS = {"num_warps": 4, "num_stages": 3}
+GRAM_TILE = 64
+"""Rows and columns of a tile of a Gram matrix."""
+GRAM_DEPTH = 32
+GRAM_OPTIONS = {"num_warps": 4, "num_stages": 3}
+SUM_TILE = (32, 64)
+"""Inducing inputs and rows of a tile of sums over inducing inputs."""
 
 
 def tile(size: int) -> int:
-    """A power of two that holds `size` columns and is large enough for a matrix product."""
+    """Return a power of two that holds `size` columns and is large enough for a matrix product."""
     return max(16, triton.next_power_of_2(size))
 
 
 def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tuple[int, int]:
-    """Into how many chunks N rows are cut, so that `programs` programs for each fill the device,
-    and rows of a chunk (a multiple of `step`)."""
+    """Return into how many chunks N rows are cut, and the rows of a chunk (a multiple of `step`).
+
+    With `programs` programs for each chunk they fill the device.
+    """
     wanted = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
     rows = step * triton.cdiv(triton.cdiv(N, wanted), step)
     return triton.cdiv(N, rows), rows
@@ -34,63 +52,81 @@ def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tu
 
 @cache
 def _processors(device: torch.device) -> int:
-    return (
-        torch.cuda.get_device_properties(device).multi_processor_count
-        if device.type == "cuda"
-        else 1
-    )
-
-
-TN, TK = 128, 16  # columns of a tile, and how much of the sum at a time
-TRIANGULAR, TRIANGULAR_OPTIONS = 32, {"num_warps": 4, "num_stages": 4}  # rows of a tile
-SPREAD, SPREAD_OPTIONS = 64, {"num_warps": 4, "num_stages": 3}
-GRAM, GRAM_K, GRAM_OPTIONS = 64, 32, {"num_warps": 4, "num_stages": 3}  # rows and columns of a tile
-SUMS = 32, 64  # inducing inputs and rows of a tile
+    """Return the number of multiprocessors; 1 for a CPU, where Triton's interpreter runs."""
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def triangular_product(
     R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]
 ) -> Float[Tensor, "B M N"]:
-    """`R K` for lower triangles R."""
-    R, K = R.contiguous(), K.contiguous()
+    """Return `R K` [B, M, N] for lower triangles R."""
+    R = R.contiguous()
+    K = K.contiguous()
     B, M, N = K.shape
     out = K.new_empty(B, M, N)
-    grid = (triton.cdiv(M, TRIANGULAR), triton.cdiv(N, TN), B)
-    _triangular_product[grid](R, K, out, M, N, TRIANGULAR, TN, TK, **TRIANGULAR_OPTIONS)
+    grid = (triton.cdiv(M, TRIANGULAR_ROWS), triton.cdiv(N, TILE_COLUMNS), B)
+    _triangular_product[grid](
+        R, K, out, M, N, TRIANGULAR_ROWS, TILE_COLUMNS, TILE_DEPTH, **TRIANGULAR_OPTIONS
+    )
     return out
 
 
 def spread(L: Float[Tensor, "S K M M"], A: Float[Tensor, "S M N"]) -> Float[Tensor, "S K N"]:
-    """`|L_k^T A_i|^2` for lower triangles L; the products are not written."""
-    L, A = L.contiguous(), A.contiguous()
+    """Return `|L_k^T A_i|^2` [S, K, N] for lower triangles L; the products are not written."""
+    L = L.contiguous()
+    A = A.contiguous()
     S, K, M, _ = L.shape
     N = A.shape[-1]
+    even = N % MULTIPLE == 0
     out = A.new_empty(S, K, N)
-    grid = (triton.cdiv(N, TN), K, S)
-    _spread[grid](L, A, out, K, M, N, N % MULTIPLE == 0, SPREAD, TN, TK, **SPREAD_OPTIONS)
+    grid = (triton.cdiv(N, TILE_COLUMNS), K, S)
+    _spread[grid](L, A, out, K, M, N, even, SPREAD_ROWS, TILE_COLUMNS, TILE_DEPTH, **SPREAD_OPTIONS)
     return out
 
 
 def weighted_gram(
     A: Float[Tensor, "S M N"], h: Float[Tensor, "B N"] | None
 ) -> Float[Tensor, "B M M"]:
-    """`A diag(h) A^T` (h None: `A A^T`); where there are more weights than A, as many in turn for
-    each of them. Tiles below the diagonal are computed, and written above it too."""
-    A, h = A.contiguous(), None if h is None else h.contiguous()
-    (S, M, N), B = A.shape, len(A if h is None else h)
-    columns = triton.cdiv(M, GRAM)
-    chunks, rows = chunks_of_rows(N, GRAM_K, B * columns * (columns + 1) // 2, A.device)
+    """Return `A diag(h) A^T` [B, M, M] (h None: `A A^T`).
+
+    Where there are more weights than A, consecutive weights share one A, equally many each. Tiles
+    below the diagonal are computed, and written above it too.
+    """
+    A = A.contiguous()
+    if h is not None:
+        h = h.contiguous()
+    S, M, N = A.shape
+    B = S if h is None else len(h)
+    columns = triton.cdiv(M, GRAM_TILE)
+    tiles_on_or_below_diagonal = columns * (columns + 1) // 2
+    chunks, rows = chunks_of_rows(N, GRAM_DEPTH, B * tiles_on_or_below_diagonal, A.device)
     P = A.new_empty(chunks, B, M, M)
-    for first, count, height in _tiles(M, GRAM):
+    for first, count, height in _tiles(M, GRAM_TILE):
         _weighted_gram[(chunks, count * columns, B)](
-            A, h, P, B, B // S, M, N, rows, first, columns,
-            WEIGHTED=h is not None, EVEN=N % GRAM_K == 0, height=height, T=GRAM, TK=GRAM_K, **GRAM_OPTIONS,
-        )  # fmt: skip
+            A,
+            h,
+            P,
+            B,
+            B // S,
+            M,
+            N,
+            rows,
+            first,
+            columns,
+            WEIGHTED=h is not None,
+            EVEN=N % GRAM_DEPTH == 0,
+            height=height,
+            T=GRAM_TILE,
+            TK=GRAM_DEPTH,
+            **GRAM_OPTIONS,
+        )
     return P.sum(0) if chunks > 1 else P[0]
 
 
 def _tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """First row, number and height of equal tiles of M rows."""
+    """Yield first row, number and height of equal tiles of M rows."""
     if whole := M // size:
         yield 0, whole, size
     if rest := M % size:
@@ -104,6 +140,7 @@ def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, T
     n = tl.program_id(1) * TN + tl.arange(0, TN)
     b = tl.program_id(2).to(tl.int64)
     column = tl.max_contiguous(tl.multiple_of(tl.where(n < N, n, 0), 16), 16)
+    # Column k of R is zero above row k, so the sum ends with the last row of the tile.
     end = tl.minimum(top + rows, M)
     total = tl.zeros([rows, TN], K.dtype.element_ty)
     for start in range(0, end, TK):
@@ -123,7 +160,7 @@ def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, T
 
 
 @triton.jit(do_not_specialize=["K", "M"])
-def _spread(
+def _spread(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     L, A, out, K, M, N, EVEN: tl.constexpr, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
 ):
     n = tl.program_id(0) * TN + tl.arange(0, TN)
@@ -136,6 +173,7 @@ def _spread(
     for top in range(0, M, rows):
         i = top + tl.arange(0, rows)
         total = tl.zeros([rows, TN], A.dtype.element_ty)
+        # Row i of L^T is zero before column i, so the sum begins with the first row of the tile.
         for start in range(top, M, TK):
             k = start + tl.arange(0, TK)
             left = tl.load(
@@ -152,12 +190,26 @@ def _spread(
 
 
 @triton.jit(do_not_specialize=["B", "share", "M", "first", "columns"])
-def _weighted_gram(
-    A, h, P, B, share, M, N, rows, first, columns,
-    WEIGHTED: tl.constexpr, EVEN: tl.constexpr, height: tl.constexpr, T: tl.constexpr, TK: tl.constexpr,
-):  # fmt: skip
+def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    A,
+    h,
+    P,
+    B,
+    share,
+    M,
+    N,
+    rows,
+    first,
+    columns,
+    WEIGHTED: tl.constexpr,
+    EVEN: tl.constexpr,
+    height: tl.constexpr,
+    T: tl.constexpr,
+    TK: tl.constexpr,
+):
     top = first + tl.program_id(1) // columns * height
     column = tl.program_id(1) % columns * T
+    # Tiles above the diagonal are written by their mirror images.
     if column >= top + height:
         return
     b = tl.program_id(2).to(tl.int64)
@@ -167,13 +219,14 @@ def _weighted_gram(
     begin = tl.program_id(0) * rows
     end = tl.minimum(begin + rows, N)
     total = tl.zeros([height, T], A.dtype.element_ty)
-    for start in range(
-        begin, end, TK
-    ):  # a further use of the tiles in here would make it four times slower
+    # A further use of the tiles in this loop would make it four times slower.
+    for start in range(begin, end, TK):
         n = start + tl.arange(0, TK)
-        of_i, of_j = i[:, None] < M, j[None, :] < M
+        of_i = i[:, None] < M
+        of_j = j[None, :] < M
         if not EVEN:
-            of_i, of_j = of_i & (n[None, :] < end), of_j & (n[:, None] < end)
+            of_i = of_i & (n[None, :] < end)
+            of_j = of_j & (n[:, None] < end)
         left = tl.load(A + (of_A + i[:, None]) * N + n[None, :], mask=of_i, other=0)
         right = tl.load(A + (of_A + j[None, :]) * N + n[:, None], mask=of_j, other=0)
         if WEIGHTED:
@@ -188,19 +241,21 @@ def _weighted_gram(
 def column_sums(
     w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """`Kuf^T w`, and the sums of `Kuf * V` over the inducing inputs."""
+    """Return `Kuf^T w` and the sums of `Kuf * V` over the inducing inputs, both [B, N]."""
     w = w.contiguous()
     B, M, N = Kuf.shape
-    fit, gain = Kuf.new_empty(B, N), Kuf.new_empty(B, N)
-    _column_sums[(triton.cdiv(N, SUMS[1]), B)](w, Kuf, V, fit, gain, M, N, *SUMS)
+    fit = Kuf.new_empty(B, N)
+    gain = Kuf.new_empty(B, N)
+    _column_sums[(triton.cdiv(N, SUM_TILE[1]), B)](w, Kuf, V, fit, gain, M, N, *SUM_TILE)
     return fit, gain
 
 
 def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
-    """Sums of squares over the inducing inputs."""
+    """Return the sums of squares over the inducing inputs [..., N]."""
     *C, M, N = a.shape
     out = a.new_empty(*C, N)
-    _squares[(triton.cdiv(N, SUMS[1]), out.numel() // N)](a.contiguous(), out, M, N, *SUMS)
+    grid = (triton.cdiv(N, SUM_TILE[1]), out.numel() // N)
+    _squares[grid](a.contiguous(), out, M, N, *SUM_TILE)
     return out
 
 
@@ -218,7 +273,9 @@ def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["M", "N"])
-def _column_sums(w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
+def _column_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+    w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr
+):
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     dtype: tl.constexpr = Kuf.dtype.element_ty
