@@ -1,7 +1,9 @@
-"""Likelihoods p(y|f) by name: `regression`, `discrete`; `log_concave`: integrals over q without a
-closed form; `calibration`: scores of the whole predictive distribution.
+"""Likelihoods p(y|f) by name.
 
-A new one is a file that registers it (`base` shows how), and its line among the imports here."""
+`regression` and `discrete` have the likelihoods, `log_concave` integrals over q without a closed
+form, `calibration` scores of the whole predictive distribution. A new likelihood is a file that
+registers it (`base` shows how), and its line among the imports here.
+"""
 
 from dlmexp.core.likelihoods.base import (
     LIKELIHOODS,

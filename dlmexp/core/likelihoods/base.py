@@ -1,5 +1,6 @@
-"""What every likelihood p(y|f) offers. Observations and marginals are [..., N], broadcast against
-each other; samples of f are [..., L, N].
+"""What every likelihood p(y|f) offers (docs/SPEC.md, section 3).
+
+Observations and marginals are [..., N], broadcast against each other; samples of f are [..., L, N].
 
 A new likelihood is a class with a `log_prob`, registered under a name:
 
@@ -34,89 +35,109 @@ from dlmexp.core.gp.kernels import Hyper, Parameter
 from dlmexp.core.gp.special import at_nodes, expectation
 from dlmexp.core.likelihoods.calibration import Scores, brier
 
-HERMITE_NODES = 64  # of the generic quadrature, where a likelihood has nothing better
+HERMITE_NODES = 64
+"""Nodes of the generic quadrature, where a likelihood has nothing better."""
 
 Metric = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
-"""metric(likelihood, mu [B,N], v [B,N], y [B,N]) -> [B,N]: what its mean over rows measures, lower is better"""
+"""metric(likelihood, mu [B, N], v [B, N], y [B, N]) -> [B, N]. Lower is better; its mean over rows
+is reported."""
 
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
-    """A conditional density p(y|f) whose own parameters are tensors broadcastable against [..., N].
+    """A conditional density p(y|f) whose own parameters are tensors that broadcast to [..., N].
 
-    `log_prob` must be written; the integrals over q(f) = N(f; mu, v) have generic forms by
-    Gauss-Hermite quadrature, which a likelihood overrides where it knows better."""
+    `log_prob` must be written. The integrals over q(f) = N(f; mu, v) have generic forms by
+    Gauss-Hermite quadrature, which a likelihood overrides where it knows better.
+    """
 
-    name: ClassVar[str]  # set when it is registered
-    task: ClassVar[str] = "regression"  # regression | binary (y in {0, 1}) | count
-    parameters: ClassVar[
-        Mapping[str, Parameter]
-    ] = {}  # learned with the kernel's; by default fields of these names
-    metrics: ClassVar[Mapping[str, Metric]] = {}  # beside the NLL, also in learning curves
-    conjugate: ClassVar[bool] = False  # Gaussian noise: q has a closed form
-    product_sampler: ClassVar[str | None] = (
-        None  # the fastest exact sampler of q(f) p(y|f), a name in SAMPLERS
-    )
+    name: ClassVar[str]
+    """set when it is registered"""
+    task: ClassVar[str] = "regression"
+    """regression | binary (y in {0, 1}) | count"""
+    parameters: ClassVar[Mapping[str, Parameter]] = {}
+    """learned with the kernel's; by default fields of these names"""
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+    """reported with the NLL, also in learning curves"""
+    conjugate: ClassVar[bool] = False
+    """Gaussian noise: q has a closed form"""
+    product_sampler: ClassVar[str | None] = None
+    """the fastest exact sampler of q(f) p(y|f), a name in SAMPLERS"""
 
     @classmethod
     def from_hyper(cls, hyper: Hyper) -> Self:
-        """The likelihood with each cell's own parameters, [B] in `hyper`, ready to meet rows [B,
-        N]."""
+        """Return the likelihood with each cell's parameters [B] of `hyper`, for rows [B, N]."""
         return cls(**{name: hyper[name][:, None] for name in cls.parameters})
 
     @abstractmethod
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
-        """log p(y|f), elementwise."""
+        """Return log p(y|f), elementwise."""
 
     def log_loss(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
-        """-log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2), differentiable in mu, v
-        and own parameters."""
+        """Return -log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2).
+
+        Differentiable in mu, v and the likelihood's own parameters.
+        """
         return quadrature_log_loss(self, mu, v, y, HERMITE_NODES)
 
     def elbo_loss(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
-        """E_{N(f; mu, v)}[-log p(y|f)] per row (the ELBO's term, section 2)."""
+        """Return E_{N(f; mu, v)}[-log p(y|f)] per row (the ELBO's term, section 2)."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
-        lifted, y = self.over_samples(), y.unsqueeze(-2)
-        return expectation(lambda f: -lifted.log_prob(f, y), mu, v)
+        sampled = self.over_samples()
+        y = y.unsqueeze(-2)
+        return expectation(lambda f: -sampled.log_prob(f, y), mu, v)
 
     def conditional_mean(self, f: Tensor) -> Tensor:
-        """E[y|f], elementwise: f itself in regression, p(1|f) of binary data; counts have to
-        say."""
+        """Return E[y|f], elementwise: f itself in regression, p(1|f) of binary data.
+
+        Raises:
+            UserError: a likelihood of counts has not overridden it.
+        """
         if self.task == "count":
             raise UserError(
-                f"the likelihood '{self.name}' has no conditional_mean, which its metrics need: write one"
+                f"the likelihood '{self.name}' has no conditional_mean, which its metrics need: "
+                "write one"
             )
-        return f if self.task == "regression" else self.log_prob(f, torch.ones_like(f)).exp()
+        if self.task == "regression":
+            return f
+        return self.log_prob(f, torch.ones_like(f)).exp()
 
     def mean(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
-        """E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
+        """Return E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
         return expectation(self.over_samples().conditional_mean, mu, v, HERMITE_NODES)
 
     def std(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"] | None:
-        """Standard deviation of y under the predictive distribution; None if the likelihood does
-        not say (as for binary data, whose mean says it all)."""
+        """Return the standard deviation of y under the predictive distribution.
+
+        None if the likelihood does not say (as for binary data, whose mean says it all).
+        """
         return None
 
     def interval(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"]
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]] | None:
-        """Ends of the central 95 % interval of y under the predictive distribution; None as for
-        `std`."""
+        """Return the ends of the central 95 % interval of y under the predictive distribution.
+
+        None as for `std`.
+        """
         return None
 
     def cdf(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Float[Tensor, "*B N"]:
-        """P(Y <= y) under the predictive distribution, of likelihoods with an `interval`: for
-        mixtures of models."""
+        """Return P(Y <= y) under the predictive distribution, for mixtures of models.
+
+        Raises:
+            UserError: the likelihood has not overridden it; those with an `interval` should.
+        """
         raise UserError(
             f"the likelihood '{self.name}' has no cdf, which mixtures of models need: write one"
         )
@@ -124,35 +145,43 @@ class Likelihood(ABC):
     def calibration(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Scores:
-        """Scores per row of the whole predictive distribution, measured at the end of training
-        (`calibration.py`).
+        """Return scores per row of the whole predictive distribution, after training.
 
         Binary data have a Brier score (and an ECE, which needs all rows at once:
-        `training.metrics`). Other likelihoods have none unless they say so here."""
-        return brier(self.mean(mu, v), y) if self.task == "binary" else {}
+        `training.metrics`). Other likelihoods have none unless they override this
+        (`calibration.py`).
+        """
+        if self.task != "binary":
+            return {}
+        return brier(self.mean(mu, v), y)
 
     def log_p_max(self, y: Float[Tensor, "*B N"]) -> Tensor:
-        """sup_f log p(y|f), the constant of the paper's rejection sampler."""
+        """Return sup_f log p(y|f), the constant of the paper's rejection sampler."""
         return self.log_prob(self.peak(y), y)
 
     def peak(self, y: Float[Tensor, "*B N"]) -> Tensor:
-        """The f at which p(y|f), unimodal in f, is largest; plus or minus infinity where that is
-        only a supremum."""
+        """Return the f at which p(y|f), unimodal in f, is largest.
+
+        It is plus or minus infinity where the largest value is only a supremum.
+
+        Raises:
+            UserError: the likelihood has not overridden it.
+        """
         raise UserError(
             f"sampler=rejection needs the peak of the likelihood '{self.name}': write that method"
         )
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """Its own parameters by field name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        """Return its own parameters by field name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def over_samples(self) -> Self:
-        """The same likelihood with its parameters ready to meet samples [..., L, N] instead of rows
-        [..., N]."""
-        return replace(
-            self, **{k: t.unsqueeze(-2) if t.ndim else t for k, t in self.own_tensors().items()}
-        )
+        """Return the likelihood with its parameters ready to meet samples [..., L, N]."""
+        lifted = {}
+        for name, value in self.own_tensors().items():
+            lifted[name] = value.unsqueeze(-2) if value.ndim else value
+        return replace(self, **lifted)
 
 
 LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", "dlmexp.core.likelihoods")
@@ -165,22 +194,23 @@ def quadrature_log_loss(
     y: Float[Tensor, "*#B #N"],
     nodes: int,
 ) -> Float[Tensor, "*B N"]:
-    """`-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""
+    """Return `-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""
     f, log_w = at_nodes(mu, v, nodes)
-    return -torch.logsumexp(log_w + likelihood.over_samples().log_prob(f, y.unsqueeze(-2)), -2)
+    log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
+    return -torch.logsumexp(log_w + log_p, -2)
 
 
 def squared_error(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """(E[y] - y)^2 per row; its mean is the MSE."""
+    """Return (E[y] - y)^2 per row; its mean is the MSE."""
     return (likelihood.mean(mu, v) - y).square()
 
 
 def misclassified(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """1 where the more probable class is the wrong one; its mean is the error rate."""
+    """Return 1 where the more probable class is the wrong one; its mean is the error rate."""
     mean = likelihood.mean(mu, v)
     return ((mean > 0.5) != (y > 0.5)).to(mean.dtype)
 
 
 def relative_error(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """|E[y] - y| / max(1, y) per row; its mean is the MRE."""
+    """Return |E[y] - y| / max(1, y) per row; its mean is the MRE."""
     return (likelihood.mean(mu, v) - y).abs() / y.clamp(min=1)

@@ -1,5 +1,8 @@
-"""Classes and counts: p(y = 1|f) = Phi(f), or 1 / (1 + e^-f); y ~ Poisson(rate(f)) with the
-exponential link, rate = e^f, or softplus, rate = log(1 + e^f)."""
+"""Classes and counts.
+
+Classes have p(y = 1|f) = Phi(f) or 1 / (1 + e^-f). Counts are y ~ Poisson(rate(f)) with the
+exponential link, rate = e^f, or softplus, rate = log(1 + e^f).
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,7 +24,7 @@ from dlmexp.core.likelihoods.log_concave import LogConcave, Mode, Terms, log_pro
 
 
 def signs(y: Tensor) -> Tensor:
-    """Labels {0, 1} as {-1, +1}."""
+    """Return labels {0, 1} as {-1, +1}."""
     return 2 * y - 1
 
 
@@ -35,18 +38,23 @@ class Probit(Likelihood):
     product_sampler: ClassVar[str | None] = "skew_normal"
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return log Phi((2y-1) f)."""
         return log_ndtr(signs(y) * f)
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return -log Phi((2y-1) mu / sqrt(1 + v))."""
         return -log_ndtr(signs(y) * mu * (1 + v).rsqrt())
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return Phi(mu / sqrt(1 + v))."""
         return torch.special.ndtr(mu * (1 + v).rsqrt())
 
     def log_p_max(self, y: Tensor) -> Tensor:
+        """Return log 1."""
         return torch.zeros_like(y)
 
     def peak(self, y: Tensor) -> Tensor:
+        """Return plus or minus infinity."""
         return signs(y) * torch.inf
 
 
@@ -59,37 +67,49 @@ class Logistic(LogConcave):
     metrics: ClassVar = {"error": misclassified}
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
+        """Return log p and its derivatives."""
         s = signs(y)
         sf = s * f
+        # P(the other class|f)
         wrong = torch.sigmoid(-sf)
-        return Terms(logsigmoid(sf), s * wrong, wrong * torch.sigmoid(sf))
+        return Terms(value=logsigmoid(sf), slope=s * wrong, curvature=wrong * torch.sigmoid(sf))
 
     def log_constant(self, y: Tensor) -> Tensor:
+        """Return 0."""
         return torch.zeros_like(y)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        # With m = (2y-1) mu and r >= 0 the shift towards the label: r = v sigmoid(-(m + r)). Far on
-        # either side the sigmoid is an exponential and r Lambert's W; Newton does the rest (the
-        # derivative is at least 1).
+        """Return (mode of q(f) p(y|f)) - mu [..., N].
+
+        With m = (2y-1) mu, the shift r >= 0 towards the label solves r = v sigmoid(-(m + r)). Far
+        on either side the sigmoid is an exponential and r Lambert's W; Newton does the rest (the
+        derivative is at least 1).
+        """
         m = signs(y) * mu
         right = m + v / 2 > 0
         w = lambert_w_exp(v.log() + torch.where(right, -m, m + v))
-        r = torch.minimum(torch.where(right, w, (v - w).clamp_min(0)), v)
+        r = torch.where(right, w, (v - w).clamp_min(0))
+        r = torch.minimum(r, v)
         for _ in range(3):
             wrong = torch.sigmoid(-(m + r))
-            r = torch.minimum((r - (r - v * wrong) / (1 + v * wrong * (1 - wrong))).clamp_min(0), v)
+            r = r - (r - v * wrong) / (1 + v * wrong * (1 - wrong))
+            r = torch.minimum(r.clamp_min(0), v)
         return signs(y) * r
 
     def knee(self, mode: Mode) -> Tensor:
+        """Return the distance from the mode to f = 0, where the classes are equally probable."""
         return -mode.f
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return E_q sigmoid(f)."""
         return log_product_integral(self, mu, v, torch.ones_like(mu)).exp()
 
     def log_p_max(self, y: Tensor) -> Tensor:
+        """Return log 1."""
         return torch.zeros_like(y)
 
     def peak(self, y: Tensor) -> Tensor:
+        """Return plus or minus infinity."""
         return signs(y) * torch.inf
 
 
@@ -101,25 +121,32 @@ class Counts(LogConcave):
     metrics: ClassVar = {"mre": relative_error}
 
     def log_constant(self, y: Tensor) -> Tensor:
+        """Return -log y!."""
         return -torch.lgamma(y + 1)
 
     def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return sqrt(E[rate] + Var[rate])."""
         mean = self.mean(mu, v)
-        rates = expectation(
-            lambda f: (self.conditional_mean(f) - mean.unsqueeze(-2)).square(), mu, v, HERMITE_NODES
-        )
-        return (mean + rates).sqrt()
+
+        def squared_deviation(f: Tensor) -> Tensor:
+            return (self.conditional_mean(f) - mean.unsqueeze(-2)).square()
+
+        return (mean + expectation(squared_deviation, mu, v, HERMITE_NODES)).sqrt()
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ends of the central 95 % interval."""
         return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return P(Y <= y) of the Poisson mixed over q."""
         return count_cdf(self.conditional_mean, mu, v, y)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        """Return the scores of the Poisson mixed over q."""
         return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
+        """Return y log y - y - log y!, attained at rate = y."""
         return torch.xlogy(y, y) - y + self.log_constant(y)
 
 
@@ -132,52 +159,70 @@ class Poisson(Counts):
     knee_width: ClassVar[float] = 1.0
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
+        """Return y f - e^f and its derivatives."""
         rate = f.exp()
-        return Terms(torch.addcmul(-rate, y, f), y - rate, rate)
+        return Terms(value=torch.addcmul(-rate, y, f), slope=y - rate, curvature=rate)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        # s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
-        start, pull = v.log() + mu, v * y
-        w = lambert_w_exp(start + pull)
-        # v y - w loses digits where the two are large and close; log w does where w is small and s
-        # = v y - w is tiny.
-        return torch.where(w < 1, pull - w, w.log() - start)
+        """Return s = (mode of q(f) p(y|f)) - mu [..., N].
+
+        s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
+        """
+        log_w_at_0 = v.log() + mu
+        pull = v * y
+        w = lambert_w_exp(log_w_at_0 + pull)
+        # v y - w loses digits where the two are large and close; log w does where w is small and
+        # s = v y - w is tiny.
+        return torch.where(w < 1, pull - w, w.log() - log_w_at_0)
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
-        # The slope of log p at the mode cancels against q's, which leaves rate (e^x - 1 - x) +
-        # x^2/(2v).
-        return torch.addcmul(
-            x.exp().sub_(x).sub_(1).mul_(mode.at.curvature), x * x, mode.precision / 2
-        )
+        """Return rate (e^x - 1 - x) + x^2/(2v).
+
+        The slope of log p at the mode cancels against that of log q.
+        """
+        of_p = x.exp().sub_(x).sub_(1).mul_(mode.at.curvature)
+        return torch.addcmul(of_p, x * x, mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
-        # Each half of `fall` alone gives a bound in closed form: for the first, e^x - 1 - x >=
-        # x^2/(2 - x) on the left, and on the right x = log(1 + z + sqrt(2z)) does.
+        """Return distances left and right at which log(q p) has fallen by at least `drop` [..., N].
+
+        Each half of `fall` alone gives a bound in closed form.
+        """
+        # q: x^2/(2v) = drop
+        of_q = (2 * drop / mode.precision).sqrt()
+        # p: on the left e^x - 1 - x >= x^2/(2 - x), on the right x = log(1 + z + sqrt(2z)) has
+        # e^x - 1 - x >= z.
         z = drop / mode.at.curvature
-        gauss = (2 * drop / mode.precision).sqrt()
-        left = (z + (z * (z + 8)).sqrt()) / 2
-        right = torch.log1p(z + (2 * z).sqrt())
-        return torch.minimum(gauss, left), torch.minimum(gauss, right)
+        left_of_p = (z + (z * (z + 8)).sqrt()) / 2
+        right_of_p = torch.log1p(z + (2 * z).sqrt())
+        return torch.minimum(of_q, left_of_p), torch.minimum(of_q, right_of_p)
 
     def knee(self, mode: Mode) -> Tensor:
+        """Return the distance from the mode to the knee, at f = 1.5 or above."""
         return 1.5 - mode.f.clamp_max(0)
 
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return exp(mu + v/2) - y mu + log y!."""
         return (mu + v / 2).exp() - y * mu - self.log_constant(y)
 
     def conditional_mean(self, f: Tensor) -> Tensor:
+        """Return e^f."""
         return f.exp()
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return exp(mu + v/2)."""
         return (mu + v / 2).exp()
 
     def peak(self, y: Tensor) -> Tensor:
+        """Return log y."""
         return y.log()
 
 
 def softplus(f: Tensor) -> Tensor:
-    """log(1 + e^f) to rounding everywhere (torch's own is f from 20 on, wrong in the ninth
-    digit)."""
+    """Return log(1 + e^f) to rounding everywhere.
+
+    torch's own is f from 20 on, wrong in the ninth digit.
+    """
     return -logsigmoid(-f)
 
 
@@ -187,26 +232,35 @@ class PoissonSoftplus(Counts):
     """p(y|f) = rate^y e^-rate / y! with rate = log(1 + e^f)."""
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
+        """Return y log rate - rate and its derivatives."""
         # Below -30 the log of the rate is f to rounding; the clamp keeps log and quotient away from
         # 0.
         g = f.clamp_min(-30)
-        rate, sigma = softplus(g), torch.sigmoid(f)
+        rate = softplus(g)
+        sigma = torch.sigmoid(f)
         log_rate = rate.log() + (f - g)
-        relative = torch.sigmoid(g) / rate  # d log rate / df, 1 on the far left
+        # d log rate / df, 1 on the far left
+        relative = torch.sigmoid(g) / rate
         value = y * log_rate - softplus(f)
         slope = y * relative - sigma
-        return Terms(value, slope, y * relative * (relative + sigma - 1) + sigma * (1 - sigma))
+        curvature = y * relative * (relative + sigma - 1) + sigma * (1 - sigma)
+        return Terms(value, slope, curvature)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        # Where the rate is f itself the mode solves a quadratic, where it is e^f it is Lambert's W;
-        # Newton does the rest inside [0, v slope(mu)], which holds the root because the slope
-        # falls.
+        """Return (mode of q(f) p(y|f)) - mu [..., N].
+
+        Where the rate is f itself the mode solves a quadratic, where it is e^f it is Lambert's W.
+        Newton does the rest inside [0, v slope(mu)], which holds the root because the slope falls.
+        """
+        # rate = f: the mode solves f^2 - (mu - v) f - v y = 0.
         gap = mu - v
         linear = (gap + torch.hypot(gap, 2 * (y * v).sqrt())) / 2
+        # rate = e^f
         t = mu + v * y
         exponential = t - lambert_w_exp(t + (v * (1 + y / 2)).log())
         end = v * self.terms(mu, y).slope
-        low, high = end.clamp_max(0), end.clamp_min(0)
+        low = end.clamp_max(0)
+        high = end.clamp_min(0)
         s = torch.where(linear > 1, linear, exponential) - mu
         for _ in range(5):
             s = torch.minimum(torch.maximum(s, low), high)
@@ -215,10 +269,13 @@ class PoissonSoftplus(Counts):
         return torch.minimum(torch.maximum(s, low), high)
 
     def knee(self, mode: Mode) -> Tensor:
+        """Return the distance from the mode to the knee, at f = 1.5."""
         return 1.5 - mode.f
 
     def conditional_mean(self, f: Tensor) -> Tensor:
+        """Return log(1 + e^f)."""
         return softplus(f)
 
     def peak(self, y: Tensor) -> Tensor:
-        return y + torch.log(-torch.expm1(-y))  # log(e^y - 1)
+        """Return log(e^y - 1)."""
+        return y + torch.log(-torch.expm1(-y))

@@ -1,12 +1,15 @@
-"""Log-concave likelihoods without a closed-form log loss: the integral of N(f; mu, v) p(y|f) over
-f, in every corner.
+"""Log-concave likelihoods without a closed-form log loss: the integral of N(f; mu, v) p(y|f).
 
-The trapezoidal rule on an analytic integrand that dies off at both ends converges exponentially.
-What slows it down is a wide q (v >> 1) cut off by a likelihood that bends on a scale of about 1:
-exp(-e^f) under N(0, 100^2) is a step. So the nodes are uniform in t with f = knee + W sinh(t):
-spaced by about W near the bend, in proportion to the distance from it further away. W grows with
-the fall of the integrand at the bend, which then matters less; where q is narrow, W is wide
-compared with the range and the rule is the plain, uniform one around the mode."""
+The integral over f must be right in every corner. The trapezoidal rule on an analytic integrand
+that dies off at both ends converges exponentially. What slows it down is a wide q (v >> 1) that is
+cut off by a likelihood with a knee, where log p bends on a scale of about 1: exp(-e^f) under
+N(0, 100^2) is a step.
+
+So the nodes are uniform in t with f = knee + W sinh(t): spaced by about W near the knee, in
+proportion to the distance from it further away. W grows with the fall of the integrand at the knee,
+which then matters less; where q is narrow, W is wide compared with the range and the rule is the
+plain, uniform one around the mode.
+"""
 
 import math
 from abc import abstractmethod
@@ -22,17 +25,19 @@ from dlmexp.core.likelihoods.base import Likelihood
 
 
 class Terms(NamedTuple):
-    """log p(y|f) up to a constant in f, its derivative, and minus its second derivative,
-    elementwise."""
+    """log p(y|f) up to a constant in f, its derivative, and minus its second derivative."""
 
     value: Tensor
     slope: Tensor
     curvature: Tensor
 
+    def over_samples(self) -> "Terms":
+        """Return the terms ready to meet samples [..., L, N]."""
+        return Terms(*(term.unsqueeze(-2) for term in self))
+
 
 class Mode(NamedTuple):
-    """The mode f = mu + shift of q(f) p(y|f), with q's precision 1/v and the terms of log p there.
-    All [..., N]."""
+    """The mode f = mu + shift of q(f) p(y|f), q's precision 1/v, and the terms there [..., N]."""
 
     f: Tensor
     shift: Tensor
@@ -42,86 +47,104 @@ class Mode(NamedTuple):
 
     @property
     def height(self) -> Tensor:
-        """log(q p) there, up to what `log_constant` and the normalisation of q say."""
+        """log(q p) at the mode, without `log_constant` and the normalisation of q."""
         return self.at.value - self.precision * self.shift.square() / 2
 
     def over_samples(self) -> "Mode":
-        """The same, ready to meet samples [..., L, N]."""
-        f, shift, precision, at, y = self
-        lifted = (t.unsqueeze(-2) for t in (f, shift, precision, *at, y))
-        f, shift, precision, value, slope, curvature, y = lifted
-        return Mode(f, shift, precision, Terms(value, slope, curvature), y)
+        """Return the mode ready to meet samples [..., L, N]."""
+        return Mode(
+            f=self.f.unsqueeze(-2),
+            shift=self.shift.unsqueeze(-2),
+            precision=self.precision.unsqueeze(-2),
+            at=self.at.over_samples(),
+            y=self.y.unsqueeze(-2),
+        )
 
 
 @dataclass(frozen=True)
 class LogConcave(Likelihood):
-    """log p(y|f) concave in f, so that q(f) p(y|f) has one mode and convex tails. No parameters of
-    its own."""
+    """log p(y|f) concave in f, so that q(f) p(y|f) has one mode and convex tails.
+
+    It has no parameters of its own.
+    """
 
     product_sampler: ClassVar[str | None] = "log_concave"
-    knee_width: ClassVar[float] = 3.0  # the scale in f on which log p bends at its knee
+    knee_width: ClassVar[float] = 3.0
+    """the scale in f on which log p bends at its knee"""
 
     @abstractmethod
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """log p and its derivatives in f, in one go because they share their transcendental
-        functions."""
+        """Return log p and its derivatives in f.
+
+        In one go, because they share their transcendental functions.
+        """
 
     @abstractmethod
     def log_constant(self, y: Tensor) -> Tensor:
-        """What `terms` leaves out of log p(y|f)."""
+        """Return what `terms` leaves out of log p(y|f)."""
 
     @abstractmethod
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        """(mode of q(f) p(y|f)) - mu, the root of s = v slope(mu + s); close is good enough.
-        Shapes: [..., N]."""
+        """Return (mode of q(f) p(y|f)) - mu [..., N], the root of s = v slope(mu + s).
+
+        Close is good enough.
+        """
 
     def mode(self, mu: Tensor, v: Tensor, y: Tensor) -> Mode:
-        """The mode of q(f) p(y|f). Shapes: [..., N]."""
+        """Return the mode of q(f) p(y|f) [..., N]."""
         shift = self.shift(mu, v, y)
         f = mu + shift
         return Mode(f, shift, v.reciprocal(), self.terms(f, y), y)
 
     @abstractmethod
     def knee(self, mode: Mode) -> Tensor:
-        """Where, seen from the mode, log p bends on a scale of about 1 (its derivatives vary
-        fastest)."""
+        """Return the distance from the mode to where the derivatives of log p vary fastest."""
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
-        """How far log(q p) lies below its mode at a distance x from it, elementwise."""
-        drop = mode.at.value - self.terms(mode.f + x, mode.y).value
-        return torch.addcmul(drop, x * (x + 2 * mode.shift), mode.precision / 2)
+        """Return how far log(q p) lies below its mode at a distance x from it, elementwise."""
+        of_p = mode.at.value - self.terms(mode.f + x, mode.y).value
+        # q: ((x + shift)^2 - shift^2) / (2v)
+        return torch.addcmul(of_p, x * (x + 2 * mode.shift), mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
-        """Distances left and right of the mode at which log(q p) has fallen by at least `drop`.
-        Shapes: [..., N]."""
-        # log p is concave, so q p falls at least as fast as q: that bounds the reach. Newton's
-        # steps on a convex function end outside its root, wherever they start; the curvature at the
-        # mode says where.
+        """Return distances left and right at which log(q p) has fallen by at least `drop` [..., N].
+
+        log p is concave, so q p falls at least as fast as q: that bounds the reach. Newton's steps
+        on a convex function end outside its root, wherever they start; the curvature at the mode
+        says where.
+        """
         bound = (2 * drop / mode.precision).sqrt()
         start = (2 * drop / (mode.at.curvature + mode.precision)).sqrt()
         x = torch.stack((-start, start))
         for _ in range(3):
             at = self.terms(mode.f + x, mode.y)
             fall = mode.at.value - at.value + x * (x + 2 * mode.shift) * (mode.precision / 2)
-            x = x - (fall - drop) / ((x + mode.shift) * mode.precision - at.slope)
+            slope_of_fall = (x + mode.shift) * mode.precision - at.slope
+            x = x - (fall - drop) / slope_of_fall
             x = torch.minimum(torch.maximum(x, -bound), bound)
         return -x[0], x[1]
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return log p(y|f)."""
         return self.terms(f, y).value + self.log_constant(y)
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return -log E_{N(f; mu, v)} p(y|f)."""
         return -(log_product_integral(self, mu, v, y) + self.log_constant(y))
 
     def log_loss_around(self, mode: Mode) -> Tensor:
-        """`log_loss` for a known mode, quicker, without derivatives, good to 1e-7 where v <= 2.
-        Shapes: [..., N]."""
+        """Return `log_loss` [..., N] for a known mode, without derivatives.
+
+        It is quicker, and good to 1e-7 where v <= 2.
+        """
         return -(log_product_integral_around(self, mode) + self.log_constant(mode.y))
 
 
 class TrapezoidalRule(NamedTuple):
-    """coarse * fine nodes, numbered fine * i + j, out to where the integrand has fallen to e^-drop
-    of its peak."""
+    """coarse * fine nodes, out to where the integrand has fallen to e^-drop of its peak.
+
+    Node number fine * i + j has 0 <= i < coarse and 0 <= j < fine.
+    """
 
     coarse: int
     fine: int
@@ -130,9 +153,9 @@ class TrapezoidalRule(NamedTuple):
 
 EXACT = TrapezoidalRule(5, 8, 23.0)
 BRISK = TrapezoidalRule(4, 5, 14.0)
-# at the bend, W grows with exp(fall / SLACK): chosen on a grid of corners, for value and
-# derivatives
 SLACK = 12.0
+"""W grows with exp(fall at the knee / SLACK): chosen on a grid of corners, for value and
+derivatives."""
 
 
 def log_product_integral(
@@ -141,42 +164,47 @@ def log_product_integral(
     v: Float[Tensor, "*#B #N"],
     y: Float[Tensor, "*#B #N"],
 ) -> Float[Tensor, "*B N"]:
-    """log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value), differentiable once in mu and v.
+    """Return log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value) [..., N].
 
-    Error for counts up to 10^4: rounding (1e-11) for v <= 10, 1e-9 for v <= 100, 2e-5 up to v =
-    10^4 (all tested)."""
-    return _LogProductIntegral.apply(likelihood, *torch.broadcast_tensors(mu, v, y))  # pyright: ignore[reportReturnType]
+    Differentiable once in mu and v. Error for counts up to 10^4: rounding (1e-11) for v <= 10, 1e-9
+    for v <= 100, 2e-5 up to v = 10^4 (all tested).
+    """
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    return _LogProductIntegral.apply(likelihood, mu, v, y)  # pyright: ignore[reportReturnType]
 
 
 def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Tensor, "*B N"]:
-    """The same for a known mode, with half the nodes and without derivatives.
+    """Return the same for a known mode, with half the nodes and without derivatives.
 
     Error for Poisson counts up to 10^4: 1e-7 for v <= 2; beyond, 2e-6 for v <= 100 and |mu| <= 8,
-    and 5e-4 in the worst corner up to v = 10^4 (all tested)."""
+    and 5e-4 in the worst corner up to v = 10^4 (all tested).
+    """
     x, jacobian = _nodes(likelihood, mode, BRISK)
     total = _sum(likelihood.fall(x, mode).neg_().exp_().mul_(jacobian))
     return mode.height + (total * (mode.precision / (2 * math.pi)).sqrt()).log()
 
 
 class _LogProductIntegral(torch.autograd.Function):
-    # The derivatives are moments under the product density, so one pass over the nodes gives them
-    # with the value.
+    """`log_product_integral`.
+
+    The derivatives are moments under the product density, so one pass over the nodes gives them
+    with the value.
+    """
+
     @staticmethod
     def forward(ctx: Any, likelihood: LogConcave, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         mode = likelihood.mode(mu, v, y)
         x, jacobian = _nodes(likelihood, mode, EXACT)
         at = likelihood.terms(mode.f + x, y)
+        # s = f - mu
         s = x.add_(mode.shift)
-        weight = (
-            torch.addcmul(mode.height, s * s, mode.precision / 2)
-            .neg_()
-            .add_(at.value)
-            .exp_()
-            .mul_(jacobian)
-        )
+        # log p(y|f) - s^2/(2v) - height
+        log_weight = torch.addcmul(mode.height, s * s, mode.precision / 2).neg_().add_(at.value)
+        weight = log_weight.exp_().mul_(jacobian)
         total = _sum(weight)
         if any(ctx.needs_input_grad):
-            ctx.save_for_backward(*_derivatives(weight, total, s, at.slope, at.curvature, v))
+            d_mu, d_v = _derivatives(weight, total, s, at.slope, at.curvature, v)
+            ctx.save_for_backward(d_mu, d_v)
         return mode.height + (total / (2 * math.pi * v).sqrt()).log()
 
     @staticmethod
@@ -189,28 +217,33 @@ class _LogProductIntegral(torch.autograd.Function):
 def _nodes(
     likelihood: LogConcave, mode: Mode, rule: TrapezoidalRule
 ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
-    """Offsets of the nodes from the mode, and dx/dt times the step in t."""
+    """Return offsets x of the nodes from the mode, and dx/dt times the step in t.
+
+    x = knee + W sinh(t), for K = coarse * fine values of t between the ends.
+    """
     left, right = likelihood.reach(mode, rule.drop)
-    c = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
-    fall = likelihood.fall(c, mode)
+    knee = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
+    fall = likelihood.fall(knee, mode)
+    width = likelihood.knee_width * (fall / SLACK).clamp(0, 30).exp()
     # Beyond 20 times the range sinh is straight to rounding, and a larger W would only cost digits.
-    width = torch.minimum(
-        likelihood.knee_width * (fall / SLACK).clamp(0, 30).exp(), 20 * (left + right)
-    )
-    # asinh, which on a CPU takes twice as long as its formula. Any ends will do, so lost digits do
+    width = torch.minimum(width, 20 * (left + right))
+    # asinh by its formula, which on a CPU takes half the time. Any ends will do, so lost digits do
     # not matter.
-    ends = torch.stack((left + c, right - c)) / width
+    ends = torch.stack((left + knee, right - knee)) / width
     ends = (ends + (ends * ends + 1).sqrt()).log()
-    start, step = -ends[0], ends.sum(0) / (rule.coarse * rule.fine - 1)
-    # e^t over a uniform grid is an outer product of two short ones.
-    i, j = (torch.arange(k, device=c.device).view(-1, *(1,) * c.ndim) for k in rule[:2])
-    grow = (
-        torch.addcmul(start, step, rule.fine * i).exp().unsqueeze(1) * (step * j).exp()
-    ).flatten(0, 1)
-    shrink = grow.reciprocal()
-    half = width / 2
-    x = torch.addcmul(c, half, grow - shrink)
-    return x, grow.add_(shrink).mul_(half * step)
+    start = -ends[0]
+    step = ends.sum(0) / (rule.coarse * rule.fine - 1)
+    # e^t over a uniform grid is an outer product of two short ones: t = start + step (fine i + j).
+    i = torch.arange(rule.coarse, device=knee.device).view(-1, *(1,) * knee.ndim)
+    j = torch.arange(rule.fine, device=knee.device).view(-1, *(1,) * knee.ndim)
+    exp_of_coarse = torch.addcmul(start, step, rule.fine * i).exp()
+    exp_of_fine = (step * j).exp()
+    exp_t = (exp_of_coarse.unsqueeze(1) * exp_of_fine).flatten(0, 1)
+    exp_minus_t = exp_t.reciprocal()
+    half_width = width / 2
+    x = torch.addcmul(knee, half_width, exp_t - exp_minus_t)
+    jacobian = exp_t.add_(exp_minus_t).mul_(half_width * step)
+    return x, jacobian
 
 
 def _sum(a: Float[Tensor, "K *B N"]) -> Float[Tensor, "*B N"]:
@@ -226,14 +259,24 @@ def _derivatives(
     curvature: Float[Tensor, "K *B N"],
     v: Float[Tensor, "*B N"],
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-    """d/dmu and d/dv of the log integral. With E under the product density and s = f - mu:
+    """Return d/dmu and d/dv of the log integral.
 
-    d/dmu = E[s]/v = E[slope],  d/dv = (E[s^2]/v - 1)/(2v) = E[slope^2 - curvature]/2; the second
-    forms (Stein's) serve narrow q, where the first cancel, and the first wide q, where the second
-    do."""
-    ws, wl = weight * s, weight * slope
+    With E under the product density and s = f - mu,
+
+        d/dmu = E[s] / v                  = E[slope]
+        d/dv  = (E[s^2] / v - 1) / (2 v)  = E[slope^2 - curvature] / 2
+
+    The second forms (Stein's) serve narrow q, where the first cancel, and the first wide q, where
+    the second do.
+    """
+    weighted_s = weight * s
+    weighted_slope = weight * slope
     mean_curvature = _sum(weight * curvature) / total
     narrow = v * mean_curvature < 1
-    d_mu = torch.where(narrow, _sum(wl), _sum(ws) / v) / total
-    moment = torch.where(narrow, _sum(wl.mul_(slope)), _sum(ws.mul_(s)) / (v * v)) / total
-    return d_mu, (moment - torch.where(narrow, mean_curvature, 1 / v)) / 2
+    d_mu = torch.where(narrow, _sum(weighted_slope), _sum(weighted_s) / v) / total
+    # E[slope^2] or E[s^2] / v^2, and what is subtracted from it
+    slope_moment = _sum(weighted_slope.mul_(slope))
+    s_moment = _sum(weighted_s.mul_(s)) / (v * v)
+    moment = torch.where(narrow, slope_moment, s_moment) / total
+    subtracted = torch.where(narrow, mean_curvature, 1 / v)
+    return d_mu, (moment - subtracted) / 2

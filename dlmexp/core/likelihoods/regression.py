@@ -24,8 +24,10 @@ LOG_2PI = math.log(2 * math.pi)
 @LIKELIHOODS.register("gaussian")
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """p(y|f) = N(y; f, noise); `noise` is the variance sigma^2, broadcastable against [..., N]
-    (e.g. [B, 1])."""
+    """p(y|f) = N(y; f, noise).
+
+    `noise` is the variance sigma^2, broadcastable against [..., N] (e.g. [B, 1]).
+    """
 
     parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
     metrics: ClassVar = {"mse": squared_error}
@@ -34,53 +36,67 @@ class Gaussian(Likelihood):
     noise: Tensor
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return -1/2 (log(2 pi noise) + (y - f)^2 / noise)."""
         return -0.5 * (LOG_2PI + self.noise.log() + (y - f).square() / self.noise)
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return -log N(y; mu, v + noise)."""
         total = v + self.noise
         return 0.5 * (LOG_2PI + total.log() + (y - mu).square() / total)
 
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return 1/2 (log(2 pi noise) + ((y - mu)^2 + v) / noise)."""
         return 0.5 * (LOG_2PI + self.noise.log() + ((y - mu).square() + v) / self.noise)
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return mu."""
         return mu
 
     def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return sqrt(v + noise)."""
         return (v + self.noise).sqrt()
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ends of the central 95 % interval."""
         half = half_width(95) * self.std(mu, v)
         return mu - half, mu + half
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return Phi((y - mu) / std)."""
         return torch.special.ndtr((y - mu) / self.std(mu, v))
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        """Return the scores of N(mu, v + noise)."""
         return normal_scores(mu, v + self.noise, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
+        """Return log N(y; y, noise)."""
         return (-0.5 * (LOG_2PI + self.noise.log())).expand_as(y)
 
     def peak(self, y: Tensor) -> Tensor:
+        """Return y."""
         return y
 
 
 MIXTURE_NODES = 160
-MIXTURE_SCORE_NODES = 20  # of the same mixture without y, which is smooth
+"""Nodes over the scale mixture of the Student t, for the log loss."""
+MIXTURE_SCORE_NODES = 20
+"""Nodes over the same mixture without y, which is smooth."""
 MIXTURE_DROP = 25.0
-NU = 4.0  # degrees of freedom where the model is trained by dlmexp: held, only the scale is learned
+"""The nodes end where the log of the integrand has fallen by this much."""
+NU = 4.0
+"""Degrees of freedom where the model is trained by dlmexp: held, only the scale is learned."""
 
 
 @LIKELIHOODS.register("student_t")
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom; both broadcastable against [...,
-    N].
+    """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom, both broadcastable to [..., N].
 
-    Not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture, y|f ~ N(f, w)
-    with w inverse gamma (nu/2, nu sigma^2/2), so E_q p = E_w N(y; mu, v + w): an integral over u =
-    log w that is smooth on a scale of 1."""
+    It is not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture,
+    y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and b = nu sigma^2 / 2. So
+    E_q p = E_w N(y; mu, v + w): an integral over u = log w that is smooth on a scale of 1.
+    """
 
     parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
     metrics: ClassVar = {"mse": squared_error}
@@ -90,13 +106,22 @@ class StudentT(Likelihood):
 
     @classmethod
     def from_hyper(cls, hyper: Hyper) -> Self:
-        return cls(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], NU)[:, None])
+        """Return the likelihood with scale sqrt(noise) and `NU` degrees of freedom, for rows."""
+        noise = hyper["noise"]
+        return cls(noise.sqrt()[:, None], torch.full_like(noise, NU)[:, None])
+
+    @property
+    def inverse_gamma(self) -> tuple[Tensor, Tensor]:
+        """Shape a = nu/2 and rate b = nu sigma^2 / 2 of the mixing variance w."""
+        return self.nu / 2, self.nu * self.scale.square() / 2
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return log c - (nu + 1)/2 log(1 + z^2 / nu) with z = (y - f) / sigma."""
         z = (y - f) / self.scale
         return self._log_c() - (self.nu + 1) / 2 * torch.log1p(z * z / self.nu)
 
     def _log_c(self) -> Tensor:
+        """Return log Gamma((nu + 1)/2) - log Gamma(nu/2) - 1/2 log(pi nu) - log sigma."""
         nu = self.nu
         return (
             torch.lgamma((nu + 1) / 2)
@@ -106,76 +131,89 @@ class StudentT(Likelihood):
         )
 
     def log_mixture(self, u: Tensor, d2: Tensor, v: Tensor) -> Tensor:
-        """log of N(y; mu, v + e^u) times the density of u, without the constant (log 2 pi)/2; d2 =
-        (y - mu)^2."""
-        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        """Return log of N(y; mu, v + e^u) times the density of u = log w, plus (log 2 pi)/2.
+
+        d2 is (y - mu)^2.
+        """
+        a, b = self.inverse_gamma
         w = u.exp()
+        # log of b^a / Gamma(a) e^(-a u) e^(-b/w)
         prior = a * b.log() - torch.lgamma(a) - a * u - b / w
         return prior - 0.5 * ((v + w).log() + d2 / (v + w))
 
     def mixture_range(
         self, d2: Tensor, v: Tensor, drop: float = MIXTURE_DROP
     ) -> tuple[Tensor, Tensor]:
-        """Ends of u beyond which `log_mixture` has fallen by at least `drop` from its maximum.
-        Shapes: [..., N]."""
-        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        """Return ends of u [..., N] beyond which `log_mixture` is `drop` below its maximum.
+
+        d2 is (y - mu)^2.
+        """
+        a, b = self.inverse_gamma
         # Left of log(b/(a + 1/2)) it rises at least as b e^-u - a - 1/2, whatever v and y.
         z = drop / (a + 0.5)
         low = (b / (a + 0.5)).log() - torch.log1p(z + (2 * z).sqrt())
         # Right of either of these it falls at least as a (1 - e^-(u - start)).
         start = (torch.minimum(b + d2 / 2, torch.maximum(b, a * (d2 - v))) / a).log()
         z = drop / a
-        return low.expand_as(start), start + z / 3 + (z * z / 9 + 2 * z).sqrt()
+        high = start + z / 3 + (z * z / 9 + 2 * z).sqrt()
+        return low.expand_as(start), high
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return -log E_w N(y; mu, v + w), by the trapezoidal rule in u = log w."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         d2 = (y - mu).square()
         with torch.no_grad():
             low, high = self.mixture_range(d2, v)
-            steps = torch.linspace(0, 1, MIXTURE_NODES, dtype=mu.dtype, device=mu.device).unsqueeze(
-                -1
-            )
-            u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps
+            steps = torch.linspace(0, 1, MIXTURE_NODES, dtype=mu.dtype, device=mu.device)
+            u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps.unsqueeze(-1)
             log_step = ((high - low) / (MIXTURE_NODES - 1)).log()
-        g = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
-        return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(g, -2)
+        log_terms = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
+        return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(log_terms, -2)
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        """Return mu."""
         return mu
 
     def std(self, mu: Tensor, v: Tensor) -> Tensor:
-        return (
-            v + self.scale.square() * self.nu / (self.nu - 2)
-        ).sqrt()  # infinite for nu <= 2: NaN says so
+        """Return sqrt(v + sigma^2 nu / (nu - 2)); NaN for nu <= 2, where it is infinite."""
+        return (v + self.scale.square() * self.nu / (self.nu - 2)).sqrt()
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the ends of the central 95 % interval."""
         variances, weights = self._mixture(v)
         half = normal_mixture_half_width(95, variances.sqrt(), weights)
         return mu - half, mu + half
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        """Return sum_k weight_k Phi((y - mu) / sqrt(variance_k))."""
         variances, weights = self._mixture(v)
         return (weights * torch.special.ndtr((y - mu) / variances.sqrt())).sum(0)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        """Return the scores of the mixture of normals."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
-        return normal_mixture_scores(y - mu, *self._mixture(v))
+        variances, weights = self._mixture(v)
+        return normal_mixture_scores(y - mu, variances, weights)
 
     def _mixture(
         self, v: Float[Tensor, "*B N"]
     ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B #N"]]:
-        """Variances and weights of the predictive distribution as a mixture of N(mu, v + w) over w,
-        by the trapezoidal rule in u = log w."""
-        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        """Return variances and weights of the predictive distribution as a mixture of normals.
+
+        These are N(mu, v + w) over w, by the trapezoidal rule in u = log w.
+        """
+        a, b = self.inverse_gamma
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
-        steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device).view(
-            -1, *(1,) * v.ndim
-        )
-        u = low + (high - low) * steps
-        return v + u.exp(), torch.softmax(-a * u - b / u.exp(), 0)
+        steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device)
+        u = low + (high - low) * steps.view(-1, *(1,) * v.ndim)
+        variances = v + u.exp()
+        weights = torch.softmax(-a * u - b / u.exp(), 0)
+        return variances, weights
 
     def log_p_max(self, y: Tensor) -> Tensor:
+        """Return log p(y|y)."""
         return self._log_c().expand_as(y)
 
     def peak(self, y: Tensor) -> Tensor:
+        """Return y."""
         return y
