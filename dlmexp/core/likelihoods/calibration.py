@@ -1,17 +1,19 @@
-"""Scores of a whole predictive distribution, per row: CRPS, coverage and width of central
-intervals, Brier score.
+"""Scores of a whole predictive distribution, per row.
 
-Their means over rows are recorded with the other metrics (docs/SPEC.md, section 7). All of them are
-lower = better but coverage, which should be what the interval promises.
+These are CRPS, coverage and width of central intervals, and the Brier score. Their means over rows
+are recorded with the other metrics (docs/SPEC.md, section 7). Lower is better for all of them but
+coverage, which should be what the interval promises.
 
 For counts the distribution is a Poisson mixed over q. Where it is on few counts, it is summed count
 by count, which is exact but for tails of 1e-6. Wider ones are tabulated in blocks of counts; their
-CRPS is then good to about 1e-3. Every row is treated by what it is alone, so that scores do not
-depend on the rows computed with it."""
+CRPS is then good to about 1e-3. What is done with a row depends on that row alone, so that scores
+do not depend on the rows computed with it.
+"""
 
 import math
 from collections.abc import Callable, Iterator
 from statistics import NormalDist
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,329 +24,434 @@ from dlmexp.core.gp.special import gauss_hermite
 
 Scores = dict[str, Tensor]
 
-LEVELS = (50, 90, 95)  # per cent, of central intervals in regression
+LEVELS = (50, 90, 95)
+"""Per cent, of central intervals in regression."""
 INV_SQRT_PI = 1 / math.sqrt(math.pi)
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def brier(p: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]) -> Scores:
-    """(p - y)^2 per row of binary data, p the probability of class 1."""
+    """Return (p - y)^2 per row of binary data, where p is the probability of class 1."""
     return {"brier": (p - y).square()}
 
 
 def normal_scores(
     mu: Float[Tensor, "*B N"], variance: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
 ) -> Scores:
-    """Scores of N(mu, variance); CRPS in closed form: s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)),
-    z = (y - mu)/s."""
+    """Return the scores of N(mu, variance) per row.
+
+    With z = (y - mu) / s, CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)).
+    """
     s = variance.sqrt()
     z = (y - mu).abs() / s
-    inside = torch.erf(z * math.sqrt(0.5))
-    density = (-0.5 * z.square()).exp() * math.sqrt(2 / math.pi)
-    found = {"crps": s * (z * inside + density - INV_SQRT_PI)}
+    # 2 Phi(z) - 1
+    inside = torch.erf(z * SQRT_HALF)
+    # 2 phi(z)
+    density = (-0.5 * z.square()).exp() * SQRT_2_OVER_PI
+    scores = {"crps": s * (z * inside + density - INV_SQRT_PI)}
     for level in LEVELS:
         half = half_width(level)
-        found |= {f"coverage_{level}": (z <= half).to(z.dtype), f"width_{level}": 2 * half * s}
-    return found
+        scores[f"coverage_{level}"] = (z <= half).to(z.dtype)
+        scores[f"width_{level}"] = 2 * half * s
+    return scores
 
 
 def half_width(level: int) -> float:
-    """Half the width of the central interval of N(0, 1) that holds `level` per cent."""
+    """Return half the width of the central interval of N(0, 1) that holds `level` per cent."""
     return NormalDist().inv_cdf((1 + level / 100) / 2)
 
 
 def normal_mixture_scores(
     d: Float[Tensor, "*B N"], variances: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
 ) -> Scores:
-    """Scores of a mixture of N(mu, variance_k) with a common mean, at the distances d = y - mu.
+    """Return the scores of a mixture of N(mu, variance_k) with a common mean, at d = y - mu.
 
     CRPS = E|X - y| - E|X - X'|/2, and X - X' is a mixture of N(0, variance_k + variance_l).
     """
-    s, d = variances.sqrt(), d.abs()
+    s = variances.sqrt()
+    d = d.abs()
     z = d / s
-    mean = s * (
-        z * torch.erf(z * math.sqrt(0.5)) + (-0.5 * z.square()).exp() * math.sqrt(2 / math.pi)
-    )
+    # E|X_k - y| = s_k (z (2 Phi(z) - 1) + 2 phi(z))
+    distance = s * (z * torch.erf(z * SQRT_HALF) + (-0.5 * z.square()).exp() * SQRT_2_OVER_PI)
+    # E|X - X'| / sqrt(2/pi). In a loop over the few nodes, as K^2 rows would not fit into memory.
     apart = torch.zeros_like(d)
-    for variance, weight in zip(
-        variances, weights, strict=True
-    ):  # over the few nodes: K^2 rows would not fit
+    for variance, weight in zip(variances, weights, strict=True):
         apart += weight * (weights * (variance + variances).sqrt()).sum(0)
-    found = {"crps": (weights * mean).sum(0) - apart * math.sqrt(2 / math.pi) / 2}
-    now = _inside(d, s, weights)
+    scores = {"crps": (weights * distance).sum(0) - apart * SQRT_2_OVER_PI / 2}
+    mass_within_d = _mass_within(d, s, weights)
     for level in LEVELS:
-        h = normal_mixture_half_width(level, s, weights)
-        found |= {f"coverage_{level}": (now <= level / 100).to(d.dtype), f"width_{level}": 2 * h}
-    return found
+        half = normal_mixture_half_width(level, s, weights)
+        scores[f"coverage_{level}"] = (mass_within_d <= level / 100).to(d.dtype)
+        scores[f"width_{level}"] = 2 * half
+    return scores
 
 
 def normal_mixture_half_width(
     level: int, s: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
 ) -> Float[Tensor, "*B N"]:
-    """Half the width of the central interval that holds `level` per cent of a mixture of normals
-    with a common mean and standard deviations s. The distribution function of |X - mu| is concave:
-    from the first step on Newton stays left of the root."""
+    """Return half the width of the central interval that holds `level` per cent of a mixture.
+
+    It is a mixture of normals with a common mean and standard deviations s. The distribution
+    function of |X - mu| is concave: from the first step on Newton stays left of the root.
+    """
     h = half_width(level) * (weights * s).sum(0)
     for _ in range(4):
-        density = (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * math.sqrt(2 / math.pi)
-        h = (h + (level / 100 - _inside(h, s, weights)) / density).clamp_min(0)
+        density = (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * SQRT_2_OVER_PI
+        h = h + (level / 100 - _mass_within(h, s, weights)) / density
+        h = h.clamp_min(0)
     return h
 
 
-def _inside(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
-    """P(|X - mu| <= h)."""
-    return (weights * torch.erf(h / s * math.sqrt(0.5))).sum(0)
+def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
+    """Return P(|X - mu| <= h)."""
+    return (weights * torch.erf(h / s * SQRT_HALF)).sum(0)
 
 
 TAILS = {"lower_95": 0.025, "upper_95": 0.975}
-TAIL = 5.0  # standard deviations beyond which a distribution ends
-NODE_LEVELS = (
-    13,
-    17,
-    25,
-    33,
-    49,
-    65,
-    97,
-    129,
-)  # of the rule over q: for each row the first that is fine enough
-SINGLE = 512  # so many counts are summed one by one,
-# in groups of rows that end near each other: together below 700, or the pmf at the first would
-# underflow
+"""The probabilities at the ends of the interval of counts."""
+TAIL = 5.0
+"""Standard deviations of q beyond which the distribution ends."""
+NODE_LEVELS = (13, 17, 25, 33, 49, 65, 97, 129)
+"""Numbers of nodes of the rule over q: each row takes the first that is fine enough."""
+MAX_SINGLE = 512
+"""Ranges of up to as many counts are summed one by one."""
+LARGEST = 2048
+"""Ranges that end beyond this count are not summed one by one."""
 NEAR = 128
-LARGEST = 2048  # and not beyond this one
-BLOCKS, BLOCK_NODES, FIRST = 160, 12, 16
-ENTRIES_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}  # what a CPU's cache holds
+"""Rows are summed in groups whose ranges end within as many counts of each other. Together with
+`MAX_SINGLE` that is below 700, or the pmf at the first count would underflow."""
+BLOCKS = 160
+"""Blocks of counts that a wide distribution is tabulated in."""
+BLOCK_NODES = 12
+"""Nodes of the quadrature at the edges of blocks."""
+FIRST_COUNTS = 16
+"""Counts that are summed also where the others are tabulated."""
+ENTRIES_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}
+"""Entries [K, R] of rows that are computed together; on a CPU, what its cache holds."""
 
 LogProb = Callable[[Tensor, Tensor], Tensor]
-Function = Callable[[Tensor], Tensor]
+"""log_prob(f, k) -> log p(k|f), elementwise."""
+Elementwise = Callable[[Tensor], Tensor]
+
+
+class CountScores(NamedTuple):
+    """CRPS and the ends of the interval [R] of rows of counts, in float64."""
+
+    crps: Float[Tensor, "R"]
+    lower: Float[Tensor, "R"]
+    upper: Float[Tensor, "R"]
+
+    @classmethod
+    def empty(cls, like: Float[Tensor, "R"]) -> "CountScores":
+        """Return scores that are still to be filled."""
+        return cls(torch.empty_like(like), torch.empty_like(like), torch.empty_like(like))
+
+    def fill(self, rows: Int[Tensor, "r"], scores: "CountScores") -> None:
+        """Write the scores of some rows."""
+        self.crps[rows] = scores.crps
+        self.lower[rows] = scores.lower
+        self.upper[rows] = scores.upper
 
 
 def count_scores(
-    log_prob: LogProb, rate: Function, latent: Function, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"],
+    log_prob: LogProb,
+    rate: Elementwise,
+    latent: Elementwise,
+    mu: Float[Tensor, "*B N"],
+    v: Float[Tensor, "*B N"],
     y: Float[Tensor, "*B N"],
-) -> Scores:  # fmt: skip
-    """Scores of a Poisson with rate `rate(f)`, f ~ N(mu, v). All elementwise: `log_prob(f, k)` is
-    log p(k|f), and `latent` the inverse of `rate`.
+) -> Scores:
+    """Return the scores of a Poisson with rate `rate(f)`, f ~ N(mu, v).
 
-    The interval runs from the smallest k with F(k) >= 2.5 % to the smallest with F(k) >= 97.5 %,
-    both ends included, so that it covers at least 95 %; its width is the difference of the ends.
+    `latent` is the inverse of `rate`. The interval runs from the smallest k with F(k) >= 2.5 % to
+    the smallest with F(k) >= 97.5 %, both ends included, so that it covers at least 95 %; its width
+    is the difference of the ends.
     """
     shape = torch.broadcast_shapes(mu.shape, v.shape, y.shape)
-    mu, v, y = (t.double().expand(shape).reshape(-1) for t in (mu, v, y))
-    found = _measured(log_prob, rate, latent, mu, v, y)
-    lower, upper = (found[name] for name in TAILS)
+    mu = mu.double().expand(shape).reshape(-1)
+    v = v.double().expand(shape).reshape(-1)
+    y = y.double().expand(shape).reshape(-1)
+    measured = _measure(log_prob, rate, latent, mu, v, y)
+    covered = (measured.lower <= y) & (y <= measured.upper)
+    # Comparisons with NaN are false, but a row without a distribution has no coverage either.
+    undefined = measured.crps.isnan()
     scores = {
-        "crps": found["crps"], "coverage_95": ((lower <= y) & (y <= upper)).to(y.dtype), "width_95": upper - lower
-    }  # fmt: skip
-    # Comparisons with NaN are false, and a row without a distribution has no coverage either.
+        "crps": measured.crps,
+        "coverage_95": covered.to(y.dtype),
+        "width_95": measured.upper - measured.lower,
+    }
     return {
-        name: torch.where(found["crps"].isnan(), torch.nan, value).view(shape)
-        for name, value in scores.items()
+        name: torch.where(undefined, torch.nan, value).view(shape) for name, value in scores.items()
     }
 
 
 def count_interval(
     log_prob: LogProb,
-    rate: Function,
-    latent: Function,
+    rate: Elementwise,
+    latent: Elementwise,
     mu: Float[Tensor, "*B N"],
     v: Float[Tensor, "*B N"],
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-    """The ends of the interval that `count_scores` measures."""
-    flat = (t.double().reshape(-1) for t in (mu, v, torch.zeros_like(mu)))
-    found = _measured(log_prob, rate, latent, *flat)
-    lower, upper = (found[name].view(mu.shape).to(mu.dtype) for name in TAILS)
+    """Return the ends of the interval that `count_scores` measures."""
+    flat_mu = mu.double().reshape(-1)
+    flat_v = v.double().reshape(-1)
+    any_y = torch.zeros_like(flat_mu)
+    measured = _measure(log_prob, rate, latent, flat_mu, flat_v, any_y)
+    lower = measured.lower.view(mu.shape).to(mu.dtype)
+    upper = measured.upper.view(mu.shape).to(mu.dtype)
     return lower, upper
 
 
 def count_cdf(
-    rate: Function, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], k: Float[Tensor, "*B N"]
+    rate: Elementwise, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], k: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
-    """P(Y <= k) of a Poisson with rate `rate(f)`, f ~ N(mu, v): the regularised upper gamma
-    function Q(k + 1, rate), averaged over q by the trapezoidal rule. One node at a time, so that
-    memory is that of the rows."""
-    e = torch.linspace(-TAIL, TAIL, NODE_LEVELS[-1], dtype=mu.dtype, device=mu.device)
-    weights, s, count = (
-        torch.softmax(-0.5 * e.square(), 0),
-        v.clamp_min(0).sqrt(),
-        k.floor().clamp_min(-1),
-    )
-    found = torch.zeros_like(mu + k)
-    for node, weight in zip(e, weights, strict=True):
-        found += weight * torch.special.gammaincc(
-            (count + 1).clamp_min(1e-300), rate(mu + s * node)
-        )
-    return torch.where(count < 0, 0.0, found)
+    """Return P(Y <= k) of a Poisson with rate `rate(f)`, f ~ N(mu, v).
 
-
-def _measured(
-    log_prob: LogProb, rate: Function, latent: Function, mu: Float[Tensor, "R"], v: Float[Tensor, "R"],
-    y: Float[Tensor, "R"],
-) -> dict[str, Float[Tensor, "R"]]:  # fmt: skip
-    """CRPS and both ends of the interval, of rows in float64."""
+    It is the regularised upper gamma function Q(k + 1, rate), averaged over q by the trapezoidal
+    rule; one node at a time, so that memory is that of the rows.
+    """
+    e, weights = _trapezoidal_rule(NODE_LEVELS[-1], mu)
     s = v.clamp_min(0).sqrt()
-    low_rate, high_rate = (
-        rate(mu + side * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12) for side in (-TAIL, TAIL)
-    )
+    count = k.floor().clamp_min(-1)
+    shape_of_gamma = (count + 1).clamp_min(1e-300)
+    cdf = torch.zeros_like(mu + k)
+    for node, weight in zip(e, weights, strict=True):
+        cdf += weight * torch.special.gammaincc(shape_of_gamma, rate(mu + s * node))
+    return torch.where(count < 0, 0.0, cdf)
+
+
+def _trapezoidal_rule(nodes: int, like: Tensor) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
+    """Return nodes e_k between -TAIL and TAIL, and weights, of an expectation over N(0, 1)."""
+    e = torch.linspace(-TAIL, TAIL, nodes, dtype=like.dtype, device=like.device)
+    return e, torch.softmax(-0.5 * e.square(), 0)
+
+
+def _measure(
+    log_prob: LogProb,
+    rate: Elementwise,
+    latent: Elementwise,
+    mu: Float[Tensor, "R"],
+    v: Float[Tensor, "R"],
+    y: Float[Tensor, "R"],
+) -> CountScores:
+    """Return CRPS and both ends of the interval, of rows in float64."""
+    s = v.clamp_min(0).sqrt()
+    low_rate = rate(mu - TAIL * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
+    high_rate = rate(mu + TAIL * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
+    # The square root of a Poisson count has a standard deviation of about 1/2.
     low = (low_rate.sqrt() - TAIL / 2).clamp_min(0).square().floor()
     high = (high_rate.sqrt() + TAIL / 2).square().ceil()
-    single = (high - low <= SINGLE) & (high <= LARGEST)
-    found = {name: torch.empty_like(mu) for name in ("crps", *TAILS)}
-    for rows, e, weights in _groups(rate, mu, s, high, single):
+    one_by_one = (high - low <= MAX_SINGLE) & (high <= LARGEST)
+    scores = CountScores.empty(mu)
+    for rows, e, weights in _groups(rate, mu, s, high, one_by_one):
         f = mu[rows] + s[rows] * e[:, None]
-        some = _by_counts(log_prob, rate, f, weights, low[rows].min(), high[rows].max(), y[rows])
-        for name, value in some.items():
-            found[name][rows] = value
-    for rows in (
-        (~single)
-        .nonzero()
-        .squeeze(-1)
-        .split(ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES))
-    ):
-        edges = _edges((high_rate[rows] / low_rate[rows]).log() / (2 * TAIL), low[rows], high[rows])
-        for name, value in _by_blocks(
-            edges, _distribution(rate, latent, mu[rows], s[rows], edges), y[rows]
-        ).items():
-            found[name][rows] = value
-    return found
+        first = low[rows].min()
+        last = high[rows].max()
+        scores.fill(rows, _by_counts(log_prob, rate, f, weights, first, last, y[rows]))
+    rows_at_once = ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES)
+    for rows in (~one_by_one).nonzero().squeeze(-1).split(rows_at_once):
+        log_range = (high_rate[rows] / low_rate[rows]).log()
+        edges = _edges(log_range / (2 * TAIL), low[rows], high[rows])
+        F = _distribution(rate, latent, mu[rows], s[rows], edges)
+        scores.fill(rows, _by_blocks(edges, F, y[rows]))
+    return scores
 
 
 def _groups(
-    rate: Function,
+    rate: Elementwise,
     mu: Float[Tensor, "R"],
     s: Float[Tensor, "R"],
     high: Float[Tensor, "R"],
-    single: Bool[Tensor, "R"],
+    one_by_one: Bool[Tensor, "R"],
 ) -> Iterator[tuple[Int[Tensor, "r"], Float[Tensor, "K"], Float[Tensor, "K"]]]:
-    """Rows that are summed together, as many as fit at once, with nodes and weights of the
-    trapezoidal rule over q."""
+    """Yield rows that are summed together, with nodes and weights of the rule over q.
+
+    Rows of a group take the same number of nodes and end near each other; as many come together as
+    fit at once.
+    """
     # The step has to be fine against the product of q and the likelihood of a high count. Beyond
     # the last level sums over counts are still right, and quantiles to a hundredth of q's
     # deviation.
-    wanted = 2 * TAIL * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
+    nodes_needed = 2 * TAIL * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
     levels = torch.tensor(NODE_LEVELS[:-1], dtype=mu.dtype, device=mu.device)
-    rows = single.nonzero().squeeze(-1)
+    rows = one_by_one.nonzero().squeeze(-1)
     rows = rows[high[rows].argsort()]
-    group = (
-        torch.searchsorted(levels, wanted[rows].nan_to_num(NODE_LEVELS[-1])) * LARGEST
-        + (high[rows] // NEAR).long()
-    )
+    # Number of a group: the level of its nodes, then where its ranges end.
+    level = torch.searchsorted(levels, nodes_needed[rows].nan_to_num(NODE_LEVELS[-1]))
+    group = level * LARGEST + (high[rows] // NEAR).long()
     group, order = group.sort(stable=True)
-    values, sizes = group.unique(return_counts=True)
-    for value, some in zip(values.tolist(), rows[order].split(sizes.tolist()), strict=True):
-        nodes = NODE_LEVELS[value // LARGEST]
-        e = torch.linspace(-TAIL, TAIL, nodes, dtype=mu.dtype, device=mu.device)
-        for piece in some.split(ENTRIES_AT_ONCE[mu.device.type] // nodes):
-            yield piece, e, torch.softmax(-0.5 * e.square(), 0)
+    numbers, sizes = group.unique(return_counts=True)
+    rows_by_group = rows[order].split(sizes.tolist())
+    for number, rows_of_group in zip(numbers.tolist(), rows_by_group, strict=True):
+        nodes = NODE_LEVELS[number // LARGEST]
+        e, weights = _trapezoidal_rule(nodes, mu)
+        for piece in rows_of_group.split(ENTRIES_AT_ONCE[mu.device.type] // nodes):
+            yield piece, e, weights
 
 
 def _by_counts(
-    log_prob: LogProb, rate: Function, f: Float[Tensor, "K R"], weights: Float[Tensor, "K"], low: Tensor, high: Tensor,
+    log_prob: LogProb,
+    rate: Elementwise,
+    f: Float[Tensor, "K R"],
+    weights: Float[Tensor, "K"],
+    low: Float[Tensor, ""],
+    high: Float[Tensor, ""],
     y: Float[Tensor, "R"],
-) -> Scores:  # fmt: skip
-    """All counts of a range one after the other: p(k|f) = p(k-1|f) rate / k."""
-    rates, nothing = rate(f), f.new_zeros(1)
+) -> CountScores:
+    """Return the scores by going through the counts `low` to `high`: p(k|f) = p(k-1|f) rate / k.
+
+    CRPS = sum over all k of (F(k) - [y <= k])^2, where F is 0 below `low` and 1 above `high`.
+    """
+    rates = rate(f)
     p = log_prob(f, low).exp_()
-    F = torch.zeros_like(y)
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
-    ends = {name: low.expand_as(y).clone() for name in TAILS}
+    lower = low.expand_as(y).clone()
+    upper = low.expand_as(y).clone()
     if fused(y):
         from dlmexp.core.gp.fused.small import sums_over_counts
 
-        more = sums_over_counts(
-            p, rates, weights, int(low), int(high), y, (TAILS["lower_95"], TAILS["upper_95"])
-        )
-        return {
-            name: value + added
-            for (name, value), added in zip((("crps", crps), *ends.items()), more, strict=True)
-        }
+        shares = (TAILS["lower_95"], TAILS["upper_95"])
+        sums = sums_over_counts(p, rates, weights, int(low), int(high), y, shares)
+        return CountScores(crps + sums[0], lower + sums[1], upper + sums[2])
+    zero = f.new_zeros(1)
+    F = torch.zeros_like(y)
     for k in range(int(low), int(high) + 1):
         if k > low:
-            torch.addcmul(nothing, p, rates, value=1 / k, out=p)
+            torch.addcmul(zero, p, rates, value=1 / k, out=p)
         F += weights @ p
         crps += (F - (y <= k).to(F.dtype)).square_()
-        for name, share in TAILS.items():
-            ends[name] += share > F
-    return {"crps": crps, **ends}
+        # An end of the interval is the number of counts with F(k) below its share.
+        lower += TAILS["lower_95"] > F
+        upper += TAILS["upper_95"] > F
+    return CountScores(crps, lower, upper)
 
 
 def _edges(
     root: Float[Tensor, "R"], low: Float[Tensor, "R"], high: Float[Tensor, "R"]
 ) -> Float[Tensor, "R G"]:
-    """Ends of the blocks of counts: block g is what lies above edge g, up to and with edge g + 1;
-    it may be empty.
+    """Return the ends of the blocks of counts [R, BLOCKS + 1].
 
-    Evenly spaced in asinh(root sqrt(x)) / root, which makes a variance of x + root^2 x^2 constant.
+    Block g is what lies above edge g, up to and with edge g + 1; it may be empty. The edges are
+    evenly spaced in asinh(root sqrt(x)) / root, which makes a variance of x + root^2 x^2 constant.
     """
     root = root.clamp_min(1e-4)[:, None]
-    first, last = (torch.asinh(root * (x + 1).sqrt()[:, None]) for x in (low, high))
-    t = first + (last - first) * torch.linspace(
-        0, 1, BLOCKS + 1, dtype=root.dtype, device=root.device
-    )
+    first = torch.asinh(root * (low + 1).sqrt()[:, None])
+    last = torch.asinh(root * (high + 1).sqrt()[:, None])
+    steps = torch.linspace(0, 1, BLOCKS + 1, dtype=root.dtype, device=root.device)
+    t = first + (last - first) * steps
     edges = ((torch.sinh(t) / root).square() - 1).round()
-    edges[:, 0], edges[:, -1] = low - 1, high
+    edges[:, 0] = low - 1
+    edges[:, -1] = high
     return edges
 
 
 def _distribution(
-    rate: Function,
-    latent: Function,
+    rate: Elementwise,
+    latent: Elementwise,
     mu: Float[Tensor, "R"],
     s: Float[Tensor, "R"],
     k: Float[Tensor, "R G"],
 ) -> Float[Tensor, "R G"]:
-    """F(k) = P(rate(f) < G) with G ~ Gamma(k + 1), as (G / (k + 1))^(1/3) is close to normal
-    (Wilson and Hilferty). Of the two, f and G, one is integrated out as a normal, and the other,
-    which is the less spread, by quadrature. The first counts, for which G is not so close, are
-    summed."""
-    e = torch.linspace(-TAIL, TAIL, NODE_LEVELS[-1], dtype=mu.dtype, device=mu.device)
-    weights, rates = torch.softmax(-0.5 * e.square(), 0), rate(mu + s * e[:, None])
-    p, first = torch.exp(-rates), []
-    for count in range(FIRST):
-        first.append(weights @ p)
-        p = p * rates / (count + 1)
-    exact = torch.stack(first, -1).cumsum(-1).gather(-1, k.clamp(0, FIRST - 1).long())
-    few = k < FIRST
-    mu, s, k = mu[:, None], s[:, None], k.clamp_min(0) + 1
+    """Return F(k) = P(rate(f) < G) [R, G] with G ~ Gamma(k + 1).
+
+    (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). Of the two, f and G, one is
+    integrated out as a normal, and the other, which is the less spread, by quadrature. The first
+    counts, for which G is not so close, are summed.
+    """
+    first_counts = _first_distribution(rate, mu, s)
+    summed = first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
+    few = k < FIRST_COUNTS
+    mu = mu[:, None]
+    s = s[:, None]
+    k_plus_1 = k.clamp_min(0) + 1
     e, log_w = gauss_hermite(BLOCK_NODES, mu.dtype, mu.device)
-    e, w = e.view(-1, 1, 1), log_w.exp().view(-1, 1, 1)
-    centre, spread = 1 - 1 / (9 * k), 1 / (3 * k.sqrt())
-    over_f = torch.special.ndtr((centre - (rate(mu + s * e) / k) ** (1 / 3)) / spread)
-    over_G = torch.special.ndtr((latent(k * (centre + spread * e).clamp_min(1e-3) ** 3) - mu) / s)
-    return torch.where(few, exact, (w * torch.where(s.square() * k < 1, over_f, over_G)).sum(0))
+    e = e.view(-1, 1, 1)
+    w = log_w.exp().view(-1, 1, 1)
+    # Mean and standard deviation of (G / (k + 1))^(1/3)
+    centre = 1 - 1 / (9 * k_plus_1)
+    deviation = 1 / (3 * k_plus_1.sqrt())
+    over_f = torch.special.ndtr((centre - (rate(mu + s * e) / k_plus_1) ** (1 / 3)) / deviation)
+    G = k_plus_1 * (centre + deviation * e).clamp_min(1e-3) ** 3
+    over_G = torch.special.ndtr((latent(G) - mu) / s)
+    f_is_less_spread = s.square() * k_plus_1 < 1
+    tabulated = (w * torch.where(f_is_less_spread, over_f, over_G)).sum(0)
+    return torch.where(few, summed, tabulated)
+
+
+def _first_distribution(
+    rate: Elementwise, mu: Float[Tensor, "R"], s: Float[Tensor, "R"]
+) -> Float[Tensor, "R first"]:
+    """Return F(k) of the first counts k, by the rule over q."""
+    e, weights = _trapezoidal_rule(NODE_LEVELS[-1], mu)
+    rates = rate(mu + s * e[:, None])
+    p = torch.exp(-rates)
+    probabilities = []
+    for count in range(FIRST_COUNTS):
+        probabilities.append(weights @ p)
+        p = p * rates / (count + 1)
+    return torch.stack(probabilities, -1).cumsum(-1)
 
 
 def _by_blocks(
     edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], y: Float[Tensor, "R"]
-) -> Scores:
-    """From the distribution function F at the edges of blocks, taken as linear in between."""
+) -> CountScores:
+    """Return the scores from F at the edges of blocks, taken as linear in between."""
     F = torch.cat((torch.zeros_like(F[:, :1]), F[:, 1:].cummax(-1).values.clamp(0, 1)), -1)
+    return CountScores(
+        crps=_crps_by_blocks(edges, F, y),
+        lower=_quantile_by_blocks(edges, F, TAILS["lower_95"]),
+        upper=_quantile_by_blocks(edges, F, TAILS["upper_95"]),
+    )
+
+
+def _block_of(table: Float[Tensor, "R G"], value: Float[Tensor, "R 1"]) -> Int[Tensor, "R 1"]:
+    """Return the block in which an increasing table reaches a value."""
+    return (torch.searchsorted(table, value) - 1).clamp(0, BLOCKS - 1)
+
+
+def _crps_by_blocks(
+    edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], y: Float[Tensor, "R"]
+) -> Float[Tensor, "R"]:
+    """Return CRPS = E|X - y| - E|X - X'|/2, with E|X - y| = E X - y + 2 E(y - X)+.
+
+    E X is the sum of 1 - F over all counts, E|X - X'|/2 that of F (1 - F), and E(y - X)+ the sum of
+    F(k) over k < y.
+    """
     size = edges.diff(dim=-1)
-    start, end = F[:, :-1], F[:, 1:]
+    start = F[:, :-1]
+    end = F[:, 1:]
 
     def over_block(at_start: Tensor, at_end: Tensor) -> Tensor:
-        """Sum over the counts of a block of something that is linear in between."""
+        """Return the sum over the counts of a block of something that is linear in between."""
         return size * at_start + (at_end - at_start) * (size + 1) / 2
 
-    def block_of(table: Tensor, value: Tensor) -> Tensor:
-        return (torch.searchsorted(table, value) - 1).clamp(0, BLOCKS - 1)
-
-    # CRPS = E|X - y| - E|X - X'|/2 with E|X - y| = E X - y + 2 E(y - X)+. E(y - X)+ is the sum of
-    # F(k) over k < y, E X the sum of 1 - F over all counts, and E|X - X'|/2 that of F (1 - F).
-    spread = over_block(start * (1 - start), end * (1 - end)).sum(-1)
+    # E|X - X'|/2 and E X
+    half_distance = over_block(start * (1 - start), end * (1 - end)).sum(-1)
     mean = edges[:, 0] + 1 + over_block(1 - start, 1 - end).sum(-1)
+    # E(y - X)+: whole blocks below y - 1, a part of its own block, and counts beyond the table,
+    # where F is 1.
     below = torch.nn.functional.pad(over_block(start, end).cumsum(-1), (1, 0))
     last = (y - 1).unsqueeze(-1)
-    g = block_of(edges, last)
-    inside = (last - edges.gather(-1, g)).clamp_min(0)
-    n = size.gather(-1, g).clamp_min(1)
+    block = _block_of(edges, last)
+    inside = (last - edges.gather(-1, block)).clamp_min(0)
+    n = size.gather(-1, block).clamp_min(1)
     part = torch.minimum(inside, n)
-    rise = (end - start).gather(-1, g) / n * part * (part + 1) / 2
-    short = below.gather(-1, g) + start.gather(-1, g) * part + rise + (inside - part)
-    found = {"crps": 2 * short.squeeze(-1) - y + mean - spread}
-    for name, share in TAILS.items():
-        g = block_of(F, torch.full_like(last, share))
-        n, mass = size.gather(-1, g), (end - start).gather(-1, g)
-        steps = ((share - start.gather(-1, g)) / mass.clamp_min(1e-300) * n).ceil()
-        found[name] = (edges.gather(-1, g) + torch.minimum(steps.clamp_min(1), n)).squeeze(-1)
-    return found
+    rise = (end - start).gather(-1, block) / n * part * (part + 1) / 2
+    beyond = inside - part
+    short = below.gather(-1, block) + start.gather(-1, block) * part + rise + beyond
+    return 2 * short.squeeze(-1) - y + mean - half_distance
+
+
+def _quantile_by_blocks(
+    edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], share: float
+) -> Float[Tensor, "R"]:
+    """Return the smallest count k with F(k) >= share."""
+    size = edges.diff(dim=-1)
+    start = F[:, :-1]
+    end = F[:, 1:]
+    block = _block_of(F, F.new_full((len(F), 1), share))
+    n = size.gather(-1, block)
+    mass = (end - start).gather(-1, block)
+    steps = ((share - start.gather(-1, block)) / mass.clamp_min(1e-300) * n).ceil()
+    return (edges.gather(-1, block) + torch.minimum(steps.clamp_min(1), n)).squeeze(-1)
