@@ -29,7 +29,9 @@ from dlmexp.common.limits import DEVICES
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.training.train import Finished, Training, train
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.finished import FinishedFit
+from dlmexp.core.training.train import train
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared, Split, normalised
 from dlmexp.experiment.models.file import TrainedCell
@@ -253,14 +255,14 @@ class SparseGP(BaseEstimator):
 
 def best_fit(
     cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
-) -> tuple[TrainedCell, Finished, dict[float, float]]:
+) -> tuple[TrainedCell, FinishedFit, dict[float, float]]:
     """Train cells that differ in beta alone, the largest first, in as large batches as fit, and
     select the one with the lowest validation NLL (MSE for square loss); a single cell needs no
     validation rows. Also returns the validation metric of every beta, NaN where training failed;
     `ValueError` if it failed at all of them."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
     size = max(1, cells_at_once(cells[0], target.free_memory))
-    fits: list[tuple[Cell, Finished]] = []
+    fits: list[tuple[Cell, FinishedFit]] = []
     for first in range(0, len(cells), size):
         batch = tuple(cells[first : first + size])
         how = replace(settings(batch[0], target), calibration=False)

@@ -9,13 +9,16 @@ import torch
 from torch import Tensor
 
 from dlmexp.core.estimators import Estimator, Exact
-from dlmexp.core.gp.kernels import rbf
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.training.program import BatchData, Model
-from dlmexp.core.training.state import Settings, State
-from dlmexp.core.training.step import step, stepper
-from dlmexp.core.training.variants import Collapsed, Joint
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import BatchData
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
+from dlmexp.core.training.step import step
+from dlmexp.core.training.stepper import make_stepper
 
 with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -31,13 +34,13 @@ def joint_step(
     """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed
     graph on a GPU."""
     X, y = synthetic_data(1, n, D, likelihood, device)
-    kind, how = LIKELIHOODS[likelihood], (OBJECTIVES[objective], estimator or Exact())
-    model = Model(rbf, kind, kind.task == "binary", False, True, M, *how, minibatch=None)
+    model = Model("rbf", likelihood, M=M)
+    loss = Loss(OBJECTIVES[objective], estimator or Exact())
     betas = torch.logspace(-2, 2, B, dtype=X.dtype, device=device)
     variant = Collapsed if (likelihood, objective) == ("gaussian", "elbo") else Joint
-    program = variant(model, BatchData(X, y, {}, [0], [0] * B), betas)
+    program = variant(model, loss, BatchData(X, y, {}, [0], [0] * B), betas)
     state = State.fresh(program.initial(), STEPS)
-    return stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
+    return make_stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
 
 
 def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:

@@ -117,8 +117,9 @@ def test_what_it_lacks_is_said_in_a_sentence():
 def test_wrong_shapes_of_an_objective_are_a_sentence_with_its_name(row_loss, regulariser, word):
     made = Objective("mine", row_loss, regulariser)
     L = torch.eye(3, dtype=V.dtype).repeat(2, 1, 1)
+    result = row_loss(Probit(), Exact(), MU, V, Y, Draws.fresh((2,)))
     with pytest.raises(UserError, match=f"'mine': .*{word}"):
-        _ = made.losses(Probit(), Exact(), MU, V, Y, Draws.fresh((2,))), made.penalty(L[:, 0], L)
+        _ = made.checked_losses(result, MU.shape), made.penalty(L[:, 0], L)
 
 
 @pytest.mark.parametrize(

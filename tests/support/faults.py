@@ -18,7 +18,7 @@ import torch
 
 from dlmexp.common import atomic
 from dlmexp.common.errors import UserError
-from dlmexp.core.training import step as training_step
+from dlmexp.core.training import stepper
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.running import run
@@ -98,14 +98,14 @@ def shift_clock(seconds: Callable[[], float]) -> None:
 
 def limit_batches(most: int) -> None:
     """A step of more cells than `most` asks torch for more bytes than a machine can address."""
-    plain = training_step.step
+    plain = stepper.step
 
     def step(program: Any, state: Any, settings: Any) -> None:
         if len(state.outcome) > most:
             torch.empty(1 << 60, dtype=torch.uint8)
         plain(program, state, settings)
 
-    training_step.step = step
+    stepper.step = step
 
 
 @cache

@@ -9,13 +9,19 @@ from torch import Tensor
 
 from dlmexp.core.estimators import BMC, UPS, Estimator, Exact
 from dlmexp.core.gp.cholesky import FIRST_JITTER
-from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.training.program import BatchData, Model, Program, Tensors, Value
-from dlmexp.core.training.state import Settings
-from dlmexp.core.training.train import Finished, Training, train
-from dlmexp.core.training.variants import Collapsed, Fixed, Joint
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import BatchData, Minibatches
+from dlmexp.core.training.finished import FinishedFit
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.program import Program, Value
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.train import train
 
 M, N, D, TESTS = 6, 30, 2, 11
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -69,22 +75,7 @@ def split(
     return BatchData(X, y, found, list(range(10, 10 + S)), list(index))
 
 
-def model(
-    likelihood: str = "probit",
-    objective: str = "log_dlm",
-    estimator: Estimator | None = None,
-    minibatch: int | None = None,
-    whitened: bool = True,
-    ard: bool = False,
-    kernel: str = "rbf",
-    afresh: bool = False,
-) -> Model:
-    kind, estimator = LIKELIHOODS[likelihood], estimator or Exact()
-    shared = kernel_named(kernel), kind, kind.task == "binary", ard, whitened, M
-    return Model(*shared, OBJECTIVES[objective], estimator, minibatch, afresh=afresh)
-
-
-def stopped_cells(training: Training, settings: Settings, *rest: Any) -> Iterator[Finished]:
+def stopped_cells(training: Training, settings: Settings, *rest: Any) -> Iterator[FinishedFit]:
     """The cells as they stop; `train` also says where it waits for a GPU."""
     return filter(None, train(training, settings, *rest))
 
@@ -110,21 +101,31 @@ def program(
     index: Sequence[int] = (0, 0, 0),
     n: int = N,
     device: str = "cpu",
-    **of_model,
+    likelihood: str = "probit",
+    objective: str = "log_dlm",
+    estimator: Estimator | None = None,
+    minibatch: int | None = None,
+    afresh: bool = False,
+    **of_model: Any,
 ) -> Program:
-    shared, data = model(**of_model), split(index, of_model.get("likelihood", "probit"), n, device)
+    """A program of cells with these betas, of the splits in `index`; `of_model` goes to `Model`."""
+    model = Model(likelihood=likelihood, M=M, **of_model)
+    loss = Loss(OBJECTIVES[objective], estimator or Exact())
+    data = split(index, likelihood, n, device)
     beta = torch.tensor(list(betas), dtype=torch.float64, device=device)
+    rows = Minibatches(minibatch, resample_each_step=afresh) if minibatch else None
     if kind == "fixed":
-        return Fixed(shared, data, beta, held(len(data.seeds), device=device))
-    return {"joint": Joint, "collapsed": Collapsed}[kind](shared, data, beta)
+        hyper = held(len(data.seeds), device=device)
+        return Fixed(model, loss, data, beta, hyper, minibatches=rows)
+    return {"joint": Joint, "collapsed": Collapsed}[kind](model, loss, data, beta, minibatches=rows)
 
 
 def in_float32(made: Program) -> Program:
     """The same program on the same rows, rounded to float32."""
-    s = made.split
+    s = made.data
     parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
     return replace(
-        made, split=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of)
+        made, data=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of)
     )
 
 
@@ -132,7 +133,7 @@ def trained(
     made: Program | Training,
     settings: Settings,
     between: Callable[[Training], None] = lambda training: None,
-) -> dict[int, Finished]:
+) -> dict[int, FinishedFit]:
     """Every cell's end, by its index in the batch."""
     training = made if isinstance(made, Training) else Training.start(made, settings)
     return {finished.cell: finished for finished in stopped_cells(training, settings, between)}

@@ -129,32 +129,24 @@ class Objective:
         """Return whether it has a closed form over q with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
 
-    def losses(
-        self,
-        likelihood: Likelihood,
-        estimator: Estimator,
-        mu: Float[Tensor, "B N"],
-        v: Float[Tensor, "B N"],
-        y: Float[Tensor, "B N"],
-        draws: Draws,
+    def checked_losses(
+        self, result: object, shape: Sequence[int]
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
-        """Return the loss per row [B, N], and the acceptance rate [B] or None.
+        """Return what `row_loss` returned: the loss per row [B, N], the acceptance rate [B] or None.
 
         Raises:
-            UserError: A plugin returned something of another shape.
+            UserError: `row_loss` of a plugin returned something of another shape.
         """
-        assert self.row_loss is not None
-        pair = self.row_loss(likelihood, estimator, mu, v, y, draws)
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            kind = type(pair).__name__
+        if not (isinstance(result, tuple) and len(result) == 2):
+            kind = type(result).__name__
             raise UserError(
                 f"objective '{self.name}': row_loss gave a {kind}, "
                 "not a pair (loss, acceptance or None)"
             )
-        loss, acceptance = pair
-        self.check_shape("the loss of row_loss", loss, mu.shape)
+        loss, acceptance = result
+        self.check_shape("the loss of row_loss", loss, shape)
         if acceptance is not None:
-            self.check_shape("the acceptance of row_loss", acceptance, mu.shape[:-1])
+            self.check_shape("the acceptance of row_loss", acceptance, shape[:-1])
         return loss, acceptance
 
     def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:

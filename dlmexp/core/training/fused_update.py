@@ -8,21 +8,20 @@ import triton.language as tl
 from torch import Tensor
 
 from dlmexp.core.gp.cholesky import LAST_JITTER
-from dlmexp.core.training.program import Tensors
+from dlmexp.core.training.adam import BETA1, BETA2
+from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import (
-    BETA1,
-    BETA2,
     CONVERGED,
     LIMIT,
     NOT_FACTORISED,
     NOT_FINITE,
     RUNNING,
-    Settings,
     State,
 )
+from dlmexp.core.training.stopping import CRITERIA
 
-T = 1024
-CRITERIA = {"mean": 0, "sum": 1, "relative": 2}
+T = 1024  # entries of a program
 
 
 def update(
@@ -52,7 +51,7 @@ def update(
         state.history, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
         settings.first_check, n,
-        STOPS=settings.window is not None, CRITERION=CRITERIA[settings.criterion], TOLERANCE=settings.tolerance,
+        STOPS=settings.window is not None, CRITERION=CRITERIA.index(settings.criterion), TOLERANCE=settings.tolerance,
         LAST=LAST_JITTER * (1 + 1e-9), RUNNING=RUNNING, CONVERGED=CONVERGED, LIMIT=LIMIT, NOT_FINITE=NOT_FINITE,
         NOT_FACTORISED=NOT_FACTORISED, WP=triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip

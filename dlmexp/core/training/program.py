@@ -1,124 +1,30 @@
-"""What a batch of cells computes: its rows (all, or a minibatch that depends on seed and iteration
-alone), its parameters, the objective of given ones, and the posterior that results."""
+"""What a batch of cells computes: its objective at some values of its parameters, and its
+posterior."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from dlmexp.core.estimators import Draws, Estimator
-from dlmexp.core.gp.cholesky import FIRST_JITTER, factorise
-from dlmexp.core.gp.kernels import Kernel, Parameter
+from dlmexp.core.estimators import Draws
 from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
-from dlmexp.core.likelihoods import Likelihood
-from dlmexp.core.objectives import Objective
-
-Tensors = dict[str, Tensor]
-
-Q = ("m", "L")  # the names of q's own parameters; all others are hyperparameters
-
-
-@dataclass
-class BatchData:
-    """Training, validation and test rows of the S repetitions in a batch, and which repetition each
-    cell belongs to."""
-
-    X: Float[Tensor, "S N D"]
-    y: Float[Tensor, "S N"]
-    parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]  # "validation" and "test"
-    seed_of: list[int]  # each repetition
-    repetition_of: list[int]  # each cell
-    seeds: Int[Tensor, "S"] = field(init=False)  # the two on the device
-    index: Int[Tensor, "B"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.seeds, self.index = (
-            torch.tensor(numbers, dtype=torch.int64, device=self.X.device)
-            for numbers in (self.seed_of, self.repetition_of)
-        )
-
-    def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
-        """Training inputs of every cell. On a GPU they lie feature by feature, as the kernel
-        matrices read them."""
-        if not self.X.is_cuda:
-            return self.X[self.index]
-        return self.X.mT[self.index].contiguous().mT
-
-    def used_by(self, cells: Sequence[int]) -> list[int]:
-        """The repetitions that these cells belong to."""
-        return sorted({self.repetition_of[cell] for cell in cells})
-
-    def keep(self, cells: Sequence[int]) -> "BatchData":
-        """The same for some of the cells; repetitions that no cell needs any more are dropped."""
-        used = self.used_by(cells)
-        of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
-        if len(used) == len(self.seed_of):
-            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells)
-        parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
-        return BatchData(
-            self.X[used], self.y[used], parts, [self.seed_of[i] for i in used], of_cells
-        )
-
-
-def shuffled(
-    seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu"
-) -> Int[Tensor, "S n"]:
-    """The order of n rows in an epoch, one line per seed: that of the raw words of a bit generator
-    which numpy promises for good. They are sorted on the device: on a CPU the sorting took longer
-    than a GPU's steps."""
-    words = np.stack(
-        [np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds]
-    )
-    signed = (words ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
-    return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)
-
-
-def unsoftplus(x: Tensor) -> Tensor:
-    """The inverse of softplus."""
-    return x + torch.log(-torch.expm1(-x))
-
-
-def constrain(raw: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
-    """Positive parameters through softplus, plus their floor; the rest as they are."""
-    constrained = dict(raw)
-    for name, parameter in parameters.items():
-        if name in raw and parameter.positive:
-            value = softplus(raw[name])
-            constrained[name] = value + parameter.floor if parameter.floor else value
-    return constrained
-
-
-def unconstrain(constrained: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
-    """The inverse of `constrain`, for hyperparameters taken from another fit."""
-    positive = {
-        name: each.floor
-        for name, each in parameters.items()
-        if each.positive and name in constrained
-    }
-    return constrained | {
-        name: unsoftplus(constrained[name] - floor) for name, floor in positive.items()
-    }
-
-
-def initial_q(hyper: Tensors, kernel: Kernel, whitened: bool) -> Tensors:
-    """q at the prior: m = 0 and L = I in whitened coordinates, L = chol(Kuu) in unwhitened ones."""
-    Z = hyper["Z"]
-    if whitened:
-        L = torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device).repeat(Z.shape[0], 1, 1)
-    else:
-        L = factorise(kernel(Z, Z, hyper), Z.new_full((len(Z),), FIRST_JITTER)).L
-    return {"m": Z.new_zeros(Z.shape[:2]), "L": L}
+from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.parameters import Q, Tensors, constrain, unconstrain
 
 
 class Value(NamedTuple):
-    """Per cell: the objective divided by n, whether Kuu factorised, and the share of accepted
-    proposals, if any."""
+    """The objective of every cell.
+
+    Attributes:
+        objective: Divided by n.
+        ok: Whether Kuu was factorised.
+        acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+    """
 
     objective: Float[Tensor, "B"]
     ok: Bool[Tensor, "B"]
@@ -126,7 +32,8 @@ class Value(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What predictions need: hyperparameters, and q in whitened coordinates."""
+    """What predictions need: constrained hyperparameters, and q(w) = N(m, L L^T) in whitened
+    coordinates."""
 
     hyper: Tensors
     m: Float[Tensor, "B M"]
@@ -134,162 +41,136 @@ class Posterior(NamedTuple):
     jitter: Float[Tensor, "B"]
 
     def cells(self) -> "list[Posterior]":
-        """Each cell's posterior as a batch of one, on the CPU."""
+        """Return the posterior of each cell as a batch of one, on the CPU."""
         hyper = {name: value.cpu().split(1) for name, value in self.hyper.items()}
-        q = zip(*(tensor.cpu().split(1) for tensor in self[1:]), strict=True)
-        return [
-            Posterior({name: value[i] for name, value in hyper.items()}, *rest)
-            for i, rest in enumerate(q)
-        ]
-
-
-@dataclass
-class Model:
-    """What all cells of a batch share."""
-
-    kernel: Kernel
-    likelihood: type[Likelihood]
-    learns_mean: bool
-    ard: bool
-    whitened: bool
-    M: int
-    objective: Objective
-    estimator: Estimator
-    minibatch: int | None
-    initial: Mapping[str, float] = field(
-        default_factory=dict
-    )  # initial values other than the parameters' own
-    inducing: str = "first"  # the training rows that the inducing inputs start from: first | last
-    afresh: bool = False  # minibatches are drawn anew at every step, not epoch by epoch
-    noise_floor: float | None = (
-        None  # which the noise variance stays above; None: it may fall towards 0
-    )
-
-    def parameters(self, D: int) -> dict[str, Parameter]:
-        """The learned hyperparameters on D features, beside the inducing inputs."""
-        mean = {"mean": Parameter(0.0)} if self.learns_mean else {}
-        parameters = {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
-        if self.noise_floor is not None:
-            parameters["noise"] = replace(parameters["noise"], floor=self.noise_floor)
-        return parameters
+        m = self.m.cpu().split(1)
+        L = self.L.cpu().split(1)
+        jitter = self.jitter.cpu().split(1)
+        posteriors = []
+        for i in range(len(self.m)):
+            of_cell = {name: values[i] for name, values in hyper.items()}
+            posteriors.append(Posterior(of_cell, m[i], L[i], jitter[i]))
+        return posteriors
 
 
 @dataclass
 class Program(ABC):
-    """B cells: their data, their betas, and how their objective is computed."""
+    """B cells: their data, their betas, and how their objective is computed.
+
+    Attributes:
+        model: Kernel, likelihood and parameterisation, the same for all cells.
+        loss: Objective and estimator, the same for all cells.
+        data: The rows of the splits that the cells belong to.
+        beta: The weight of each cell's penalty.
+        minibatches: Which rows a step sees; None: all.
+    """
 
     model: Model
-    split: BatchData
+    loss: Loss
+    data: BatchData
     beta: Float[Tensor, "B"]
+    minibatches: Minibatches | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        self.n = self.split.X.shape[1]
-        self.parameters = self.model.parameters(self.split.X.shape[-1])
-        self._epoch, self._order, self._rows = -1, self.split.index[:0], None
+        self.n = self.data.X.shape[1]
+        self.M = self.model.inducing_count(self.n)
+        self.parameters = self.model.parameters(self.data.X.shape[-1])
+        self._sampler = None
+        if self.minibatches is not None:
+            self._sampler = RowSampler(self.data, self.minibatches)
 
     @property
     def entries(self) -> int:
-        """Number of entries of the largest arrays in a step: [B, M, rows + M]."""
-        return len(self.beta) * self.model.M * ((self.model.minibatch or self.n) + self.model.M)
+        """Return the number of entries of the largest arrays in a step, [B, M, rows + M]."""
+        rows = self.minibatches.size if self.minibatches else self.n
+        return len(self.beta) * self.M * (rows + self.M)
 
     @property
     def capturable(self) -> bool:
-        """Whether a step does the same operations whatever the values, so that a CUDA graph can
-        capture it."""
-        return self.model.kernel.capturable and self.model.estimator.capturable(
-            self.model.likelihood
-        )
+        """Return whether a CUDA graph can capture a step.
+
+        A step that does the same operations whatever the values can be captured.
+        """
+        estimator = self.loss.estimator
+        return self.model.kernel.capturable and estimator.capturable(self.model.likelihood)
 
     @abstractmethod
     def initial(self) -> Tensors:
-        """What Adam moves, at its initial values."""
+        """Return the initial values of what Adam moves."""
 
     @abstractmethod
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
     ) -> Value:
-        """The objective on the rows of this step, differentiable in `values`."""
+        """Return the objective on the rows of this step, differentiable in `values`."""
 
     @abstractmethod
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
-        """Hyperparameters and q for predictions."""
+        """Return hyperparameters and q for predictions."""
 
     def initial_hyperparameters(self) -> Tensors:
-        """Inducing inputs at the first or last M rows, the rest as kernel, likelihood and
-        `Model.initial` say; all of them unconstrained."""
-        M, initial = self.model.M, self.model.initial
-        Z = (self.split.X[:, -M:] if self.model.inducing == "last" else self.split.X[:, :M])[
-            self.split.index
-        ]
-        Z = Z.to(PARAMETERS)
-        values = {
-            name: each.start(Z, len(Z), initial.get(name)) for name, each in self.parameters.items()
-        }
-        return unconstrain({"Z": Z} | values, self.parameters)
+        """Return the initial hyperparameters of every cell, unconstrained.
 
-    def q(self, values: Tensors) -> tuple[Tensor, Tensor]:
-        """m and L as parameterised; what lies above the diagonal of L does not count."""
+        Inducing inputs are the first or last M training rows; the others are as kernel and
+        likelihood say, or as in `Model.initial`.
+        """
+        rows = slice(-self.M, None) if self.model.inducing == "last" else slice(self.M)
+        Z = self.data.X[:, rows][self.data.index].to(PARAMETERS)
+        values = {"Z": Z}
+        for name, parameter in self.parameters.items():
+            values[name] = parameter.start(Z, len(Z), self.model.initial.get(name))
+        return unconstrain(values, self.parameters)
+
+    def q(self, values: Tensors) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+        """Return m and L as parameterised; entries above the diagonal of L do not count."""
         return values["m"], values["L"].tril()
 
     def hyperparameters(self, values: Tensors) -> Tensors:
-        """Constrained, one per cell."""
-        hyper = constrain({n: value for n, value in values.items() if n not in Q}, self.parameters)
+        """Return the constrained hyperparameters of every cell."""
+        raw = {name: value for name, value in values.items() if name not in Q}
+        hyper = constrain(raw, self.parameters)
         hyper.setdefault("mean", torch.zeros_like(self.beta))
         return hyper
 
     def keep(self, cells: Sequence[int]) -> Self:
-        """The same for some of the cells."""
-        return replace(self, split=self.split.keep(cells), beta=self.beta[list(cells)])
+        """Return the program of some of the cells."""
+        return replace(self, data=self.data.keep(cells), beta=self.beta[list(cells)])
 
-    def minibatch(self, iteration: int) -> Int[Tensor, "S b"]:
-        """Row numbers of this iteration, one line per repetition: consecutive ones of the epoch's
-        order (what is left over at its end is not used). `Model.afresh`: every step has an order of
-        its own, as in a draw without replacement."""
-        size = self.model.minibatch or self.n
-        epoch, step = (iteration, 0) if self.model.afresh else divmod(iteration, self.n // size)
-        if epoch != self._epoch:
-            self._epoch, self._order = (
-                epoch,
-                shuffled(self.split.seed_of, epoch, self.n, self.split.X.device),
-            )
-        return self._order[:, step * size : (step + 1) * size]
+    def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
+        """Return the numbers of the rows that a step sees, one line per split."""
+        assert self._sampler is not None, "there are no minibatches"
+        return self._sampler.row_numbers(iteration)
 
     def load_minibatch(self, iteration: int) -> None:
-        """Choose the rows of this iteration, for `objective` to read (all of them: nothing to
-        do)."""
-        if self.model.minibatch is None:
-            return
-        rows = self.minibatch(iteration)
-        if self._rows is None:
-            self._rows = rows.clone()
-        else:  # where a captured graph reads them
-            self._rows.copy_(rows)
+        """Choose the rows of this iteration, for `objective` to read (all of them: do nothing)."""
+        if self._sampler is not None:
+            self._sampler.load(iteration)
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
-        """Inputs and targets of this step, by repetition."""
-        if self.model.minibatch is None:
-            return self.split.X, self.split.y
-        assert self._rows is not None, "load_minibatch comes before"
-        lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]
-        return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
+        """Return inputs and targets of this step, by split."""
+        if self._sampler is None:
+            return self.data.X, self.data.y
+        return self._sampler.rows()
 
-    def value(
+    def regularised_mean(
         self,
         hyper: Tensors,
-        mu: Tensor,
-        v: Tensor,
-        y: Tensor,
-        q: tuple[Tensor, Tensor],
-        ok: Tensor,
-        iteration: Tensor,
+        marginals: tuple[Float[Tensor, "B b"], Float[Tensor, "B b"]],
+        y: Float[Tensor, "B b"],
+        q: tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]],
+        ok: Bool[Tensor, "B"],
+        iteration: Int[Tensor, ""],
     ) -> Value:
-        """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the
-        whole."""
-        objective, likelihood = (
-            self.model.objective,
-            self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)),
-        )
-        draws = Draws(self.split.seeds, self.split.index, iteration, self.split.X.dtype)
-        loss, acceptance = objective.losses(likelihood, self.model.estimator, mu, v, y, draws)
-        total = row_mean(loss) + self.beta * objective.penalty(*q) / self.n
+        """Return `mean_i loss_i + beta / n * regulariser(m, L)`.
+
+        On a minibatch it is an unbiased estimate of the value on all rows.
+        """
+        mu, v = marginals
+        objective = self.loss.objective
+        likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
+        draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
+        assert objective.row_loss is not None
+        result = objective.row_loss(likelihood, self.loss.estimator, mu, v, y, draws)
+        row_loss, acceptance = objective.checked_losses(result, mu.shape)
+        total = row_mean(row_loss) + self.beta * objective.penalty(*q) / self.n
         return Value(total, ok, acceptance)

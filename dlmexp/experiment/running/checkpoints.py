@@ -13,7 +13,8 @@ import numpy as np
 from dlmexp.common.atomic import within, write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import json_value, read_npz
-from dlmexp.core.training.train import Curve, Training
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.finished import Curve
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.store import Store
 

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from dlmexp.core.training.metrics import evaluate
 from dlmexp.core.training.state import State
-from dlmexp.core.training.step import stepper
+from dlmexp.core.training.stepper import make_stepper
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running.process import Target
@@ -68,7 +68,7 @@ def step_seconds(
         posterior = batch.posterior(state.values, state.jitter)
         return evaluate(batch, posterior, False, ("test",))
 
-    total = mean_seconds(stepper(batch, state, config))
+    total = mean_seconds(make_stepper(batch, state, config))
     if config.evaluate_every:
         total += mean_seconds(evaluate_test_rows) / config.evaluate_every
     return total

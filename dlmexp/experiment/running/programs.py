@@ -1,8 +1,8 @@
-"""The program that trains a batch of cells, and its settings: the one place that builds them from
-cells; and how many cells make a batch."""
+"""From cells to the programs that train them: the one place that turns a `Cell` into arguments of
+the core; and how many cells make a batch."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,74 +14,100 @@ from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.training.program import BatchData, Model, Posterior, Program
-from dlmexp.core.training.state import Settings
-from dlmexp.core.training.variants import Collapsed, Fixed, Joint
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import BatchData, Minibatches
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.program import Posterior, Program
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.sizes import StepSize
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared
 from dlmexp.experiment.models.file import TrainedCell
-from dlmexp.experiment.plan.cell import FIELDS, Batch, Cell
+from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.running.process import Target
 
 Hyperparameters = dict[str, np.ndarray]
-Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
-PARTS = {"validation": "val", "test": "test"}  # as `Prepared` names them
+Splits = Callable[[Cell], Prepared]
+"""Returns the normalised data of a cell."""
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
-# A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor
-# of the kernel with a column for every feature); predictions and draws need some more.
-ARRAYS = 12
-CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more ...
-CPU_CELLS, CPU_MOST_BYTES = (
-    4,
-    100e6,
-)  # ... but that several cores can train some cells each, if these are not too large
-EVERY = 1_000_000
-GPU_SHARE = 0.6  # of the memory that is free when the run starts
+UNLIMITED = 1_000_000  # cells of a batch that is solved
+
+# Every field of a cell is in exactly one of these sets; a test fails if a new one is forgotten.
+MODEL_FIELDS = frozenset(
+    {"kernel", "likelihood", "M", "mean", "ard", "parameterisation", "initial", "inducing"}
+    | {"noise_floor"}
+)
+LOSS_FIELDS = frozenset({"objective", "estimator", "options"})
+SETTINGS_FIELDS = frozenset(
+    {"lr", "max_iterations", "epochs", "window", "tolerance", "evaluate", "criterion"}
+    | {"final_lr", "decay", "epsilon", "resolution"}
+)
+PROGRAM_FIELDS = frozenset({"variant", "form", "minibatch", "minibatch_rows", "beta", "seed"})
+DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype"})
+IDENTITY_FIELDS = frozenset({"kind", "base"})  # which job it is, and which fit it starts from
 
 
 def settings(cell: Cell, target: Target) -> Settings:
-    """How a cell is trained (docs/SPEC.md, section 6): the fields of `Settings` that a cell has
-    too."""
-    shared = {
-        field.name: getattr(cell, field.name)
-        for field in fields(Settings)
-        if hasattr(cell, field.name)
-    }
+    """Return how a cell is trained (docs/SPEC.md, section 6)."""
     return Settings(
-        **shared
-        | {"tolerance": cell.tolerance or 0.0, "check_every": CHECK_EVERY[target.device.type]}
+        lr=cell.lr,
+        iterations=cell.iterations,
+        window=cell.window,
+        tolerance=cell.tolerance or 0.0,
+        evaluate_every=cell.evaluate_every,
+        check_every=CHECK_EVERY[target.device.type],
+        criterion=cell.criterion,
+        final_lr=cell.final_lr,
+        decay=cell.decay,
+        epsilon=cell.epsilon,
+        resolution=cell.resolution,
     )
 
 
 def model(cell: Cell) -> Model:
-    """What the cells of a batch share: the fields of `Model` that a cell has too, its names as what
-    they stand for."""
-    shared = {
-        field.name: getattr(cell, field.name) for field in fields(Model) if field.name in FIELDS
-    }
+    """Return the model of a cell (docs/SPEC.md, sections 1 and 3)."""
     return Model(
-        **shared
-        | {
-            "kernel": kernel_named(cell.kernel),
-            "likelihood": LIKELIHOODS[cell.likelihood],
-            "objective": OBJECTIVES[cell.objective],
-            "estimator": ESTIMATORS[cell.estimator](**cell.options),
-            "learns_mean": cell.mean == "constant",
-            "whitened": cell.parameterisation == "whitened",
-            "afresh": cell.minibatch_rows == "afresh",
-        }
+        kernel=kernel_named(cell.kernel),
+        likelihood=LIKELIHOODS[cell.likelihood],
+        M=cell.M,
+        learns_mean=cell.mean == "constant",
+        ard=cell.ard,
+        whitened=cell.parameterisation == "whitened",
+        initial=cell.initial,
+        inducing=cell.inducing,
+        noise_floor=cell.noise_floor,
     )
+
+
+def loss(cell: Cell) -> Loss:
+    """Return the objective of a cell and the estimator in it (docs/SPEC.md, sections 2 and 4)."""
+    return Loss(
+        objective=OBJECTIVES[cell.objective],
+        estimator=ESTIMATORS[cell.estimator](**cell.options),
+    )
+
+
+def minibatches(cell: Cell) -> Minibatches | None:
+    """Return which rows a step of a cell sees; None: all."""
+    if cell.minibatch is None:
+        return None
+    return Minibatches(cell.minibatch, resample_each_step=cell.minibatch_rows == "afresh")
 
 
 @cache
 def needs_the_device(cell: Cell) -> bool:
-    """Whether a batch of such cells trains with no other beside it on a GPU: steps that are no
-    captured graph wait for the device again and again, for all others too, and their times are what
-    claim 19 compares."""
-    estimator, likelihood = ESTIMATORS[cell.estimator](**cell.options), LIKELIHOODS[cell.likelihood]
-    return cell.kind == "fit" and not (
-        kernel_named(cell.kernel).capturable and estimator.capturable(likelihood)
-    )
+    """Return whether a batch of such cells trains with no other at the same time on a GPU.
+
+    Steps that are no captured graph wait for the device again and again, for all others too, and
+    their times are what claim 19 compares.
+    """
+    if cell.kind != "fit":
+        return False
+    estimator = ESTIMATORS[cell.estimator](**cell.options)
+    capturable = estimator.capturable(LIKELIHOODS[cell.likelihood])
+    return not (kernel_named(cell.kernel).capturable and capturable)
 
 
 def program(
@@ -90,90 +116,142 @@ def program(
     base: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
 ) -> Program:
-    """The program of a batch. `base` gives the hyperparameters that a fixed variant holds; None:
-    their initial values."""
-    firsts = {cell.seed: cell for cell in reversed(cells)}
-    seeds = sorted(firsts)
-    names = [f"{kind}_{of}" for of in ("train", *PARTS.values()) for kind in "Xy"]
-    arrays = (
-        {name: getattr(each, name) for name in names}
-        for each in (prepared(firsts[seed]) for seed in seeds)
-    )
-    data = _stack(arrays, len(seeds), target.device, target.dtype)
-    split = BatchData(
-        X=data["X_train"],
-        y=data["y_train"],
-        parts={
-            name: (data[f"X_{of}"], data[f"y_{of}"])
-            for name, of in PARTS.items()
-            if data[f"y_{of}"].shape[1]
-        },
+    """Return the program of a batch.
+
+    Args:
+        cells: They agree in everything but seed, beta and base.
+        prepared: Returns the data of a cell.
+        base: Returns the hyperparameters that a fixed variant holds; None: their initial values.
+        target: Where it trains.
+    """
+    first = cells[0]
+    data = batch_data(cells, prepared, target)
+    betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
+    beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
+    if first.variant == "fixed":
+        hyper = _held_hyperparameters(cells, data, base, target)
+        return Fixed(model(first), loss(first), data, beta, hyper, minibatches=minibatches(first))
+    kind = Collapsed if first.form == "collapsed" else Joint
+    return kind(model(first), loss(first), data, beta, minibatches=minibatches(first))
+
+
+def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
+    """Return the rows of all seeds of a batch on the device."""
+    first_of_seed = _first_of_seed(cells)
+    seeds = list(first_of_seed)
+
+    def arrays(split: Prepared) -> dict[str, np.ndarray]:
+        return {
+            "X": split.X_train,
+            "y": split.y_train,
+            "X_validation": split.X_val,
+            "y_validation": split.y_val,
+            "X_test": split.X_test,
+            "y_test": split.y_test,
+        }
+
+    splits = (arrays(prepared(cell)) for cell in first_of_seed.values())
+    stacked = _stack(splits, len(seeds), target.device, target.dtype)
+    parts = {}
+    for part in ("validation", "test"):
+        if stacked[f"y_{part}"].shape[1]:
+            parts[part] = (stacked[f"X_{part}"], stacked[f"y_{part}"])
+    return BatchData(
+        X=stacked["X"],
+        y=stacked["y"],
+        parts=parts,
         seed_of=seeds,
         repetition_of=[seeds.index(cell.seed) for cell in cells],
     )
-    betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
-    beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
-    shared = model(cells[0])
-    if cells[0].variant != "fixed":
-        return (Collapsed if cells[0].form == "collapsed" else Joint)(shared, split, beta)
+
+
+def _first_of_seed(cells: Batch) -> dict[int, Cell]:
+    """Return the first cell of every seed, in the order of the seeds."""
+    first: dict[int, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.seed, cell)
+    return {seed: first[seed] for seed in sorted(first)}
+
+
+def _held_hyperparameters(
+    cells: Batch,
+    data: BatchData,
+    base: Callable[[Cell], Hyperparameters | None] | None,
+    target: Target,
+) -> dict[str, torch.Tensor]:
+    """Return the hyperparameters that a fixed variant holds, one line per seed."""
+    first_of_seed = _first_of_seed(cells)
     if base is None:
-        every = replace(split, repetition_of=list(range(len(seeds))))
-        start = Joint(shared, every, torch.ones(len(seeds), dtype=PARAMETERS, device=target.device))
-        return Fixed(shared, split, beta, start.hyperparameters(start.initial_hyperparameters()))
-    held = [values for seed in seeds if (values := base(firsts[seed])) is not None]
-    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds) == len(held), (
-        "one base fit per seed"
-    )
-    return Fixed(shared, split, beta, _stack(held, len(seeds), target.device, PARAMETERS))
+        every_split = replace(data, repetition_of=list(range(len(first_of_seed))))
+        ones = torch.ones(len(first_of_seed), dtype=PARAMETERS, device=target.device)
+        start = Joint(model(cells[0]), loss(cells[0]), every_split, ones)
+        return start.hyperparameters(start.initial_hyperparameters())
+    values = [base(cell) for cell in first_of_seed.values()]
+    held = [hyperparameters for hyperparameters in values if hyperparameters is not None]
+    starts = {(cell.seed, cell.base) for cell in cells}
+    assert len(starts) == len(first_of_seed) == len(held), "one base fit per seed"
+    return _stack(held, len(held), target.device, PARAMETERS)
 
 
 def _stack(
     by_seed: Iterable[dict[str, np.ndarray]], count: int, device: torch.device, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Arrays of all seeds stacked along a new first dimension. Only one seed's arrays are in memory
-    at a time."""
-    out: dict[str, torch.Tensor] = {}
+    """Return the arrays of all seeds, stacked along a new first dimension.
+
+    Only the arrays of one seed are in memory beside them.
+    """
+    stacked: dict[str, torch.Tensor] = {}
     for i, arrays in enumerate(by_seed):
         for name, array in arrays.items():
             if i == 0:
-                out[name] = torch.empty(count, *array.shape, dtype=dtype, device=device)
-            out[name][i].copy_(torch.from_numpy(np.array(array)))
-    return out
+                stacked[name] = torch.empty(count, *array.shape, dtype=dtype, device=device)
+            stacked[name][i].copy_(torch.from_numpy(np.array(array)))
+    return stacked
 
 
 def cells_at_once(cell: Cell, free: float | None) -> int:
-    """The batch size for cells of this shape; `free` is the GPU's free memory in bytes, None on a
-    CPU."""
+    """Return the batch size for cells of this shape.
+
+    Args:
+        cell: Any of them.
+        free: The free memory of a GPU in bytes; None on a CPU.
+    """
     if cell.solved:
-        return EVERY  # one eigendecomposition per seed serves all betas
-    if free is None:
-        each = _width(cell) * entries_of((cell,))
-        return max(1, int(CPU_BYTES / each), min(CPU_CELLS, int(CPU_MOST_BYTES / each)))
-    return max(1, int(GPU_SHARE * free / bytes_of((cell,))))
+        return UNLIMITED  # one eigendecomposition per seed serves all betas
+    return step_size(cell).cells_at_once(free)
+
+
+def step_size(cell: Cell) -> StepSize:
+    """Return the size of a step of a cell."""
+    return StepSize(
+        rows=min(cell.n, cell.minibatch or cell.n),
+        M=cell.M,
+        samples=cell.samples or 0,
+        iterations=cell.iterations,
+        row_bytes=8 if cell.dtype == "float64" else 4,
+    )
 
 
 def entries_of(batch: Sequence[Cell]) -> int:
-    """Entries of the largest arrays in a step of this batch: those of [B, M, rows], and of its
-    samples."""
-    cell = batch[0]
-    return len(batch) * min(cell.n, cell.minibatch or cell.n) * (cell.M + (cell.samples or 0))
+    """Return the entries of the largest arrays in a step of this batch."""
+    return len(batch) * step_size(batch[0]).entries
 
 
 def bytes_of(batch: Sequence[Cell]) -> float:
-    """Memory that a GPU needs to train this batch."""
-    history = len(batch) * batch[0].iterations
-    return _width(batch[0]) * ARRAYS * entries_of(batch) + 8 * history
-
-
-def _width(cell: Cell) -> int:
-    """Bytes of a number that belongs to a row; all others are float64."""
-    return 8 if cell.dtype == "float64" else 4
+    """Return the memory that a GPU needs to train this batch."""
+    return len(batch) * step_size(batch[0]).bytes
 
 
 def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedCell:
-    """What a finished cell leaves behind, as a model; `split` has the normalisation of its data."""
-    hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
-    m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
+    """Return what a finished cell leaves, as a model; `split` has the normalisation of its data."""
     return TrainedCell(
-        cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter)
+        cell,
+        schema,
+        split.features,
+        split.y_mean,
+        split.y_std,
+        hyper={name: value[0].numpy() for name, value in posterior.hyper.items()},
+        m=posterior.m[0].numpy(),
+        L=posterior.L[0].numpy(),
+        jitter=float(posterior.jitter[0]),
     )

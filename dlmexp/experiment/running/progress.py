@@ -12,7 +12,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from dlmexp.common.console import counted, discard_stdout, duration
-from dlmexp.core.training.train import Training
+from dlmexp.core.training.batch import Training
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.record import Record
 from dlmexp.experiment.running.clock import Clock

@@ -11,9 +11,9 @@ import numpy as np
 
 from dlmexp.common.provenance import provenance_here, with_timestamp
 from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
 from dlmexp.core.training.program import Posterior
-from dlmexp.core.training.train import Finished, curve_arrays
 from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
@@ -141,7 +141,7 @@ class Recorder:
         assert cell.base is not None
         return self.bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
 
-    def fit(self, cell: Cell, finished: Finished) -> None:
+    def fit(self, cell: Cell, finished: FinishedFit) -> None:
         """Write the record of a fit.
 
         It is recorded as failed if its training failed or a number in its result is not finite.
@@ -155,7 +155,7 @@ class Recorder:
         result = self._result(cell, finished)
         self.write(cell, result, _arrays(cell, finished), finished.posterior)
 
-    def _result(self, cell: Cell, finished: Finished) -> Result:
+    def _result(self, cell: Cell, finished: FinishedFit) -> Result:
         split = self._splits[_split_name(cell)]
         in_units = self._errors_in_units_of_target(cell, finished.posterior)
         # Without a stopping rule, a fit makes exactly the iterations that were requested.
@@ -244,7 +244,7 @@ def _split_name(cell: Cell) -> tuple:
     return cell.dataset, cell.split, cell.task, cell.seed, cell.n
 
 
-def _arrays(cell: Cell, finished: Finished) -> Arrays:
+def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:
     """Return the arrays that are stored with the record of a fit."""
     arrays = dict(finished.reliability)
     if len(finished.objective):
@@ -260,7 +260,7 @@ def _arrays(cell: Cell, finished: Finished) -> Arrays:
     return arrays
 
 
-def _not_finite(finished: Finished) -> str:
+def _not_finite(finished: FinishedFit) -> str:
     """Return why a result with NaN or infinite numbers counts as failed; '' if all are finite."""
     if len(finished.objective) and not np.isfinite(finished.objective[-1]):
         return "the objective is not finite"

@@ -7,10 +7,14 @@ from functools import partial
 
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import read_npz
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.gradients import gradient_statistics
 from dlmexp.core.training.program import Program
-from dlmexp.core.training.state import Settings, State
-from dlmexp.core.training.train import Training, train
-from dlmexp.core.training.variants import Fixed, gradient_statistics, solve
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.solve import solve
+from dlmexp.core.training.state import State
+from dlmexp.core.training.train import train
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running.capacity import BatchJob

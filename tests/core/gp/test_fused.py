@@ -22,8 +22,9 @@ from dlmexp.core.gp import posterior, special
 from dlmexp.core.gp.fused import small, stationary, tile_products
 from dlmexp.core.gp.kernels import RBF, _Exponential, _factors, _Matern52, fused_parameters, rbf
 from dlmexp.core.training import fused_update, step
-from dlmexp.core.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, Settings, State
-from dlmexp.core.training.variants import Collapsed
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, State
 from tests.support.small_programs import PROGRAMS, in_float32, perturbed, program
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 
 from dlmexp.common.errors import UserError
 from dlmexp.core.gp.kernels import KERNELS, kernel_named
-from dlmexp.core.training.program import unsoftplus
+from dlmexp.core.training.parameters import unsoftplus
 from tests.support.small_programs import perturbed
 
 OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from dlmexp.core.gp.posterior import marginals, projection
 from dlmexp.core.likelihoods import LIKELIHOODS
-from dlmexp.core.training import metrics
+from dlmexp.core.training import metrics, recalibration
 from dlmexp.core.training.metrics import evaluate, reliability, trivial_metrics
 from tests.support.small_programs import program
 
@@ -26,7 +26,7 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
             values["m"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
         )
     posterior = made.posterior(values, torch.full_like(made.beta, 1e-6))
-    X, y = (part[made.split.index] for part in made.split.parts["test"])
+    X, y = (part[made.data.index] for part in made.data.parts["test"])
     hyper, m, L, jitter = posterior
     mu, v = marginals(projection(made.model.kernel, hyper, X, jitter), hyper["mean"], m, L)
     cells = [by_part["test"] for by_part, _ in evaluate(made, posterior, False, ("test",)).read()]
@@ -174,10 +174,10 @@ def test_the_recalibrating_factor_against_brute_force(name, monkeypatch):
         p = torch.sigmoid(torch.logit(p) / factor)
         return -float(torch.where(y[i] == 1, p, 1 - p).log().mean())
 
-    factor = metrics.best_factor(likelihood, hyper, mu, v, y)
-    monkeypatch.setattr(metrics, "FACTORED_AT_ONCE", 1)
-    assert torch.equal(metrics.best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
-    found = metrics.rescale(likelihood, hyper, factor, mu, v, y)[2].mean(-1)
+    factor = recalibration.best_factor(likelihood, hyper, mu, v, y)
+    monkeypatch.setattr(recalibration, "ENTRIES_AT_ONCE", 1)
+    assert torch.equal(recalibration.best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
+    found = recalibration.rescale(likelihood, hyper, factor, mu, v, y)[2].mean(-1)
     for i in range(2):
         best: Any = minimize_scalar(
             nll, args=(i,), bounds=(-7, 7), method="bounded", options={"xatol": 1e-8}

@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from dlmexp.core.gp.cholesky import FIRST_JITTER, LAST_JITTER
+from dlmexp.core.training.adam import adam
+from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import (
     CONVERGED,
     NOT_FACTORISED,
     NOT_FINITE,
     RUNNING,
-    Settings,
     State,
 )
-from dlmexp.core.training.step import adam, step
+from dlmexp.core.training.step import step
 from tests.support.small_programs import PROGRAMS, N, program, trained, value_of
 
 SETTINGS = Settings(lr=0.1, iterations=200, window=5, tolerance=1e-3)

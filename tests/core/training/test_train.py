@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from dlmexp.core.estimators import UPS
-from dlmexp.core.training import step as step_module
+from dlmexp.core.training import stepper as stepper_module
 from dlmexp.core.training import train
-from dlmexp.core.training.program import shuffled
-from dlmexp.core.training.state import Settings, State
-from dlmexp.core.training.step import step, stepper
-from dlmexp.core.training.train import Training, curve_arrays
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.data import shuffled
+from dlmexp.core.training.finished import curve_arrays
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
+from dlmexp.core.training.step import step
+from dlmexp.core.training.stepper import make_stepper
 from tests.support.small_programs import PROGRAMS, program, stopped_cells, trained
 
 pytestmark = pytest.mark.slow
@@ -135,19 +138,19 @@ def test_the_order_of_rows_is_the_same_everywhere():
 def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
     made = program(index=(0, 1, 1), minibatch=10)
     first, second = (
-        torch.cat([made.minibatch(3 * epoch + i) for i in range(3)], 1) for epoch in range(2)
+        torch.cat([made.row_numbers(3 * epoch + i) for i in range(3)], 1) for epoch in range(2)
     )
     for rows in (first, second):
         assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
-    assert torch.equal(made.minibatch(5)[1:], made.keep([2]).minibatch(5))
-    afresh = [program(minibatch=10, afresh=True).minibatch(i)[0].tolist() for i in range(30)]
+    assert torch.equal(made.row_numbers(5)[1:], made.keep([2]).row_numbers(5))
+    afresh = [program(minibatch=10, afresh=True).row_numbers(i)[0].tolist() for i in range(30)]
     assert {len(set(rows)) for rows in afresh} == {10}, "without replacement"
     assert len({row for rows in afresh[:3] for row in rows}) < 30, "three draws are no epoch"
     left_over = program(minibatch=8)
     seen = [
-        {int(row) for i in steps for row in left_over.minibatch(i)[0]}
+        {int(row) for i in steps for row in left_over.row_numbers(i)[0]}
         for steps in (range(3), range(30))
     ]
     assert [len(rows) for rows in seen] == [24, 30]
@@ -178,11 +181,11 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 def _advanced(made, iterations, eager, resume_at=None):
     state = State.fresh(made.initial(), STEPS)
-    advance = stepper(made, state, STEPS)
+    advance = make_stepper(made, state, STEPS)
     for iteration in range(iterations):
         if iteration == resume_at:
             state = State.from_arrays(state.arrays(), state.outcome.device)
-            advance = stepper(made, state, STEPS)
+            advance = make_stepper(made, state, STEPS)
         if eager:
             made.load_minibatch(iteration)
             step(made, state, STEPS)
@@ -228,10 +231,10 @@ def test_training_on_a_gpu_ends_as_on_a_cpu():
 @pytest.mark.parametrize("case", CASES)
 def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     before, made = torch.get_num_threads(), program(**CASES[case])
-    monkeypatch.setattr(step_module, "LEAST_ENTRIES", 1)
+    monkeypatch.setattr(stepper_module, "LEAST_ENTRIES", 1)
     try:
         torch.set_num_threads(3)
-        assert len(step_module.divided(made, State.fresh(made.initial(), STEPS))) == 3
+        assert len(stepper_module.divided(made, State.fresh(made.initial(), STEPS))) == 3
         found = _advanced(made, 12, eager=False, resume_at=7)
     finally:
         torch.set_num_threads(before)

@@ -12,11 +12,14 @@ import torch
 from dlmexp.core.estimators import BMC, UPS, Exact, Quadrature
 from dlmexp.core.gp.cholesky import FIRST_JITTER
 from dlmexp.core.gp.posterior import marginals, projection
-from dlmexp.core.training import variants
-from dlmexp.core.training.program import constrain, unconstrain, unsoftplus
-from dlmexp.core.training.state import Settings, State
+from dlmexp.core.training import gradients
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.gradients import gradient_statistics
+from dlmexp.core.training.parameters import constrain, unconstrain, unsoftplus
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.solve import solve
+from dlmexp.core.training.state import State
 from dlmexp.core.training.step import step
-from dlmexp.core.training.variants import Fixed, gradient_statistics, solve
 from tests.support.small_programs import (
     PROGRAMS,
     M,
@@ -34,7 +37,7 @@ EYE = torch.eye(M, dtype=torch.float64)
 def test_initial_values():
     made = program(index=(0, 1, 1), likelihood="gaussian")
     values = constrain(made.initial(), made.parameters)
-    assert torch.equal(values["Z"], made.split.X[:, :M][made.split.index])
+    assert torch.equal(values["Z"], made.data.X[:, :M][made.data.index])
     for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
         torch.testing.assert_close(
             values[name], torch.full_like(values[name], expected), rtol=1e-12, atol=0
@@ -54,7 +57,7 @@ def _dense(made, values, i):
     """The log-loss objective of cell i by dense solves; entries above the diagonal of L do not
     count."""
     c = {name: value[i] for name, value in constrain(values, made.parameters).items()}
-    X, y = made.split.X[made.split.index[i]], made.split.y[made.split.index[i]]
+    X, y = made.data.X[made.data.index[i]], made.data.y[made.data.index[i]]
     L = values["L"][i].tril()
     Kuu = _kernel(c["Z"], c["Z"], c) + FIRST_JITTER * c["outputscale"] * EYE
     Luu, Kuf = torch.linalg.cholesky(Kuu), _kernel(c["Z"], X, c)
@@ -90,9 +93,9 @@ def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_righ
     hyper, (m, L) = made.hyperparameters(values), made.q(values)
     jitter = torch.full_like(made.beta, FIRST_JITTER)
     mu, _ = marginals(
-        projection(made.model.kernel, hyper, made.split.X, jitter), hyper["mean"], m, L
+        projection(made.model.kernel, hyper, made.data.X, jitter), hyper["mean"], m, L
     )
-    right = replace(made, split=replace(made.split, y=(mu > 0).double()))
+    right = replace(made, data=replace(made.data, y=(mu > 0).double()))
 
     def objective(c):
         scaled = {
@@ -115,7 +118,7 @@ def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbo
     made = program(
         betas=(0.25, 1.0, 4.0), likelihood="gaussian", objective=objective, whitened=False
     )
-    X, y = (part[made.split.index][:, :M].clone() for part in (made.split.X, made.split.y))
+    X, y = (part[made.data.index][:, :M].clone() for part in (made.data.X, made.data.y))
     found = []
     for e in (1e-3, 1e-4):
         noise = unsoftplus(torch.full((3,), e**2, dtype=torch.float64))
@@ -140,7 +143,7 @@ def test_fixed_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
     )
     q = perturbed(fixed.initial(), 0.2)
     hyper = {
-        name: value[fixed.split.index]
+        name: value[fixed.data.index]
         for name, value in unconstrain(held(2), joint.parameters).items()
     }
     everything = {**hyper, **q}
@@ -171,19 +174,19 @@ def test_solutions_against_the_normal_equations(path):
     betas, index = (10.0, 1.0, 0.1, 1.0), (0, 0, 1, 1)
     made = program("fixed", betas, index, likelihood="gaussian", objective="sq_dlm")
     assert isinstance(made, Fixed)
-    made.model.objective = (
-        made.model.objective if path else replace(made.model.objective, path=None)
-    )
-    X_test, y_test = made.split.parts["test"]
+    if not path:
+        objective = replace(made.loss.objective, path=None)
+        made = replace(made, loss=replace(made.loss, objective=objective))
+    X_test, y_test = made.data.parts["test"]
     for i, (finished, beta, s) in enumerate(zip(solve(made), betas, index, strict=True)):
         h = {name: value[s] for name, value in made.hyper.items()}
         Luu = torch.linalg.cholesky(
             _kernel(h["Z"], h["Z"], h) + FIRST_JITTER * h["outputscale"] * EYE
         )
         A, A_test = (
-            torch.linalg.solve(Luu, _kernel(h["Z"], X, h)) for X in (made.split.X[s], X_test[s])
+            torch.linalg.solve(Luu, _kernel(h["Z"], X, h)) for X in (made.data.X[s], X_test[s])
         )
-        y = made.split.y[s] - h["mean"]
+        y = made.data.y[s] - h["mean"]
         m = torch.linalg.solve(A @ A.T + beta * EYE, A @ y)
         objective = 0.5 * (y - A.T @ m).square().sum() + 0.5 * beta * m @ m
         mse = (h["mean"] + A_test.T @ m - y_test[s]).square().mean()
@@ -212,10 +215,15 @@ def test_only_the_rejection_sampler_can_not_be_captured():
 @pytest.mark.parametrize(("kind", "objective"), [("joint", "log_dlm"), ("collapsed", "fitc")])
 def test_noise_that_would_fall_below_stays_above(kind, objective):
     def noise_of(floor):
-        made = program(kind, betas=(1.0, 0.5, 0.1), likelihood="gaussian", objective=objective)
-        made.model.noise_floor = floor
-        made.split.y[:] = torch.sin(made.split.X[..., 0])  # nothing random in it
-        made.__post_init__()
+        made = program(
+            kind,
+            betas=(1.0, 0.5, 0.1),
+            likelihood="gaussian",
+            objective=objective,
+            noise_floor=floor,
+        )
+        without_noise = torch.sin(made.data.X[..., 0])
+        made = replace(made, data=replace(made.data, y=without_noise))
         ends = trained(made, Settings(lr=0.2, iterations=50, window=None)).values()
         return np.array([float(finished.hyperparameters["noise"]) for finished in ends])
 
@@ -282,7 +290,7 @@ def test_the_exact_gradient_has_no_error():
     ((result, arrays),) = _statistics(Exact())
     names = ("condition_i", "condition_ii", "error")
     assert set(arrays) == {f"{name}{suffix}" for name in names for suffix in ("", "_quadrature")}
-    assert all(array.shape == (variants.DRAWS,) for array in arrays.values())
+    assert all(array.shape == (gradients.DRAWS,) for array in arrays.values())
     assert (
         result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]
     )  # the rounding of a mean of 100
@@ -297,14 +305,14 @@ def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
     ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
     # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave
     # room for chance.
-    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / variants.DRAWS
+    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / gradients.DRAWS
     assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
 
 
 @pytest.mark.slow
 def test_cells_do_not_depend_on_each_other(monkeypatch):
-    monkeypatch.setattr(variants, "DRAWS", 5)
-    monkeypatch.setattr(variants, "TRUTH_SAMPLES", 50)
+    monkeypatch.setattr(gradients, "DRAWS", 5)
+    monkeypatch.setattr(gradients, "TRUTH_SAMPLES", 50)
     (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
     ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
     for name, array in alone.items():
@@ -316,7 +324,7 @@ def test_cells_do_not_depend_on_each_other(monkeypatch):
 def test_draws_by_a_captured_graph_are_those_of_single_calls():
     made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
     pools = torch.cuda.graph_pool_handle(), None
-    both = [variants._gradient(made, made.model.estimator, pool) for pool in pools]
+    both = [gradients.gradient_of(made, made.loss.estimator, pool) for pool in pools]
     together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
     torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12)
     assert not torch.equal(together[0], together[1])

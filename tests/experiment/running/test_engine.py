@@ -244,8 +244,8 @@ def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tin
 
 
 def test_gradient_statistics(tmp_path, tiny, monkeypatch):
-    monkeypatch.setattr("dlmexp.core.training.variants.DRAWS", 3)
-    monkeypatch.setattr("dlmexp.core.training.variants.TRUTH_SAMPLES", 20)
+    monkeypatch.setattr("dlmexp.core.training.gradients.DRAWS", 3)
+    monkeypatch.setattr("dlmexp.core.training.gradients.TRUTH_SAMPLES", 20)
     words = [
         *tiny,
         "measure=gradient",

@@ -5,13 +5,28 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-import dlmexp.experiment.running.programs as sizes
 from dlmexp.core.estimators import UPS
-from dlmexp.core.training.variants import Joint
+from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training import sizes
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import Minibatches
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.model import Loss
 from dlmexp.data.splits import Prepared, normalisation
+from dlmexp.experiment.plan.cell import FIELDS
+from dlmexp.experiment.running import programs
 from dlmexp.experiment.running.clock import step_seconds
 from dlmexp.experiment.running.process import select_target
-from dlmexp.experiment.running.programs import bytes_of, cells_at_once, model, program, settings
+from dlmexp.experiment.running.programs import (
+    bytes_of,
+    cells_at_once,
+    loss,
+    minibatches,
+    model,
+    program,
+    settings,
+)
 from tests.support.cells import ELBO as ELBO_53
 from tests.support.cells import PLAIN
 
@@ -48,9 +63,9 @@ def test_float32_is_the_type_of_rows_alone(cell):
         (replace(cell, dtype="float32"),), _prepared, _base, select_target("cpu", "float32")
     )
     of_rows = [
-        made.split.X,
-        made.split.y,
-        *(part for pair in made.split.parts.values() for part in pair),
+        made.data.X,
+        made.data.y,
+        *(part for pair in made.data.parts.values() for part in pair),
     ]
     assert {tensor.dtype for tensor in of_rows} == {torch.float32}
     assert {tensor.dtype for tensor in (made.beta, *made.initial().values())} == {torch.float64}
@@ -66,13 +81,56 @@ def test_where_training_starts(inducing, rows, whitened):
     assert isinstance(made, Joint)
     values = made.initial()
     hyper = made.hyperparameters(values)
-    assert torch.equal(hyper["Z"][0], made.split.X[0, rows])
+    assert torch.equal(hyper["Z"][0], made.data.X[0, rows])
     assert (hyper["lengthscale"].item(), hyper["outputscale"].item()) == pytest.approx((2.0, 1.0))
     assert torch.equal(values["L"][0], torch.eye(4).double()) == whitened
 
 
-def test_settings_and_model_have_the_values_of_the_cell():
-    given = {
+OTHER_VALUES = {
+    "kernel": "matern52", "likelihood": "gaussian", "M": 9, "mean": "zero", "ard": True,
+    "parameterisation": "unwhitened", "initial": {"lengthscale": 2.0}, "inducing": "last",
+    "noise_floor": 0.01, "objective": "elbo", "estimator": "ups", "options": {"samples": 7},
+    "lr": 0.3, "max_iterations": 17, "epochs": 3, "window": 7, "tolerance": 0.5, "evaluate": "epoch",
+    "criterion": "sum", "final_lr": 1e-3, "decay": 5, "epsilon": 1e-6, "resolution": 0.25,
+    "variant": "fixed", "form": "collapsed", "minibatch": 6, "minibatch_rows": "afresh",
+    "beta": 0.125, "seed": 3,
+}  # fmt: skip
+
+
+def arguments(cell):
+    """All that the core is told of a cell."""
+    gp = model(cell)
+    kind = (gp.kernel.name, gp.likelihood.name)
+    return (kind, {**vars(gp), "kernel": None, "likelihood": None}, loss(cell), settings(cell, CPU))
+
+
+def test_every_field_of_a_cell_is_an_argument_of_the_core_data_or_identity():
+    groups = [
+        programs.MODEL_FIELDS,
+        programs.LOSS_FIELDS,
+        programs.SETTINGS_FIELDS,
+        programs.PROGRAM_FIELDS,
+        programs.DATA_FIELDS,
+        programs.IDENTITY_FIELDS,
+    ]
+    assert set().union(*groups) == set(FIELDS)
+    assert sum(len(group) for group in groups) == len(FIELDS)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(programs.MODEL_FIELDS | programs.LOSS_FIELDS | programs.SETTINGS_FIELDS)
+)
+def test_a_changed_field_of_a_cell_changes_an_argument_of_the_core(name):
+    start = {"options": {"samples": 2}} if name == "estimator" else {}
+    cell = replace(PLAIN, noise_floor=None, likelihood="gaussian", **start)
+    if name == "likelihood":
+        cell = replace(cell, likelihood="probit")
+    changed = replace(cell, **{name: OTHER_VALUES[name]})
+    assert arguments(changed) != arguments(cell)
+
+
+def test_settings_have_the_values_of_the_cell():
+    values = {
         "final_lr": 1e-3,
         "decay": 5,
         "epsilon": 1e-6,
@@ -81,17 +139,55 @@ def test_settings_and_model_have_the_values_of_the_cell():
         "lr": 0.3,
     }
     epochs = {"n": 1050, "minibatch": 100, "epochs": 20, "evaluate": "epoch"}
-    cell = replace(PLAIN, window=None, max_iterations=None, tolerance=None, **epochs, **given)
-    how = settings(cell, CPU)
-    assert (how.iterations, how.window, how.evaluate_every, how.tolerance) == (200, None, 10, 0.0)
-    assert {name: getattr(how, name) for name in given} == given
+    cell = replace(PLAIN, window=None, max_iterations=None, tolerance=None, **epochs, **values)
+    result = settings(cell, CPU)
+    assert (result.iterations, result.window) == (200, None)
+    assert (result.evaluate_every, result.tolerance) == (10, 0.0)
+    assert (result.check_every, result.calibration) == (20, True)
+    assert {name: getattr(result, name) for name in values} == values
+
+
+def test_model_and_loss_have_the_values_of_the_cell():
     sampler = {"estimator": "ups", "options": {"samples": 2, "sampler": "rejection"}}
-    made = model(
-        replace(cell, parameterisation="unwhitened", ard=True, minibatch_rows="afresh", **sampler)
+    cell = replace(
+        PLAIN, parameterisation="unwhitened", ard=True, inducing="last", noise_floor=0.5, **sampler
     )
-    assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
-    assert (made.minibatch, made.afresh) == (100, True)
-    assert made.estimator == UPS(2, "rejection")
+    gp = model(cell)
+    assert (gp.M, gp.whitened, gp.ard, gp.learns_mean) == (53, False, True, True)
+    assert (gp.inducing, gp.noise_floor) == ("last", 0.5)
+    assert loss(cell) == Loss(OBJECTIVES["log_dlm"], UPS(2, "rejection"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"minibatch": None}, None),
+        ({"minibatch": 100}, Minibatches(100)),
+        ({"minibatch": 100, "minibatch_rows": "afresh"}, Minibatches(100, True)),
+    ],
+)
+def test_minibatches_of_a_cell(changes, expected):
+    assert minibatches(replace(PLAIN, **changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [({}, Joint), ({"form": "collapsed"}, Collapsed), ({"variant": "fixed", "base": "0"}, Fixed)],
+)
+def test_the_kind_of_program_is_that_of_variant_and_form(changes, kind):
+    cell = replace(ELBO, **changes)
+    assert type(program((cell,), _prepared, _base, CPU)) is kind
+
+
+def test_cells_of_a_batch_have_their_own_betas_and_splits():
+    cells = (ELBO, replace(ELBO, seed=5, beta=0.5), replace(ELBO, beta=None))
+    made = program(cells, _prepared, _base, CPU)
+    assert made.beta.tolist() == [0.1, 0.5, 1.0]
+    assert made.data.seed_of == [0, 5]
+    assert made.data.repetition_of == [0, 1, 0]
+    np.testing.assert_array_equal(made.data.X[1], _prepared(cells[1]).X_train)
+    np.testing.assert_array_equal(made.data.parts["test"][0][0], _prepared(ELBO).X_test)
+    np.testing.assert_array_equal(made.data.parts["validation"][1][0], _prepared(ELBO).y_val)
 
 
 def test_a_cpu_gets_as_many_as_its_caches_hold_and_several_cores_a_large_cell_each():

@@ -1,0 +1,83 @@
+"""Adam on many cells at once, each with its own number of steps."""
+# pyright: reportPrivateImportUsage=false
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
+
+BETA1, BETA2 = 0.9, 0.999
+
+
+def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings: Settings) -> None:
+    """Move cells along their gradients, in place.
+
+    `state.steps` counts this step already. Cells that do not move keep values and moments, so that
+    a stopped cell stays as it was when it stopped. All operations are elementwise: cells never meet.
+
+    Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a
+    step; from there they grow tenfold within a few iterations (docs/SPEC.md, section 6). With a
+    `resolution` every step is a whole multiple of `lr * resolution`. Gradients that differ by
+    rounding then make the same step, to the last bit, unless they lie on two sides of a border
+    between multiples; a larger `epsilon` makes that rare where gradients are small.
+
+    The public `torch.optim.adam.adam` has one number of steps per tensor where we have one per
+    cell, and no resolution. The `torch._foreach_*` functions below are what it calls itself.
+    Public functions, tensor by tensor, took 1.4 times as long (CPU: 11 instead of 7.5 ms for 100
+    cells with M = 74, 226 instead of 167 us for one with M = 10: 1.5 to 3 % of a step).
+
+    Args:
+        state: Changed in place.
+        grads: Gradients by the names of `state.values`.
+        move: The cells to move; None: all.
+        settings: Learning rate, epsilon and resolution.
+    """
+    values = list(state.values.values())
+    first = list(state.first.values())
+    second = list(state.second.values())
+    gradients = [grads[name] for name in state.values]
+    before = [] if move is None else [tensor.clone() for tensor in (*values, *first, *second)]
+
+    # first = BETA1 first + (1 - BETA1) g
+    torch._foreach_lerp_(first, gradients, 1 - BETA1)
+    # second = BETA2 second + (1 - BETA2) g^2
+    torch._foreach_mul_(second, BETA2)
+    torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA2)
+    # sizes = sqrt(second / (1 - BETA2^steps)) + epsilon
+    steps = state.steps.clamp(min=1).to(torch.float64)  # powers of integers would be float32
+    scale = (1.0 - BETA2**steps).sqrt_()
+    sizes = torch._foreach_sqrt(second)
+    torch._foreach_div_(sizes, _views(scale, values))
+    torch._foreach_add_(sizes, settings.epsilon)
+    # values -= lr (first / (1 - BETA1^steps)) / sizes
+    correction = 1.0 - BETA1**steps
+    lr = settings.lr_at(state.iteration)
+    if settings.resolution is None:
+        changes = torch._foreach_mul(first, _views(lr / correction, values))
+        torch._foreach_div_(changes, sizes)
+    else:
+        directions = torch._foreach_div(first, _views(correction, values))
+        torch._foreach_div_(directions, sizes)
+        changes = [_rounded(x, settings.resolution, lr) for x in directions]
+    torch._foreach_sub_(values, changes)
+
+    if move is not None:
+        for tensor, old in zip((*values, *first, *second), before, strict=True):
+            tensor.copy_(torch.where(_view(move, tensor), tensor, old))
+
+
+def _rounded(direction: Tensor, resolution: float, lr: float | Tensor) -> Tensor:
+    """Return `lr` times the direction, rounded to a multiple of the resolution; in place."""
+    return torch.round(direction.div_(resolution)).mul_(lr * resolution)
+
+
+def _view(numbers: Tensor, tensor: Tensor) -> Tensor:
+    """Return one number per cell [B] as [B, 1, ...], to meet a tensor [B, ...]."""
+    return numbers.view(-1, *(1,) * (tensor.ndim - 1))
+
+
+def _views(numbers: Float[Tensor, "B"], tensors: list[Tensor]) -> list[Tensor]:
+    return [_view(numbers, tensor) for tensor in tensors]

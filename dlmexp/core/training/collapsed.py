@@ -1,0 +1,55 @@
+"""Everything but q is learned; q has a closed form."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.core.gp.collapsed import Closed, Problem
+from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.program import Posterior, Program, Value
+
+ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}
+"""Of arrays [B, M, rows], by device: beyond it, rows come in pieces."""
+
+
+def rows_at_once(program: Program, lines: int) -> int:
+    """Return how many rows of [lines, M, rows] arrays are in memory at the same time."""
+    entries = ENTRIES_AT_ONCE[program.beta.device.type]
+    return max(1, entries // (lines * program.M))
+
+
+class Collapsed(Program):
+    """Every cell has its own kernel matrices; the objective is its minimum over q."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._X = self.data.inputs_by_cell()
+        self._y = self.data.y[self.data.index]
+        self._rows_at_once = rows_at_once(self, len(self.beta))
+
+    def initial(self) -> Tensors:
+        """Return the initial hyperparameters."""
+        return self.initial_hyperparameters()
+
+    def objective(
+        self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
+    ) -> Value:
+        """Return the minimum of the objective over q, differentiable in `values`."""
+        closed = self.closed(self.hyperparameters(values), jitter)
+        return Value(closed.loss / self.n, closed.ok)
+
+    @torch.no_grad()
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        """Return hyperparameters, and the q at which the objective is least."""
+        hyper = self.hyperparameters(values)
+        closed = self.closed(hyper, jitter)
+        return Posterior(hyper, closed.m, closed.L, jitter)
+
+    def closed(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Closed:
+        """Return the minimum of the objective over q, and that q."""
+        objective = self.loss.objective
+        assert objective.collapsed is not None
+        problem = Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
+        closed = objective.collapsed(problem, self.beta)
+        objective.check_shape("the loss of collapsed", closed.loss, self.beta.shape)
+        return closed

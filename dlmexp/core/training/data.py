@@ -1,0 +1,130 @@
+"""The rows of a batch: those of its splits, and those that a step sees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass
+class BatchData:
+    """Training, validation and test rows of S splits, and the split that each cell belongs to.
+
+    Attributes:
+        X: Training inputs.
+        y: Training targets.
+        parts: Inputs and targets of "validation" and "test", where there are such rows.
+        seed_of: The seed of each split: of its minibatches and its random draws.
+        repetition_of: The split of each cell.
+        seeds: `seed_of` on the device.
+        index: `repetition_of` on the device.
+    """
+
+    X: Float[Tensor, "S N D"]
+    y: Float[Tensor, "S N"]
+    parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]
+    seed_of: list[int]
+    repetition_of: list[int]
+    seeds: Int[Tensor, "S"] = field(init=False)
+    index: Int[Tensor, "B"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        device = self.X.device
+        self.seeds = torch.tensor(self.seed_of, dtype=torch.int64, device=device)
+        self.index = torch.tensor(self.repetition_of, dtype=torch.int64, device=device)
+
+    def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
+        """Return the training inputs of every cell.
+
+        On a GPU they lie feature by feature, as the kernel matrices read them.
+        """
+        if not self.X.is_cuda:
+            return self.X[self.index]
+        return self.X.mT[self.index].contiguous().mT
+
+    def used_by(self, cells: Sequence[int]) -> list[int]:
+        """Return the splits that these cells belong to."""
+        return sorted({self.repetition_of[cell] for cell in cells})
+
+    def keep(self, cells: Sequence[int]) -> "BatchData":
+        """Return the data of some of the cells, without the splits that none of them needs."""
+        used = self.used_by(cells)
+        of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
+        if len(used) == len(self.seed_of):
+            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells)
+        parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
+        seeds = [self.seed_of[split] for split in used]
+        return BatchData(self.X[used], self.y[used], parts, seeds, of_cells)
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """Each step sees some of the training rows.
+
+    Attributes:
+        size: The number of rows of a step.
+        resample_each_step: Each step draws its rows without replacement from all rows. Otherwise
+            steps go through a permutation of the rows, a new one in every epoch.
+    """
+
+    size: int
+    resample_each_step: bool = False
+
+
+class RowSampler:
+    """The training rows of each step, which depend on the seeds and the iteration alone."""
+
+    def __init__(self, data: BatchData, minibatches: Minibatches):
+        self.data = data
+        self.minibatches = minibatches
+        self.loaded: Int[Tensor, "S b"] | None = None
+        self._epoch = -1
+        self._order = data.index[:0]
+
+    def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
+        """Return the row numbers of an iteration, one line per split.
+
+        They are consecutive ones of the order of the epoch; rows left over at its end are not
+        used. With `resample_each_step` every step is an epoch.
+        """
+        n = self.data.X.shape[1]
+        size = self.minibatches.size
+        if self.minibatches.resample_each_step:
+            epoch, step = iteration, 0
+        else:
+            epoch, step = divmod(iteration, n // size)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = shuffled(self.data.seed_of, epoch, n, self.data.X.device)
+        return self._order[:, step * size : (step + 1) * size]
+
+    def load(self, iteration: int) -> None:
+        """Choose the rows of this iteration, which `rows` then returns."""
+        numbers = self.row_numbers(iteration)
+        if self.loaded is None:
+            self.loaded = numbers.clone()
+        else:  # in place: a captured graph reads this tensor
+            self.loaded.copy_(numbers)
+
+    def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
+        """Return inputs and targets of the iteration that was loaded, by split."""
+        assert self.loaded is not None, "load comes before"
+        splits = torch.arange(len(self.loaded), device=self.loaded.device)[:, None]
+        return self.data.X[splits, self.loaded], self.data.y[splits, self.loaded]
+
+
+def shuffled(
+    seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu"
+) -> Int[Tensor, "S n"]:
+    """Return the order of n rows in an epoch, one line per seed.
+
+    It is the order of the raw words of a bit generator, which numpy promises never to change. They
+    are sorted on the device: sorting on a CPU took longer than the steps of a GPU.
+    """
+    words = [np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds]
+    # Flipping the first bit maps unsigned words to signed ones in the same order.
+    signed = (np.stack(words) ^ np.uint64(1 << 63)).view(np.int64)
+    return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)

@@ -1,0 +1,82 @@
+"""Only q is learned; hyperparameters and inducing inputs are held."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.core.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
+from dlmexp.core.gp.posterior import projection, shared_marginals, to_whitened
+from dlmexp.core.training.parameters import Tensors, constrain, initial_q, unconstrain
+from dlmexp.core.training.program import Posterior, Program, Value
+
+
+@dataclass
+class Fixed(Program):
+    """All cells of a split share one A: it is computed once (or once per minibatch), not per cell.
+
+    Attributes:
+        hyper: The hyperparameters that are held, constrained, one line per split.
+    """
+
+    hyper: Tensors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Z = self.hyper["Z"]
+        Kuu = self.model.kernel(Z, Z, self.hyper)
+        self.jitter, _ = escalate(Kuu, Z.new_full((len(Z),), FIRST_JITTER))
+        self._Kuu = factorise(Kuu, self.jitter)
+        self._cells_per_split = [self.data.repetition_of.count(i) for i in range(len(Z))]
+        self._all_rows = None
+        if self.minibatches is None:
+            self._all_rows = self._shared_projection(self.data.X)
+
+    def initial(self) -> Tensors:
+        """Return q at the prior."""
+        # There and back: what a joint fit that starts from these values computes, to the last bit.
+        hyper = constrain(unconstrain(self.hyperparameters({}), self.parameters), self.parameters)
+        return initial_q(hyper, self.model.kernel, self.model.whitened)
+
+    def objective(
+        self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
+    ) -> Value:
+        """Return the objective on the rows of this step, differentiable in `values`."""
+        index = self.data.index
+        m, L = self._whitened_q(values)
+        X, y = self.rows()
+        A, kff = self._all_rows or self._shared_projection(X)
+        mu_and_v = shared_marginals(A, kff, self.hyper["mean"], m, L, self._cells_per_split)
+        hyper = self.hyperparameters(values)
+        ok = self._Kuu.ok[index]
+        return self.regularised_mean(hyper, mu_and_v, y[index], (m, L), ok, iteration)
+
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        """Return the hyperparameters that are held, and q in whitened coordinates."""
+        m, L = self._whitened_q(values)
+        return Posterior(self.hyperparameters(values), m, L, self.jitter[self.data.index])
+
+    def hyperparameters(self, values: Tensors) -> Tensors:
+        """Return the hyperparameters of every cell: those of its split."""
+        return {name: value[self.data.index] for name, value in self.hyper.items()}
+
+    def keep(self, cells: Sequence[int]) -> "Fixed":
+        """Return the program of some of the cells."""
+        used = self.data.used_by(cells)
+        hyper = {name: value[used] for name, value in self.hyper.items()}
+        return replace(self, data=self.data.keep(cells), beta=self.beta[list(cells)], hyper=hyper)
+
+    def _whitened_q(self, values: Tensors) -> tuple[Tensor, Tensor]:
+        m, L = self.q(values)
+        if self.model.whitened:
+            return m, L
+        by_cell = [part[self.data.index] for part in self._Kuu]
+        return to_whitened(m, L, Factor(*by_cell))
+
+    def _shared_projection(
+        self, X: Float[Tensor, "S b D"]
+    ) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
+        """Return `A = Luu^-1 Kuf` and the diagonal of Kff at rows of every split."""
+        p = projection(self.model.kernel, self.hyper, X, self.jitter)
+        return p.A, p.kff

@@ -1,0 +1,58 @@
+"""Everything is learned: hyperparameters, inducing inputs and q."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.core.gp.cholesky import factorise
+from dlmexp.core.gp.posterior import marginals, projection, to_whitened
+from dlmexp.core.gp.rbf_posterior import applies_to, rbf_marginals
+from dlmexp.core.gp.workspace import Workspace
+from dlmexp.core.training.parameters import Tensors, initial_q
+from dlmexp.core.training.program import Posterior, Program, Value
+
+
+class Joint(Program):
+    """Every cell has its own kernel matrices."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._workspace = Workspace()
+        self._all_rows = None
+        if self.minibatches is None:
+            self._all_rows = (self.data.inputs_by_cell(), self.data.y[self.data.index])
+
+    def initial(self) -> Tensors:
+        """Return the initial hyperparameters, and q at the prior."""
+        values = self.initial_hyperparameters()
+        hyper = self.hyperparameters(values)
+        return values | initial_q(hyper, self.model.kernel, self.model.whitened)
+
+    def objective(
+        self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
+    ) -> Value:
+        """Return the objective on the rows of this step, differentiable in `values`."""
+        hyper = self.hyperparameters(values)
+        m, L = self.q(values)
+        X, y = self._all_rows or self._minibatch_by_cell()
+        if self.model.whitened and applies_to(self.model.kernel, X):
+            mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._workspace)
+            return self.regularised_mean(hyper, (mu, v), y, (m, L), ok, iteration)
+        p = projection(self.model.kernel, hyper, X, jitter)
+        if not self.model.whitened:
+            m, L = to_whitened(m, L, p.Kuu)
+        mu_and_v = marginals(p, hyper["mean"], m, L)
+        return self.regularised_mean(hyper, mu_and_v, y, (m, L), p.ok, iteration)
+
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        """Return hyperparameters and q in whitened coordinates."""
+        hyper = self.hyperparameters(values)
+        m, L = self.q(values)
+        if not self.model.whitened:
+            Kuu = factorise(self.model.kernel(hyper["Z"], hyper["Z"], hyper), jitter)
+            m, L = to_whitened(m, L, Kuu)
+        return Posterior(hyper, m, L, jitter)
+
+    def _minibatch_by_cell(self) -> tuple[torch.Tensor, torch.Tensor]:
+        X, y = self.rows()
+        return X[self.data.index], y[self.data.index]

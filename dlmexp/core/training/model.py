@@ -1,0 +1,101 @@
+"""The model that all cells of a batch share, and the loss that trains it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dlmexp.core.estimators import Estimator, Exact
+from dlmexp.core.gp.kernels import Kernel, Parameter, kernel_named
+from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.core.objectives import Objective
+
+
+def default_inducing_count(n: int) -> int:
+    """Return a tenth of the n training rows, but 20 to 200, and n at most."""
+    return min(max(n // 10, 20), 200, n)
+
+
+@dataclass(init=False)
+class Model:
+    """A sparse Gaussian process: prior, likelihood, and how q is parameterised.
+
+    Example:
+        ```python
+        from dlmexp import Model
+
+        Model("matern52", "poisson", M=50, ard=True)
+        ```
+
+    Args:
+        kernel: A kernel of `KERNELS`, its name ("rbf", "matern52"), or the dotted path of a GPyTorch
+            kernel class.
+        likelihood: A class of `LIKELIHOODS` or its name: "gaussian", "student_t", "probit",
+            "logistic", "poisson" or "poisson_softplus".
+        M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200.
+        learns_mean: Whether the prior mean is a learned constant, otherwise it is 0; None: for
+            binary targets alone.
+        ard: One lengthscale per feature.
+        whitened: q is parameterised in whitened coordinates, `u = Luu w` with q(w) = N(m, L L^T);
+            otherwise q(u) = N(m, L L^T).
+        initial: Initial values of hyperparameters, in place of those of kernel and likelihood.
+        inducing: The inducing inputs start at the "first" or "last" M training rows.
+        noise_floor: The noise variance stays above it; None: it may fall towards 0.
+    """
+
+    kernel: Kernel
+    likelihood: type[Likelihood]
+    M: int | None
+    learns_mean: bool
+    ard: bool
+    whitened: bool
+    initial: Mapping[str, float]
+    inducing: str
+    noise_floor: float | None
+
+    def __init__(
+        self,
+        kernel: Kernel | str = "rbf",
+        likelihood: type[Likelihood] | str = "gaussian",
+        M: int | None = None,
+        learns_mean: bool | None = None,
+        ard: bool = False,
+        whitened: bool = True,
+        initial: Mapping[str, float] | None = None,
+        inducing: str = "first",
+        noise_floor: float | None = None,
+    ):
+        if isinstance(kernel, str):
+            kernel = kernel_named(kernel, typed=True)
+        if isinstance(likelihood, str):
+            likelihood = LIKELIHOODS[likelihood]
+        if learns_mean is None:
+            learns_mean = likelihood.task == "binary"
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.M = M
+        self.learns_mean = learns_mean
+        self.ard = ard
+        self.whitened = whitened
+        self.initial = dict(initial or {})
+        self.inducing = inducing
+        self.noise_floor = noise_floor
+
+    def inducing_count(self, n: int) -> int:
+        """Return M, or its default for n training rows."""
+        return default_inducing_count(n) if self.M is None else self.M
+
+    def parameters(self, D: int) -> dict[str, Parameter]:
+        """Return the learned hyperparameters on D features, without the inducing inputs."""
+        parameters = {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters}
+        if self.learns_mean:
+            parameters["mean"] = Parameter(0.0)
+        if self.noise_floor is not None:
+            parameters["noise"] = replace(parameters["noise"], floor=self.noise_floor)
+        return parameters
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The objective of training, and the estimator of `-log E_q p(y|f)` in it."""
+
+    objective: Objective
+    estimator: Estimator = field(default_factory=Exact)

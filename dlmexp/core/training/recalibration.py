@@ -1,0 +1,127 @@
+"""Recalibration: one number per cell, fitted on the validation rows after training (docs/SPEC.md,
+section 7)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from dlmexp.core.gp.kernels import Hyper
+from dlmexp.core.gp.precision import hyper_as_rows, row_mean
+from dlmexp.core.likelihoods import Likelihood
+from dlmexp.core.training.parameters import Tensors
+
+WIDEST = 7.0
+"""The logarithm of the factor lies between -WIDEST and WIDEST."""
+POINTS = 17  # of a grid of logarithms ...
+ROUNDS = 5  # ... that is narrowed to its best point's neighbours in every round
+ENTRIES_AT_ONCE = 2_000_000
+"""Of predictions [factors, B, N]; a quadrature multiplies them by its nodes."""
+
+
+def rescale(
+    likelihood: type[Likelihood],
+    hyper: Hyper,
+    factor: Float[Tensor, "B"],
+    mu: Float[Tensor, "B N"],
+    v: Float[Tensor, "B N"],
+    y: Float[Tensor, "B N"],
+) -> tuple[Likelihood, Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """Return predictions recalibrated by one factor per cell; 1 leaves them as they are.
+
+    Regression: a factor on the predictive variance. Counts: a factor on the variance of f. Binary:
+    a temperature, which divides the log-odds of the predicted probability (Guo et al., 2017).
+
+    Returns:
+        The likelihood, the variances of f, and the NLL of the rows.
+    """
+    by_row = factor.to(mu.dtype)[:, None]
+    if likelihood.task == "binary":
+        instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
+        return instance, v, softplus(odds_against_label(instance, mu, v, y) / by_row)
+    if likelihood.task == "regression" and "noise" in hyper:
+        hyper = {**hyper, "noise": hyper["noise"] * factor}
+    instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
+    return instance, v * by_row, instance.log_loss(mu, v * by_row, y)
+
+
+def odds_against_label(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor
+) -> Float[Tensor, "B N"]:
+    """Return the log-odds of the class that a row does not have."""
+    ones = torch.ones_like(y)
+    odds = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
+    return (1 - 2 * y) * odds
+
+
+def best_factor(
+    likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
+) -> Float[Tensor, "B"]:
+    """Return the factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
+    odds = None  # shared by all factors: a temperature divides them
+    if likelihood.task == "binary":
+        instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
+        odds = odds_against_label(instance, mu, v, y)
+
+    def mean_losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
+        """Return mean NLLs with the factors `exp(logs)`."""
+        if odds is not None:
+            return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
+        return _losses_of_copies(likelihood, hyper, logs, mu, v, y)
+
+    cells = torch.arange(len(hyper["mean"]), device=mu.device)
+    low = torch.full_like(hyper["mean"], -WIDEST)
+    high = torch.full_like(hyper["mean"], WIDEST)
+    steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
+    points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
+    for _ in range(ROUNDS):
+        logs = low + steps[:, None] * (high - low)
+        losses = torch.cat([mean_losses(part) for part in logs.split(points_at_once)])
+        best = losses.argmin(0)
+        low = logs[(best - 1).clamp_min(0), cells]
+        high = logs[(best + 1).clamp_max(POINTS - 1), cells]
+    return ((low + high) / 2).exp()
+
+
+def _losses_of_copies(
+    likelihood: type[Likelihood],
+    hyper: Hyper,
+    logs: Float[Tensor, "P B"],
+    mu: Tensor,
+    v: Tensor,
+    y: Tensor,
+) -> Float[Tensor, "P B"]:
+    """Return mean NLLs with the factors `exp(logs)`: P copies of every cell at once."""
+    copies = len(logs)
+    hyper_copies = {}
+    for name, value in hyper.items():
+        hyper_copies[name] = value.repeat(copies, *[1] * (value.dim() - 1))
+    factors = logs.exp().flatten()
+    _, _, losses = rescale(
+        likelihood,
+        hyper_copies,
+        factors,
+        mu.repeat(copies, 1),
+        v.repeat(copies, 1),
+        y.repeat(copies, 1),
+    )
+    return row_mean(losses).reshape(logs.shape)
+
+
+def recalibrated_scores(
+    likelihood: type[Likelihood],
+    hyper: Hyper,
+    factor: Float[Tensor, "B"],
+    mu: Tensor,
+    v: Tensor,
+    y: Tensor,
+) -> Tensors:
+    """Return the NLL per row of recalibrated predictions, and other scores in regression."""
+    instance, scaled_v, nll = rescale(likelihood, hyper, factor, mu, v, y)
+    scores = {"recalibrated_nll": nll}
+    if instance.task == "regression":
+        calibration = instance.calibration(mu, scaled_v, y)
+        for name in ("crps", "coverage_95"):
+            if name in calibration:
+                scores[f"recalibrated_{name}"] = calibration[name]
+    return scores

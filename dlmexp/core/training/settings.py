@@ -1,0 +1,70 @@
+"""How a batch is trained: Adam's steps, the stopping rule, and what is evaluated on the way
+(docs/SPEC.md, section 6)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.core.training.stopping import StoppingRule
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How Adam steps, and when it stops.
+
+    Attributes:
+        lr: The learning rate at the start.
+        iterations: Training stops here at the latest.
+        window: The stopping rule looks at the objectives of so many iterations; None: all
+            `iterations` are made.
+        tolerance: A fit has converged when its objective varies by at most this over the window.
+        evaluate_every: Iterations between evaluations on the test rows; None: only at the end.
+        check_every: Iterations after which the processor looks which fits have stopped.
+        criterion: What is compared with the tolerance: the spread of the objective per row
+            ("mean"), of its sum over rows ("sum"), or relative to its size ("relative").
+        final_lr: The learning rate after it has decayed; None: it does not decay.
+        decay: Iterations of the decay, half a cosine. The stopping rule applies a window later.
+        epsilon: Adam adds it to the size of a gradient before dividing by it.
+        resolution: Adam's steps are multiples of `lr * resolution`; None: they are not rounded.
+        calibration: Whether calibration is measured at the end.
+    """
+
+    lr: float = 0.1
+    iterations: int = 3000
+    window: int | None = 20
+    tolerance: float = 1e-4
+    evaluate_every: int | None = None
+    check_every: int = 20
+    criterion: str = "mean"
+    final_lr: float | None = None
+    decay: int | None = None
+    epsilon: float = 1e-8
+    resolution: float | None = None
+    calibration: bool = True
+
+    @property
+    def first_check(self) -> int:
+        """Return the iteration from which the stopping rule applies."""
+        if self.decay is None:
+            return 0
+        return self.decay + (self.window or 0)
+
+    def stopping_rule(self, rows: int) -> StoppingRule | None:
+        """Return the rule for fits to so many rows; None if all iterations are made."""
+        if self.window is None:
+            return None
+        return StoppingRule(self.window, self.tolerance, self.criterion, rows)
+
+    def lr_at(self, iteration: Int[Tensor, ""]) -> float | Float[Tensor, ""]:
+        """Return the learning rate of an iteration, counted from 0.
+
+        A rate that decays is a tensor on the device of `iteration`: a captured graph computes it
+        anew at every replay.
+        """
+        if self.decay is None or self.final_lr is None:
+            return self.lr
+        share = (iteration.to(torch.float64) / self.decay).clamp(max=1.0)
+        return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + torch.cos(math.pi * share))
