@@ -53,9 +53,13 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `model` that of the
-    trained model that was written with it (and may have been dropped since), `sha256` that of the
-    record itself."""
+    """A cell and its result.
+
+    `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that was
+    written with it (and may have been dropped since), `sha256` that of the record itself.
+    `dataset_spec` has the fields of the `DatasetConfig` that the data was loaded by; records before
+    version 0.4 and packed records lack it.
+    """
 
     key: Key
     status: Literal["done", "failed"]
@@ -63,6 +67,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     result: Result
     made: Provenance
     format: Literal[3] = FORMAT
+    dataset_spec: dict[str, Any] | None = None
     arrays: Checksum | None = None
     model: Checksum | None = None
     sha256: Checksum | None = None

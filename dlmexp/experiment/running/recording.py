@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from dlmexp.common.provenance import provenance_here, with_timestamp
@@ -208,12 +209,14 @@ class Recorder:
         self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None
     ) -> None:
         """Write the record of a cell with its arrays, and its model if models are kept."""
+        spec, _ = self.sweep.datasets[cell.dataset, cell.split]
         record = Record(
             key=cell.key,
             status="failed" if result.reason else "done",
             cell=cell,
             result=result,
             made=with_timestamp(self._provenance),
+            dataset_spec=msgspec.to_builtins(spec),
         )
 
         def write_files() -> None:

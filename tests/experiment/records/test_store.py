@@ -77,6 +77,13 @@ def test_a_missing_field_has_its_default_and_an_unknown_one_is_ignored_but_in_a_
         assert _read(_line(**{place: {"any": "thing"}})) == RECORD
 
 
+def test_the_spec_of_a_dataset_survives_and_is_missing_in_older_records():
+    spec = {"name": "mine", "options": {"path": "a.csv"}, "M": None}
+    assert _read(sealed(encoded(replace(RECORD, dataset_spec=spec)))).dataset_spec == spec
+    assert "dataset_spec" not in _values()
+    assert _read(_line()).dataset_spec is None
+
+
 @given(place=st.integers(0, len(_line()) - 1), letter=st.characters(codec="utf-8"))
 def test_a_changed_letter_breaks_the_seal(place, letter):
     line = _line().decode()

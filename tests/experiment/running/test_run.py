@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.common.catalogue import stand_ins
 from dlmexp.common.errors import UserError
+from dlmexp.data.dataset import as_spec
 from dlmexp.data.splits import split
 from dlmexp.experiment.models.file import decoded
 from dlmexp.experiment.plan.compose import compose
@@ -176,6 +177,15 @@ def _kept(folder: str) -> set[str]:
         assert len(paths) == 1
         assert decoded(written).cell == records[key].cell
     return set(files)
+
+
+def test_a_record_has_the_spec_that_its_data_was_loaded_by(here, tiny):
+    cfg = compose(tiny)
+    assert execute(cfg, tiny) == 0
+    (spec,) = cfg.dataset.values()
+    specs = [record.dataset_spec for record in Store("results").own()]
+    assert specs
+    assert all(values is not None and as_spec(values) == as_spec(spec) for values in specs)
 
 
 def test_models_that_are_kept(here, tiny):
