@@ -1,83 +1,115 @@
-"""`dlmexp data`: lists, downloads, imports and checks datasets."""
+"""`dlmexp data`: list, download, import and check datasets."""
 
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dlmexp.cli import Commands
+from dlmexp.cli.parser import Commands, Parser
 from dlmexp.common.catalogue import stand_ins
 from dlmexp.common.console import wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
 
+if TYPE_CHECKING:
+    from dlmexp.data.config import DatasetConfig
+    from dlmexp.data.raw_files import FileInventory
+
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
 ROOT = "folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)"
+Action = Callable[[argparse.Namespace, Path], int | None]
 
 
-def add_parser(commands: Commands) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `data` with its actions."""
     data = commands.add_parser("data", help="list, fetch, import and check datasets")
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def action(
-        name: str, run: Callable[..., int | None], help: str
-    ) -> Callable[..., argparse.Action]:
-        parser = actions.add_parser(name, help=help)
-        parser.add_argument("--data-root", metavar="DIR", help=ROOT)
-        parser.set_defaults(run=lambda args: run(args, data_root(args.data_root)))
-        return parser.add_argument
-
-    action("list", _list, "list all datasets: ready, partial, missing or drawn")
-    action("fetch", _fetch, "download datasets")("dataset", nargs="+", metavar="NAME")
-    add = action("import", _import, "copy files that you have to the data root")
-    add("dataset", metavar="NAME")
-    add("files", nargs="+", metavar="FILE", type=Path)
-    add = action("check", _check, "verify checksums and parse all files again")
-    add("dataset", nargs="*", metavar="NAME", help="only these datasets")
+    _add_action(
+        actions, "list", list_datasets, "list all datasets: ready, partial, missing or drawn"
+    )
+    fetch = _add_action(actions, "fetch", fetch_datasets, "download datasets")
+    fetch.add_argument("dataset", nargs="+", metavar="NAME")
+    add = _add_action(
+        actions, "import", import_dataset, "copy files that you have to the data root"
+    )
+    add.add_argument("dataset", metavar="NAME")
+    add.add_argument("files", nargs="+", metavar="FILE", type=Path)
+    check = _add_action(
+        actions, "check", check_datasets, "verify checksums and parse all files again"
+    )
+    check.add_argument("dataset", nargs="*", metavar="NAME", help="only these datasets")
 
 
-def _list(args: argparse.Namespace, root: Path) -> None:
+def _add_action(actions: Commands, name: str, action: Action, summary: str) -> Parser:
+    parser = actions.add_parser(name, help=summary)
+    parser.add_argument("--data-root", metavar="DIR", help=ROOT)
+    parser.set_defaults(run=partial(_run_action, action))
+    return parser
+
+
+def _run_action(action: Action, args: argparse.Namespace) -> int | None:
+    return action(args, data_root(args.data_root))
+
+
+def list_datasets(args: argparse.Namespace, root: Path) -> None:
+    """Print a table of all datasets, and a line about each that needs one."""
     from rich.table import Table
     from rich.text import Text
 
     from dlmexp.data.dataset import dataset_names, read_spec
-    from dlmexp.data.raw_files import find_files, how_to_get
+    from dlmexp.data.raw_files import find_files
 
-    console, table, notes = wide_console(), Table(*COLUMNS, box=None), []
-    for spec in map(read_spec, dataset_names()):
-        found, detail = find_files(spec, root), spec.note
-        if found.state in ("missing", "partial"):
-            others = "".join(f"; {name} may stand in" for name in stand_ins(spec.name))
-            detail = how_to_get(spec, found, root) + others
-        values = (spec.name, spec.task, spec.rows, spec.features, spec.M, found.state)
+    table = Table(*COLUMNS, box=None)
+    notes = []
+    for name in dataset_names():
+        spec = read_spec(name)
+        files = find_files(spec, root)
+        values = (spec.name, spec.task, spec.rows, spec.features, spec.M, files.state)
         texts = ["" if value is None else str(value) for value in values]
-        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
-        notes += [f"{spec.name}: {detail}"] if detail else []
+        table.add_row(*[Text(text, style=STYLES.get(text, "")) for text in texts])
+        note = _note(spec, files, root)
+        if note:
+            notes.append(f"{spec.name}: {note}")
+    console = wide_console()
     console.print(table)
     for note in notes:
         console.print(note, highlight=False)
 
 
-def _fetch(args: argparse.Namespace, root: Path) -> None:
+def _note(spec: "DatasetConfig", files: "FileInventory", root: Path) -> str:
+    """Return how to get a dataset that is not complete; of others, the note of its file."""
+    from dlmexp.data.raw_files import how_to_get
+
+    if files.state not in ("missing", "partial"):
+        return spec.note or ""
+    others = [f"; {name} may stand in" for name in stand_ins(spec.name)]
+    return how_to_get(spec, files, root) + "".join(others)
+
+
+def fetch_datasets(args: argparse.Namespace, root: Path) -> None:
+    """Download the files of datasets that are not there yet."""
     from rich.progress import Progress
 
     from dlmexp.data.acquisition import fetch
     from dlmexp.data.dataset import read_spec
 
-    for spec in [read_spec(name) for name in args.dataset]:
+    specs = [read_spec(name) for name in args.dataset]
+    for spec in specs:
         print(f"fetching {spec.name}", file=sys.stderr, flush=True)
-        with Progress(
-            console=wide_console(), disable=not sys.stdout.isatty(), transient=True
-        ) as bars:
-            fetched = fetch(spec, root, bars)
-        for path in fetched:
+        quiet = not sys.stdout.isatty()
+        with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
+            paths = fetch(spec, root, bars)
+        for path in paths:
             print(f"{spec.name}: {path}")
-        if not fetched:
+        if not paths:
             print(f"{spec.name}: nothing to fetch, all files are there")
 
 
-def _import(args: argparse.Namespace, root: Path) -> None:
+def import_dataset(args: argparse.Namespace, root: Path) -> None:
+    """Copy files of a dataset to the data root, and print whether it is complete."""
     from dlmexp.data.acquisition import import_files
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get
@@ -85,14 +117,15 @@ def _import(args: argparse.Namespace, root: Path) -> None:
     spec = read_spec(args.dataset)
     for path in import_files(spec, root, args.files):
         print(f"{spec.name}: {path}")
-    there = find_files(spec, root)
-    print(
-        f"{spec.name} is {there.state}"
-        + ("" if there.state == "ready" else f": {how_to_get(spec, there, root)}")
-    )
+    files = find_files(spec, root)
+    advice = ""
+    if files.state != "ready":
+        advice = f": {how_to_get(spec, files, root)}"
+    print(f"{spec.name} is {files.state}{advice}")
 
 
-def _check(args: argparse.Namespace, root: Path) -> int:
+def check_datasets(args: argparse.Namespace, root: Path) -> int:
+    """Verify the files of datasets; return 1 if any is wrong."""
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import verify
 
@@ -107,6 +140,8 @@ def _check(args: argparse.Namespace, root: Path) -> int:
         sound, detail = verify(spec, root)
         outcomes.append(sound)
         print(f"{spec.name:15} {labels[sound]:7} {detail}", flush=True)
-    passed, failed, absent = map(outcomes.count, labels)
+    passed = outcomes.count(True)
+    failed = outcomes.count(False)
+    absent = outcomes.count(None)
     print(f"{root}: {passed} passed, {failed} failed, {absent} without files there")
     return int(failed > 0)

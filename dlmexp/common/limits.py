@@ -4,7 +4,7 @@ msgspec checks the limits; OmegaConf sees only the plain types.
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,9 +16,23 @@ from dlmexp.common.literals import literal
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def one_of(*words: str) -> Meta:
-    """Return the limit of a text that must be one of these words."""
-    return Meta(pattern=f"^({'|'.join(words)})$")
+def one_of(*words: str, or_like: str = "") -> Meta:
+    """Return the limit of a text that must be one of these words, or match the pattern `or_like`.
+
+    OmegaConf refuses `Literal`, so the words are kept beside their pattern (see `choices_of`).
+    """
+    patterns = [*words, or_like] if or_like else words
+    return Meta(pattern=f"^({'|'.join(patterns)})$", extra={"choices": words})
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the words that `one_of` allows anywhere inside a type, such as a list of them."""
+    if isinstance(kind, Meta):
+        return (kind.extra or {}).get("choices", ())
+    choices: list[str] = []
+    for part in get_args(kind):
+        choices += choices_of(part)
+    return tuple(dict.fromkeys(choices))
 
 
 ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
@@ -43,9 +57,9 @@ IN_WORDS = {
     "array of length >= 1": "at least one value",
 }
 Device = Annotated[str, one_of(*DEVICES)]
-Evaluate = Annotated[str, one_of("end", "epoch", ITERATIONS)]
+Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]
 Filled = Meta(min_length=1)
-FolderName = Annotated[str, one_of(FOLDER)]
+FolderName = Annotated[str, one_of(or_like=FOLDER)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate

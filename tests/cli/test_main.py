@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.cli import main, results
+from dlmexp.cli import jobs, main
 from dlmexp.common.atomic import machine
 from dlmexp.experiment.cluster import status as jobs_module
 from dlmexp.experiment.cluster.status import SUBMITTED, write_submission
@@ -127,7 +127,7 @@ def test_errors_of_the_system_and_interrupts_are_one_line(monkeypatch, capsys, e
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(results, "results_folder", fail)
+    monkeypatch.setattr(jobs, "results_folder", fail)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # it would ignore Ctrl-C from now on
     assert main(["status"]) == code
     err = capsys.readouterr().err
@@ -263,6 +263,6 @@ def test_nothing_to_cancel(tmp_path, capsys):
 def test_the_question(cancelled, monkeypatch, answer, agreed):
     terminal = io.StringIO(answer)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(results.sys, "stdin", terminal)
+    monkeypatch.setattr(jobs.sys, "stdin", terminal)
     assert main(["cancel", "12"]) == 0
     assert cancelled == (["12_0", "12_1"] if agreed else [])

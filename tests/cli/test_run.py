@@ -3,7 +3,9 @@
 import pytest
 from argcomplete.finders import CompletionFinder
 
-from dlmexp.cli import known_values, main, parser
+from dlmexp.cli import main
+from dlmexp.cli.completion import known_values
+from dlmexp.cli.parser import make_parser
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import scored
 from tests.support.processes import TINY
@@ -116,7 +118,7 @@ COMPLETED = {
 @pytest.mark.parametrize("line", COMPLETED)
 def test_shell_completion(line):
     *words, last = ["dlmexp", *line.split()]
-    finder = CompletionFinder(parser(), default_completer=known_values)  # pyright: ignore[reportArgumentType]
+    finder = CompletionFinder(make_parser(), default_completer=known_values)  # pyright: ignore[reportArgumentType]
     assert {*finder._get_completions(words, last, "'", None)} >= COMPLETED[line]
 
 

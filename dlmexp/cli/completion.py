@@ -1,0 +1,63 @@
+"""Shell completion: how the word at the cursor can go on. Nothing slow is loaded for it."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dlmexp.common import catalogue
+from dlmexp.common.extensions import extended
+
+
+def complete_word(parser: argparse.ArgumentParser) -> None:
+    """Print the completions that a shell asks for, and exit."""
+    import argcomplete
+
+    with extended():
+        argcomplete.autocomplete(parser, default_completer=known_values)  # pyright: ignore[reportArgumentType]
+
+
+def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
+    """Return the values of an argument that has no `choices`, by the name it is stored under."""
+    if action.dest in ("dataset", "protocol"):
+        return catalogue.names(action.dest)
+    if action.dest == "ids":
+        from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
+
+        return [*FIGURES.names(), PREDICTIONS]
+    if action.dest == "overrides":
+        return _settings(prefix)
+    from argcomplete.completers import FilesCompleter
+
+    return FilesCompleter()(prefix)
+
+
+def _settings(word: str) -> Iterator[str]:
+    """Yield what an override that begins with `word` can be: a key, or a key with a value."""
+    from dlmexp.experiment.plan.overrides import GROUPS, settings
+
+    key, equals, value = word.partition("=")
+    kinds = settings(key)
+    if not equals:
+        yield from _keys(key, [*GROUPS, *kinds], GROUPS)
+        return
+    values = catalogue.names(key) if key in GROUPS else _values(kinds.get(key))
+    last_name = max(value.rfind("["), value.rfind(",")) + 1  # of a list
+    for name in values:
+        yield f"{key}={value[:last_name]}{name}"
+
+
+def _keys(word: str, names: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
+    """Yield the names as deep as the word: `beta.` has parts, `beta.first=` has a value."""
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name.count(".") > word.count("."):
+            continue
+        has_parts = any(other.startswith(f"{name}.") for other in names)
+        yield f"{name}." if has_parts and name not in groups else f"{name}="
+
+
+def _values(kind: Any) -> Iterable[str]:
+    """Return the values of a setting of this type, if they are few."""
+    from dlmexp.common.limits import choices_of
+
+    return ("true", "false") if kind is bool else choices_of(kind)

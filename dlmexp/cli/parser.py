@@ -1,0 +1,131 @@
+"""The arguments of all commands."""
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from inspect import cleandoc
+from typing import Any, NoReturn
+
+from dlmexp import __version__
+from dlmexp.common.errors import UserError, nearest
+
+Commands = argparse._SubParsersAction  # what `add_subparsers` returns
+Command = Callable[[argparse.Namespace], int | None]
+
+MODULES = ("run", "models", "jobs", "results", "plot", "data")  # each adds its commands
+
+DESCRIPTION = """\
+Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its
+figures, check its claims."""
+EPILOG = "Start with 'dlmexp run' (about a minute, on synthetic data), then 'dlmexp plot'."
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UserError`, and has the two options of every command."""
+
+    takes_settings = False  # whether all further words are settings of a run, `key=value`
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.add_argument(
+            "--plugins",
+            default=argparse.SUPPRESS,
+            metavar="MODULE[,MODULE]",
+            help="Python modules that add your own figures, claims, ...",
+        )
+        self.add_argument(
+            "--config-dir",
+            default=argparse.SUPPRESS,
+            metavar="DIR",
+            help="a conf folder of your own, with datasets, methods, ...",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error, which `main` prints in one line like all others."""
+        raise UserError(f"{message}; see '{self.prog} --help'")
+
+    def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parse arguments; refuse unknown ones, with the options of this command as suggestions."""
+        arguments, unknown = super().parse_known_args(args, namespace)
+        if self.takes_settings:
+            # Options may stand between settings, of which argparse knows but the first ones.
+            arguments.overrides += [word for word in unknown if not word.startswith("-")]
+            unknown = [word for word in unknown if word.startswith("-")]
+        if unknown and self.prog != "dlmexp":
+            valid = [*self._long_options(), *self._settings_like(unknown[0])]
+            self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], valid)}")
+        return arguments, unknown
+
+    def _long_options(self) -> list[str]:
+        names = [name for action in self._actions for name in action.option_strings]
+        return [name for name in names if name.startswith("--")]
+
+    def _settings_like(self, word: str) -> list[str]:
+        """Return `seeds=` for the word `--seeds`, if the command takes settings."""
+        if not self.takes_settings:
+            return []
+        from dlmexp.experiment.plan.overrides import settings
+
+        name = word.lstrip("-").partition("=")[0]
+        return [f"{name}="] if name in settings(name) else []
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        name = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
+        choices = [str(choice) for choice in action.choices]
+        self.error(f"{name} '{value}': {nearest(str(value), choices)}")
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands."""
+    top = Parser(prog="dlmexp", description=DESCRIPTION, epilog=EPILOG)
+    top.set_defaults(plugins="", config_dir=None)
+    top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in MODULES:
+        import_module(f"dlmexp.cli.{name}").add_commands(commands)
+    return top
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Command,
+    *,
+    summary: str,
+    description: str = "",
+    lines_as_written: bool = False,
+    usage: str | None = None,
+) -> Parser:
+    """Add a command and return its parser.
+
+    Args:
+        commands: The commands that it joins.
+        name: What the user types.
+        run: What the command does; returns an exit code, or None for 0.
+        summary: One line in the list of all commands.
+        description: The help text of the command.
+        lines_as_written: Keep the line breaks of the description; otherwise it is filled to the
+            width of the terminal.
+        usage: The line of usage, if argparse should not write it.
+    """
+    formatter = argparse.HelpFormatter
+    if lines_as_written:
+        formatter = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=cleandoc(description),
+        formatter_class=formatter,
+        usage=usage,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_results_option(parser: Parser) -> None:
+    """Add `--results`, the option of all commands that read a results folder."""
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="results folder (default: results)"
+    )

@@ -1,0 +1,305 @@
+"""`dlmexp plot`: the paper's figures, figures of users' own data, and one trained model."""
+
+import argparse
+import gc
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dlmexp.cli.parser import Commands, Parser, add_command, add_results_option
+from dlmexp.common.atomic import is_writable, within
+from dlmexp.common.console import counted, wide_console
+from dlmexp.common.errors import UserError
+from dlmexp.common.processes import map_in_processes
+
+if TYPE_CHECKING:
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.experiment.records.settings import Where
+    from dlmexp.presentation.figures.choose import Request
+    from dlmexp.presentation.figures.plot import Drawn
+
+DESCRIPTION = """\
+Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to
+be said about them as Markdown: the caption, setting, repetitions, what was not run and the
+command that computes it. Without an ID: all figures with any results. Stand-ins for the paper's
+datasets are shown under their own names. All lines of a panel are of one setting: a protocol as
+it stands, or with the same changes; others are left out and counted, with the command that
+draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
+best validation NLL, or the one that --by chooses."""
+PREDICTIONS_TITLE = "One trained model on its test rows."
+NOT_RUN = "not run"
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `plot`."""
+    summary = "draw the paper's figures from your results"
+    parser = add_command(commands, "plot", plot, summary=summary, description=DESCRIPTION)
+    add_results_option(parser)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
+    _add_output_options(parser)
+    _add_choosing_options(parser)
+
+
+def _add_output_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="folder for the figures (default: figures in the results folder)",
+    )
+    parser.add_argument(
+        "--format",
+        default="png",
+        metavar="LIST",
+        help="file formats: png, pdf, svg (default: png)",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list the figures, and how much of each has results",
+    )
+    parser.add_argument("--captions", action="store_true", help="print the captions as well")
+
+
+def _add_choosing_options(parser: Parser) -> None:
+    """Add the options that choose among the results."""
+    parser.add_argument(
+        "--by",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method, n, seed, beta, "
+        "...: use only results with this value",
+    )
+    protocols = parser.add_mutually_exclusive_group()
+    protocols.add_argument(
+        "--protocol", metavar="NAME", help="draw this protocol (default: paper, if it was run)"
+    )
+    protocols.add_argument(
+        "--compare-protocols",
+        action="store_true",
+        help="draw all protocols that were run side by side",
+    )
+    parser.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="draw results made with another value than the protocol's, such as training.lr=0.01; "
+        "of the figure 'predictions': which model, as for 'dlmexp predict'",
+    )
+    parser.add_argument(
+        "--parameterisation",
+        choices=["whitened", "unwhitened"],
+        help="parameterisation of q for binary and count data (default: a file for each that was "
+        "run)",
+    )
+    parser.add_argument(
+        "--data-root",
+        metavar="DIR",
+        help="of the figure 'predictions': the folder that the run read its data from (default: "
+        "$DLMEXP_DATA, else ./data)",
+    )
+
+
+def plot(args: argparse.Namespace) -> None:
+    """Draw figures, or list them."""
+    # What is made here is kept to the end: the garbage collector would only cost a tenth of the
+    # time.
+    gc.disable()
+    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.plot import parse_formats
+
+    formats = parse_formats(args.format)
+    if PREDICTIONS in args.ids:
+        _plot_predictions(args, formats)
+    elif args.list:
+        _print_figures(_listed_figures(args))
+    else:
+        _plot_figures(args, formats)
+
+
+def _plot_predictions(args: argparse.Namespace, formats: list[str]) -> None:
+    """Draw the predictions of one trained model on its test rows."""
+    from dlmexp.experiment.models.diagnosis import diagnose
+    from dlmexp.experiment.models.file import choose_models
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.plot import save
+    from dlmexp.presentation.figures.predictions import numbers, render, text
+
+    if len(args.ids) > 1 or args.compare_protocols or args.list:
+        raise UserError(
+            "the figure 'predictions' is of one model: draw it alone, and without "
+            "--compare-protocols and --list"
+        )
+    results = ResultsFolder(args.results)
+    out = _output_folder(args, results)
+    option = "--where" if args.where else "--by"
+    (chosen,) = choose_models(results, _terms_of_model(args), option=option)
+    diagnosis = diagnose(results, chosen, args.data_root)
+    name = f"{PREDICTIONS}-{chosen.row.dataset}"
+    model = f"Model {chosen.words}."
+    caption = text(diagnosis, model)
+    print(save(out, name, render(diagnosis), numbers(diagnosis), caption, formats))
+    print(f"  {model}")
+
+
+def _terms_of_model(args: argparse.Namespace) -> list[str]:
+    """Return the terms that choose the model of the figure `predictions`."""
+    terms = [*args.by, *args.where]
+    if args.protocol:
+        terms.append(f"protocol={args.protocol}")
+    if args.parameterisation:
+        terms.append(f"parameterisation={args.parameterisation}")
+    return terms
+
+
+class ListedFigure(NamedTuple):
+    """A line of `dlmexp plot --list`."""
+
+    name: str
+    state: str  # how much of it has results
+    title: str
+
+
+def _print_figures(figures: Iterable[ListedFigure]) -> None:
+    for figure in figures:
+        print(f"{figure.name:28} {figure.state:16} {figure.title}")
+
+
+def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
+    by = _parsed_by(args)
+    if not Path(args.results).is_dir():
+        return _figures_without_results()
+    results, request = _results_and_request(args, by)
+    return _figures_with_results(results, args.ids, request)
+
+
+def _figures_without_results() -> Iterable[ListedFigure]:
+    from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
+
+    yield ListedFigure(PREDICTIONS, NOT_RUN, PREDICTIONS_TITLE)
+    for name in FIGURES:
+        yield ListedFigure(name, NOT_RUN, FIGURES[name].title)
+
+
+def _figures_with_results(
+    results: "ResultsFolder", ids: list[str], request: "Request"
+) -> Iterable[ListedFigure]:
+    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.plot import drawings
+
+    if not ids:
+        models = counted(len(results.keys_with_models()), "model")
+        yield ListedFigure(PREDICTIONS, models, PREDICTIONS_TITLE)
+    for drawn in drawings(results, ids, request):
+        yield ListedFigure(drawn.name, _completeness(drawn), drawn.figure.title)
+
+
+def _completeness(drawn: "Drawn") -> str:
+    """Return how many lines of a figure have results."""
+    lines = [series for cell in drawn.cells for series in cell.series]
+    present = sum(not series.points.empty for series in lines)
+    if not present:
+        return NOT_RUN
+    if not drawn.missing:
+        return "complete"
+    return f"{present} of {counted(len(lines), 'line')}"
+
+
+def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
+    """Draw figures with their numbers and captions, and print what was written."""
+    from dlmexp.presentation.figures.plot import drawings, save
+
+    results, request = _results_and_request(args, _parsed_by(args))
+    out = _output_folder(args, results)
+    patience = wide_console().status("measuring what the figures show")
+    with nullcontext() if args.ids else patience:
+        figures = list(drawings(results, args.ids, request))
+    with_results = [drawn for drawn in figures if drawn.run]
+    without_results = [drawn for drawn in figures if not drawn.run]
+
+    def saved(drawn: "Drawn") -> str:
+        return save(out, drawn.name, drawn.canvas, drawn.csv, drawn.text, formats)
+
+    lines = map_in_processes(saved, with_results)
+    for drawn, files in zip(with_results, lines, strict=True):
+        print(files)
+        for note in _notes(drawn, args.captions):
+            print(f"  {note}")
+    remark = _remark_on_missing(args, results, with_results, without_results)
+    if remark:
+        print(remark)
+
+
+def _notes(drawn: "Drawn", captions: bool) -> list[str]:
+    return [drawn.figure.caption, *drawn.notes] if captions else drawn.notes
+
+
+def _remark_on_missing(
+    args: argparse.Namespace,
+    results: "ResultsFolder",
+    with_results: Sequence["Drawn"],
+    without_results: Sequence["Drawn"],
+) -> str:
+    """Return the line on figures that have no results; empty if there is nothing to say.
+
+    Raises:
+        UserError: nothing was drawn.
+    """
+    from dlmexp.presentation.figures.plot import no_results
+
+    names = list(dict.fromkeys(drawn.figure.id for drawn in without_results))
+    if names and args.ids:
+        commands = [command for drawn in without_results for command in drawn.commands]
+        message = no_results(names, commands)
+        if not with_results:
+            raise UserError(message)
+        return message
+    if not with_results:
+        choice = " ".join(args.by)
+        raise UserError(
+            f"no figure shows results of '{args.results}' {choice}: try --by dataset=NAME"
+        )
+    if names and not all(_is_of_own_data(drawn) for drawn in with_results):
+        count = counted(len(names), "other figure")
+        return f"no results yet for {count}: {results.command('dlmexp plot --list')}"
+    return ""
+
+
+def _is_of_own_data(drawn: "Drawn") -> bool:
+    """Whether a figure shows a user's own data: others of the paper need not be mentioned then."""
+    return drawn.figure.id.startswith("own-")
+
+
+def _parsed_by(args: argparse.Namespace) -> "Where":
+    from dlmexp.experiment.records.settings import parse_terms
+    from dlmexp.presentation.figures.choose import BY
+
+    return parse_terms("--by", args.by, BY)
+
+
+def _results_and_request(
+    args: argparse.Namespace, by: "Where"
+) -> tuple["ResultsFolder", "Request"]:
+    """Return the results, with the columns that figures need, and which of them to draw."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.experiment.records.settings import parse_where
+    from dlmexp.presentation.figures.choose import Request
+    from dlmexp.presentation.figures.numbers import FACTS
+
+    # A value of any setting can be asked for by --where; without it fewer columns are read.
+    columns = ("",) if args.where else (*FACTS, "test_", "validation_")
+    results = ResultsFolder(args.results, columns)
+    where = parse_where(args.where, results.candidates, results.changes)
+    request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
+    return results, request
+
+
+def _output_folder(args: argparse.Namespace, results: "ResultsFolder") -> Path:
+    usual = results.root / "figures"
+    out = Path(args.out) if args.out else within(results.root, usual)
+    if not is_writable(out):
+        raise UserError(f"can't write to '{out}': choose another path with --out")
+    return out
