@@ -1,9 +1,9 @@
-"""Estimators of the log loss and its gradient, by name: those that autograd differentiates (exact,
-quadrature, biased Monte Carlo: the log of a sample mean), and unbiased product sampling (section 3
-of the paper).
+"""Estimators of the log loss and its gradient, by name (docs/SPEC.md, section 4).
 
-Random numbers come from `draws`; the samples of uPS from `product_samplers` and, by rejection, from
-`envelope`."""
+Autograd differentiates exact, quadrature and biased Monte Carlo (the log of a sample mean). Product
+sampling has an unbiased gradient of its own (section 3 of the paper). Random numbers come from
+`draws`; the samples of uPS from `product_samplers` and, by rejection, from `envelope`.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,13 +22,13 @@ from dlmexp.core.gp.special import once_differentiable
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.base import quadrature_log_loss
 
-MOST_NODES = 200  # beyond, weights of the rule underflow
+MAX_NODES = 200
+"""Beyond as many nodes, weights of the rule underflow."""
 
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (docs/SPEC.md,
-    section 4).
+    """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (section 4).
 
     A new one is a frozen dataclass with a `__call__`, registered under a name. Its fields are its
     options, which users set as `estimator.NAME.FIELD=`.
@@ -45,28 +45,34 @@ class Estimator(ABC):
         ```
     """
 
-    name: ClassVar[str]  # set when it is registered
+    name: ClassVar[str]
+    """set when it is registered"""
 
     @abstractmethod
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> Float[Tensor, "*B N"]:
-        """The estimated loss per row, differentiable in mu, v (both [*B, N]) and the likelihood's
-        own parameters."""
+        """Return the estimated loss per row [*B, N].
+
+        Differentiable in mu, v (both [*B, N]) and the likelihood's own parameters.
+        """
 
     def loss_and_acceptance(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
-        """The loss, and the share of accepted proposals where the estimator draws by rejection."""
+        """Return the loss, and the share of accepted proposals of an estimator that rejects."""
         return self(likelihood, mu, v, y, draws), None
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Whether it does the same operations at every call, whatever the data, as a CUDA graph
-        needs."""
+        """Return whether its operations do not depend on the data, as a CUDA graph needs."""
         return True
 
     def check(self, likelihood: type[Likelihood]) -> None:
-        """Raise a sentence for the user where it can't be used with this likelihood."""
+        """Check that it can be used with this likelihood.
+
+        Raises:
+            UserError: it can't.
+        """
         return
 
 
@@ -76,12 +82,15 @@ ESTIMATORS: Registry[type[Estimator]] = Registry("estimator", "dlmexp.core.estim
 @ESTIMATORS.register("exact")
 @dataclass(frozen=True)
 class Exact(Estimator):
-    """-log E_q p(y|f) with its own gradient: closed form, or quadrature good to rounding where
-    there is none."""
+    """-log E_q p(y|f) with its own gradient.
+
+    It is a closed form or, where there is none, quadrature good to rounding.
+    """
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: object = None
-    ) -> Tensor:
+    ) -> Float[Tensor, "*B N"]:
+        """Return the loss per row; no draws are needed."""
         return likelihood.log_loss(mu, v, y)
 
 
@@ -93,19 +102,25 @@ class Quadrature(Estimator):
     nodes: int = 20
 
     def check(self, likelihood: type[Likelihood]) -> None:
-        if self.nodes > MOST_NODES:
-            raise UserError(f"estimator.quadrature.nodes={self.nodes}: give at most {MOST_NODES}")
+        """Check the number of nodes.
+
+        Raises:
+            UserError: there are too many.
+        """
+        if self.nodes > MAX_NODES:
+            raise UserError(f"estimator.quadrature.nodes={self.nodes}: give at most {MAX_NODES}")
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: object = None
-    ) -> Tensor:
+    ) -> Float[Tensor, "*B N"]:
+        """Return the loss per row; no draws are needed."""
         return quadrature_log_loss(likelihood, mu, v, y, self.nodes)
 
 
 def log_mean_prob(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> Float[Tensor, "*B N"]:
-    """log 1/S sum_j p(y|f_j) of S samples f_j = mu + sqrt(v) e_j of q; mu, v, y are [*B, N]."""
+    """Return log 1/S sum_j p(y|f_j) of S samples f_j = mu + sqrt(v) e_j of q; mu, v, y [*B, N]."""
     e = draws.normal(samples, mu.shape[-1])
     f = torch.addcmul(mu.unsqueeze(-2), v.sqrt().unsqueeze(-2), e)
     log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
@@ -121,28 +136,32 @@ class BMC(Estimator):
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
-    ) -> Tensor:
+    ) -> Float[Tensor, "*B N"]:
+        """Return the loss per row."""
         return -log_mean_prob(likelihood, mu, v, y, self.samples, draws)
 
 
 @ESTIMATORS.register("smooth_bmc")
 @dataclass(frozen=True)
 class SmoothBMC(Estimator):
-    """-log(1/S sum_j p(y|f_j) + nu). The paper writes the sum once and the mean once; this is the
-    mean."""
+    """-log(1/S sum_j p(y|f_j) + nu).
+
+    The paper writes the sum once and the mean once; this is the mean.
+    """
 
     samples: int
     nu: float = 1e-4
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
-    ) -> Tensor:
+    ) -> Float[Tensor, "*B N"]:
+        """Return the loss per row."""
         log_mean = log_mean_prob(likelihood, mu, v, y, self.samples, draws)
         return -torch.logaddexp(log_mean, torch.full_like(log_mean, math.log(self.nu)))
 
 
 class _WithGradient(torch.autograd.Function):
-    """A value that says its gradient in mu and v is the given one."""
+    """`value`, with the gradients d_mu in mu and d_v in v."""
 
     @staticmethod
     def forward(
@@ -161,44 +180,61 @@ class _WithGradient(torch.autograd.Function):
 @ESTIMATORS.register("ups")
 @dataclass(frozen=True)
 class UPS(Estimator):
-    """Value: the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2.
-    Gradient: -1/S sum_j grad log q(f_j) with f_j ~ q~, unbiased at any S.
+    """Unbiased product sampling: f_j ~ q~, proportional to q(f) p(y|f).
 
-    In the likelihood's own parameters the gradient is -1/S sum_j grad log p(y|f_j).
+    The value is the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2. The
+    gradient is -1/S sum_j grad log q(f_j), unbiased at any S. In the likelihood's own parameters it
+    is -1/S sum_j grad log p(y|f_j).
     """
 
     samples: int
     sampler: str = "auto"
 
     def __post_init__(self) -> None:
-        SAMPLERS[self.sampler]  # an unknown one is refused now
+        SAMPLERS[self.sampler]  # raises UserError for an unknown name
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
+        """Return whether the sampler's operations do not depend on the data."""
         return SAMPLERS[self.sampler].chosen_for(likelihood).capturable
 
     def check(self, likelihood: type[Likelihood]) -> None:
+        """Check that the sampler can draw for this likelihood.
+
+        Raises:
+            UserError: it can't.
+        """
         SAMPLERS[self.sampler].chosen_for(likelihood)
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
-    ) -> Tensor:
-        return self.loss_and_acceptance(likelihood, mu, v, y, draws)[0]
+    ) -> Float[Tensor, "*B N"]:
+        """Return the loss per row."""
+        loss, _ = self.loss_and_acceptance(likelihood, mu, v, y, draws)
+        return loss
 
     def loss_and_acceptance(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"]]:
+        """Return the loss per row [*B, N] and the share of accepted proposals [*B]."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
-            m, w = mu.detach(), v.detach()
+            constant_mu = mu.detach()
+            constant_v = v.detach()
             draw = SAMPLERS[self.sampler].chosen_for(type(likelihood)).draw
-            sample = draw(likelihood, m, w, y, self.samples, draws)
-            value = likelihood.log_loss(m, w, y) if sample.loss is None else sample.loss
+            sample = draw(likelihood, constant_mu, constant_v, y, self.samples, draws)
+            if sample.loss is None:
+                value = likelihood.log_loss(constant_mu, constant_v, y)
+            else:
+                value = sample.loss
             e = sample.e
-            # log q = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v).
-            d_mu = -e.mean(-2) * w.rsqrt()
-            d_v = (1 - e.square().mean(-2)) / (2 * w)
+            # log q(f) = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v), so that
+            #   -d log q/dmu = -e / sqrt(v),   -d log q/dv = (1 - e^2) / (2 v)
+            d_mu = -e.mean(-2) * constant_v.rsqrt()
+            d_v = (1 - e.square().mean(-2)) / (2 * constant_v)
         if any(tensor.requires_grad for tensor in likelihood.own_tensors().values()):
-            f = m.unsqueeze(-2) + w.sqrt().unsqueeze(-2) * e
-            own = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
-            value = value + (own - own.detach())
-        return _WithGradient.apply(value, mu, v, d_mu, d_v), sample.acceptance  # pyright: ignore[reportReturnType]
+            f = constant_mu.unsqueeze(-2) + constant_v.sqrt().unsqueeze(-2) * e
+            # Adds 0 to the value, and -1/S sum_j grad log p(y|f_j) to the gradient.
+            mean_loss = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
+            value = value + (mean_loss - mean_loss.detach())
+        loss = _WithGradient.apply(value, mu, v, d_mu, d_v)
+        return loss, sample.acceptance  # pyright: ignore[reportReturnType]

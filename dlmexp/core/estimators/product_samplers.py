@@ -1,6 +1,8 @@
-"""Product samplers: draws from q~(f) proportional to N(f; mu, v) p(y|f), all rows at once. Here is
-what they are, those without rejection (q~ is a Gaussian, or with the probit an extended
-skew-normal), and the paper's own."""
+"""Product samplers: draws from q~(f) proportional to N(f; mu, v) p(y|f), all rows at once.
+
+Here is what they are, those without rejection (q~ is a Gaussian, or with the probit an extended
+skew-normal), and the paper's own. `envelope` has fast ones that reject.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
@@ -17,22 +19,23 @@ from dlmexp.core.estimators.draws import Draws
 from dlmexp.core.likelihoods import Gaussian, Likelihood, Probit
 from dlmexp.core.likelihoods.discrete import signs
 
-# that need nothing of a likelihood but log_prob
 OTHER_ESTIMATORS = "estimator=exact, quadrature, bmc or smooth_bmc"
+"""Estimators that need nothing of a likelihood but log_prob, as users type them."""
 
 
 class ProductSample(NamedTuple):
-    """Samples in q's own units; how many of each row's proposals were accepted, of how many (a
-    number where all rows propose alike); and the row's log loss where the sampler has it at little
-    cost.
+    """Samples in q's own units, and how they were drawn.
 
     f = mu + sqrt(v) e would lose the digits of e where v is tiny, and the gradient needs e.
     """
 
     e: Float[Tensor, "*B L N"]
     accepted: Float[Tensor, "*B N"]
+    """accepted proposals of each row"""
     proposed: Float[Tensor, "*B N"] | float
+    """proposals of each row; a number where all rows propose alike"""
     loss: Float[Tensor, "*B N"] | None = None
+    """the row's log loss where the sampler has it at little cost"""
 
     @property
     def acceptance(self) -> Float[Tensor, "*B"]:
@@ -42,13 +45,19 @@ class ProductSample(NamedTuple):
 
 
 Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, Draws], ProductSample]
-"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)"""
+"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)."""
 
 
 @dataclass(frozen=True)
 class ProductSampler:
-    """A product sampler and its facts: the likelihoods it can draw for, and whether a CUDA graph
-    can capture it (it does the same operations whatever the data)."""
+    """A product sampler and its facts.
+
+    Attributes:
+        name: Its name in SAMPLERS.
+        draw: The function that draws.
+        likelihoods: What it can draw for.
+        capturable: Whether its operations do not depend on the data, as a CUDA graph needs.
+    """
 
     name: str
     draw: Draw
@@ -56,12 +65,16 @@ class ProductSampler:
     capturable: bool = True
 
     def chosen_for(self, likelihood: type[Likelihood]) -> "ProductSampler":
-        """The sampler that draws for this likelihood: this one or, of `auto`, the one that the
-        likelihood names."""
+        """Return the sampler for this likelihood: this one or, of `auto`, the likelihood's own.
+
+        Raises:
+            UserError: there is none, or this one can't draw for the likelihood.
+        """
         name = likelihood.product_sampler if self.name == "auto" else self.name
         if name is None:
             raise UserError(
-                f"estimator=ups: the likelihood '{likelihood.name}' has no product sampler; use {OTHER_ESTIMATORS}"
+                f"estimator=ups: the likelihood '{likelihood.name}' has no product sampler; "
+                f"use {OTHER_ESTIMATORS}"
             )
         if not issubclass(likelihood, SAMPLERS[name].likelihoods):
             other = "sampler=auto" if likelihood.product_sampler else OTHER_ESTIMATORS
@@ -78,23 +91,27 @@ def product_sampler(
     name: str, likelihoods: type[Likelihood] = Likelihood, capturable: bool = True
 ) -> Callable[[Draw], ProductSampler]:
     """Register a function as the product sampler of that name."""
-    return lambda draw: SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
+
+    def register(draw: Draw) -> ProductSampler:
+        return SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
+
+    return register
 
 
 @product_sampler("auto")
 def auto(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """The fastest exact sampler for a likelihood, which it names itself
-    (`Likelihood.product_sampler`)."""
-    return SAMPLERS["auto"].chosen_for(type(likelihood)).draw(likelihood, mu, v, y, samples, draws)
+    """Draw by the fastest exact sampler, which a likelihood names as its `product_sampler`."""
+    sampler = SAMPLERS["auto"].chosen_for(type(likelihood))
+    return sampler.draw(likelihood, mu, v, y, samples, draws)
 
 
 @product_sampler("gaussian", Gaussian)
 def gaussian(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """f | y ~ N(mu + v (y - mu) / (v + noise), v noise / (v + noise))."""
+    """Draw f | y ~ N(mu + v (y - mu) / (v + noise), v noise / (v + noise))."""
     assert isinstance(likelihood, Gaussian)
     total = v + likelihood.noise
     centre = v.sqrt() * (y - mu) / total
@@ -103,31 +120,41 @@ def gaussian(
     return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
 
 
-# Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn.
 FAR_TAIL = 36.0
+"""Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn."""
 
 
 def truncated_normal(
     u: Float[Tensor, "*B L N"], alpha: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B L N"]:
-    """The (1 - u)-quantile of N(0, 1) truncated to t > -alpha, for any alpha and u in (0, 1).
+    """Return the (1 - u)-quantile of N(0, 1) truncated to t > -alpha, for any alpha, u in (0, 1).
 
-    By inverting the upper tail, u Phi(alpha). Beyond alpha = -FAR_TAIL that underflows; there -2 log of
-    the share of the tail beyond t is k d - d^2 / (2 alpha^4) with d = t^2 - alpha^2, k = 1 +
-    alpha^-2 - 2 alpha^-4 (Mills' ratio, to an error of d^3 / (3 alpha^6): 1e-9 of it for typical u,
-    1e-6 for u = 1e-12), so t at -FAR_TAIL gives t at any alpha beyond."""
+    It inverts the upper tail, u Phi(alpha). Beyond alpha = -FAR_TAIL that underflows. With
+    d = t^2 - alpha^2 and k = 1 + alpha^-2 - 2 alpha^-4, -2 log of the share of the tail beyond t is
+    there
+
+        k d - d^2 / (2 alpha^4)
+
+    (Mills' ratio, to an error of d^3 / (3 alpha^6): 1e-9 of it for typical u, 1e-6 for u = 1e-12).
+    So t at -FAR_TAIL gives t at any alpha beyond.
+    """
     near = alpha.clamp_min(-FAR_TAIL)
-    # Not torch.special.ndtr, which is 1 + erf and nothing below -8.
+    # Phi(near). torch.special.ndtr is 1 + erf, which is nothing below -8.
     upper = 0.5 * torch.erfc(near * -(0.5**0.5))
     t = -torch.special.ndtri(u * upper.unsqueeze(-2))
-    here, there = near.square().unsqueeze(-2), alpha.square().clamp_min(FAR_TAIL**2).unsqueeze(-2)
-    d = t.square() - here
-    exponent = d * (_slope(FAR_TAIL**2) - d / (2 * FAR_TAIL**4))
-    d = exponent * (1 + exponent / (2 * there.square())) / _slope(there)
-    return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), (there + d).clamp_min(0).sqrt(), t)
+    near_squared = near.square().unsqueeze(-2)
+    far_squared = alpha.square().clamp_min(FAR_TAIL**2).unsqueeze(-2)
+    # -2 log of the share at -FAR_TAIL
+    d = t.square() - near_squared
+    exponent = d * (_tail_slope(FAR_TAIL**2) - d / (2 * FAR_TAIL**4))
+    # d with the same share at alpha
+    d = exponent * (1 + exponent / (2 * far_squared.square())) / _tail_slope(far_squared)
+    beyond = (far_squared + d).clamp_min(0).sqrt()
+    return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), beyond, t)
 
 
-def _slope(square: float | Tensor) -> float | Tensor:
+def _tail_slope(square: float | Tensor) -> float | Tensor:
+    """Return k = 1 + alpha^-2 - 2 alpha^-4 of alpha^2."""
     return 1 + (1 - 2 / square) / square
 
 
@@ -135,22 +162,25 @@ def _slope(square: float | Tensor) -> float | Tensor:
 def skew_normal(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """p(y|f) = P(f + noise has y's sign): draw z = f + noise given its sign, then f given z, with
-    gain v/(1+v)."""
-    s, n = signs(y), mu.shape[-1]
+    """Draw z = f + noise given its sign, then f given z, with gain v / (1 + v).
+
+    For p(y|f) = P(f + noise has y's sign), with noise ~ N(0, 1).
+    """
+    s = signs(y)
+    n = mu.shape[-1]
     total = 1 + v
     # In float64 whatever the marginals are: float32 has no room for the tails.
-    t = truncated_normal(draws.uniform(samples, n).double(), (s * mu * total.rsqrt()).double()).to(
-        mu.dtype
-    )
+    alpha = (s * mu * total.rsqrt()).double()
+    t = truncated_normal(draws.uniform(samples, n).double(), alpha).to(mu.dtype)
     e = (s * (v / total).sqrt()).unsqueeze(-2) * t
     e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n))
     return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
 
 
-WIDEST = 10
+MAX_WIDENING = 10
 ROUNDS = 256
-MOST_AT_ONCE = 32  # rounds drawn together; after each such block a GPU is waited for
+MAX_ROUNDS_AT_ONCE = 32
+"""Rounds drawn together; after each such block a GPU is waited for."""
 
 
 def widening(
@@ -159,80 +189,116 @@ def widening(
     v: Float[Tensor, "*B N"],
     y: Float[Tensor, "*B N"],
 ) -> Float[Tensor, "*B N"]:
-    """k of the proposal N(mu, k v): 1 if p reaches half its maximum within a standard deviation of
-    mu, else the largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), where [a, b] is the
-    interval in which q exceeds the proposal."""
-    peak, log_max, sd = likelihood.peak(y), likelihood.log_p_max(y), v.sqrt()
+    """Return k of the proposal N(mu, k v).
+
+    k is 1 if p reaches half its maximum within a standard deviation of mu. Otherwise it is the
+    largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), where [a, b] is the interval in
+    which q exceeds the proposal (docs/SPEC.md, section 4).
+    """
+    peak = likelihood.peak(y)
+    log_p_max = likelihood.log_p_max(y)
+    deviation = v.sqrt()
 
     def log_best(radius: Tensor) -> Tensor:
+        """Return log of max p / p_max within a radius of mu."""
         nearest = torch.minimum(torch.maximum(peak, mu - radius), mu + radius)
-        return likelihood.log_prob(nearest, y) - log_max
+        return likelihood.log_prob(nearest, y) - log_p_max
 
     k = torch.ones_like(mu)
-    for wider in range(2, WIDEST + 1):
-        log_k = math.log(wider)
-        inside = sd * (log_k / (1 - 1 / wider)) ** 0.5
-        k = torch.where(log_best(inside) <= -log_k / 2, float(wider), k)
-    return torch.where(log_best(sd) >= math.log(0.5), 1.0, k)
+    for candidate in range(2, MAX_WIDENING + 1):
+        log_k = math.log(candidate)
+        # [a, b] = mu -+ sqrt(v log k / (1 - 1/k))
+        half = deviation * (log_k / (1 - 1 / candidate)) ** 0.5
+        k = torch.where(log_best(half) <= -log_k / 2, float(candidate), k)
+    return torch.where(log_best(deviation) >= math.log(0.5), 1.0, k)
+
+
+class Entries(NamedTuple):
+    """Entries of samples [..., L, N], flattened, with what their rows say: all [E]."""
+
+    mu: Float[Tensor, "E"]
+    v: Float[Tensor, "E"]
+    y: Float[Tensor, "E"]
+    k: Float[Tensor, "E"]
+    """widening of the proposal"""
+    log_p_max: Float[Tensor, "E"]
+
+    def at(self, index: Int[Tensor, "e"]) -> "Entries":
+        """Return chosen entries."""
+        return Entries(*(part[index] for part in self))
 
 
 @product_sampler("rejection", capturable=False)
 def rejection(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """The paper's own (its appendix "Efficient Implementation of Product Sampling"). It redraws
-    until all is accepted, so its operations depend on the data; entries open after 256 rounds,
-    where the paper waits, come from `auto`."""
+    """Draw as the paper does (its appendix "Efficient Implementation of Product Sampling").
+
+    It redraws until all entries are accepted, so its operations depend on the data. Entries that
+    are open after 256 rounds, where the paper waits, come from `auto`.
+    """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     n = mu.shape[-1]
     shape = (*mu.shape[:-1], samples, n)
-    lifted = likelihood.over_samples()
-
-    def per_entry(row: Tensor) -> Tensor:
-        return row.unsqueeze(-2).expand(shape).flatten()
-
-    k, mu_, v_, y_ = (per_entry(t) for t in (widening(likelihood, mu, v, y), mu, v, y))
-    log_max = per_entry(likelihood.log_p_max(y))
-    e = torch.zeros_like(mu_)
-    tries = torch.zeros_like(mu_)
-    open_ = torch.arange(e.numel(), device=mu.device)
-    done = 0
-    while done < ROUNDS and open_.numel():
+    sampled = likelihood.over_samples()
+    rows = (mu, v, y, widening(likelihood, mu, v, y), likelihood.log_p_max(y))
+    entries = Entries(*(row.unsqueeze(-2).expand(shape).flatten() for row in rows))
+    e = torch.zeros_like(entries.mu)
+    tries = torch.zeros_like(entries.mu)
+    still_open = torch.arange(e.numel(), device=mu.device)
+    rounds_done = 0
+    while rounds_done < ROUNDS and still_open.numel():
         # As many rounds at once as there were before: at most twice the tries that are needed.
-        rounds = range(done, min(ROUNDS, done + min(MOST_AT_ONCE, max(1, done))))
-        uniform, threshold = (
-            torch.stack(
-                [
-                    draws.uniform_at(open_, samples, n, stream=2 * round_ + which)
-                    for round_ in rounds
-                ]
-            )
-            for which in (0, 1)
-        )
-        wide = k[open_]
-        new = wide.sqrt() * torch.special.ndtri(uniform)
-        f = mu_[open_] + v_[open_].sqrt() * new
-        log_p = _log_prob_at(lifted, f, y_[open_], open_, shape)
-        log_accept = log_p - log_max[open_] + wide.log() / 2 - (1 - 1 / wide) * new.square() / 2
-        accepted = threshold.log() < log_accept
-        done_now = accepted.any(0)
-        first = torch.where(done_now, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
-        e[open_] = new.gather(0, first[None]).squeeze(0)
-        tries[open_] += first + 1
-        open_ = open_[~done_now]
-        done = rounds.stop
-    if open_.numel():
-        e[open_] = auto.draw(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
+        count = min(MAX_ROUNDS_AT_ONCE, max(1, rounds_done))
+        rounds = range(rounds_done, min(ROUNDS, rounds_done + count))
+        uniform = _uniform_of_rounds(draws, still_open, samples, n, rounds, 0)
+        threshold = _uniform_of_rounds(draws, still_open, samples, n, rounds, 1)
+        at_open = _at_entries(sampled, still_open, shape)
+        proposal, accepted = _propose(at_open, entries.at(still_open), uniform, threshold)
+        closed = accepted.any(0)
+        first = torch.where(closed, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
+        e[still_open] = proposal.gather(0, first[None]).squeeze(0)
+        tries[still_open] += first + 1
+        still_open = still_open[~closed]
+        rounds_done = rounds.stop
+    if still_open.numel():
+        exact = auto.draw(likelihood, mu, v, y, samples, draws)
+        e[still_open] = exact.e.flatten()[still_open]
     return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
 
 
-def _log_prob_at(
-    lifted: Likelihood, f: Tensor, y: Tensor, entries: Tensor, shape: tuple[int, ...]
-) -> Tensor:
-    """log p at chosen entries of [..., L, N], with the likelihood's parameters taken at the same
-    entries."""
-    own = {
+def _uniform_of_rounds(
+    draws: Draws, entries: Int[Tensor, "E"], samples: int, n: int, rounds: range, which: int
+) -> Float[Tensor, "R E"]:
+    """Return uniforms of chosen entries in some rounds; each round has two, `which` is 0 or 1."""
+    by_round = [
+        draws.uniform_at(entries, samples, n, stream=2 * number + which) for number in rounds
+    ]
+    return torch.stack(by_round)
+
+
+def _propose(
+    likelihood: Likelihood,
+    entries: Entries,
+    uniform: Float[Tensor, "R E"],
+    threshold: Float[Tensor, "R E"],
+) -> tuple[Float[Tensor, "R E"], Bool[Tensor, "R E"]]:
+    """Return proposals in q's own units, and which of them are accepted."""
+    k = entries.k
+    e = k.sqrt() * torch.special.ndtri(uniform)
+    f = entries.mu + entries.v.sqrt() * e
+    log_p = likelihood.log_prob(f, entries.y)
+    # q p / (p_max * proposal density) = p / p_max * sqrt(k) exp(-(1 - 1/k) e^2 / 2)
+    log_accept = log_p - entries.log_p_max + k.log() / 2 - (1 - 1 / k) * e.square() / 2
+    return e, threshold.log() < log_accept
+
+
+def _at_entries(
+    sampled: Likelihood, entries: Int[Tensor, "E"], shape: tuple[int, ...]
+) -> Likelihood:
+    """Return the likelihood with its parameters at chosen entries of [..., L, N]."""
+    at_entries = {
         name: tensor.expand(shape).flatten()[entries]
-        for name, tensor in lifted.own_tensors().items()
+        for name, tensor in sampled.own_tensors().items()
     }
-    return replace(lifted, **own).log_prob(f, y)
+    return replace(sampled, **at_entries)

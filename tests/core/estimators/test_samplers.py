@@ -167,7 +167,7 @@ def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
         t(rng.poisson(3, (2, 300))),
     )
     together = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
-    monkeypatch.setattr(product_samplers, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(product_samplers, "MAX_ROUNDS_AT_ONCE", 1)
     one_by_one = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
     torch.testing.assert_close(together.e, one_by_one.e, rtol=1e-12, atol=1e-12)
     assert torch.equal(torch.as_tensor(together.proposed), torch.as_tensor(one_by_one.proposed))
