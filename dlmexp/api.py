@@ -252,8 +252,8 @@ def plot(
     records = ResultsFolder(Path(folder))
     if name != PREDICTIONS:
         return draw(records, name, Request(parse_terms("--by", given, BY))).canvas
+    from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
-    from dlmexp.experiment.models.file import choose_models
     from dlmexp.presentation.figures.predictions import render
 
     (chosen,) = choose_models(records, given, option="plot:")
@@ -340,7 +340,7 @@ class Results:
             mixture = found.model(method="joint_log_dlm", seeds="all")
             ```
         """
-        from dlmexp.experiment.models.file import choose_models
+        from dlmexp.experiment.models.choice import choose_models
         from dlmexp.experiment.models.predictor import Predictor
 
         if seeds not in (None, "all"):

@@ -42,7 +42,7 @@ from dlmexp.common.reading.files import open_raw, read_npz, read_variables
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema
-from dlmexp.experiment.models.predictor import open_rows
+from dlmexp.experiment.models.predict_file import open_rows
 from dlmexp.experiment.records.record import sealed
 from dlmexp.experiment.records.results import collect_packed
 from dlmexp.experiment.records.store import Store

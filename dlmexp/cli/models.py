@@ -152,7 +152,8 @@ class Models:
 
 def predict(args: argparse.Namespace) -> None:
     """Write predictions on the rows of a file; notes go to standard error."""
-    from dlmexp.experiment.models.predictor import Predictor, open_rows, predict_file
+    from dlmexp.experiment.models.predict_file import open_rows, predict_file
+    from dlmexp.experiment.models.predictor import Predictor
 
     terms, words = _terms_and_words(args)
     file = _file_to_predict_on(words)
@@ -187,7 +188,8 @@ def _check_predict_options(args: argparse.Namespace, terms: Sequence[str], file:
 
 
 def _models_to_predict_with(args: argparse.Namespace, terms: Sequence[str]) -> Models:
-    from dlmexp.experiment.models.file import choose_models, load_file
+    from dlmexp.experiment.models.choice import choose_models
+    from dlmexp.experiment.models.file import load_file
     from dlmexp.experiment.records.results import ResultsFolder
 
     if args.model:
@@ -219,7 +221,7 @@ def _print_note(note: str) -> None:
 
 def export(args: argparse.Namespace) -> None:
     """Write a trained model as a file, and print how to use it."""
-    from dlmexp.experiment.models.file import choose_models
+    from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.records.results import ResultsFolder
 
     terms, words = _terms_and_words(args)

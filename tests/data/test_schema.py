@@ -13,7 +13,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column, Schema
-from dlmexp.experiment.models.predictor import open_rows
+from dlmexp.experiment.models.predict_file import open_rows
 
 ROWS = 40
 WORDS = st.lists(

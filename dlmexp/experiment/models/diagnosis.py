@@ -16,7 +16,8 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import split
-from dlmexp.experiment.models.file import Chosen, TrainedCell
+from dlmexp.experiment.models.choice import Chosen
+from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
 from dlmexp.experiment.plan.compose import compose, parts, with_default
 from dlmexp.experiment.plan.overrides import spelled_out

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.experiment.models.file import ABOUT, choose_models, decoded, encoded, lower_triangular
+from dlmexp.experiment.models.choice import choose_models
+from dlmexp.experiment.models.file import ABOUT, decoded, encoded, lower_triangular
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import Manifest, Store, read_manifests, write_manifest

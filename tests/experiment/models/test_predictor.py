@@ -15,7 +15,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.splits import split
 from dlmexp.experiment.models import predictor
-from dlmexp.experiment.models.file import load_model
+from dlmexp.experiment.models.choice import load_model
 from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.records.results import ResultsFolder
 from tests.support.cells import MIXED, made_up_model

@@ -1,0 +1,178 @@
+"""Which models of a results folder are meant: by their fields, and by the best validation NLL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlmexp.common.console import counted
+from dlmexp.common.errors import Unreadable, UserError
+from dlmexp.experiment.models.file import TrainedCell, decoded
+from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.store import MODEL
+from dlmexp.experiment.records.table import check_values, named, parse_terms
+
+CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
+SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
+"""What users choose by."""
+SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name != "options"]
+"""What models of one mixture share."""
+SHOWN_KEYS = 8
+TRAIN = (
+    "give the command of that run with results= a new folder (keep=all for models at every beta)"
+)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A model, and why it was chosen.
+
+    Attributes:
+        row: Its row in `ResultsFolder.candidates`.
+        model: The model.
+        words: Its key, what was trained on what, why it was chosen.
+    """
+
+    row: Any
+    model: TrainedCell
+    words: str
+
+
+def choose_models(
+    results: ResultsFolder, where: Sequence[str], every_seed: bool = False, option: str = "--where"
+) -> list[Chosen]:
+    """Return the model with the best validation NLL among those that match all terms.
+
+    Args:
+        results: The results folder.
+        where: Terms such as `dataset=cadata`.
+        every_seed: Return the best model of every seed that was trained like the best of all.
+        option: How the user has typed the terms, for messages.
+
+    Raises:
+        UserError: no model matches, or the terms leave open which model is meant.
+    """
+    terms = parse_terms(option, where, SELECTABLE)
+    candidates = _matching_models(results, terms, where, option)
+    _check_single_dataset(candidates, results, option)
+    best = _best(candidates, option)
+    if every_seed:
+        if "seed" in terms or "key" in terms:
+            typed = f"{option} {' '.join(where)}"
+            raise UserError(f"{typed}: the models of all seeds are meant; leave seed= and key= out")
+        best = _best_by_seed(candidates, best, option)
+    return [_load_chosen(results, row) for row in best.itertuples()]
+
+
+def _matching_models(
+    results: ResultsFolder, terms: dict[str, list[str]], where: Sequence[str], option: str
+) -> pd.DataFrame:
+    """Return the rows of `results.candidates` that match the terms and have a model, by cell.
+
+    Raises:
+        UserError: there is none.
+    """
+    rows = results.candidates
+    has_model = rows["key"].isin(results.keys_with_models()) & (rows["status"] == "done")
+    if "model" not in rows or not has_model.any():
+        raise UserError(f"there are no models in '{results.root}': {TRAIN}")
+    matching = rows
+    for name, texts in terms.items():
+        if name == "key":
+            matching = matching[matching["key"].str.startswith(tuple(texts))]
+        else:
+            check_values(option, name, texts, matching[name].unique())
+            matching = matching[named(matching[name], texts)]
+        if matching.empty:
+            raise UserError(f"{option} {name}={','.join(texts)}: no record has this value")
+    matching = matching.drop_duplicates("key")
+    models = matching[has_model[matching.index]]
+    if models.empty:
+        without_model = f"which {counted(len(matching), 'record')} without a model would"
+        problem = f"no model in '{results.root}' matches {' '.join(where)}, {without_model}"
+        raise UserError(f"{problem}: {TRAIN}")
+    return models
+
+
+def _check_single_dataset(rows: pd.DataFrame, results: ResultsFolder, option: str) -> None:
+    """Raise UserError if models are of several datasets."""
+    datasets = sorted(rows["dataset"].unique())
+    if len(datasets) > 1:
+        advice = f"choose with {option} dataset={'|'.join(datasets)}"
+        raise UserError(f"'{results.root}' has models of several datasets: {advice}")
+
+
+def _best_by_seed(rows: pd.DataFrame, best: pd.DataFrame, option: str) -> pd.DataFrame:
+    """Return the best model of every seed among those that were trained like `best`."""
+    names = [name for name in SHARED_IN_MIXTURE if name in rows]
+    alike = rows.merge(best[names], on=names)
+    return pd.concat([_best(of_seed, option) for _, of_seed in alike.groupby("seed")])
+
+
+def _load_chosen(results: ResultsFolder, row: Any) -> Chosen:
+    """Return the model of a row of `_best`, with its description."""
+    model = load_model(results, row)
+    candidates = results.candidates
+    methods = candidates.loc[candidates["key"] == row.key, "method"].unique()
+    trained = f"{model.cell.describe()}, {'|'.join(sorted(methods))}"
+    return Chosen(row, model, f"{row.key} ({trained}; {row.why})")
+
+
+def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
+    """Return the model of a row of `results.candidates`.
+
+    Raises:
+        UserError: the file is not sound.
+    """
+    try:
+        model = decoded(results.beside(row.dataset, row.key, MODEL, row.model))
+        if model.cell.key != row.key:
+            raise Unreadable("it is that of another cell")
+    except Unreadable as error:
+        path = results.path(row.dataset, row.key, MODEL, row.model)
+        raise UserError(f"'{path}' can't be used: {error}; {TRAIN}") from None
+    return model
+
+
+def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
+    """Return the row with the best validation metric; its column `why` is a description.
+
+    The metric is the NLL before normalisation, as sizes and seeds are normalised differently. It is
+    the MSE where there is no NLL (square loss). Without validation rows there must be one row.
+
+    Raises:
+        UserError: there are several rows and nothing to choose by.
+    """
+    for metric in ("nll", "mse"):
+        scores = _unnormalised_scores(rows, metric)
+        scored = rows.assign(score=scores)[np.isfinite(scores)].sort_values(["score", "key"])
+        if len(scored):
+            count = f"the best of {len(scored)}" if len(scored) > 1 else "the only model"
+            value = f"validation {metric.upper()} {scored['score'].iloc[0]:.4f}"
+            was_scaled = (_unit(rows) != 1).any()
+            units = " of targets before scaling" if was_scaled else ""
+            return scored[:1].assign(why=f"{count}, {value}{units}")
+    if len(rows) == 1:
+        return rows.assign(why="the only model")
+    keys = ", ".join(rows["key"][:SHOWN_KEYS])
+    advice = f"name one with {option} key=KEY, of {keys}"
+    raise UserError(f"none of {len(rows)} models has validation rows to choose by: {advice}")
+
+
+def _unit(rows: pd.DataFrame) -> pd.Series:
+    """Return what one unit of the normalised targets is before normalisation."""
+    return rows["y_std"].fillna(1.0)
+
+
+def _unnormalised_scores(rows: pd.DataFrame, metric: str) -> pd.Series:
+    """Return the validation NLL or MSE of targets before normalisation; NaN where there is none."""
+    name = f"validation_{metric}"
+    if name not in rows:
+        return pd.Series(np.nan, index=rows.index)
+    unit = _unit(rows)
+    if metric == "nll":
+        return rows[name] + np.log(unit)
+    return rows[name] * unit**2
