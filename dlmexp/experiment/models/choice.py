@@ -12,8 +12,8 @@ from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.file import TrainedCell, decoded
 from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.settings import check_values, named, parse_terms
 from dlmexp.experiment.records.store import MODEL
-from dlmexp.experiment.records.table import check_values, named, parse_terms
 
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
 SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
