@@ -121,8 +121,8 @@ def plot(args: argparse.Namespace) -> None:
 
 def _plot_predictions(args: argparse.Namespace, formats: list[str]) -> None:
     """Draw the predictions of one trained model on its test rows."""
-    from dlmexp.experiment.models.diagnosis import diagnose
     from dlmexp.experiment.models.choice import choose_models
+    from dlmexp.experiment.models.diagnosis import diagnose
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.figures.panels import PREDICTIONS
     from dlmexp.presentation.figures.plot import save

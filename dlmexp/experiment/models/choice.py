@@ -12,7 +12,7 @@ from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.file import TrainedCell, decoded
 from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import check_values, named, parse_terms
+from dlmexp.experiment.records.settings import Where, check_values, named, parse_terms
 from dlmexp.experiment.records.store import MODEL
 
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
@@ -68,7 +68,7 @@ def choose_models(
 
 
 def _matching_models(
-    results: ResultsFolder, terms: dict[str, list[str]], where: Sequence[str], option: str
+    results: ResultsFolder, terms: Where, where: Sequence[str], option: str
 ) -> pd.DataFrame:
     """Return the rows of `results.candidates` that match the terms and have a model, by cell.
 
