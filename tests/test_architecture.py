@@ -87,7 +87,7 @@ PRESENTATION = {
 MLLS = {"mlls": {"core.estimators", "core.likelihoods", "core.gp", "common.errors"}}
 ALLOWED = {**COMMON, **CORE, "data": {*COMMON}, **EXPERIMENT, **PRESENTATION, **MLLS}
 LAYERS = ("common", "core", "experiment", "presentation")
-FACES = {"cli", "api", "sklearn", "__main__", "__init__"}  # may import anything
+FACES = {"cli", "api", "plugins", "sklearn", "__main__", "__init__"}  # may import anything
 pytestmark = pytest.mark.slow
 
 

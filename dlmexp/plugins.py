@@ -1,0 +1,133 @@
+"""What authors of plugins import: everything that the recipes of CONTRIBUTING.md use.
+
+    from dlmexp.plugins import FIGURES, Figure, Line, Panel
+
+These names stay where they are when modules inside the package move. Each is imported when it is
+first used, so that a plugin with figures or claims does not load torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlmexp.common.errors import UserError
+    from dlmexp.common.registry import Registry
+    from dlmexp.core.estimators import (
+        BMC,
+        ESTIMATORS,
+        UPS,
+        Estimator,
+        Exact,
+        Quadrature,
+        SmoothBMC,
+    )
+    from dlmexp.core.gp.kernels import KERNELS, Kernel, Parameter, Stationary
+    from dlmexp.core.gp.posterior import kl
+    from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood, misclassified
+    from dlmexp.core.objectives import OBJECTIVES, Notes, Objective
+    from dlmexp.data.dataset import LOADERS, Dataset
+    from dlmexp.presentation.claims.claim import CLAIMS, Claim, Part, claim
+    from dlmexp.presentation.claims.rules import (
+        BETTER,
+        COMPARABLE,
+        DIFFERENT,
+        EQUAL,
+        NO_WORSE,
+        Verdict,
+    )
+    from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
+
+HOME = {
+    # Datasets
+    "LOADERS": "dlmexp.data.dataset",
+    "Dataset": "dlmexp.data.dataset",
+    # Kernels
+    "KERNELS": "dlmexp.core.gp.kernels",
+    "Kernel": "dlmexp.core.gp.kernels",
+    "Parameter": "dlmexp.core.gp.kernels",
+    "Stationary": "dlmexp.core.gp.kernels",
+    # Likelihoods
+    "LIKELIHOODS": "dlmexp.core.likelihoods",
+    "Likelihood": "dlmexp.core.likelihoods",
+    "misclassified": "dlmexp.core.likelihoods",
+    # Objectives
+    "OBJECTIVES": "dlmexp.core.objectives",
+    "Notes": "dlmexp.core.objectives",
+    "Objective": "dlmexp.core.objectives",
+    "kl": "dlmexp.core.gp.posterior",
+    # Estimators
+    "ESTIMATORS": "dlmexp.core.estimators",
+    "BMC": "dlmexp.core.estimators",
+    "Estimator": "dlmexp.core.estimators",
+    "Exact": "dlmexp.core.estimators",
+    "Quadrature": "dlmexp.core.estimators",
+    "SmoothBMC": "dlmexp.core.estimators",
+    "UPS": "dlmexp.core.estimators",
+    # Figures
+    "FIGURES": "dlmexp.presentation.figures.panels",
+    "Figure": "dlmexp.presentation.figures.panels",
+    "Line": "dlmexp.presentation.figures.panels",
+    "Panel": "dlmexp.presentation.figures.panels",
+    # Claims
+    "CLAIMS": "dlmexp.presentation.claims.claim",
+    "Claim": "dlmexp.presentation.claims.claim",
+    "Part": "dlmexp.presentation.claims.claim",
+    "claim": "dlmexp.presentation.claims.claim",
+    "BETTER": "dlmexp.presentation.claims.rules",
+    "COMPARABLE": "dlmexp.presentation.claims.rules",
+    "DIFFERENT": "dlmexp.presentation.claims.rules",
+    "EQUAL": "dlmexp.presentation.claims.rules",
+    "NO_WORSE": "dlmexp.presentation.claims.rules",
+    "Verdict": "dlmexp.presentation.claims.rules",
+    # All kinds
+    "Registry": "dlmexp.common.registry",
+    "UserError": "dlmexp.common.errors",
+}
+__all__ = [  # noqa: RUF022 - in the order of HOME
+    "LOADERS",
+    "Dataset",
+    "KERNELS",
+    "Kernel",
+    "Parameter",
+    "Stationary",
+    "LIKELIHOODS",
+    "Likelihood",
+    "misclassified",
+    "OBJECTIVES",
+    "Notes",
+    "Objective",
+    "kl",
+    "ESTIMATORS",
+    "BMC",
+    "Estimator",
+    "Exact",
+    "Quadrature",
+    "SmoothBMC",
+    "UPS",
+    "FIGURES",
+    "Figure",
+    "Line",
+    "Panel",
+    "CLAIMS",
+    "Claim",
+    "Part",
+    "claim",
+    "BETTER",
+    "COMPARABLE",
+    "DIFFERENT",
+    "EQUAL",
+    "NO_WORSE",
+    "Verdict",
+    "Registry",
+    "UserError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME:
+        raise AttributeError(f"module 'dlmexp.plugins' has no attribute '{name}'")
+    return getattr(import_module(HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
