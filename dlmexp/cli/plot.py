@@ -199,7 +199,7 @@ def _figures_with_results(
 
 def _completeness(drawn: "Drawn") -> str:
     """Return how many lines of a figure have results."""
-    lines = [series for cell in drawn.cells for series in cell.series]
+    lines = [series for panel in drawn.measured for series in panel.series]
     present = sum(not series.points.empty for series in lines)
     if not present:
         return NOT_RUN

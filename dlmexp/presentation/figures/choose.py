@@ -1,245 +1,250 @@
-"""Which figures to draw, on which datasets: the paper's, stand-ins that were run, those that a user
-names, or own data with whatever was run on it."""
+"""Which figures to draw, on which datasets.
 
-from collections.abc import Iterable, Iterator, Mapping
+Those are the datasets of the paper, stand-ins that were run, datasets that a user names, or a
+user's own data with whatever was run on it (`own`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import pandas as pd
 
 from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where, check_values
-from dlmexp.presentation.figures.panels import (
-    FIGURES,
-    LOSSES,
-    METHOD_LOOKS,
-    PREDICTIONS,
-    Figure,
-    Line,
-    Panel,
-)
+from dlmexp.presentation.figures.own import OWN, own_datasets, own_figure
+from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS, Figure, Line, Panel
 
-BY = (
-    "dataset",
-    "method",
-    "n",
-    "size",
-    "seed",
-    "beta",
-    "estimator",
-    "samples",
-)  # what tells results apart
+# The columns by which `--by` chooses results.
+BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
-OWN = "own-"  # how the ids of figures of own data begin
-CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of `dlmexp plot`, figures aside."""
+    """What `dlmexp plot` is to draw, figures aside.
 
-    by: Where = field(default_factory=dict)  # column -> the values to draw (`parse_terms`)
-    protocol: str | None = (
-        None  # None: paper, or if nothing of it was run the one with most results
-    )
-    where: Where = field(default_factory=dict)  # changed settings (`parse_where`)
-    parameterisation: str | None = (
-        None  # of q; None: whitened, or what there is, and a variant where both were run
-    )
-    compare_protocols: bool = False  # all that were run, side by side
+    Attributes:
+        by: The values to draw, by column (`parse_terms`).
+        protocol: None: `paper`, or if nothing of it was run the one with most results.
+        where: Changed settings (`parse_where`).
+        parameterisation: Of q; None: whitened where it was run, and a second figure where both
+            were.
+        compare_protocols: Whether all protocols that were run stand side by side.
+    """
+
+    by: Where = field(default_factory=dict)
+    protocol: str | None = None
+    where: Where = field(default_factory=dict)
+    parameterisation: str | None = None
+    compare_protocols: bool = False
 
 
-def figures(
-    results: ResultsFolder, ids: list[str], request: Request
-) -> Iterator[tuple[Figure, str, str]]:
-    """The figures to draw with the names of their files, and the number of the page where a figure
-    with protocols side by side needs more than one. UserError for what was asked for and is not
-    there."""
-    by, protocol, side_by_side = request.by, request.protocol, request.compare_protocols
+@dataclass(frozen=True)
+class Page:
+    """A figure, or one page of it, with the name of its files.
+
+    Attributes:
+        number: '1', '2' ... of the pages of a figure that needs more than one, else ''.
+    """
+
+    figure: Figure
+    name: str
+    number: str = ""
+
+
+def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Iterator[Page]:
+    """Yield the figures `ids` (empty: all), each on the datasets that it is drawn on.
+
+    Raises:
+        UserError: A figure, a value or a protocol that is asked for is not there.
+    """
     rows = results.candidates[["dataset", "task", "method", "protocol"]].drop_duplicates()
-    present = dict(zip(rows["dataset"], rows["task"], strict=True))
-    named, own = by.get("dataset", []), own_datasets(present)
-    _check_asked(results, ids, by, own)
-    have = sorted(rows["protocol"].unique())
-    if protocol is not None and protocol not in have:
+    task_of = dict(zip(rows["dataset"], rows["task"], strict=True))
+    own = own_datasets(task_of)
+    _check_ids(ids, own)
+    _check_by(results, request.by)
+    _check_protocol(request, sorted(rows["protocol"].unique()))
+    named = request.by.get("dataset", [])
+    chosen = [
+        *_declared_figures(ids, named, own, task_of),
+        *_own_figures(results, ids, named, own),
+    ]
+    if named and not any(page.figure.panels for page in chosen):
+        figures = ", ".join(ids) if ids else "any figure"
         raise UserError(
-            f"--protocol {protocol}: nothing was run under it: {nearest(protocol, have)}"
-        )
-    if side_by_side and len(have) < 2:
-        only = f"all results are of protocol {have[0]}; protocol=NAME makes a run use another"
-        raise UserError(f"--compare-protocols: {only}")
-    found: list[tuple[Figure, str]] = []
-    for figure in (
-        FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names()) if name in FIGURES
-    ):
-        if named and not ids and all(name in own for name in named):
-            continue
-        if (
-            figure.needs_all
-            and not ids
-            and not {panel.dataset for panel in figure.panels} <= {*present}
-        ):
-            continue
-        panels = _on_datasets(figure, named, present)
-        found.append(
-            (
-                replace(figure, panels=panels),
-                "-".join([figure.id, *(["+".join(named)] if named else [])]),
-            )
-        )
-    for dataset in own:
-        asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
-        found += [(own_figure(dataset, results), f"{OWN}{dataset}")] if asked else []
-    if named and not any(figure.panels for figure, _ in found):
-        which = ", ".join(ids) if ids else "any figure"
-        raise UserError(
-            f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}"
+            f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {figures}"
         )
     methods = {*catalogue.entries("method"), *rows["method"]}
-    for figure, name in found:
-        measured = [
-            panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table
-        ]
-        panels = _with_lines(measured, by)
-        for odd in (
-            line.method for panel in panels for line in panel.lines if line.method not in methods
-        ):
-            raise UserError(
-                f"figure '{figure.id}': there is no method '{odd}': {nearest(odd, sorted(methods))}"
-            )
-        count = (
-            -(-len(panels) // PAGE_ROWS)
-            if side_by_side and panels and panels[0].kind != "effects"
-            else 1
-        )
-        length = -(-len(panels) // count)
-        for page in range(count if panels else 0):
-            on_page = panels[page * length : (page + 1) * length]
-            yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
+    for page in chosen:
+        panels = _with_lines(_measured_panels(page.figure, results), request.by)
+        _check_methods(page.figure, panels, methods)
+        yield from _pages_of(page, panels, request.compare_protocols)
 
 
-def _check_asked(results: ResultsFolder, ids: Iterable[str], by: Where, own: list[str]) -> None:
-    """UserError for an id that is no figure, or one of own data of which there are no results; and
-    for a value of `by` that no result has (a dataset need only exist)."""
+def _check_ids(ids: Iterable[str], own: Iterable[str]) -> None:
     valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
     for name in ids:
         if name not in valid:
-            of_own = f" (that of data of your own is {OWN}NAME)"
+            close = nearest(name, [*valid, PREDICTIONS])
             raise UserError(
-                f"there is no figure '{name}': {nearest(name, [*valid, PREDICTIONS])}{of_own}"
+                f"there is no figure '{name}': {close} (that of data of your own is {OWN}NAME)"
             )
+
+
+def _check_by(results: ResultsFolder, by: Where) -> None:
+    """Raise UserError for a value that no result has; a dataset need only exist."""
     for name, values in by.items():
-        have = {*results.candidates[name].dropna().unique()}
-        have |= {*catalogue.entries("dataset")} if name == "dataset" else set()
-        check_values("--by", name, values, have)
+        known = {*results.candidates[name].dropna().unique()}
+        if name == "dataset":
+            known |= catalogue.entries("dataset").keys()
+        check_values("--by", name, values, known)
+
+
+def _check_protocol(request: Request, known: list[str]) -> None:
+    protocol = request.protocol
+    if protocol is not None and protocol not in known:
+        raise UserError(
+            f"--protocol {protocol}: nothing was run under it: {nearest(protocol, known)}"
+        )
+    if request.compare_protocols and len(known) < 2:
+        raise UserError(
+            f"--compare-protocols: all results are of protocol {known[0]}; "
+            "protocol=NAME makes a run use another"
+        )
+
+
+def _check_methods(figure: Figure, panels: Iterable[Panel], known: set[str]) -> None:
+    for panel in panels:
+        for line in panel.lines:
+            if line.method not in known:
+                close = nearest(line.method, sorted(known))
+                raise UserError(
+                    f"figure '{figure.id}': there is no method '{line.method}': {close}"
+                )
+
+
+def _declared_figures(
+    ids: Sequence[str], named: Sequence[str], own: Sequence[str], task_of: Mapping[str, str]
+) -> Iterator[Page]:
+    """Yield the declared figures that are named, or all that fit the datasets."""
+    if not ids and named and all(name in own for name in named):
+        return
+    for name in dict.fromkeys(ids or FIGURES.names()):
+        if name not in FIGURES:
+            continue
+        figure = FIGURES[name]
+        lacks_datasets = any(panel.dataset not in task_of for panel in figure.panels)
+        if not ids and figure.needs_all and lacks_datasets:
+            continue
+        panels = _on_datasets(figure, named, task_of)
+        file_name = f"{figure.id}-{'+'.join(named)}" if named else figure.id
+        yield Page(replace(figure, panels=panels), file_name)
+
+
+def _own_figures(
+    results: ResultsFolder, ids: Sequence[str], named: Sequence[str], own: Iterable[str]
+) -> Iterator[Page]:
+    """Yield the figures of a user's own data that are named, or all on the named datasets."""
+    for dataset in own:
+        name = f"{OWN}{dataset}"
+        is_wanted = name in ids if ids else not named or dataset in named
+        if is_wanted:
+            yield Page(own_figure(dataset, results), name)
+
+
+def _measured_panels(figure: Figure, results: ResultsFolder) -> list[Panel]:
+    """Return the panels whose x-axis the table has: times are measured by a benchmark."""
+    return [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table]
 
 
 def _with_lines(panels: Iterable[Panel], by: Where) -> tuple[Panel, ...]:
-    """The panels with lines of the wanted methods alone, at the wanted beta where they have one to
-    choose."""
-    kept = []
+    """Return the panels with the lines of the wanted methods and betas, without empty ones."""
+    wanted: list[Panel] = []
     for panel in panels:
         lines = [line for line in panel.lines if line.method in by.get("method", [line.method])]
         if panel.kind == "sizes" and "beta" in by:
-            lines = [at for line in lines for at in _at_betas(line, by["beta"])]
+            lines = _at_betas(lines, by["beta"])
         if lines:
-            kept.append(replace(panel, lines=tuple(lines)))
-    return tuple(kept)
+            wanted.append(replace(panel, lines=tuple(lines)))
+    return tuple(wanted)
 
 
-def _at_betas(line: Line, betas: list[str]) -> list[Line]:
-    if line.beta is not None or not catalogue.selects(line.method):
-        return [line]
-    return [
-        replace(line, beta=float(beta), names="beta" if len(betas) > 1 else line.names)
-        for beta in betas
-    ]
+def _at_betas(lines: Iterable[Line], betas: list[str]) -> list[Line]:
+    """Return a line at each beta in place of one that selects its beta."""
+    at_betas: list[Line] = []
+    for line in lines:
+        if line.beta is not None or not catalogue.selects(line.method):
+            at_betas.append(line)
+            continue
+        names = "beta" if len(betas) > 1 else line.names
+        at_betas += [replace(line, beta=float(beta), names=names) for beta in betas]
+    return at_betas
 
 
-def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -> tuple[Panel, ...]:
-    """The figure on the datasets that the user names, else on those that were run: a stand-in has
-    the panels of the dataset that it stands for (one that is drawn from a definition only if it is
-    named), and the other panels stay. For any other dataset that is named its own panels, or those
-    of the same task, are drawn alone."""
-    known = catalogue.entries("dataset")
-    chosen = named or [name for name in present if known.get(name, {}).get("files", True)]
-    stand_ins = {
-        catalogue.family(of): name
-        for name in reversed(chosen)
-        if (of := catalogue.stands_for(name))
-    }
+def _pages_of(page: Page, panels: tuple[Panel, ...], side_by_side: bool) -> Iterator[Page]:
+    """Yield the figure with these panels, on pages of equal length where it needs them.
+
+    Side by side, a panel takes a row; effects, where a protocol does, always fit.
+    """
+    if not panels:
+        return
+    if not side_by_side or panels[0].facts.compares_methods or len(panels) <= PAGE_ROWS:
+        yield Page(replace(page.figure, panels=panels), page.name)
+        return
+    count = -(-len(panels) // PAGE_ROWS)
+    length = -(-len(panels) // count)
+    for number in range(count):
+        on_page = panels[number * length : (number + 1) * length]
+        yield Page(replace(page.figure, panels=on_page), page.name, str(number + 1))
+
+
+def _on_datasets(
+    figure: Figure, named: Sequence[str], task_of: Mapping[str, str]
+) -> tuple[Panel, ...]:
+    """Return the panels of a figure on the datasets that are named, else on those with results.
+
+    A stand-in has the panels of the dataset that it stands for; one that is drawn from a definition
+    only if it is named. Any other dataset that is named has its own panels or, if it is none of the
+    paper's, those of the same task; then the figure has no others.
+
+    Returns:
+        Nothing where datasets are named and no panel is drawn on them.
+    """
+    stand_ins = _stand_ins(named or _with_files(task_of))
     alone = [name for name in named if not catalogue.stands_for(name)]
     panels: list[Panel] = []
-    changed = not named
+    is_changed = not named
     for panel in figure.panels:
-        if panel.dataset in (named or present):
+        if panel.dataset in (named or task_of):
             fitting = [panel]
-        elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
-            fitting = [replace(panel, dataset=stand_in)]
+        elif (family := catalogue.family(panel.dataset)) in stand_ins:
+            fitting = [replace(panel, dataset=stand_ins[family])]
         else:
-            task = known.get(panel.dataset, {}).get("task")
-            alike = [
-                name for name in alone if name not in catalogue.PAPER and present.get(name) == task
-            ]
+            alike = _of_same_task(panel.dataset, alone, task_of)
             fitting = [replace(panel, dataset=name) for name in alike]
-        changed = changed or bool(fitting)
-        panels += fitting or ([] if alone else [panel])
-    return tuple(dict.fromkeys(panels)) if changed else ()
+        is_changed = is_changed or bool(fitting)
+        if not fitting and not alone:
+            fitting = [panel]
+        panels += fitting
+    return tuple(dict.fromkeys(panels)) if is_changed else ()
 
 
-def own_datasets(datasets: Iterable[str]) -> list[str]:
-    """Those that are neither ours nor in a figure that a plugin declares; also tables without a
-    name of their own."""
-    known = {panel.dataset for name in FIGURES for panel in FIGURES[name].panels}
-    return [name for name in datasets if name not in known and catalogue.is_own(name)]
+def _with_files(datasets: Iterable[str]) -> list[str]:
+    """Return the datasets that are not drawn from a definition."""
+    known = catalogue.entries("dataset")
+    return [name for name in datasets if known.get(name, {}).get("files", True)]
 
 
-def own_figure(dataset: str, results: ResultsFolder) -> Figure:
-    """Panels of losses, betas, learning curves and calibration: of all that there may be, as those
-    without results are left out."""
-    rows = results.table[results.table["dataset"] == dataset]
-    fits, curves = _lines(rows, "fit"), _lines(rows, "curve")
-    fitted = [replace(line, role="curve", names="both") for line in fits]
-    ends = (*fits, *(line for line in curves if replace(line, names="both") not in fitted))
-    selecting = [
-        line for line in ends if catalogue.selects(line.method) and (rows["candidates"] > 1).any()
-    ]
-    by = "epochs" if rows["minibatch"][rows["role"] == "curve"].notna().all() else "iterations"
-    panels = (
-        *(Panel("sizes", dataset, metric, ends, "") for metric in LOSSES),
-        Panel("betas", dataset, "nll", tuple(selecting), ""),
-        Panel("curve", dataset, "nll", curves, "", x=by, title="β selected"),
-        Panel(
-            "reliability",
-            dataset,
-            "reliability",
-            ends if (rows["task"] == "binary").any() else (),
-            "",
-        ),
-        *(Panel("sizes", dataset, metric, ends, "") for metric in CALIBRATION),
-    )
-    caption = f"{dataset}: test metrics, NLL against β, learning curves and calibration, as far as there are any."
-    return Figure(
-        f"{OWN}{dataset}",
-        panels,
-        3,
-        f"{caption} β is selected by NLL, for the MSE by MSE.",
-        dataset,
-    )
+def _stand_ins(datasets: Sequence[str]) -> dict[str, str]:
+    """Return the first stand-in of each family of the paper's datasets."""
+    stand_ins: dict[str, str] = {}
+    for name in datasets:
+        if paper_dataset := catalogue.stands_for(name):
+            stand_ins.setdefault(catalogue.family(paper_dataset), name)
+    return stand_ins
 
 
-def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
-    """A line for each method and estimator; the estimator is named where it does not go without
-    saying."""
-    keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
-    lines = []
-    for method, estimator, samples in keys.itertuples(index=False):
-        alone = (keys["method"] == method).sum() == 1 and estimator == "exact"
-        count = None if pd.isna(samples) else int(samples)
-        lines.append(Line(method, estimator, count, names="method" if alone else "both", role=role))
-    places = {name: place for place, name in enumerate(METHOD_LOOKS)}
-    lines.sort(
-        key=lambda one: (places.get(one.method, 99), one.method, one.estimator, one.samples or 0)
-    )
-    return tuple(lines)
+def _of_same_task(dataset: str, others: Iterable[str], task_of: Mapping[str, str]) -> list[str]:
+    """Return which other datasets have the task of a dataset and are none of the paper's."""
+    task = catalogue.entries("dataset").get(dataset, {}).get("task")
+    return [name for name in others if name not in catalogue.PAPER and task_of.get(name) == task]

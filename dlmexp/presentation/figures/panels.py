@@ -1,158 +1,78 @@
-"""What a figure is made of: its panels, their lines and the looks of these; and all figures by id.
+"""What a figure is made of: panels and their lines; and all figures by id.
 
-To add one: a `Figure` of `Panel`s in `declared.py`, or `FIGURES.add(id, figure)` in a plugin. What
-to draw, what is missing and what computes it follow from the declaration.
+To add a figure, declare a `Figure` of `Panel`s and register it: `FIGURES.add(id, figure)` in a
+plugin, a function under `@declare` in `declared`. What to draw, what is missing and the command
+that computes it follow from the declaration. A new kind of panel is a `PanelKind` in `KINDS`.
+"""
 
-A method looks the same wherever it appears, and like no other thing. The methods' colours are Okabe
-and Ito's, distinguishable for colour-blind readers. An estimator has one hue; its lightness shows
-the samples S. Markers tell lines apart in grey."""
-
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
-from dlmexp.presentation import labels
-from dlmexp.presentation.labels import estimator_label, method_label
-
-COLUMN, TEXT, PAGE = 3.25, 6.75, 9.2  # inches: the widths of AISTATS, and the tallest figure
-GREY, INK = "#9a9a9a", "#333333"
-Dashes = Literal["-", "--", "-.", ":"]
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a line is drawn, and its entry in the legend."""
-
-    label: str
-    colour: str
-    marker: str
-    dashes: Dashes = "-"
-
-
-METHOD_LOOKS = {
-    name: Look(method_label(name), colour, marker)
-    for name, colour, marker in (
-        ("elbo", "#000000", "o"),
-        ("beta_elbo", "#0072B2", "s"),
-        ("fitc", "#CC79A7", "v"),
-        ("joint_log_dlm", "#D55E00", "D"),
-        ("fixed_log_dlm", "#E69F00", "^"),
-        ("joint_sq_dlm", "#009E73", "P"),
-        ("fixed_sq_dlm", "#56B4E9", "X"),
-        ("ppgpr", "#8B1A1A", "*"),
-        ("power_ep", "#6A51A3", "d"),
-        ("exact", "#777777", "h"),
-        ("elbo_q", "#56B4E9", "<"),
-        ("dlm_elbo_q", "#009E73", ">"),
-        ("dlm_q", "#CC79A7", "p"),
-    )
-}
-# Three shades per estimator: few, some, many samples.
-ESTIMATOR_LOOKS: dict[str, tuple[str, Dashes, tuple[str, str, str]]] = {
-    "bmc": ("<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
-    "ups": (">", "-", ("#C2BD33", "#8E8A00", "#474500")),
-    "smooth_bmc": ("p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
-}
-EFFECT_LOOKS = {  # of the figure `anatomy`
-    "whole": Look("DLM − ELBO", "#6B6B6B", ""),
-    "beta": Look("= choosing β", "#0072B2", ""),
-    "objective": Look("+ objective (log loss)", "#D55E00", ""),
-    "coordinates": Look("change if q is unwhitened", "#009E73", ""),
-    "noise": Look("change if noise > 0.01", "#E69F00", ""),
-    "fitc": Look("FITC − ELBO", "#CC79A7", ""),
-}
-
-
-def method_look(method: str) -> Look:
-    """The look of a method; one that is not ours is dark grey, labelled with its name."""
-    return METHOD_LOOKS.get(method, Look(method_label(method), "#555555", "H", "-."))
-
-
-def estimator_look(estimator: str, samples: int | None) -> Look:
-    """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
-    label = estimator_label(estimator, samples)
-    if estimator not in ESTIMATOR_LOOKS:
-        return Look(label, "#8C6239", "h")
-    marker, dashes, shades = ESTIMATOR_LOOKS[estimator]
-    return Look(
-        label,
-        shades[1 if samples is None else np.searchsorted((10, 100), samples, "right")],
-        marker,
-        dashes,
-    )
-
-
-def paper_style() -> AbstractContextManager[None]:
-    """The project's matplotlib style for the time of a `with` block."""
-    import matplotlib.style
-
-    return matplotlib.style.context(["default", str(Path(__file__).with_name("dlmexp.mplstyle"))])
-
-
-Kind = Literal["sizes", "betas", "curve", "histogram", "reliability", "effects"]
-STATISTICS = {
-    "condition_i": "(i) g·G/|G|²",
-    "condition_ii": "(ii) |g|²/|G|²",
-    "error": "|g − G|²/|G|²",
-}
-LOSSES = ("nll", "mse", "error", "mre")
-METRICS: dict[str, tuple[str, ...]] = {
-    "sizes": tuple(labels.METRICS),
-    "betas": (*LOSSES, "excess_nll"),
-    "curve": LOSSES,
-    "histogram": tuple(STATISTICS),
-    "reliability": ("reliability",),
-    "effects": LOSSES,
-}
-# What a line shows of a method other than its usual result: words, dashes and marker.
-VERSIONS: dict[str, tuple[str, Dashes, str]] = {
-    "recalibrated": ("recalibrated on validation", "--", "x"),
-    "train": ("trained on validation too", ":", "+"),
-    "short": ("β ≥ 0.01", "--", ""),
-}
-SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
-PREDICTIONS = (
-    "predictions"  # the figure of one trained model, which is not made of panels of the table
+from dlmexp.presentation.figures.kinds.kind import KINDS, PanelKind
+from dlmexp.presentation.figures.looks import (
+    EFFECT_LOOKS,
+    Dashes,
+    Look,
+    estimator_look,
+    method_look,
 )
 
 
 @dataclass(frozen=True)
+class Version:
+    """How a line differs that shows something other than the usual result of its method."""
+
+    words: str
+    dashes: Dashes
+    marker: str  # '': that of the method
+
+
+VERSIONS = {
+    "recalibrated": Version("recalibrated on validation", "--", "x"),
+    "train": Version("trained on validation too", ":", "+"),
+    "short": Version("β ≥ 0.01", "--", ""),
+}
+SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
+# The figure of one trained model, which is not made of panels of the table.
+PREDICTIONS = "predictions"
+
+
+@dataclass(frozen=True)
 class Line:
-    """One line of a panel: a method, with an estimator, and at one beta where beta is not
-    selected."""
+    """One line of a panel.
+
+    It shows a method with an estimator, at one beta where beta is not selected.
+
+    Attributes:
+        names: What tells the lines of a panel apart, which is named in the legend.
+        effect: The effect that is shown, in a panel of effects.
+        role: The role of the rows; '': the one that panels of this kind are drawn from.
+        version: A key of `VERSIONS`; '': the usual result of the method.
+    """
 
     method: str
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta", "both"] = (
-        "method"  # what tells the lines of a panel apart
-    )
-    effect: str = ""  # the effect that is shown, in a panel of effects
-    role: str = ""  # of the rows; '': the role that panels of this kind are drawn from
-    version: str = ""  # a key of VERSIONS; '': the method as it is
+    names: Literal["method", "estimator", "beta", "both"] = "method"
+    effect: str = ""
+    role: str = ""
+    version: str = ""
 
     @property
     def look(self) -> Look:
+        """How the line is drawn."""
         if self.effect:
             return EFFECT_LOOKS[self.effect]
         if self.names == "estimator":
             return estimator_look(self.estimator, self.samples)
-        # At beta = 1 the beta-ELBO is the ELBO.
-        look = method_look(
-            "elbo" if self.method == "beta_elbo" and self.beta == 1.0 else self.method
-        )
+        is_elbo = self.method == "beta_elbo" and self.beta == 1.0  # at beta = 1 they are equal
+        look = method_look("elbo" if is_elbo else self.method)
         if self.version:
-            words, dashes, marker = VERSIONS[self.version]
-            return replace(
-                look, label=f"{look.label}, {words}", dashes=dashes, marker=marker or look.marker
-            )
+            return _look_of_version(look, VERSIONS[self.version])
         if self.names == "both":
             estimator = estimator_look(self.estimator, self.samples)
             return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
@@ -160,80 +80,126 @@ class Line:
 
     @property
     def label(self) -> str:
-        return f"{self.look.label}, β = {self.beta:g}" if self.names == "beta" else self.look.label
+        """The name of the line in notes."""
+        if self.names == "beta":
+            return f"{self.look.label}, β = {self.beta:g}"
+        return self.look.label
+
+
+def _look_of_version(look: Look, version: Version) -> Look:
+    return replace(
+        look,
+        label=f"{look.label}, {version.words}",
+        dashes=version.dashes,
+        marker=version.marker or look.marker,
+    )
 
 
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes.
 
-    sizes: metric against `x`, beta selected. betas: metric against beta at size `n`. curve: metric
-    in training. histogram: a statistic of gradient draws. reliability: observed minus predicted
-    shares of class 1, beta selected, at one size. effects: what makes up a difference between
-    methods, beta selected (`dlmexp.presentation.figures.stats`)."""
+    Kinds: `sizes`: metric against `x`, beta selected. `betas`: metric against beta at size `n`.
+    `curve`: metric in training. `histogram`: a statistic of gradient draws. `reliability`: observed
+    minus predicted shares of class 1, beta selected, at one size. `effects`: what makes up a
+    difference between methods, beta selected. Plugins may add kinds (`KINDS`).
 
-    kind: Kind
+    Attributes:
+        experiment: Name in conf/experiment of what computes the panel; '' on a user's own data.
+        n: A size as it is written in a command, such as '5%'; None: the size with the most rows.
+        x: For sizes: n, M, samples, or a column of which the mean is a point for each M. For
+            curves: iterations or epochs.
+        title: Shown after the name of the dataset.
+        log: Whether the metric has a log axis.
+        median: Median and quartiles in place of mean and interval.
+        column: The place in its row; None: the next free one.
+
+    Raises:
+        UserError: There is no such kind, or it has no panels of this metric.
+    """
+
+    kind: str
     dataset: str
     metric: str
     lines: tuple[Line, ...]
-    experiment: str  # name in conf/experiment of what computes this panel; '' on a user's own data
-    n: str | None = (
-        None  # a size as it is asked for, such as '5%'; None: the size with the most rows
-    )
-    # sizes: n, M, samples, or a column whose mean is a point for each M; curves: iterations or
-    # epochs
+    experiment: str
+    n: str | None = None
     x: str = "n"
-    title: str = ""  # shown after the name of the dataset
-    log: bool = False  # the metric on a log axis
-    median: bool = False  # median and quartiles in place of mean and interval
-    column: int | None = None  # where in its row; None: the next place that is free
+    title: str = ""
+    log: bool = False
+    median: bool = False
+    column: int | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS.get(self.kind, ()):
-            known = "; ".join(f"{kind}: {', '.join(metrics)}" for kind, metrics in METRICS.items())
+        if self.kind not in KINDS or self.metric not in KINDS[self.kind].metrics:
+            known = "; ".join(f"{kind}: {', '.join(KINDS[kind].metrics)}" for kind in KINDS)
             raise UserError(
-                f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; there are {known}"
+                f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; "
+                f"there are {known}"
             )
+
+    @property
+    def facts(self) -> PanelKind:
+        """The facts that panels of this kind share."""
+        return KINDS[self.kind]
 
     @property
     def against(self) -> str:
         """The name of what lies on the x-axis."""
-        usual = {
-            "betas": "beta",
-            "histogram": "samples",
-            "reliability": "predicted",
-            "effects": "effect",
-        }
-        return usual.get(
-            self.kind, "iterations" if self.kind == "curve" and self.x != "epochs" else self.x
-        )
+        if self.kind == "curve":
+            return "epochs" if self.x == "epochs" else "iterations"
+        return self.facts.x or self.x
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in reading order, `columns` in a row; `caption` in at most two sentences."""
+    """Panels in reading order, with a caption of at most two sentences.
+
+    Attributes:
+        columns: Number of panels in a row.
+        legend: Where legends stand: above all panels, or above each row.
+        needs_all: Whether the figure is drawn only where each of its datasets has results, unless
+            it is named.
+    """
 
     id: str
     panels: tuple[Panel, ...]
     columns: int
     caption: str
     title: str = ""
-    legend: Literal["figure", "row"] = "figure"  # above all panels, or above each row
-    needs_all: bool = False  # drawn unasked only where each of its datasets has results
+    legend: Literal["figure", "row"] = "figure"
+    needs_all: bool = False
 
 
-FIGURES: Registry[Figure] = Registry("figure", "dlmexp.presentation.figures.declared")
+DECLARED = "dlmexp.presentation.figures.declared"
+FIGURES: Registry[Figure] = Registry(
+    "figure", f"{DECLARED}.paper", f"{DECLARED}.calibration", f"{DECLARED}.worth"
+)
 
 
-def methods(*names: str, **how: str | int) -> tuple[Line, ...]:
-    """One line per method; `how`: other fields that all of them have."""
-    return tuple(Line(name, **how) for name in names)  # pyright: ignore[reportArgumentType]
+def declare(make_figure: Callable[[], Figure]) -> Callable[[], Figure]:
+    """Register the figure that a function returns, under its id."""
+    figure = make_figure()
+    FIGURES.add(figure.id, figure)
+    return make_figure
+
+
+def methods(*names: str, **fields: str | int) -> tuple[Line, ...]:
+    """Return a line for each method; `fields` are other fields, which all lines have."""
+    return tuple(Line(name, **fields) for name in names)  # pyright: ignore[reportArgumentType]
 
 
 def estimators(
     method: str, beta: float, *pairs: tuple[str, Iterable[int | None]]
 ) -> tuple[Line, ...]:
-    """One line per estimator and number of samples (None where it takes none), for one method at
-    one beta."""
-    several = ((name, samples) for name, counts in pairs for samples in counts)
-    return tuple(Line(method, name, samples, beta, names="estimator") for name, samples in several)
+    """Return a line for each estimator and number of samples, for one method at one beta.
+
+    Args:
+        method: The method of all lines.
+        beta: Its beta.
+        pairs: Estimators with their numbers of samples; None where one takes none.
+    """
+    lines: list[Line] = []
+    for estimator, counts in pairs:
+        lines += [Line(method, estimator, count, beta, names="estimator") for count in counts]
+    return tuple(lines)

@@ -25,8 +25,9 @@ from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.judge import Column, judge, rows_of
 from dlmexp.presentation.claims.render import by_claim, changes, part_words, summaries
 from dlmexp.presentation.claims.rules import ALPHA, Verdict, compare
-from dlmexp.presentation.figures.choose import own_datasets
-from dlmexp.presentation.figures.panels import FIGURES, paper_style
+from dlmexp.presentation.figures.looks import paper_style
+from dlmexp.presentation.figures.own import own_datasets
+from dlmexp.presentation.figures.panels import FIGURES
 from dlmexp.presentation.figures.plot import Request, drawings
 from dlmexp.presentation.labels import METRICS, estimator_label, method_label
 

@@ -26,7 +26,7 @@ def run(tmp_path, monkeypatch):
 
 def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
     found = drawings(results, [*ids], Request(**asked))
-    return {one.name: [cell.panel.dataset for cell in one.run] for one in found if one.run}
+    return {one.name: [panel.panel.dataset for panel in one.run] for one in found if one.run}
 
 
 def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_does_not_pose_as_the_papers():
@@ -59,7 +59,7 @@ def test_by_and_where_choose_rows():
     def means(**asked) -> dict[str, float]:
         return {
             s.line.method: s.points["mean"].iloc[0]
-            for s in draw(results, "class-log", Request(**asked)).cells[0].filled
+            for s in draw(results, "class-log", Request(**asked)).measured[0].filled
         }
 
     plain, at_10 = means(), means(by={"beta": ["10"]})
@@ -141,4 +141,7 @@ def test_a_plugins_figure_is_drawn(monkeypatch):
     with pytest.raises(UserError, match="'tempered'"):
         draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")
-    assert [s.line.method for s in draw(Made(rows), "mine").cells[0].filled] == ["elbo", "tempered"]
+    assert [s.line.method for s in draw(Made(rows), "mine").measured[0].filled] == [
+        "elbo",
+        "tempered",
+    ]

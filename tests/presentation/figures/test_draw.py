@@ -13,10 +13,15 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from dlmexp.experiment.models.diagnosis import Diagnosis
-from dlmexp.presentation.figures.declared import against_beta, against_n, anatomy, histogram
+from dlmexp.presentation.figures.declared.parts import (
+    against_size,
+    cadata_against_beta,
+    gradient_histogram,
+)
+from dlmexp.presentation.figures.declared.worth import effects_panel
+from dlmexp.presentation.figures.looks import PAGE
 from dlmexp.presentation.figures.panels import (
     FIGURES,
-    PAGE,
     Figure,
     Line,
     Panel,
@@ -71,7 +76,7 @@ def test_points_lie_at_their_n_and_strips_hold_their_means():
     assert [x for x in points if x] == [[100, 500], [100, 500]]
     (strip,) = [ax for ax in figure.canvas.axes if "vs ELBO" in ax.get_ylabel()]
     assert strip.get_ylabel().startswith("Δ error rate")
-    for one in figure.cells[0].series:
+    for one in figure.measured[0].series:
         if "minus_elbo" in one.points:
             assert one.points["minus_elbo"].between(*strip.get_ylim()).all()
 
@@ -132,14 +137,14 @@ def test_kinds_of_panels_look_as_they_did(tmp_path, monkeypatch):
     one."""
     medians = estimators("joint_log_dlm", 0.1, ("bmc", (1,)), ("ups", (1,)))
     kinds = (
-        *against_n("nll", methods(*METHODS), "class-log", "banana"),
-        against_beta("5%"),
+        *against_size(("nll",), methods(*METHODS), "class-log", ("banana",)),
+        cadata_against_beta("5%"),
         Panel("curve", "airline", "nll", AT_BETAS, "airline", x="epochs"),
-        histogram("bmc", "error"),
+        gradient_histogram("bmc", "error"),
         Panel("reliability", "banana", "reliability", methods(*METHODS), "class-log"),
         Panel("curve", "abalone", "nll", medians, "x", median=True),
     )
-    for name, panels in (("kinds", kinds), ("effects", (anatomy("pol", "reg"),))):
+    for name, panels in (("kinds", kinds), ("effects", (effects_panel("pol", "reg"),))):
         monkeypatch.setitem(FIGURES._items, name, Figure(name, panels, 3, "Some panels."))
         one = draw(published("paper"), name)
         (legend,) = [legend for ax in one.canvas.axes if (legend := ax.get_legend())]

@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from scipy import stats
 
-from dlmexp.presentation.figures.declared import BINARY_LOG, against_n, anatomy
+from dlmexp.presentation.figures.declared.parts import BINARY_LOG, against_size
+from dlmexp.presentation.figures.declared.worth import effects_panel
+from dlmexp.presentation.figures.kinds.kind import EFFECT_METHODS
+from dlmexp.presentation.figures.looks import PAGE
 from dlmexp.presentation.figures.numbers import Measured, measure, panel_rows
-from dlmexp.presentation.figures.panels import PAGE, Line, Panel, estimators
+from dlmexp.presentation.figures.panels import Line, Panel, estimators
 from dlmexp.presentation.figures.plot import Request, drawings
-from dlmexp.presentation.figures.stats import BAYES_NLL, EFFECT_METHODS, half_width, statistics
+from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
 
-(PANEL,) = against_n("nll", BINARY_LOG, "class-log", "banana")
+(PANEL,) = against_size(("nll",), BINARY_LOG, "class-log", ("banana",))
 
 
 def rows(names: str, *cases: tuple, **about) -> list[dict]:
@@ -110,7 +113,7 @@ def test_excess_is_over_the_log_loss_of_the_truth(name: str):
     losses = np.logaddexp(0, -(2 * y - 1) * odds)
     assert BAYES_NLL[name] == pytest.approx(losses.mean(), abs=4 * losses.std() / len(y) ** 0.5)
     results = Made(rows("seed test_nll", (0, 0.5), (1, 0.7), dataset=name))
-    (panel,) = against_n("excess_nll", BINARY_LOG, "class-log", name)
+    (panel,) = against_size(("excess_nll",), BINARY_LOG, "class-log", (name,))
     assert points(panel, results)["elbo"]["mean"].tolist() == pytest.approx([0.6 - BAYES_NLL[name]])
 
 
@@ -193,7 +196,7 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
     ]
     request = Request(compare_protocols=beside and setting == "protocol")
     for one in (
-        one for drawn in drawings(Made(both), ["class-log"], request) for one in drawn.cells
+        one for drawn in drawings(Made(both), ["class-log"], request) for one in drawn.measured
     ):
         means = [mean for series in one.filled for mean in series.points["mean"]]
         assert all(mean < 100 for mean in means) or all(mean > 900 for mean in means)
@@ -208,13 +211,10 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
 
 def test_an_effect_needs_all_ways_to_train_that_it_compares():
     cases = [
-        (method, seed, 1.0)
-        for method in EFFECT_METHODS.values()
-        if method != "fitc"
-        for seed in range(2)
+        (method, seed, 1.0) for method in EFFECT_METHODS if method != "fitc" for seed in range(2)
     ]
     made = Made(rows("method seed test_nll", *cases, dataset="pol", role="anatomy"))
-    assert [one.line.effect for one in measured(anatomy("pol", "reg"), made).filled] == [
+    assert [one.line.effect for one in measured(effects_panel("pol", "reg"), made).filled] == [
         "whole",
         "beta",
         "objective",

@@ -1,0 +1,261 @@
+"""The figures of the paper, in its order; a comment names the paper's label of each."""
+
+from collections.abc import Iterable
+
+from dlmexp.common.catalogue import BINARY, COUNTS, REGRESSION
+from dlmexp.presentation.figures.declared.parts import (
+    AIRLINE_BETAS,
+    AIRLINE_LINES,
+    BINARY_LOG,
+    COUNT_LOG,
+    EPOCHS_OF_STAND_INS,
+    REGRESSION_LOG,
+    REGRESSION_SQUARE,
+    WITH_DIFFERENCES,
+    Lines,
+    against_size,
+    airline_by_epoch,
+    airline_sampling,
+    cadata_against_beta,
+    gradient_histogram,
+    sampling,
+)
+from dlmexp.presentation.figures.kinds.kind import STATISTICS
+from dlmexp.presentation.figures.panels import FIGURES, Figure, Panel, declare, estimators
+from dlmexp.presentation.labels import ESTIMATORS
+
+
+# fig:selection
+@declare
+def selection() -> Figure:
+    """Return the paper's figure 1."""
+    panels = (
+        # Experiment reg-sq computes what the panel of NLL needs as well.
+        *against_size(("nll",), REGRESSION_LOG, "reg-sq", ("sarcos",)),
+        *against_size(("mse",), REGRESSION_SQUARE, "reg-sq", ("sarcos",)),
+        cadata_against_beta("5%"),
+        *against_size(("nll",), BINARY_LOG, "class-log", ("ringnorm",)),
+        *against_size(("nll",), COUNT_LOG, "count-log", ("peds1_dir2",)),
+        *airline_by_epoch(AIRLINE_LINES, "airline", "nll"),
+        gradient_histogram("bmc", "error"),
+        gradient_histogram("ups", "error"),
+        *airline_sampling(0.1, ("ups", (1, 10)), "airline-sampling-0.1", "nll"),
+    )
+    return Figure(
+        "selection",
+        panels,
+        columns=3,
+        title="The paper's figure 1",
+        legend="row",
+        caption=(
+            "Final test loss against training size and β, learning curves, and errors of sampled "
+            "gradients. Strips show the difference to the ELBO of the same repetition; circles "
+            "mark the β with the lowest mean validation NLL."
+        ),
+    )
+
+
+# fig:reg-log
+@declare
+def reg_log() -> Figure:
+    """Return NLL of regression against training size, and of cadata against beta."""
+    by_dataset = against_size(("nll",), REGRESSION_LOG, "reg-log", REGRESSION)
+    panels = (
+        *by_dataset[:2],
+        cadata_against_beta("5%"),
+        *by_dataset[2:],
+        cadata_against_beta("80%"),
+    )
+    return Figure(
+        "reg-log",
+        panels,
+        columns=3,
+        title="Regression, log loss",
+        caption=(
+            f"Test NLL against training size, {WITH_DIFFERENCES}, and against β on cadata. "
+            "Circles mark the β with the lowest mean validation NLL; FITC has no β."
+        ),
+    )
+
+
+# fig:reg-sq
+@declare
+def reg_sq() -> Figure:
+    """Return MSE of regression against training size."""
+    return Figure(
+        "reg-sq",
+        against_size(("mse",), REGRESSION_SQUARE, "reg-sq", REGRESSION),
+        columns=2,
+        title="Regression, square loss",
+        caption=f"Test MSE against training size, β selected by MSE, {WITH_DIFFERENCES}.",
+    )
+
+
+# fig:regression-learning
+@declare
+def reg_learning() -> Figure:
+    """Return learning curves of regression with exact and bMC gradients."""
+    lines = sampling(0.1)
+    return Figure(
+        "reg-learning",
+        tuple(Panel("curve", dataset, "nll", lines, "reg-learning") for dataset in REGRESSION),
+        columns=2,
+        title="Regression, exact and sampled gradients",
+        caption="Learning curves of the joint DLM at β = 0.1 with exact and bMC gradients.",
+    )
+
+
+def _final_metric(
+    name: str, title: str, metric: str, lines: Lines, datasets: Iterable[str], words: str
+) -> Figure:
+    """Return a figure of one metric against training size, with strips of differences below."""
+    return Figure(
+        name,
+        against_size((metric,), lines, name, datasets),
+        columns=2,
+        title=title,
+        caption=f"{words}, {WITH_DIFFERENCES}.",
+    )
+
+
+# fig:class-log
+@declare
+def class_log() -> Figure:
+    """Return NLL of classification against training size."""
+    words = "Test NLL against training size"
+    return _final_metric("class-log", "Classification, log loss", "nll", BINARY_LOG, BINARY, words)
+
+
+# fig:class-err
+@declare
+def class_err() -> Figure:
+    """Return the error rate of classification against training size."""
+    words = "Test error rate against training size, β selected by NLL"
+    return _final_metric(
+        "class-err", "Classification, error rate", "error", BINARY_LOG, BINARY, words
+    )
+
+
+# fig:poisson-log
+@declare
+def count_log() -> Figure:
+    """Return NLL of counts against training size."""
+    words = "Test NLL against training size, DLM with bMC-10"
+    return _final_metric("count-log", "Counts, log loss", "nll", COUNT_LOG, COUNTS, words)
+
+
+# fig:poisson-mre
+@declare
+def count_mre() -> Figure:
+    """Return the mean relative error of counts against training size."""
+    words = "Mean relative error against training size, DLM with bMC-10, β selected by NLL"
+    return _final_metric("count-mre", "Counts, relative error", "mre", COUNT_LOG, COUNTS, words)
+
+
+def _count_curves(name: str, rival: str) -> Figure:
+    """Return learning curves of counts with bMC and another estimator's gradients."""
+    gradients = f"{ESTIMATORS[rival]} and bMC gradients"
+    panels: list[Panel] = []
+    for dataset in ("abalone", "peds1_dir2"):
+        for samples in (1, 10, 100):
+            lines = estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,)))
+            title = f"S = {samples}"
+            panels.append(Panel("curve", dataset, "nll", lines, name, title=title, median=True))
+    return Figure(
+        name,
+        tuple(panels),
+        columns=3,
+        title=f"Counts, {gradients}",
+        caption=(
+            f"Learning curves of the joint DLM at β = 0.1 with {gradients} of S samples: "
+            "median and quartiles."
+        ),
+    )
+
+
+# fig:poisson-learning-curve
+@declare
+def count_learning() -> Figure:
+    """Return learning curves of counts with uPS and bMC gradients."""
+    return _count_curves("count-learning", "ups")
+
+
+# fig:poisson-smooth-learning-curve
+@declare
+def count_smooth() -> Figure:
+    """Return learning curves of counts with smooth-bMC and bMC gradients."""
+    return _count_curves("count-smooth", "smooth_bmc")
+
+
+# fig:airlineA
+@declare
+def airline() -> Figure:
+    """Return learning curves of all methods on airline at three values of beta."""
+    return Figure(
+        "airline",
+        airline_by_epoch(AIRLINE_LINES, "airline", "nll", "error"),
+        columns=2,
+        title="Large classification data, three values of β",
+        caption=(
+            "Learning curves of ELBO, β-ELBO and both DLMs, each labelled with its β. "
+            f"{EPOCHS_OF_STAND_INS}"
+        ),
+    )
+
+
+def _airline_sampling(beta: float) -> Figure:
+    """Return learning curves on airline with exact and sampled gradients at one beta."""
+    name = f"airline-sampling-{beta:g}"
+    return Figure(
+        name,
+        airline_sampling(beta, ("ups", (1, 10)), name, "nll", "error"),
+        columns=2,
+        title=f"Large classification data, gradients at β = {beta:g}",
+        caption=(
+            f"Learning curves of the joint DLM at β = {beta:g} with exact, bMC and uPS gradients. "
+            f"{EPOCHS_OF_STAND_INS}"
+        ),
+    )
+
+
+# fig:airlineB1, B2, B3
+for _beta in AIRLINE_BETAS:
+    FIGURES.add(f"airline-sampling-{_beta:g}", _airline_sampling(_beta))
+
+
+# fig:airline-smooth-bMC
+@declare
+def airline_smooth() -> Figure:
+    """Return learning curves on airline with exact, bMC and smooth-bMC gradients."""
+    rival = ("smooth_bmc", (1, 10, 100))
+    return Figure(
+        "airline-smooth",
+        airline_sampling(0.1, rival, "airline-smooth", "nll", "error"),
+        columns=2,
+        title="Large classification data, smooth-bMC",
+        caption=(
+            "Learning curves of the joint DLM at β = 0.1 with exact, bMC and smooth-bMC gradients. "
+            f"{EPOCHS_OF_STAND_INS}"
+        ),
+    )
+
+
+# fig:PoissonGradMean
+@declare
+def bias() -> Figure:
+    """Return histograms of three statistics of gradient draws, a row for each estimator."""
+    panels: list[Panel] = []
+    for estimator in ("ups", "bmc", "smooth_bmc"):
+        panels += [gradient_histogram(estimator, statistic) for statistic in STATISTICS]
+    return Figure(
+        "bias",
+        tuple(panels),
+        columns=3,
+        title="Sampled gradients",
+        legend="row",
+        caption=(
+            "Draws g of the gradient in the mean of q after initialisation (fixed DLM, β = 0.1, "
+            "one split) against G from 10 000 bMC samples. Stochastic gradients converge if (i) "
+            "is bounded from below and (ii) from above; both are 1 where g = G."
+        ),
+    )

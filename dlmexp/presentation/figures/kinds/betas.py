@@ -1,0 +1,116 @@
+"""Panels of a metric against beta at one size; the lowest validation metric has a circle."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+from dlmexp.common.console import counted
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.figures.axes import (
+    GUIDE,
+    STEPS,
+    Band,
+    Tile,
+    bands,
+    draw_band,
+    log_ticks,
+    metric_axis_label,
+    set_limits,
+)
+from dlmexp.presentation.figures.numbers import Series, by_seed, metric_values
+from dlmexp.presentation.figures.panels import Line, Panel
+from dlmexp.presentation.figures.stats import statistics
+
+IN_FRAME = 0.7  # the share of all means that the frame holds
+
+
+def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
+    """Return statistics of the test metric at each beta, with the mean validation metric.
+
+    A method without beta has x = NaN.
+    """
+    betas, columns = np.unique(rows["beta"].to_numpy(dtype=float), return_inverse=True)
+    _, test = by_seed(rows, columns, metric_values(rows, panel))
+    _, validation = by_seed(rows, columns, metric_values(rows, panel, "validation"))
+    points = statistics(betas, test, np.bincount(columns))
+    points["validation"] = statistics(betas, validation, 0)["mean"]
+    failed = int(points["failed"].sum())
+    notes = [f"{counted(failed, 'result')} failed, not averaged"] if failed else []
+    return Series(line, points, notes=notes)
+
+
+def draw(tiles: Sequence[Tile]) -> None:
+    """Draw each panel."""
+    for tile in tiles:
+        _draw_panel(tile)
+
+
+def _draw_panel(tile: Tile) -> None:
+    ax = tile.ax
+    framed: list[float] = []
+    for series, band in zip(tile.lines, bands(tile.lines), strict=True):
+        _draw_line(ax, band)
+        best = _lowest_validation(series, band)
+        _circle(ax, band.at(best))
+        framed += _to_be_framed(band, best)
+    _set_x_axis(ax, np.concatenate([series.points["x"].dropna() for series in tile.lines]))
+    ax.set_ylabel(metric_axis_label(tile.panel, tile.measured.task))
+    means = np.concatenate([series.points["mean"] for series in tile.lines])
+    if tile.panel.log and np.nanmin(means) > 0:
+        ax.set_yscale("log")
+        log_ticks(ax.yaxis)
+    else:
+        # Far from the best beta, lines may leave the frame.
+        highest = max(np.nanmax(framed), np.nanquantile(means, IN_FRAME))
+        set_limits(ax, np.nanmin(framed), highest)
+        ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+
+
+def _draw_line(ax: Axes, band: Band) -> None:
+    """Draw means against beta; those at beta = 0 apart, as a log scale has no place for 0."""
+    for part in (np.isnan(band.x), band.x == 0, band.x > 0):
+        draw_band(ax, band.at(part))
+
+
+def _lowest_validation(series: Series, band: Band) -> np.ndarray:
+    """Return which betas have the lowest mean validation metric."""
+    unknown = np.isnan(band.x) | np.isnan(band.mean)
+    validation = np.where(unknown, np.nan, series.points["validation"])
+    return validation == np.fmin.reduce(validation)
+
+
+def _circle(ax: Axes, best: Band) -> None:
+    ax.plot(
+        best.x,
+        best.mean,
+        "o",
+        ms=8,
+        mfc="none",
+        mec=best.look.colour,
+        mew=0.7,
+        label="_lowest validation",
+    )
+
+
+def _to_be_framed(band: Band, best: np.ndarray) -> list[float]:
+    """Return what the frame must hold of a line: its best beta and its lowest mean."""
+    across = band.mean[np.isnan(band.x)]
+    selected = band.at(best)
+    lower_ends = selected.mean - selected.half
+    return [*across, *selected.mean, *lower_ends, np.fmin.reduce(band.mean)]
+
+
+def _set_x_axis(ax: Axes, betas: np.ndarray) -> None:
+    """Set a log axis; with beta = 0, one where 0 has its place left of the smallest other beta."""
+    smallest = betas[betas > 0].min(initial=np.inf)
+    if (betas == 0).any() and np.isfinite(smallest):
+        ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
+    else:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(numticks=6))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("β")
+    ax.axvline(1.0, **GUIDE)

@@ -1,0 +1,152 @@
+"""Panels of learning curves: a test metric against epochs or iterations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from dlmexp.common.console import counted
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.figures.axes import Tile, frame, inches, metric_axis_label
+from dlmexp.presentation.figures.looks import Look
+from dlmexp.presentation.figures.numbers import Series
+from dlmexp.presentation.figures.panels import Line, Panel
+from dlmexp.presentation.figures.stats import half_width, statistics
+
+# Shares of a learning curve in which it falls from anywhere, and may leave the frame.
+START = 0.1
+START_OF_MEDIANS = 0.25
+LABEL_GAP = 7.5  # points between labels at the ends of curves
+
+
+def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
+    """Return statistics of the test metric at every time of evaluation.
+
+    A repetition that has stopped keeps its last value.
+    """
+    series = Series(line)
+    curves = _curves(panel, rows, results)
+    if curves:
+        times = np.unique(np.concatenate([curve.index for curve in curves]))
+        values = np.stack([curve.reindex(times, method="ffill") for curve in curves])
+        series.points = statistics(times.astype(float), values, len(rows), panel.median)
+    missing = len(rows) - len(curves)
+    if missing:
+        series.notes.append(f"{counted(missing, 'repetition')} without a learning curve")
+    return series
+
+
+def _curves(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) -> list[pd.Series]:
+    """Return the test metric by time of each repetition that has a learning curve."""
+    time_name = "epochs" if panel.x == "epochs" else "evaluated_at"
+    curves: list[pd.Series] = []
+    for key in rows["key"].dropna():
+        arrays = results.arrays(key)
+        times = arrays.get(time_name)
+        values = arrays.get(f"test_{panel.metric}")
+        if times is not None and values is not None and len(times) == len(values) > 0:
+            curves.append(pd.Series(values, times, dtype=float))
+    return curves
+
+
+@dataclass(frozen=True)
+class End:
+    """The last point of a curve, and its label."""
+
+    y: float
+    x: float
+    label: str
+    colour: str
+
+
+def draw(tiles: Sequence[Tile]) -> None:
+    """Draw each panel: means with a band, or medians with quartiles, labelled where they end."""
+    for tile in tiles:
+        _draw_panel(tile)
+
+
+def _draw_panel(tile: Tile) -> None:
+    ax = tile.ax
+    panel = tile.panel
+    ends: list[End] = []
+    framed: list[np.ndarray] = []  # centre, up, down [3, P]
+    for series in tile.lines:
+        look = series.line.look
+        points = series.points[series.points["repetitions"] > 0]
+        x = points["x"].to_numpy()
+        interval = _centre_and_reach(points, panel.median)
+        _draw_curve(ax, x, interval, look, width=0.8 if panel.median else 1.1)
+        start = START_OF_MEDIANS if panel.median else START
+        framed.append(interval[:, x >= start * x.max()])
+        label = f"β = {series.line.beta:g}" if series.line.names == "beta" else look.label
+        ends.append(End(float(interval[0, -1]), float(x[-1]), label, look.colour))
+    frame(ax, *np.hstack(framed))
+    ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
+    ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.margins(x=0.02)
+    ends.sort(key=lambda end: (end.y, end.x, end.label, end.colour))
+    _label_ends(ax, ends)
+
+
+def _centre_and_reach(points: pd.DataFrame, median: bool) -> np.ndarray:
+    """Return mean or median, and how far interval or quartiles reach above and below, `[3, P]`."""
+    if median:
+        centre = points["median"].to_numpy()
+        up = points["q75"].to_numpy() - centre
+        down = centre - points["q25"].to_numpy()
+    else:
+        centre = points["mean"].to_numpy()
+        up = down = np.nan_to_num(half_width(points))
+    return np.stack([centre, up, down])
+
+
+def _draw_curve(ax: Axes, x: np.ndarray, interval: np.ndarray, look: Look, width: float) -> None:
+    centre, up, down = interval
+    ax.plot(x, centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
+    ax.fill_between(x, centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def _label_ends(ax: Axes, ends: list[End]) -> None:
+    """Write labels right of the axes from bottom to top, each joined to the end of its curve."""
+    low, high = ax.get_ylim()
+    heights = np.array([(end.y - low) / (high - low) for end in ends])
+    gap = LABEL_GAP / (inches(ax)[1] * 72)
+    for end, place in zip(ends, _set_apart(heights, gap), strict=True):
+        arrow = {
+            "arrowstyle": "-",
+            "color": end.colour,
+            "lw": 0.5,
+            "shrinkA": 1,
+            "shrinkB": 0,
+            "relpos": (0, 0.5),
+            "patchA": None,
+        }
+        ax.annotate(
+            end.label,
+            (end.x, min(max(end.y, low), high)),
+            (1.06, place),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=5.5,
+            color=end.colour,
+            annotation_clip=False,
+            arrowprops=arrow,
+        )
+
+
+def _set_apart(heights: np.ndarray, gap: float) -> np.ndarray:
+    """Return places for labels near ascending heights, at least a gap apart, from 0 up.
+
+    Where heights lie close together, places are halfway between pushing all labels up and pushing
+    all of them down.
+    """
+    steps = gap * np.arange(len(heights))
+    slack = np.clip(heights, 0.0, 1.0) - steps
+    pushed_up = np.maximum.accumulate(slack)
+    pushed_down = np.minimum.accumulate(slack[::-1])[::-1]
+    return np.clip((pushed_up + pushed_down) / 2, 0.0, max(1.0 - steps[-1], 0.0)) + steps

@@ -1,0 +1,59 @@
+"""Panels of observed minus predicted shares of class 1, beta selected, at one size."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import NullLocator
+
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.figures.axes import Band, Tile, bands, draw_bands
+from dlmexp.presentation.figures.numbers import Series
+from dlmexp.presentation.figures.panels import Line, Panel
+from dlmexp.presentation.figures.stats import statistics
+
+EDGE = 3e-4  # the smallest probability of the axis; bins beyond it have no visible error
+TICKS = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
+TICK_LABELS = ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"]
+
+
+def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
+    """Return observed shares against mean predicted ones, in bins of equal numbers of rows."""
+    predicted: list[np.ndarray] = []
+    observed: list[np.ndarray] = []
+    for key in rows["key"][rows["status"] == "done"]:
+        arrays = results.arrays(key)
+        if "reliability_p" in arrays:
+            predicted.append(arrays["reliability_p"])
+            observed.append(arrays["reliability_y"])
+    if not predicted:
+        return Series(line)
+    p = np.array(predicted, dtype=float)
+    y = np.array(observed, dtype=float)
+    mean_p = statistics(range(p.shape[1]), p, len(p))["mean"]
+    return Series(line, statistics(mean_p, y, len(rows)))
+
+
+def draw(tiles: Sequence[Tile]) -> None:
+    """Draw each panel on a logit axis, as most rows lie near 0 or 1."""
+    for tile in tiles:
+        _draw_panel(tile)
+
+
+def _draw_panel(tile: Tile) -> None:
+    ax = tile.ax
+    curves = [_minus_predicted(band) for band in bands(tile.lines)]
+    ax.set_ylabel("observed − predicted")
+    draw_bands(ax, curves, zero_line=True, markersize=2.6)
+    ax.set_xscale("logit")
+    ax.set_xticks(TICKS, TICK_LABELS)
+    largest = max(0.5, *(band.x.max() for band in curves))
+    ax.set_xlim(EDGE, min(largest + 0.1, 1 - EDGE))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("predicted probability")
+
+
+def _minus_predicted(band: Band) -> Band:
+    """Return observed minus predicted shares where the axis has a place for the predicted ones."""
+    on_axis = (band.x > 0) & (band.x < 1)
+    return Band(band.x, band.mean - band.x, band.half, band.look).at(on_axis)

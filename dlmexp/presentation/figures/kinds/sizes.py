@@ -1,0 +1,200 @@
+"""Panels of a metric against n, M, samples or a time, beta selected for every repetition.
+
+Below are the differences to the ELBO of the same repetitions. Where all points are at one size, a
+panel has bars.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from dlmexp.common.console import counted
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.figures.axes import (
+    Band,
+    Tile,
+    bands,
+    draw_band,
+    draw_bands,
+    inches,
+    log_ticks,
+    metric_axis_label,
+    nominal_coverage,
+)
+from dlmexp.presentation.figures.looks import INK, METHOD_LOOKS
+from dlmexp.presentation.figures.numbers import Series, by_seed, metric_values
+from dlmexp.presentation.figures.panels import Line, Panel
+from dlmexp.presentation.figures.stats import statistics
+from dlmexp.presentation.labels import metric_label
+
+# A line this many times as far from the ELBO as the median line may leave the frame of differences.
+FAR = 10.0
+X_LABELS = {
+    "n": "training rows n",
+    "M": "inducing inputs M",
+    "samples": "samples S of bMC",
+    "predict_seconds": "prediction time (s)",
+}
+BAR_HEIGHT = 0.62  # of the distance between two bars
+
+
+def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
+    """Return statistics of the test metric at each size."""
+    values = metric_values(rows, panel)
+    if not np.isfinite(values).any() and (rows["status"] == "done").any():
+        return Series(line, notes=[f"its records have no {metric_label(panel.metric)}"])
+    grouped_by = panel.x if panel.x in ("n", "samples") else "M"
+    sizes, columns = np.unique(rows[grouped_by].fillna(0), return_inverse=True)
+    if panel.x == grouped_by:
+        x = np.where(sizes == 0, np.nan, sizes)  # without samples the objective is exact
+    else:
+        x = rows.groupby(grouped_by)[panel.x].mean().to_numpy()
+        if np.isnan(x).all():
+            return Series(line, notes=[f"its records have no {panel.x}"])
+    seeds, table = by_seed(rows, columns, values)
+    points = statistics(x, table, np.bincount(columns))
+    points["betas"] = _selected_betas(rows, columns, np.isfinite(values))
+    by_size = pd.DataFrame(table, seeds, sizes)
+    return Series(line, points, by_size, notes=_failures(points, rows))
+
+
+def _selected_betas(rows: pd.DataFrame, columns: np.ndarray, finite: np.ndarray) -> list[str]:
+    """Return, for each size, the betas that the repetitions selected, separated by spaces."""
+    selected = (rows["candidates"] > 1).to_numpy() & finite
+    betas = rows["beta"].to_numpy(dtype=float)
+    texts: list[str] = []
+    for column in range(columns.max() + 1):
+        at_size = betas[selected & (columns == column)]
+        texts.append(" ".join(f"{beta:.4g}" for beta in at_size))
+    return texts
+
+
+def _failures(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """Return notes on repetitions and on candidates that failed."""
+    notes: list[str] = []
+    repetitions = int(points["failed"].max())
+    if repetitions:
+        lost = counted(repetitions, "repetition")
+        notes.append(f"up to {lost} of a point failed, not averaged")
+    candidates = int(rows["failed"][rows["candidates"] > 1].sum())
+    if candidates:
+        lost = counted(candidates, "candidate")
+        notes.append(f"{lost} failed; β is selected among the others")
+    return notes
+
+
+def draw(tiles: Sequence[Tile]) -> None:
+    """Draw each panel, and the differences to the ELBO below it."""
+    for tile in tiles:
+        if tile.measured.has_single_size:
+            _draw_as_bars(tile)
+        else:
+            _draw_as_lines(tile)
+
+
+def _draw_as_bars(tile: Tile) -> None:
+    panel = tile.panel
+    size = tile.lines[0].points["x"].iloc[0]
+    label = metric_axis_label(panel, tile.measured.task)
+    curves = bands(tile.lines, nominal_coverage(panel))
+    _draw_bars(tile.ax, curves, f"{label}, {panel.x} = {size:g}")
+    if tile.below is not None:
+        _draw_bars(tile.below, _differences(tile.lines), f"Δ {metric_label(panel.metric)} vs ELBO")
+
+
+def _draw_bars(ax: Axes, curves: Sequence[Band], label: str) -> None:
+    """Draw a bar with its interval and number for each curve of one point."""
+    for row, band in enumerate(curves):
+        value = band.mean[0]
+        half = np.nan_to_num(band.half[0])
+        ax.barh([row], [value], BAR_HEIGHT, color=band.look.colour, alpha=0.75)
+        ax.errorbar([value], [row], xerr=[half], fmt="none", ecolor=INK, elinewidth=0.8)
+        ax.annotate(
+            f"{value:.3g}".replace("-", "−"),
+            (max(value + half, 0.0), row),
+            (3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=5.5,
+        )
+    ax.set_yticks(range(len(curves)), [band.look.label for band in curves])
+    ax.tick_params(axis="y", length=0)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=INK, linewidth=0.6)
+    ax.margins(x=0.18)
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel=label, ylabel="")
+
+
+def _draw_as_lines(tile: Tile) -> None:
+    ax = tile.ax
+    panel = tile.panel
+    nominal = nominal_coverage(panel)
+    curves = bands(tile.lines, nominal)
+    ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
+    draw_bands(ax, curves, zero_line=nominal > 0 or panel.metric == "excess_nll")
+    if panel.log and min(np.nanmin(band.mean) for band in curves) > 0:
+        ax.autoscale(axis="y")
+        ax.set_yscale("log")
+        log_ticks(ax.yaxis)
+    _set_x_axis(ax, panel, has_places=any(np.isfinite(band.x).any() for band in curves))
+    if tile.below is not None:
+        _draw_differences(tile.below, tile)
+        tile.below.set_xlabel(ax.get_xlabel())
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+
+
+def _set_x_axis(ax: Axes, panel: Panel, has_places: bool) -> None:
+    """Set a log axis with as many ticks as its length allows."""
+    if not has_places:  # only lines across
+        ax.set_xlim(1, 100)
+    ax.set_xscale("log")
+    log_ticks(ax.xaxis, _ticks_in_decade(ax))
+    if panel.x != "predict_seconds":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.set_xlabel(X_LABELS.get(panel.x, panel.x))
+
+
+def _ticks_in_decade(ax: Axes) -> tuple[float, ...]:
+    """Return as many ticks as a decade of the x-axis has room for."""
+    low, high = ax.get_xlim()
+    width, _ = inches(ax)
+    inches_of_decade = width / np.log10(high / low)
+    if inches_of_decade > 1.0:
+        return (1.0, 2.0, 5.0)
+    if inches_of_decade > 0.47:
+        return (1.0, 3.0)
+    return (1.0,)
+
+
+def _differences(lines: Sequence[Series]) -> list[Band]:
+    """Return the mean differences of lines to the ELBO, with their intervals."""
+    differences: list[Band] = []
+    for series in lines:
+        points = series.points
+        if "minus_elbo" in points and points["minus_elbo"].notna().any():
+            mean = points["minus_elbo"].to_numpy(dtype=float)
+            half = points["high"].to_numpy(dtype=float) - mean
+            x = points["x"].to_numpy(dtype=float)
+            differences.append(Band(x, mean, half, series.line.look))
+    return differences
+
+
+def _draw_differences(ax: Axes, tile: Tile) -> None:
+    """Draw each line minus the ELBO; one far from all others may leave the frame."""
+    style: dict[str, Any] = {"markersize": 2.6}
+    ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
+    differences = _differences(tile.lines)
+    reach = np.array([np.nanmax(abs(band.mean)) for band in differences])
+    is_near = reach <= FAR * np.median(reach)
+    near = [band for band, fits in zip(differences, is_near, strict=True) if fits]
+    far = [band for band, fits in zip(differences, is_near, strict=True) if not fits]
+    for band in far:
+        draw_band(ax, band, **style)
+    draw_bands(ax, near, zero_line=True, **style)
+    ax.set_ylabel(f"Δ {metric_label(tile.panel.metric)}\nvs ELBO")

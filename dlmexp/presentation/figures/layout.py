@@ -1,0 +1,387 @@
+"""Draws a whole figure: panels in a grid, with legends above all of them or above each row."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.gridspec import GridSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+
+from dlmexp.common import catalogue
+from dlmexp.presentation.figures.axes import Tile, line_style
+from dlmexp.presentation.figures.kinds.kind import LOSSES, PanelKind
+from dlmexp.presentation.figures.looks import COLUMN, GREY, METHOD_LOOKS, PAGE, TEXT
+from dlmexp.presentation.figures.numbers import Measured
+from dlmexp.presentation.figures.panels import Figure, Line, Panel
+
+# Heights of rows of the grid, in inches.
+PANEL_HEIGHT = 1.55
+SINGLE_COLUMN_HEIGHT = 1.9
+EFFECTS_HEIGHT = 2.5
+STRIP_HEIGHT = 0.75
+LEGEND_HEIGHT = 0.19  # of each of its lines
+EDGE = 0.04  # inches that stay free at the right edge of the figure
+LETTER = 0.05  # inches of a letter in a legend
+HANDLE = 7  # letters that a handle takes
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the numbers of a panel are drawn: a row and a column of panels."""
+
+    measured: Measured
+    row: int
+    column: int
+
+    @property
+    def panel(self) -> Panel:
+        """The panel that is drawn here."""
+        return self.measured.panel
+
+    @property
+    def has_strip(self) -> bool:
+        """Whether differences to the ELBO are drawn below the panel."""
+        is_loss = self.panel.x == "n" and self.panel.metric in LOSSES
+        return is_loss and any("minus_elbo" in line.points for line in self.measured.filled)
+
+
+def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]) -> Canvas:
+    """Return a figure drawn at its printed size; call it within `paper_style()`.
+
+    Panels without results are left out; the others have letters in reading order.
+
+    Args:
+        figure: What is drawn.
+        measured: The numbers of its panels; side by side, under each protocol.
+        protocols: The protocols that stand side by side, if any.
+    """
+    places = _arrange(figure, measured, protocols)
+    by_row = figure.legend == "row" and not protocols
+    grid = _divide(places, by_row)
+    canvas, legends, tiles = _make_axes(grid, places)
+    titles = [_set_title(tile, grid.columns, places, protocols) for tile in tiles]
+    _draw_panels(tiles, protocols)
+    ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
+    for title in titles:
+        _fit_title(title, canvas)
+    for box in legends:
+        _move_inside(box, canvas)
+    return canvas
+
+
+def _arrange(
+    figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]
+) -> list[Place]:
+    """Return the panels that have results, with their places."""
+    with_results = [numbers for numbers in measured if numbers.filled]
+    if protocols:
+        return _arrange_protocols(measured, with_results, protocols)
+    return _arrange_panels(figure, with_results)
+
+
+def _arrange_protocols(
+    measured: Sequence[Measured], with_results: Sequence[Measured], protocols: tuple[str, ...]
+) -> list[Place]:
+    """Return a row for each panel and a column for each protocol; for effects the other way."""
+    panels = list(dict.fromkeys(numbers.panel for numbers in with_results))
+    protocols_by_row = panels[0].facts.compares_methods
+    places: list[Place] = []
+    for numbers in measured:
+        if numbers.panel in panels:
+            of_panel = panels.index(numbers.panel)
+            of_protocol = protocols.index(str(numbers.requested_protocol))
+            if protocols_by_row:
+                places.append(Place(numbers, row=of_protocol, column=of_panel))
+            else:
+                places.append(Place(numbers, row=of_panel, column=of_protocol))
+    return places
+
+
+def _arrange_panels(figure: Figure, with_results: Sequence[Measured]) -> list[Place]:
+    """Return panels in reading order; those with a column of their own in that one.
+
+    Where fewer panels than columns have results, the figure is narrower, and panels have no columns
+    of their own.
+    """
+    number = len({numbers.panel for numbers in with_results})
+    columns = 3 if number == 3 else min(figure.columns, number)
+    places: list[Place] = []
+    row = 0
+    column = 0
+    for numbers in with_results:
+        wanted = numbers.panel.column
+        if wanted is not None and columns == figure.columns:
+            if column > wanted:
+                row += 1
+            column = wanted
+        elif column >= columns:
+            row += 1
+            column = 0
+        places.append(Place(numbers, row, column))
+        column += 1
+    return places
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a figure is divided: lines of the grid with their heights, and what stands in them.
+
+    Attributes:
+        columns: Number of columns of panels.
+        width: Of the figure, in inches.
+        heights: Of the lines from top to bottom, in inches.
+        legends: The entries of legends, by their line.
+        panel_lines: The line of the panels and that of their strips (or again that of the panels
+            where no panel has a strip), for each row of panels.
+    """
+
+    columns: int
+    width: float
+    heights: list[float]
+    legends: dict[int, list[Line2D]]
+    panel_lines: list[tuple[int, int]]
+
+
+def _divide(places: Sequence[Place], by_row: bool) -> Grid:
+    """Return the grid of a figure, with a legend above all panels or above each row of them."""
+    columns = 1 + max(place.column for place in places)
+    rows = 1 + max(place.row for place in places)
+    grid = Grid(columns, COLUMN if columns == 1 else TEXT, [], {}, [])
+    for row in range(rows):
+        in_row = [place for place in places if place.row == row]
+        handles: list[Line2D] = []
+        if by_row:
+            handles = _legend_entries(in_row)
+        elif row == 0:
+            handles = _legend_entries(places)
+        if handles:
+            grid.legends[len(grid.heights)] = handles
+            lines = -(-len(handles) // _entries_across(handles, grid.width))
+            grid.heights.append(LEGEND_HEIGHT * lines)
+        first = len(grid.heights)
+        grid.heights.append(_panel_height(in_row[0].panel.facts, columns))
+        if any(place.has_strip for place in in_row):
+            grid.heights.append(STRIP_HEIGHT)
+        grid.panel_lines.append((first, len(grid.heights) - 1))
+    return grid
+
+
+def _panel_height(facts: PanelKind, columns: int) -> float:
+    if facts.compares_methods:
+        return EFFECTS_HEIGHT
+    return PANEL_HEIGHT if columns > 1 else SINGLE_COLUMN_HEIGHT
+
+
+def _make_axes(grid: Grid, places: Sequence[Place]) -> tuple[Canvas, list[Axes], list[Tile]]:
+    """Return the canvas, the axes of its legends, and its panels with their axes."""
+    height = min(sum(grid.heights) + 0.1, PAGE)
+    canvas = Canvas(figsize=(grid.width, height))
+    lines = canvas.add_gridspec(len(grid.heights), grid.columns, height_ratios=grid.heights)
+    legends: list[Axes] = []
+    for line, handles in grid.legends.items():
+        box = canvas.add_subplot(lines[line, :])
+        _draw_legend(box, handles, grid.width)
+        legends.append(box)
+    tiles = [_make_tile(place, canvas, lines, grid.panel_lines[place.row]) for place in places]
+    return canvas, legends, tiles
+
+
+def _make_tile(place: Place, canvas: Canvas, lines: GridSpec, span: tuple[int, int]) -> Tile:
+    """Return a panel with its axes, and with those of its strip where it has one.
+
+    A panel without a strip is as high as the others of its row with theirs.
+    """
+    first, last = span
+    if not place.has_strip:
+        ax = canvas.add_subplot(lines[first : last + 1, place.column])
+        return Tile(place.measured, place.row, place.column, ax)
+    ax = canvas.add_subplot(lines[first, place.column])
+    shared = None if place.measured.has_single_size else ax  # bars have x-axes of their own
+    below = canvas.add_subplot(lines[last, place.column], sharex=shared)
+    return Tile(place.measured, place.row, place.column, ax, below)
+
+
+def _set_title(
+    tile: Tile, columns: int, places: Sequence[Place], protocols: tuple[str, ...]
+) -> Text:
+    """Set the title of a panel above its left end, and return it."""
+    if not protocols:
+        stands_for = columns < 4  # beyond that there is no room for it
+        title = _letter(tile.panel, places) + _title(tile.measured, stands_for)
+    else:
+        # The letter and the dataset stand above the first protocol alone.
+        title = str(tile.measured.requested_protocol)
+        if title == protocols[0]:
+            title = _letter(tile.panel, places) + _title(tile.measured, False, title)
+    return tile.ax.set_title(title, loc="left")
+
+
+def _letter(panel: Panel, places: Sequence[Place]) -> str:
+    """Return `(a) ` for the first panel; nothing where there is only one."""
+    panels = list(dict.fromkeys(place.panel for place in places))
+    return f"({chr(ord('a') + panels.index(panel))}) " if len(panels) > 1 else ""
+
+
+def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
+    """Return `dataset, n = 500`, with the panel's own title and the protocol where there are any.
+
+    Args:
+        measured: The numbers of the panel.
+        stands_for: Whether the dataset is named that a stand-in stands for.
+        protocol: The protocol, where protocols stand side by side.
+    """
+    panel = measured.panel
+    dataset = panel.dataset
+    paper_dataset = catalogue.stands_for(dataset)
+    if stands_for and paper_dataset:
+        dataset = f"{dataset} (for {catalogue.family(paper_dataset)})"
+    n = f"n = {measured.n}" if measured.n and _names_size(panel) else ""
+    words = [text for text in (dataset, panel.title, n, protocol) if text]
+    return ("\n" if panel.facts.compares_methods else ", ").join(words)
+
+
+def _names_size(panel: Panel) -> bool:
+    """Return whether the size belongs into the title: our experiments have usual sizes."""
+    is_our_curve = panel.kind == "curve" and bool(panel.experiment)
+    return panel.facts.has_n_in_title and not is_our_curve and panel.x != "samples"
+
+
+def _draw_panels(tiles: Sequence[Tile], protocols: tuple[str, ...]) -> None:
+    """Draw all panels, those that share a scale together.
+
+    Side by side, a panel has the same limits under all protocols, and numbers only at the axis of
+    the first one.
+    """
+    for tile in tiles:
+        if not tile.lines:
+            tile.ax.set_axis_off()
+            tile.ax.text(0.5, 0.5, "not run", transform=tile.ax.transAxes, ha="center", color=GREY)
+    for group in _groups_with_one_scale([tile for tile in tiles if tile.lines]):
+        facts = group[0].panel.facts
+        facts.load().draw(group)
+        if facts.scale == "task" or (facts.scale == "panel" and protocols):
+            _share_limits([tile.ax for tile in group], facts.shared_limits)
+            _share_limits([tile.below for tile in group if tile.below], facts.shared_limits)
+        if facts.scale == "panel" and protocols:
+            _keep_first_labels(group)
+
+
+def _groups_with_one_scale(tiles: Sequence[Tile]) -> list[list[Tile]]:
+    groups: dict[tuple[str, object], list[Tile]] = {}
+    for tile in tiles:
+        scales = {"panel": tile.panel, "metric": tile.panel.metric, "task": tile.measured.task}
+        key = (tile.panel.kind, scales[tile.panel.facts.scale])
+        groups.setdefault(key, []).append(tile)
+    return list(groups.values())
+
+
+def _share_limits(panels: Sequence[Axes], which: str) -> None:
+    """Give axes the same limits in x, y or xy, so that they can be compared."""
+    if not panels:
+        return
+    if "x" in which:
+        limits = np.array([ax.get_xlim() for ax in panels])
+        for ax in panels:
+            ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
+    if "y" in which:
+        limits = np.array([ax.get_ylim() for ax in panels])
+        for ax in panels:
+            ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+
+
+def _keep_first_labels(tiles: Iterable[Tile]) -> None:
+    """Remove words and numbers at the y-axis of all columns but the first."""
+    for tile in tiles:
+        if tile.column == 0:
+            continue
+        for ax in (tile.ax, tile.below):
+            if ax is not None:
+                ax.set_ylabel("")
+                ax.tick_params(labelleft=False)
+
+
+def _legend_entries(places: Iterable[Place]) -> list[Line2D]:
+    """Return entries for the lines that are drawn, unless they are labelled directly.
+
+    Methods come first, in their usual order.
+    """
+    entries: dict[str, Line2D] = {}
+    for place in places:
+        facts = place.panel.facts
+        if facts.legend == "module":
+            return facts.load().legend()
+        if not place.measured.has_single_size:  # bars are labelled directly
+            _add_entries(entries, facts, [series.line for series in place.measured.filled])
+    methods = [look.label for look in METHOD_LOOKS.values()]
+    order = {label: number for number, label in enumerate(methods)}
+    labels = sorted(entries, key=lambda label: order.get(label, len(order)))
+    return [entries[label] for label in labels]
+
+
+def _add_entries(entries: dict[str, Line2D], facts: PanelKind, lines: Iterable[Line]) -> None:
+    """Add entries by their label; one with a marker replaces one without."""
+    for line in lines:
+        if facts.legend == "betas" and line.names != "beta":
+            continue
+        look = line.look
+        if facts.legend == "markers":
+            entries[look.label] = Line2D([], [], **line_style(look))
+        elif look.label not in entries:
+            plain = replace(look, marker="", dashes="-")
+            entries[look.label] = Line2D([], [], **line_style(plain))
+
+
+def _entries_across(handles: Sequence[Line2D], width: float) -> int:
+    """Return how many entries of a legend fit into one of its lines."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    fitting = int(width / (LETTER * (longest + HANDLE)))
+    return min(len(handles), max(fitting, 1))
+
+
+def _draw_legend(box: Axes, handles: Sequence[Line2D], width: float) -> None:
+    box.set_axis_off()
+    across = _entries_across(handles, width)
+    entries = _in_reading_order(handles, across)
+    legend = box.legend(handles=entries, loc="center", ncols=across, borderaxespad=0)
+    legend.set_in_layout(False)
+
+
+def _in_reading_order(handles: Sequence[Line2D], across: int) -> list[Line2D]:
+    """Return entries in the order that makes matplotlib show them line by line.
+
+    It fills legends by columns.
+    """
+    lines = -(-len(handles) // across)
+    empty = Line2D([], [], linestyle="none", label=" ")
+    padded = [*handles, *[empty] * (lines * across - len(handles))]
+    entries: list[Line2D] = []
+    for column in range(across):
+        entries += padded[column::across]
+    return entries
+
+
+def _fit_title(title: Text, canvas: Canvas) -> None:
+    """Set a title smaller that would leave the figure: the layout makes no room for titles."""
+    assert title.axes is not None
+    width = title.get_window_extent().width / canvas.dpi
+    left = title.axes.get_position().x0
+    room = (1 - left) * canvas.get_figwidth() - EDGE
+    title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / max(width, 1e-6)))
+
+
+def _move_inside(box: Axes, canvas: Canvas) -> None:
+    """Move a legend to the left whose words would leave the figure on the right.
+
+    It may reach as far beyond the figure as it has no words there.
+    """
+    legend = box.get_legend()
+    assert legend is not None
+    border = EDGE * canvas.dpi
+    beyond = legend.get_window_extent().x1 - canvas.bbox.x1
+    if beyond > border:
+        centre = 0.5 - (beyond + border) / box.bbox.width
+        legend.set_bbox_to_anchor((centre, 0.5), transform=box.transAxes)

@@ -1,0 +1,102 @@
+"""How lines and effects are drawn: colours, markers and dashes, and the sizes of a printed figure.
+
+A method looks the same wherever it appears, and like no other thing. The methods' colours are those
+of Okabe and Ito, which colour-blind readers can distinguish. An estimator has one hue; its
+lightness shows the number of samples S. Markers tell lines apart in grey.
+"""
+
+from bisect import bisect_right
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dlmexp.presentation.labels import estimator_label, method_label
+
+# Widths of a column and of the text of AISTATS, and the tallest figure, in inches.
+COLUMN = 3.25
+TEXT = 6.75
+PAGE = 9.2
+GREY = "#9a9a9a"
+INK = "#333333"
+Dashes = Literal["-", "--", "-.", ":"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn, and its entry in the legend."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: Dashes = "-"
+
+
+# Colour and marker of a method, in the order of legends.
+METHOD_COLOURS = {
+    "elbo": ("#000000", "o"),
+    "beta_elbo": ("#0072B2", "s"),
+    "fitc": ("#CC79A7", "v"),
+    "joint_log_dlm": ("#D55E00", "D"),
+    "fixed_log_dlm": ("#E69F00", "^"),
+    "joint_sq_dlm": ("#009E73", "P"),
+    "fixed_sq_dlm": ("#56B4E9", "X"),
+    "ppgpr": ("#8B1A1A", "*"),
+    "power_ep": ("#6A51A3", "d"),
+    "exact": ("#777777", "h"),
+    "elbo_q": ("#56B4E9", "<"),
+    "dlm_elbo_q": ("#009E73", ">"),
+    "dlm_q": ("#CC79A7", "p"),
+}
+METHOD_LOOKS = {
+    method: Look(method_label(method), colour, marker)
+    for method, (colour, marker) in METHOD_COLOURS.items()
+}
+
+
+@dataclass(frozen=True)
+class EstimatorStyle:
+    """How lines of an estimator are drawn; `shades` are those of few, some and many samples."""
+
+    marker: str
+    dashes: Dashes
+    shades: tuple[str, str, str]
+
+
+ESTIMATOR_STYLES = {
+    "bmc": EstimatorStyle("<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
+    "ups": EstimatorStyle(">", "-", ("#C2BD33", "#8E8A00", "#474500")),
+    "smooth_bmc": EstimatorStyle("p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
+}
+# The least numbers of samples that have the second and the third shade.
+SHADE_LIMITS = (10, 100)
+EFFECT_LOOKS = {
+    "whole": Look("DLM − ELBO", "#6B6B6B", ""),
+    "beta": Look("= choosing β", "#0072B2", ""),
+    "objective": Look("+ objective (log loss)", "#D55E00", ""),
+    "coordinates": Look("change if q is unwhitened", "#009E73", ""),
+    "noise": Look("change if noise > 0.01", "#E69F00", ""),
+    "fitc": Look("FITC − ELBO", "#CC79A7", ""),
+}
+
+
+def method_look(method: str) -> Look:
+    """Return the look of a method; dark grey, labelled with its name, for a plugin's method."""
+    return METHOD_LOOKS.get(method, Look(method_label(method), "#555555", "H", "-."))
+
+
+def estimator_look(estimator: str, samples: int | None) -> Look:
+    """Return the look of an estimator at S samples: `exact`, `bMC-10`, `smooth-bMC-100`."""
+    label = estimator_label(estimator, samples)
+    style = ESTIMATOR_STYLES.get(estimator)
+    if style is None:
+        return Look(label, "#8C6239", "h")
+    shade = 1 if samples is None else bisect_right(SHADE_LIMITS, samples)
+    return Look(label, style.shades[shade], style.marker, style.dashes)
+
+
+def paper_style() -> AbstractContextManager[None]:
+    """Return a context in which matplotlib has the project's style."""
+    import matplotlib.style
+
+    return matplotlib.style.context(["default", str(Path(__file__).with_name("dlmexp.mplstyle"))])

@@ -1,0 +1,210 @@
+"""Notes on a figure: setting, repetitions, stand-ins, what was not run and what is left out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from dlmexp.common import catalogue
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.settings import Where
+from dlmexp.presentation.figures.choose import Request
+from dlmexp.presentation.figures.numbers import WHITENED, Measured
+
+INTERVAL = "95 % interval of the mean (Student's t)"
+
+
+def command(measured: Measured, results: ResultsFolder) -> str:
+    """Return what computes a panel under the protocol that is drawn; '' if that is not known."""
+    panel = measured.panel
+    if not panel.experiment or catalogue.is_own(panel.dataset):
+        return results.command(measured.command) if measured.command else ""
+    preset, protocol = catalogue.of_preset(measured.requested_protocol or "paper")
+    words = [f"dlmexp run experiment={panel.experiment} dataset={panel.dataset}"]
+    if protocol != "paper":
+        words.append(f"protocol={protocol}")
+    if preset:
+        words.append(f"preset={preset}")
+    return results.command(" ".join(words))
+
+
+def settings(run: Sequence[Measured]) -> str:
+    """Return a note on protocol, changes and parameterisation, by dataset where they differ."""
+    pairs = [(_setting(measured), measured.panel.dataset) for measured in run]
+    return f"Setting: {'; '.join(_with_places(pairs, '{}: {}'))}."
+
+
+def _setting(measured: Measured) -> str:
+    preset, _ = catalogue.of_preset(measured.protocol or "")
+    text = f"protocol {measured.protocol}"
+    if measured.changes:
+        text += f" with {measured.changes}"
+    if preset:
+        text += f" (preset {preset}: fewer seeds, sizes, betas and iterations)"
+    if measured.parameterisation != WHITENED:
+        text += f", q {measured.parameterisation}"
+    return text
+
+
+def _with_places(pairs: Iterable[tuple[str, str]], form: str) -> list[str]:
+    """Return each text once, with its places unless all texts have the same.
+
+    Args:
+        pairs: Texts with a place of each.
+        form: How a text and its places are written, such as '{} ({})'.
+    """
+    places_of: dict[str, list[str]] = {}
+    for text, place in pairs:
+        places = places_of.setdefault(text, [])
+        if place not in places:
+            places.append(place)
+    if len({tuple(places) for places in places_of.values()}) == 1:
+        return list(places_of)
+    return [form.format(text, ", ".join(places)) for text, places in places_of.items()]
+
+
+def repetitions(run: Sequence[Measured]) -> list[str]:
+    """Return a note on the number of repetitions and on intervals, if anything has any."""
+    counts = ", ".join(_with_places(_repetitions_by_task(run), "{} ({})"))
+    return [f"Repetitions: {counts}. {_intervals(run)}".strip()] if counts else []
+
+
+def _repetitions_by_task(run: Iterable[Measured]) -> Iterator[tuple[str, str]]:
+    """Yield `5`, or `3 to 5` where points differ, with the task."""
+    counts_of: dict[str, set[int]] = {}
+    for measured in run:
+        if measured.panel.facts.has_intervals:
+            for series in measured.filled:
+                known = {int(count) for count in series.points["repetitions"] if count > 0}
+                counts_of.setdefault(measured.task, set()).update(known)
+    for task, counts in counts_of.items():
+        if counts:
+            ends = sorted({min(counts), max(counts)})
+            yield " to ".join(map(str, ends)), task
+
+
+def _intervals(run: Iterable[Measured]) -> str:
+    """Return what the intervals of the figure are; '' where it has none."""
+    panels = [measured.panel for measured in run]
+    with_intervals = [panel for panel in panels if panel.facts.has_intervals and not panel.median]
+    if not with_intervals:
+        return ""
+    if all(panel.facts.compares_methods for panel in with_intervals):
+        return f"Intervals: {INTERVAL} of paired differences."
+    return f"Bands: {INTERVAL}."
+
+
+def stand_ins(run: Iterable[Measured]) -> list[str]:
+    """Return a note on the stand-ins among the datasets, if there are any."""
+    datasets = dict.fromkeys(measured.panel.dataset for measured in run)
+    paper_datasets = {name: catalogue.stands_for(name) for name in datasets}
+    texts = [
+        f"{name} for the paper's {catalogue.family(paper_dataset)}"
+        for name, paper_dataset in paper_datasets.items()
+        if paper_dataset
+    ]
+    return [f"Stand-ins: {', '.join(texts)}."] if texts else []
+
+
+def choice(by: Where) -> list[str]:
+    """Return a note on the values that `--by` chose; datasets are in the name of the figure."""
+    texts = [f"{name} = {' or '.join(values)}" for name, values in by.items() if name != "dataset"]
+    return [f"Only results with {', '.join(texts)}."] if texts else []
+
+
+def of_lines(run: Iterable[Measured], is_comparison: bool) -> list[str]:
+    """Return the notes of lines, with their dataset; each once."""
+    texts: list[str] = []
+    for measured in run:
+        place = _place(measured, is_comparison)
+        texts += [f"{place}: {note}." for note in measured.notes]
+    return list(dict.fromkeys(texts))
+
+
+def _place(measured: Measured, is_comparison: bool) -> str:
+    """Return the dataset of a panel; side by side, also the protocol."""
+    dataset = measured.panel.dataset
+    return f"{dataset} [{measured.requested_protocol}]" if is_comparison else dataset
+
+
+def gaps(panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool) -> list[str]:
+    """Return panels, lines and sizes without results, with what computes them; each once."""
+    texts: list[str] = []
+    for measured in panels:
+        computes = command(measured, results)
+        arrow = f" -> {computes}" if computes else ""
+        place = _place(measured, is_comparison)
+        missing = [*_missing_lines(measured), *_missing_sizes(measured)]
+        texts += [f"{place}{gap}{arrow}" for gap in missing]
+    return list(dict.fromkeys(texts))
+
+
+def _missing_lines(measured: Measured) -> list[str]:
+    """Return `: ELBO, FITC` for lines without points, '' for a whole panel; none on own data."""
+    labels = [series.line.label for series in measured.series if series.points.empty]
+    if not labels or not measured.panel.experiment:
+        return []
+    return [f": {', '.join(labels)}" if measured.filled else ""]
+
+
+def _missing_sizes(measured: Measured) -> list[str]:
+    """Return `: FITC at n = 500` for each line that lacks sizes which another line has."""
+    panel = measured.panel
+    if panel.kind != "sizes" or panel.x not in ("n", "M"):
+        return []
+    sizes_of = {
+        series.line.label: {int(x) for x in series.points["x"]} for series in measured.filled
+    }
+    reached = set[int]().union(*sizes_of.values())
+    texts: list[str] = []
+    for label, sizes in sizes_of.items():
+        lacking = sorted(reached - sizes)
+        if lacking:
+            texts.append(f": {label} at {panel.x} = {', '.join(map(str, lacking))}")
+    return texts
+
+
+def left_out(
+    figure_id: str,
+    panels: Iterable[Measured],
+    results: ResultsFolder,
+    request: Request,
+    protocols: Sequence[str],
+) -> Iterator[str]:
+    """Yield notes on results of other settings, each with the command that draws them.
+
+    Args:
+        figure_id: The figure that the command names.
+        panels: Its numbers.
+        results: The folder that the command names.
+        request: What the figure was drawn with.
+        protocols: Those that stand side by side, which are not left out.
+    """
+    plot = _plot_command(figure_id, request)
+    drawn = {f"--protocol {name}" for name in protocols}
+    for options, count in _results_by_options(panels).items():
+        if options not in drawn:
+            computes = results.command(f"{plot} {options}".rstrip())
+            yield f"Left out: {count} results of another setting -> {computes}"
+
+
+def _plot_command(figure_id: str, request: Request) -> str:
+    words = ["dlmexp plot", figure_id]
+    words += [f"--by {name}={','.join(values)}" for name, values in request.by.items()]
+    if request.parameterisation:
+        words.append(f"--parameterisation {request.parameterisation}")
+    return " ".join(words)
+
+
+def _results_by_options(panels: Iterable[Measured]) -> dict[str, int]:
+    """Return the number of results of each other setting, by the options that draw them.
+
+    Panels of one dataset share most of their results, so that with the most of them counts.
+    """
+    others: list[tuple[str, str, int]] = []
+    for measured in panels:
+        dataset = measured.panel.dataset
+        others += [(options, dataset, count) for options, count in measured.others]
+    table = pd.DataFrame(others, columns=["options", "dataset", "count"])
+    by_dataset = table.groupby(["options", "dataset"], sort=False)["count"].max()
+    totals = by_dataset.groupby("options", sort=False).sum()
+    return {str(options): int(count) for options, count in totals.items()}

@@ -1,0 +1,88 @@
+"""The figure of a user's own data: losses, betas, learning curves and calibration."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from dlmexp.common import catalogue
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.figures.kinds.kind import LOSSES
+from dlmexp.presentation.figures.looks import METHOD_LOOKS
+from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
+
+OWN = "own-"  # how the ids of these figures begin
+CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
+
+
+def own_datasets(datasets: Iterable[str]) -> list[str]:
+    """Return the datasets that are neither ours nor in a figure that a plugin declares.
+
+    Tables without a name of their own are among them.
+    """
+    known = {panel.dataset for name in FIGURES for panel in FIGURES[name].panels}
+    return [name for name in datasets if name not in known and catalogue.is_own(name)]
+
+
+def own_figure(dataset: str, results: ResultsFolder) -> Figure:
+    """Return all panels that there may be; those without results are left out when drawn."""
+    rows = results.table[results.table["dataset"] == dataset]
+    fits = _lines(rows, "fit")
+    curves = _lines(rows, "curve")
+    lines = (*fits, *_without_fit(curves, fits))
+    selecting = tuple(line for line in lines if catalogue.selects(line.method))
+    has_selection = bool((rows["candidates"] > 1).any())
+    is_binary = bool((rows["task"] == "binary").any())
+    has_epochs = rows["minibatch"][rows["role"] == "curve"].notna().all()
+    panels = (
+        *(Panel("sizes", dataset, metric, lines, "") for metric in LOSSES),
+        Panel("betas", dataset, "nll", selecting if has_selection else (), ""),
+        Panel(
+            "curve",
+            dataset,
+            "nll",
+            curves,
+            "",
+            x="epochs" if has_epochs else "iterations",
+            title="β selected",
+        ),
+        Panel("reliability", dataset, "reliability", lines if is_binary else (), ""),
+        *(Panel("sizes", dataset, metric, lines, "") for metric in CALIBRATION),
+    )
+    return Figure(
+        f"{OWN}{dataset}",
+        panels,
+        columns=3,
+        title=dataset,
+        caption=(
+            f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
+            "as far as there are any. β is selected by NLL, for the MSE by MSE."
+        ),
+    )
+
+
+def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:
+    """Return the learning curves of methods and estimators that have no fits."""
+    fitted = {(line.method, line.estimator, line.samples) for line in fits}
+    return [line for line in curves if (line.method, line.estimator, line.samples) not in fitted]
+
+
+def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
+    """Return a line for each method and estimator, which names the estimator unless it is obvious.
+
+    It is where a method has only one, which is exact.
+    """
+    keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
+    lines: list[Line] = []
+    for method, estimator, samples in keys.itertuples(index=False):
+        is_obvious = (keys["method"] == method).sum() == 1 and estimator == "exact"
+        names = "method" if is_obvious else "both"
+        count = None if pd.isna(samples) else int(samples)
+        lines.append(Line(method, estimator, count, names=names, role=role))
+    return tuple(sorted(lines, key=_legend_order))
+
+
+def _legend_order(line: Line) -> tuple[int, str, str, int]:
+    """Return the key by which lines are sorted: our methods in their order, then others."""
+    order = list(METHOD_LOOKS)
+    place = order.index(line.method) if line.method in order else len(order)
+    return (place, line.method, line.estimator, line.samples or 0)
