@@ -64,11 +64,11 @@ def results_folder(args: argparse.Namespace) -> Path:
 
 def status(args: argparse.Namespace) -> None:
     """Print the state of cells, batches and jobs."""
-    from dlmexp.experiment.cluster.status import print_tables, read_status
+    from dlmexp.experiment.cluster.status import print_status, read_status
 
     state = read_status(results_folder(args), failure_reasons=args.failed)
     if not args.json:
-        print_tables(state, args.missing)
+        print_status(state, args.missing)
         return
     import msgspec
 
@@ -78,7 +78,7 @@ def status(args: argparse.Namespace) -> None:
 
 def logs(args: argparse.Namespace) -> None:
     """Print the logs of jobs, or the list of all jobs."""
-    from dlmexp.experiment.cluster.status import jobs_of
+    from dlmexp.experiment.cluster.jobs import jobs_of
 
     jobs = jobs_of(results_folder(args), args.words)
     if not jobs:
@@ -103,8 +103,8 @@ def _content_of_log(path: Path) -> str:
 
 def cancel(args: argparse.Namespace) -> None:
     """Stop jobs and processes, once the user has agreed."""
-    from dlmexp.experiment.cluster.status import cancel as stop
-    from dlmexp.experiment.cluster.status import cancellable
+    from dlmexp.experiment.cluster.jobs import cancel as stop
+    from dlmexp.experiment.cluster.jobs import cancellable
 
     jobs, processes = cancellable(results_folder(args), args.names)
     if not jobs and not processes:

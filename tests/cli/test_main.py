@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from dlmexp import __version__
 from dlmexp.cli import jobs, main
 from dlmexp.common.atomic import machine
-from dlmexp.experiment.cluster import status as jobs_module
-from dlmexp.experiment.cluster.status import SUBMITTED, write_submission
+from dlmexp.experiment.cluster import jobs as jobs_module
+from dlmexp.experiment.cluster.jobs import SUBMITTED, write_submission
 from dlmexp.experiment.records.store import Manifest, Store, write_manifest
 from tests.support.cells import ELBO, candidates, scored
 

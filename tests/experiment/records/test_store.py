@@ -278,7 +278,7 @@ def test_what_was_asked_for_adds_up_over_runs(tmp_path):
         write_manifest(tmp_path, Manifest(name, some))
     assert len(list((tmp_path / "one" / "cells").iterdir())) == 2
     assert sorted(len(each.candidates) for each in read_manifests(tmp_path)) == [1, 2, 2]
-    counts = {each["name"]: each["missing"] for each in read_status(tmp_path)["experiments"]}
+    counts = {each.name: each.missing for each in read_status(tmp_path).experiments}
     assert counts == {"one": 6, "two": 2}
 
 

@@ -1,0 +1,252 @@
+"""The jobs of a results folder on a cluster: what they were submitted for, and what is left of it.
+
+Each job has a folder with its log and a file `submitted.json`. SLURM says whether a job runs. One
+that has ended is judged by the records of its cells alone: SLURM reports COMPLETED for jobs that
+left none.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from getpass import getuser
+from pathlib import Path
+
+import msgspec
+
+from dlmexp.common.atomic import machine, write_atomically
+from dlmexp.common.console import counted
+from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
+from dlmexp.common.literals import with_results_option
+from dlmexp.common.reading.files import content, json_value
+from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, ask, job_states
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.leases import ActiveProcess, active_processes
+
+SUBMITTED = "submitted.json"
+MAX_LOG_LETTERS = 200  # of the line that is quoted from a log
+
+
+class JobFacts(msgspec.Struct, frozen=True):
+    """What `dlmexp status` says of a job."""
+
+    job: str
+    state: str
+    active: bool
+    lost: int  # cells without a record of a job that has ended
+    node: str
+    cells: int
+    left: int
+    block: str
+    user: str
+    log: str
+
+    @property
+    def line(self) -> str:
+        """The facts for people."""
+        node = f" on {self.node}" if self.node else ""
+        rest = f"{self.lost} of them without a record" if self.lost else f"{self.left} to do"
+        return (
+            f"job {self.job} of {self.user}{node}: "
+            f"{self.state}; {counted(self.cells, 'cell')}, {rest}: {self.block}\n"
+            f"  log: {self.log}"
+        )
+
+
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job and the block it was submitted for.
+
+    The fields up to `keys` are in its file; `unfinished_jobs` adds those from `state` on.
+    """
+
+    id: str
+    user: str
+    time: float
+    overrides: str  # that select the block
+    keys: frozenset[str]  # of the block's cells
+    log: str = ""  # the file for its output, as submitit names it
+    state: str = UNKNOWN  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
+    node: str = ""
+    reason: str = ""  # why it is pending or unknown, or how it has ended
+    # Cells without a record that no other job is responsible for.
+    left: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> set[str]:
+        """Its id, and that of its array."""
+        return {self.id, self.id.partition("_")[0]}
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in the queue or running."""
+        return self.state not in (ENDED, UNKNOWN)
+
+    @property
+    def description(self) -> str:
+        """Its state, with the reason and what follows from it.
+
+        `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
+        `ended (COMPLETED): ValueError: x`, `unknown (...)`.
+        """
+        text = self.state.lower()
+        if self.reason:
+            text += f" ({self.reason})"
+        if self.state == STUCK:
+            text += (
+                f": see `scontrol show job {self.id}`, cancel it, "
+                "and change it with hydra.launcher.NAME="
+            )
+        elif self.state == ENDED:
+            last_line = self._last_line_of_log()
+            if last_line:
+                text += f": {last_line}"
+        return text
+
+    def _last_line_of_log(self) -> str:
+        """Return the last line of the log that is not submitit's; '' if there is none."""
+        try:
+            lines = content(Path(self.log)).decode(errors="replace").splitlines()
+        except (OSError, Unreadable):
+            return ""
+        for line in reversed(lines):
+            if line.strip() and not line.startswith("submitit "):
+                return shortened(line, MAX_LOG_LETTERS)
+        return ""
+
+    @property
+    def facts(self) -> JobFacts:
+        """What `dlmexp status` says of it."""
+        return JobFacts(
+            job=self.id,
+            state=self.description,
+            active=self.active,
+            lost=len(self.left) if self.state == ENDED else 0,
+            node=self.node,
+            cells=len(self.keys),
+            left=len(self.left),
+            block=self.overrides,
+            user=self.user,
+            log=self.log,
+        )
+
+
+def write_submission(
+    folder: Path, job_id: str, overrides: Sequence[str], keys: Iterable[str]
+) -> None:
+    """Write in a job's folder what it was submitted for."""
+    job = Job(
+        id=job_id,
+        user=getuser(),
+        time=time.time(),
+        overrides=" ".join(overrides),
+        keys=frozenset(keys),
+    )
+    write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
+
+
+def read_submissions(root: Path) -> list[Job]:
+    """Return all jobs that were ever submitted for a results folder, the latest last."""
+    jobs: list[Job] = []
+    for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
+        with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
+            job = json_value(content(path), Job)
+            log = path.parent / f"{job.id}_0_log.out"
+            jobs.append(msgspec.structs.replace(job, log=str(log)))
+    return sorted(jobs, key=lambda job: (job.time, job.id))
+
+
+def unfinished_jobs(store: Store) -> list[Job]:
+    """Return the jobs that are active, or have ended with cells without a record.
+
+    The latest comes last.
+    """
+    done, failed = store.keys()
+    # SLURM is not asked about jobs whose cells are all done.
+    jobs = [job for job in read_submissions(store.root) if job.keys - done]
+    if not jobs:
+        return []
+    states = job_states(job.id for job in jobs)
+    for job in jobs:
+        job.state, job.node, job.reason = states[job.id]
+        is_hidden = job.state == ENDED and not job.reason and job.user != getuser()
+        if is_hidden:  # some clusters hide the jobs of other users
+            job.state = UNKNOWN
+            job.reason = f"a job of user {job.user} that can't be seen from here"
+    _share_responsibility(jobs, done | failed)
+    return [job for job in jobs if job.left or job.active]
+
+
+def _share_responsibility(jobs: Sequence[Job], recorded: set[str]) -> None:
+    """Set which cells are left to which job.
+
+    Of the jobs with a cell, one is responsible for it: an active one, else the latest.
+    """
+    assigned = recorded
+    by_activity = sorted(jobs, key=lambda job: job.active)  # the latest last, as in `jobs`
+    for job in reversed(by_activity):
+        job.left = job.keys - assigned
+        assigned = assigned | job.keys
+
+
+def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
+    """Return the jobs that match all words.
+
+    A word is the id of a job (`12` for all tasks of an array, or `12_3`), or an override of its
+    block (`dataset=pol`).
+
+    Raises:
+        UserError: no job matches.
+    """
+    jobs: list[Job] = []
+    for job in read_submissions(root):
+        known_words = job.names.union(job.overrides.split())
+        if known_words.issuperset(words):
+            jobs.append(job)
+    if words and not jobs:
+        listing = with_results_option("dlmexp logs", root)
+        raise UserError(
+            f"'{' '.join(words)}' is no job of {root}: without a job, `{listing}` lists all of them"
+        )
+    return jobs
+
+
+def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:
+    """Return what runs or waits for a results folder and can be cancelled from here.
+
+    These are jobs of this user and processes of this machine; with `names`, only those. The name of
+    a job is its id (`12` for all tasks of an array, or `12_3`), that of a process its id.
+
+    Raises:
+        UserError: a name belongs to none of them.
+    """
+    jobs = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()]
+    processes: list[ActiveProcess] = []
+    for process in active_processes(root):
+        if process.job is None and process.machine == machine():
+            processes.append(process)
+    known = {str(process.pid) for process in processes}
+    known.update(*(job.names for job in jobs))
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"'{name}' is no job or process of {root} that can be cancelled from here: "
+                f"{nearest(name, sorted(known))}"
+            )
+    wanted = known.intersection(names or known)
+    return (
+        [job for job in jobs if job.names & wanted],
+        [process for process in processes if str(process.pid) in wanted],
+    )
+
+
+def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
+    """Ask jobs and processes to save their state and leave.
+
+    Jobs that have not started leave the queue.
+    """
+    if jobs:
+        ask("scancel", "--quiet", *sorted(job.id for job in jobs))
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):  # it has ended just now
+            os.kill(process.pid, signal.SIGTERM)

@@ -1,0 +1,95 @@
+"""What a job does on its node: it trains a block, and returns to the queue if it was interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from dlmexp.common.errors import UserError
+from dlmexp.common.provenance import own_job
+from dlmexp.experiment.cluster.slurm import job_states
+from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.running.process import FAILURE, STOPPED
+from dlmexp.experiment.running.run import execute
+
+USAGE_ERROR = 2  # exit code
+
+
+class BlockOnNode:
+    """What a job calls on its node.
+
+    It gives its process what the submitting one had: our environment variables, the current folder,
+    and where modules are imported from. A site can configure SLURM not to pass these on.
+    """
+
+    def __init__(self, overrides: Sequence[str]):
+        self.overrides = overrides
+        self.variables = {
+            name: value for name, value in os.environ.items() if name.startswith("DLMEXP_")
+        }
+        self.folder = os.getcwd()
+        self.search_path = [os.path.abspath(entry) for entry in sys.path]
+
+    def __call__(self) -> int:
+        """Train the block and return the exit code.
+
+        A job that was stopped before the end of its block is requeued.
+        """
+        os.environ.update(self.variables)
+        os.chdir(self.folder)
+        of_node = [entry for entry in sys.path if entry not in self.search_path]
+        sys.path[:] = self.search_path + of_node
+        code = run_block(self.overrides)
+        if code >= STOPPED and returns_to_queue(own_job() or "", code - STOPPED):
+            _requeue()
+        return code
+
+    def checkpoint(self) -> Any:
+        """Return what submitit puts into the queue again: the same block."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+def _requeue() -> None:
+    try:
+        # The handler of submitit counts time-outs, requeues the job, and exits.
+        signal.raise_signal(signal.SIGUSR2)
+    except (OSError, subprocess.SubprocessError) as error:  # this cluster forbids it
+        print(
+            f"everything is saved, but SLURM does not requeue it ({error}): "
+            "the same command submits it"
+        )
+
+
+def returns_to_queue(job_id: str, received: int) -> bool:
+    """Return whether a job has to be requeued after a signal.
+
+    SIGUSR2 announces the time limit or a preemption. SIGTERM is ambiguous: a job that was cancelled
+    or requeued is not RUNNING any more, while one in the grace time before its preemption is, and
+    is not requeued if it exits.
+    """
+    if received == signal.SIGUSR2:
+        return True
+    if received != signal.SIGTERM:
+        return False
+    state, _, _ = job_states([job_id])[job_id]
+    return state == "RUNNING"
+
+
+def run_block(overrides: Sequence[str]) -> int:
+    """Train a block in this process and return the exit code.
+
+    Errors are printed, so that other blocks can go on.
+    """
+    try:
+        return execute(compose(overrides), overrides)
+    except UserError as error:
+        print(f"dlmexp: {error}", file=sys.stderr, flush=True)
+        return USAGE_ERROR
+    except Exception:
+        traceback.print_exc()
+        return FAILURE

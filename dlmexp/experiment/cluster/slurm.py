@@ -1,0 +1,115 @@
+"""Questions to SLURM: the states of jobs, and the limits of a cluster."""
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dlmexp.common.errors import UserError, shortened
+
+# Our own names for the state of a job.
+ENDED = "ENDED"  # it has left the queue
+UNKNOWN = "UNKNOWN"  # it can't be seen from here
+STUCK = "CAN'T START"  # it will never leave the queue
+# Commands for jobs in the queue, and for jobs that have left it.
+SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
+SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format", "JobID,State,NodeList")
+TIMEOUT_SECONDS = 30
+MAX_ERROR_LETTERS = 500
+
+# Reasons for which SLURM keeps a job pending for ever (squeue's manual, JOB REASON CODES). All
+# others pass: with time (Priority, Resources, ...), when a node or a partition comes back, or when
+# users release the jobs that they hold (JobHeldUser).
+NEVER_STARTS = re.compile(
+    r"Partition(Config|NodeLimit|TimeLimit)"
+    r"|BadConstraints"
+    r"|(QOS|Association)TimeLimit"
+    r"|(Account|QOS)NotAllowed"
+    r"|Invalid(Account|QOS)"
+    r"|JobHoldMaxRequeue|launch failed requeued held|job requeued in held state|JobHeldAdmin"
+    r"|ReservationDeleted"
+    r"|DependencyNeverSatisfied"
+    r"|(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*"
+    r"|QOSMin\w+"
+)
+
+
+class JobState(NamedTuple):
+    """What SLURM says of a job."""
+
+    state: str  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
+    node: str = ""
+    reason: str = ""  # why it is pending or unknown, or how it has ended
+
+
+def job_states(job_ids: Iterable[str]) -> dict[str, JobState]:
+    """Return the state of each job.
+
+    A job that `squeue` does not list has ended; `sacct`, if available, may know how. All are
+    `UNKNOWN` if SLURM is not installed or does not answer.
+    """
+    ended = JobState(ENDED)
+    states: dict[str, JobState] = dict.fromkeys(job_ids, ended)
+    arrays = sorted({job_id.partition("_")[0] for job_id in states})
+    selection = ("--jobs", ",".join(arrays))
+    try:
+        states |= _queued(selection)
+    except UserError as error:
+        # SLURM has forgotten a job that ended a while ago.
+        if "Invalid job id" not in str(error):
+            return dict.fromkeys(states, JobState(UNKNOWN, reason=str(error)))
+    left_queue = {job_id for job_id, state in states.items() if state == ended}
+    if left_queue:
+        with contextlib.suppress(UserError):  # a cluster without accounting
+            accounted = _accounted(selection)
+            states |= {job: state for job, state in accounted.items() if job in left_queue}
+    return states
+
+
+def _queued(selection: tuple[str, str]) -> dict[str, JobState]:
+    """Return the states of the selected jobs in the queue."""
+    states: dict[str, JobState] = {}
+    for line in ask(*SQUEUE, *selection):
+        job_id, state, node, reason = line.split("|", 3)
+        if state in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason):
+            state = STUCK
+        states[job_id] = JobState(state, node, reason.removeprefix("None"))
+    return states
+
+
+def _accounted(selection: tuple[str, str]) -> dict[str, JobState]:
+    """Return how the selected jobs have ended."""
+    states: dict[str, JobState] = {}
+    for line in ask(*SACCT, *selection):
+        job_id, state, node = line.split("|")
+        if state in ("PENDING", "RUNNING"):  # the accounting may be late
+            continue
+        outcome = state.partition(" ")[0]  # of `CANCELLED by 1000`
+        states[job_id] = JobState(ENDED, node.removeprefix("None assigned"), outcome)
+    return states
+
+
+def max_array_size() -> int:
+    """Return the largest number of tasks in one job array of this cluster."""
+    config = "\n".join(ask("scontrol", "show", "config"))
+    (size,) = re.findall(r"MaxArraySize\s*=\s*(\d+)", config)
+    return int(size)
+
+
+def ask(*command: str) -> list[str]:
+    """Return the lines that a SLURM command prints.
+
+    Raises:
+        UserError: SLURM reports an error, does not answer, or is not installed.
+    """
+    try:
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        complaint = shortened(error.stderr, MAX_ERROR_LETTERS) or f"{command[0]} failed"
+        raise UserError(f"SLURM says: {complaint}") from None
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"no answer from SLURM: {error}") from None
+    return process.stdout.splitlines()

@@ -1,0 +1,166 @@
+"""Submit blocks to SLURM, and wait for their jobs."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError
+from dlmexp.experiment.cluster.jobs import Job, unfinished_jobs, write_submission
+from dlmexp.experiment.cluster.node import BlockOnNode
+from dlmexp.experiment.cluster.slurm import ENDED, STUCK, max_array_size
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.process import StopRequest
+from dlmexp.experiment.running.sweep import Sweep
+
+POLL_SECONDS = 10.0  # between two queries of the queue
+SIGNAL_POLL_SECONDS = 0.5  # between looks at requests to stop
+SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
+# Settings of the launcher that are not parameters of sbatch.
+NOT_FOR_SBATCH = ("_target_", "submitit_folder", "max_num_timeout")
+# As many threads as cores were granted; srun needs a variable of its own.
+THREADS = (
+    "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
+    "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
+)
+
+
+class Block(NamedTuple):
+    """The cells of one job, and the overrides that select them."""
+
+    sweep: Sweep
+    overrides: Sequence[str]
+
+
+def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -> None:
+    """Submit the blocks with cells that are neither recorded nor in the queue.
+
+    Args:
+        store: the results folder.
+        blocks: the blocks.
+        launcher: the settings of the launcher.
+
+    Raises:
+        UserError: SLURM refuses, or does not answer.
+    """
+    selected = _blocks_to_submit(store, blocks)
+    tasks = max_array_size()
+    names = dict.fromkeys(block.sweep.cfg.name for block in blocks)
+    executor = _executor(launcher, experiment="+".join(names))
+    for start in range(0, len(selected), tasks):
+        _submit_array(executor, selected[start : start + tasks])
+
+
+def _blocks_to_submit(store: Store, blocks: Sequence[Block]) -> list[Block]:
+    """Return the blocks that need a new job, and print how many do not."""
+    active = [job for job in unfinished_jobs(store) if job.active]
+    in_queue = frozenset[str]().union(*(job.keys for job in active))
+    # The records are read after the queue: those of a job that has just left it are there.
+    done, failed = store.keys()
+    selected: list[Block] = []
+    to_run: set[str] = set()
+    for block in blocks:
+        recorded = done if block.sweep.cfg.retry_failed else done | failed
+        unrecorded = block.sweep.by_key.keys() - recorded
+        to_run |= unrecorded
+        if unrecorded - in_queue:
+            selected.append(block)
+    queued_jobs = [job.id for job in active if job.keys & to_run]
+    if queued_jobs:
+        print(f"already in the queue: job {', '.join(queued_jobs)}")
+    others = len(blocks) - len(selected)
+    if others:
+        print(f"no new job for {others} of {counted(len(blocks), 'block')}")
+    return selected
+
+
+def _executor(launcher: Mapping[str, Any], experiment: str) -> Any:
+    """Return submitit's executor with the settings of the launcher."""
+    from submitit import AutoExecutor
+
+    executor = AutoExecutor(
+        folder=launcher["submitit_folder"],
+        cluster="slurm",
+        slurm_max_num_timeout=launcher["max_num_timeout"],
+    )
+    executor.update_parameters(**sbatch_settings(launcher, experiment))
+    return executor
+
+
+def _submit_array(executor: Any, blocks: Sequence[Block]) -> None:
+    """Submit blocks as the tasks of one job array."""
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    try:
+        with executor.batch():
+            jobs = [executor.submit(BlockOnNode(block.overrides)) for block in blocks]
+    except (FailedJobError, FailedSubmissionError) as error:
+        last_line = str(error).strip().rpartition("\n")[2]
+        raise UserError(f"SLURM refused the job: {last_line}; what is queued stays there") from None
+    for block, job in zip(blocks, jobs, strict=True):
+        write_submission(job.paths.folder, job.job_id, block.overrides, block.sweep.by_key)
+    number = jobs[0].job_id.partition("_")[0]
+    logs = jobs[0].paths.folder.parent
+    print(f"submitted job {number}: {counted(len(blocks), 'block')}, logs in {logs}", flush=True)
+
+
+def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, Any]:
+    """Return the settings of the launcher as submitit takes them, with our additions.
+
+    These are our shell lines before the user's, the experiment in the job's name, and a signal that
+    leaves time to train. Additional parameters without a value are left out.
+    """
+    # SLURM may send the signal a minute early, so it comes in the last quarter at the earliest.
+    signal_delay = min(launcher["signal_delay_s"], 60 * launcher["timeout_min"] // 4)
+    setup = [THREADS]
+    if os.environ.get(SETUP):
+        setup.append(os.environ[SETUP])
+    setup += launcher["setup"] or ()
+    additional = {
+        name: value
+        for name, value in launcher["additional_parameters"].items()
+        if value not in (None, False, "")
+    }
+    settings = {
+        **launcher,
+        "setup": setup,
+        "name": f"{launcher['name']}-{experiment}",
+        "signal_delay_s": signal_delay,
+        "additional_parameters": additional,
+    }
+    return {
+        f"slurm_{name}": value for name, value in settings.items() if name not in NOT_FOR_SBATCH
+    }
+
+
+def wait(store: Store, keys: Set[str], stop: StopRequest) -> int:
+    """Wait for the jobs with these cells, and print how many are in which state.
+
+    SLURM may be unavailable for a while. Jobs that can't start are not waited for.
+
+    Returns:
+        0, or the exit code of a request to stop.
+    """
+    printed = ""
+    while stop.requested is None:
+        jobs = [job for job in unfinished_jobs(store) if job.keys & keys and job.state != ENDED]
+        done, _ = store.keys()
+        line = f"{_states(jobs)}; {len(keys & done)} of {counted(len(keys), 'cell')} done"
+        if line != printed:
+            print(line, flush=True)
+            printed = line
+        if all(job.state == STUCK for job in jobs):
+            return 0
+        next_query = time.monotonic() + POLL_SECONDS
+        while stop.requested is None and time.monotonic() < next_query:
+            time.sleep(SIGNAL_POLL_SECONDS)
+    return stop.requested.code
+
+
+def _states(jobs: Sequence[Job]) -> str:
+    if not jobs:
+        return "no job is left"
+    counts = Counter(job.description for job in jobs)
+    return "; ".join(f"{counted(number, 'job')} {state}" for state, number in counts.items())
