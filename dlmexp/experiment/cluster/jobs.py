@@ -221,10 +221,7 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[
         UserError: a name belongs to none of them.
     """
     jobs = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()]
-    processes: list[ActiveProcess] = []
-    for process in active_processes(root):
-        if process.job is None and process.machine == machine():
-            processes.append(process)
+    processes = _processes_here(root)
     known = {str(process.pid) for process in processes}
     known.update(*(job.names for job in jobs))
     for name in names:
@@ -238,6 +235,12 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[
         [job for job in jobs if job.names & wanted],
         [process for process in processes if str(process.pid) in wanted],
     )
+
+
+def _processes_here(root: Path) -> list[ActiveProcess]:
+    """Return the processes of this machine that belong to no job."""
+    local = [process for process in active_processes(root) if process.machine == machine()]
+    return [process for process in local if process.job is None]
 
 
 def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:

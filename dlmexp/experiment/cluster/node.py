@@ -1,4 +1,4 @@
-"""What a job does on its node: it trains a block, and returns to the queue if it was interrupted."""
+"""What a job does on its node: train a block, and return to the queue if it was interrupted."""
 
 import os
 import signal
