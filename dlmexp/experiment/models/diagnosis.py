@@ -1,153 +1,215 @@
-"""How a trained model does on its own test rows, as numbers to draw: predictions against targets,
-calibration, the betas that it was selected from, the course of its training."""
+"""How a trained model does on its own test rows, as numbers to draw."""
 
 import os
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
 from dlmexp.data.config import DatasetConfig
-from dlmexp.data.dataset import Dataset
+from dlmexp.data.dataset import Dataset, as_spec
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import split
-from dlmexp.experiment.models.choice import Chosen
+from dlmexp.experiment.models.choice import TRAIN, Chosen
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
-from dlmexp.experiment.plan.compose import compose, parts, with_default
-from dlmexp.experiment.plan.overrides import spelled_out
 from dlmexp.experiment.records.results import ResultsFolder
 
-LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals
-BINS = 10  # of probabilities
-LINE = 400  # points of a curve over one feature
+LEVELS = np.linspace(0.05, 0.95, 19)
+"""Probabilities of central intervals."""
+BINS = 10
+"""Bins of probabilities."""
+SMALLEST_PROBABILITY = 1e-12
+"""Stands for the probability of a count that has none to rounding."""
+LINE_POINTS = 400
+"""Points of a curve over one feature."""
+LINE_MARGIN = 0.1
+"""How far a curve goes beyond the training rows, as a share of their range."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All in own units; `columns` are the predictions on the test rows (`Predictor.predict`),
-    `targets` what was seen there, 0 and 1 for binary data."""
+    """Predictions against targets and more, in the units of the data.
+
+    Attributes:
+        model: The model.
+        columns: The predictions on the test rows (`Predictor.predict`).
+        targets: The targets there, 0 and 1 for binary data.
+        calibration: Promised and observed shares, and of how many rows; None without a
+            distribution.
+        betas: By beta the metrics of all candidates, `validation` and `test`; empty if there are
+            fewer than two.
+        metric: The metric of the candidates: nll or mse.
+        objective: The objective by iteration; empty if nothing was trained.
+        line: Of one feature: x, predictions, training rows, inducing inputs; None for more.
+    """
 
     model: TrainedCell
     columns: Columns
     targets: np.ndarray
-    calibration: pd.DataFrame | None  # promised and observed shares, and of how many rows
-    betas: pd.DataFrame  # beta, and by name the metrics of all candidates; empty with less than two
-    metric: str  # of the candidates: nll | mse
-    objective: np.ndarray  # by iteration; empty where nothing was trained
-    line: Columns | None  # of one feature: x, predictions, rows of training, inducing inputs
+    calibration: pd.DataFrame | None
+    betas: pd.DataFrame
+    metric: str
+    objective: np.ndarray
+    line: Columns | None
 
     @property
     def errors(self) -> dict[str, float]:
         """RMSE and the like (`errors_in_own_units`); none of binary data."""
-        return (
-            errors_in_own_units(self.columns, self.targets)
-            if self.model.schema.labels is None
-            else {}
-        )
+        if self.model.schema.labels is not None:
+            return {}
+        return errors_in_own_units(self.columns, self.targets)
 
 
 def diagnose(
     results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
 ) -> Diagnosis:
-    """Predict on the test rows of a model, whose data is loaded once more; `root` is the data
-    root."""
-    spec, data = reload_dataset(chosen.row, root)
-    model, cell = chosen.model, chosen.model.cell
+    """Predict on the test rows of a model, whose data is loaded once more.
+
+    Args:
+        results: The folder with its record.
+        chosen: The model.
+        root: The data root.
+
+    Raises:
+        UserError: the data cannot be loaded, or has changed.
+    """
+    model = chosen.model
+    cell = model.cell
+    spec, data = reload_dataset(results, chosen.row, root)
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
-    X, y = np.array(data.X[rows.test]), np.array(data.y[rows.test])
+    X = np.array(data.X[rows.test])
+    y = np.array(data.y[rows.test])
     predictor = Predictor([model])
     metric = "nll" if predictor.has_distribution else "mse"
+    objective = np.zeros(0)
+    if cell.iterations:
+        objective = results.arrays(cell.key).get("objective", objective)
+    has_one_feature = data.X.shape[1] == 1
     return Diagnosis(
-        model,
-        predictor.predict(X),
-        np.exp(y) if model.schema.log else y,
-        _calibration(predictor, X, y),
-        _betas(results.candidates, cell.key, metric),
-        metric,
-        results.arrays(cell.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0),
-        _line(predictor, data, rows.train[: cell.n]) if data.X.shape[1] == 1 else None,
+        model=model,
+        columns=predictor.predict(X),
+        targets=np.exp(y) if model.schema.log else y,
+        calibration=_calibration(predictor, X, y),
+        betas=_betas(results.candidates, cell.key, metric),
+        metric=metric,
+        objective=objective,
+        line=_line(predictor, data, rows.train[: cell.n]) if has_one_feature else None,
     )
 
 
 def reload_dataset(
-    row: Any, root: str | os.PathLike[str] | None = None
+    results: ResultsFolder, row: Any, root: str | os.PathLike[str] | None = None
 ) -> tuple[DatasetConfig, Dataset]:
-    """The data that a cell was trained on, found by the command of its run and checked to be the
-    same."""
-    name, command = row.dataset, row.command or ""
-    words = shlex.split(command)
-    overrides = (
-        [word for word in words[words.index("run") + 1 :] if "=" in word] if "run" in words else []
-    )
-    again = f"the test rows of '{name}' are needed, and its run ('{command}')"
-    try:
-        cfg = compose(with_default(spelled_out(overrides)))
-        spec = next(
-            each for part in parts(cfg) for each in part.dataset.values() if each.name == name
-        )
-    except (UserError, StopIteration):
-        raise UserError(f"{again} does not say where they are") from None
+    """Return the data that a cell was trained on, with its spec.
+
+    Args:
+        results: The folder with the record of the cell.
+        row: The row of the cell in `results.candidates`.
+        root: The data root.
+
+    Raises:
+        UserError: the record has no spec (before version 0.4), the files cannot be read, or they
+            have changed.
+    """
+    needed = f"the test rows of '{row.dataset}' are needed, and its"
+    record = results.read(results.path(row.dataset, row.key))
+    if record is None or record.dataset_spec is None:
+        where = "record does not say where they are, as it was written before version 0.4"
+        raise UserError(f"{needed} {where}: {TRAIN}")
+    spec = as_spec(record.dataset_spec)
+    run = f"{needed} run ('{row.command or ''}')"
     try:
         data = load(spec, data_root(root))
     except UserError as error:
-        raise UserError(f"{again} read them from a file that can't be read here: {error}") from None
+        raise UserError(f"{run} read them from a file that can't be read here: {error}") from None
     if data.checksum != row.data:
-        raise UserError(f"{again} read other data: the file has changed since")
+        raise UserError(f"{run} read other data: the file has changed since")
     return spec, data
 
 
 @torch.no_grad()
-def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> pd.DataFrame | None:
-    """Binary data: mean probability and share of class 1 in bins. Others: levels of central
-    intervals, and the share of test rows in them; None without a distribution. A count y stands for
-    all quantiles from F(y - 1) to F(y)."""
+def _calibration(
+    predictor: Predictor, X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]
+) -> pd.DataFrame | None:
+    """Return promised and observed shares, and of how many rows; None without a distribution.
+
+    Binary data: mean probability and share of class 1 in bins. Others: levels of central intervals,
+    and the share of test rows in them.
+    """
     (member,) = predictor.members
     mu, v = member.marginals(X)
+    likelihood = member.likelihood
     if predictor.task == "binary":
-        p = member.likelihood.mean(mu, v)[0].cpu().numpy()
-        bins = pd.DataFrame({"promised": p, "observed": y}).groupby(
-            np.clip((p * BINS).astype(int), 0, BINS - 1)
-        )
-        return bins.mean().assign(rows=bins.size())
-    if not predictor.has_distribution or member.likelihood.interval(mu, v) is None:
+        return _calibration_of_classes(likelihood.mean(mu, v)[0].cpu().numpy(), y)
+    if not predictor.has_distribution or likelihood.interval(mu, v) is None:
         return None
-    scaled = torch.from_numpy((y - member.model.y_mean) / member.model.y_std).to(mu)[None]
-    upper = below = member.likelihood.cdf(mu, v, scaled)[0].cpu().numpy()
+    normalised = (y - member.model.y_mean) / member.model.y_std
+    targets = torch.from_numpy(normalised).to(mu)[None]
+    upper = likelihood.cdf(mu, v, targets)[0].cpu().numpy()
     if predictor.task == "count":
-        below = member.likelihood.cdf(mu, v, scaled - 1)[0].cpu().numpy()
-    lower = np.minimum(below, upper - 1e-12)
-    ends = (((1 - level) / 2, (1 + level) / 2) for level in LEVELS)
-    inside = [
-        np.clip((np.minimum(upper, b) - np.maximum(lower, a)) / (upper - lower), 0, 1).mean()
-        for a, b in ends
-    ]
-    return pd.DataFrame({"promised": LEVELS, "observed": inside, "rows": len(y)})
+        lower = likelihood.cdf(mu, v, targets - 1)[0].cpu().numpy()
+    else:
+        lower = upper
+    return _calibration_of_intervals(lower, upper)
+
+
+def _calibration_of_classes(
+    probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]
+) -> pd.DataFrame:
+    """Return mean probability, share of class 1 and number of rows by bin of probability."""
+    numbers = np.clip((probability * BINS).astype(int), 0, BINS - 1)
+    bins = pd.DataFrame({"promised": probability, "observed": y}).groupby(numbers)
+    return bins.mean().assign(rows=bins.size())
+
+
+def _calibration_of_intervals(
+    lower: Float[np.ndarray, " N"], upper: Float[np.ndarray, " N"]
+) -> pd.DataFrame:
+    """Return the share of rows in central intervals, by level.
+
+    A count y stands for all quantiles from `lower` = F(y - 1) to `upper` = F(y), and lies in an
+    interval with the part of them that does. A number has lower = upper = F(y).
+    """
+    lower = np.minimum(lower, upper - SMALLEST_PROBABILITY)
+    observed = []
+    for level in LEVELS:
+        low_end = (1 - level) / 2
+        high_end = (1 + level) / 2
+        common = np.minimum(upper, high_end) - np.maximum(lower, low_end)
+        observed.append(np.clip(common / (upper - lower), 0, 1).mean())
+    return pd.DataFrame({"promised": LEVELS, "observed": observed, "rows": len(upper)})
 
 
 def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
-    """Metrics by beta, in the largest selection that the cell was a candidate of."""
+    """Return metrics by beta, in the largest selection that the cell was a candidate of."""
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
-    rows = rows[
-        (rows["group"] == groups.iloc[-1]) & (rows["status"] == "done") & rows["beta"].notna()
-    ]
+    in_group = rows["group"] == groups.iloc[-1]
+    candidates = rows[in_group & (rows["status"] == "done") & rows["beta"].notna()]
+    if len(candidates) < 2:
+        return pd.DataFrame()
     names = {"beta": "beta", f"validation_{metric}": "validation", f"test_{metric}": "test"}
-    return (
-        rows.reindex(columns=list(names)).rename(columns=names) if len(rows) > 1 else pd.DataFrame()
-    )
+    return candidates.reindex(columns=list(names)).rename(columns=names)
 
 
 def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> Columns:
-    """Predictions along the one feature, a little beyond its training rows, with those and the
-    inducing inputs."""
-    model, X, y = predictor.members[0].model, data.X[rows, 0], data.y[rows]
-    margin = 0.1 * np.ptp(X)
-    x = np.linspace(X.min() - margin, X.max() + margin, LINE)
-    inducing = model.hyper["Z"][:, 0] * model.normalisation.std[0] + model.normalisation.mean[0]
-    own = {"x": x, "rows": X, "targets": np.exp(y) if model.schema.log else y, "inducing": inducing}
-    return own | predictor.predict(x[:, None])
+    """Return predictions along the one feature, with its training rows and inducing inputs."""
+    model = predictor.members[0].model
+    X = data.X[rows, 0]
+    y = data.y[rows]
+    margin = LINE_MARGIN * np.ptp(X)
+    x = np.linspace(X.min() - margin, X.max() + margin, LINE_POINTS)
+    scale = model.normalisation.std[0]
+    inducing = model.hyper["Z"][:, 0] * scale + model.normalisation.mean[0]
+    columns = {
+        "x": x,
+        "rows": X,
+        "targets": np.exp(y) if model.schema.log else y,
+        "inducing": inducing,
+    }
+    return columns | predictor.predict(x[:, None])

@@ -1,8 +1,8 @@
-"""A trained model as a GPyTorch `ApproximateGP` with its likelihood: in memory, or as a state dict
-and the Python file that loads it.
+"""A trained model as a GPyTorch `ApproximateGP` with its likelihood.
 
-The Python file is the only definition there is: the model in memory is made by executing it, so
-that what is exported is what is tested."""
+It is made in memory, or written as a state dict and the Python file that loads it. That file is the
+only definition: the model in memory is made by executing it, so what is exported is what is tested.
+"""
 
 import importlib
 import io
@@ -10,12 +10,15 @@ import re
 import sys
 import types
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from dlmexp.common.atomic import check_output, write_atomically
 from dlmexp.common.errors import UserError
@@ -30,9 +33,9 @@ SOURCE = '''\
 {mark}: {about}.
 
     model, likelihood, saved = load("{file}")
-    X = encode(frame, saved)                          # of a raw table; float64 [N, {D}] as in saved["features"]
+    X = encode(frame, saved)  # of a raw table; float64 [N, {D}] as in saved["features"]
     x = ((X - saved["X_mean"]) / saved["X_std"]).nan_to_num()
-    y = likelihood(model(x))                          # of targets (Y - saved["y_mean"]) / saved["y_std"]
+    y = likelihood(model(x))  # of targets (Y - saved["y_mean"]) / saved["y_std"]
 """
 
 {imports}
@@ -41,7 +44,8 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 {classes}
 
 class Strategy(VariationalStrategy):
-    def forward(self, x, *args, **kwargs):  # GPyTorch adds the jitter of Kuu to predicted variances: taken away again
+    # GPyTorch adds the jitter of Kuu to predicted variances: taken away again
+    def forward(self, x, *args, **kwargs):
         q = super().forward(x, *args, **kwargs)
         return MultivariateNormal(q.mean, q.lazy_covariance_matrix.add_jitter(-self.jitter_val))
 
@@ -65,17 +69,24 @@ def encode(frame, saved):
     for column in saved["columns"]:
         values, kind = frame[column["name"]], column.get("kind", "number")
         if kind == "number":
-            parts.append(pd.to_numeric(values.replace({{True: 1.0, False: 0.0}})).to_numpy("float64"))
+            numbers = pd.to_numeric(values.replace({{True: 1.0, False: 0.0}}))
+            parts.append(numbers.to_numpy("float64"))
         elif kind == "date":
-            days = (pd.to_datetime(values, format=column.get("format")) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+            dates = pd.to_datetime(values, format=column.get("format"))
+            days = (dates - pd.Timestamp(0)) / pd.Timedelta(days=1)
             parts.append(days.to_numpy("float64"))
         else:
             levels = column["levels"]
-            texts = values.map(lambda v: v if isinstance(v, str) else f"{{v:.15g}}", na_action="ignore")
+            texts = values.map(
+                lambda v: v if isinstance(v, str) else f"{{v:.15g}}", na_action="ignore"
+            )
             texts = texts.fillna("(missing)") if "(missing)" in levels else texts
             if not texts.dropna().isin(levels).all():
-                raise ValueError(f"column '{{column['name']}}' has a value that the model was not trained on")
-            parts += [texts.eq(level).astype("float64").where(texts.notna()).to_numpy() for level in levels[1:]]
+                name = column["name"]
+                raise ValueError(f"column '{{name}}' has a value that the model was not trained on")
+            for level in levels[1:]:
+                is_level = texts.eq(level).astype("float64")
+                parts.append(is_level.where(texts.notna()).to_numpy())
     return torch.stack([torch.from_numpy(part.copy()) for part in parts], 1)
 
 
@@ -92,23 +103,35 @@ def load(path):
 POISSON_EXP = """
 
 class PoissonExpLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
-    def forward(self, function_samples, *args, **kwargs):  # y ~ Poisson(exp(f)); GPyTorch's own has a softplus
+    # y ~ Poisson(exp(f)); GPyTorch's own has a softplus
+    def forward(self, function_samples, *args, **kwargs):
         return torch.distributions.Poisson(function_samples.exp())
 """
 
 GPYTORCH_LIKELIHOODS = {
     # By default GPyTorch keeps the noise above 1e-4; ours may be below.
-    "gaussian": "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())",
+    "gaussian": (
+        "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())"
+    ),
     "probit": "gpytorch.likelihoods.BernoulliLikelihood()",
     "student_t": "gpytorch.likelihoods.StudentTLikelihood()",
     "poisson": "PoissonExpLikelihood()",
     "poisson_softplus": "gpytorch.likelihoods.PoissonLikelihood()",
 }
 KERNELS = {"rbf": ("RBFKernel", {}), "matern52": ("MaternKernel", {"nu": 2.5})}
+"""The class in `gpytorch.kernels` and its options, by our name."""
 
 
-class Exported(NamedTuple):
-    """GPyTorch's modules in evaluation mode, what is saved, and the source of the classes."""
+@dataclass(frozen=True)
+class Exported:
+    """GPyTorch's modules in evaluation mode.
+
+    Attributes:
+        model: The model.
+        likelihood: The likelihood.
+        saved: The state dict of both, and what is needed to encode tables.
+        source: The Python file with the classes.
+    """
 
     model: Any
     likelihood: Any
@@ -117,47 +140,64 @@ class Exported(NamedTuple):
 
 
 def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
-    """The model and likelihood with all parameters set. `file` is the name that the source is to
-    load."""
+    """Return the model and the likelihood with all parameters set.
+
+    Args:
+        trained: The model.
+        file: The name of the file that the source is to load.
+    """
     import_gpytorch()
-    source = _source(
-        trained, file
-    )  # all of it ours: names in it are checked, and text can't end a string
+    source = _source(trained, file)
     module = types.ModuleType("dlmexp_exported")
+    # All of the source is ours: names in it are checked, and no text in it can end a string.
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
-    hyper = {
-        name: torch.as_tensor(np.array(value), dtype=PARAMETERS)
-        for name, value in trained.hyper.items()
-    }
     model = module.Model().to(PARAMETERS)
     likelihood = eval(GPYTORCH_LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(PARAMETERS)
+    hyper = {}
+    for name, value in trained.hyper.items():
+        hyper[name] = torch.as_tensor(np.array(value), dtype=PARAMETERS)
     if "noise" in hyper:
         likelihood.noise = hyper["noise"].reshape(1)
     if trained.cell.likelihood == "student_t":
         likelihood.deg_free = torch.tensor([NU]).to(hyper["noise"])
     with torch.no_grad():
-        model.mean_module.constant.copy_(hyper["mean"])
-        model.covar_module.outputscale = hyper["outputscale"]
-        kernel = model.covar_module.base_kernel
-        if "lengthscale" in hyper:
-            kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
-        for name, parameter in kernel.named_parameters():
-            if f"kernel.{name}" in hyper:
-                parameter.copy_(hyper[f"kernel.{name}"])
-        strategy = model.variational_strategy
-        strategy.inducing_points.copy_(hyper["Z"])
-        strategy.variational_params_initialized.fill_(1)
-        q = strategy._variational_distribution
-        q.variational_mean.copy_(torch.as_tensor(trained.m))
-        q.chol_variational_covar.copy_(torch.as_tensor(lower_triangular(trained.L)))
-    saved = {
+        _set_prior(model, hyper)
+        _set_posterior(model.variational_strategy, trained, hyper["Z"])
+    saved = _saved(trained, model, likelihood)
+    return Exported(model.eval(), likelihood.eval(), saved, source)
+
+
+def _set_prior(model: Any, hyper: Mapping[str, Tensor]) -> None:
+    """Set the parameters of mean and kernel."""
+    model.mean_module.constant.copy_(hyper["mean"])
+    model.covar_module.outputscale = hyper["outputscale"]
+    kernel = model.covar_module.base_kernel
+    if "lengthscale" in hyper:
+        kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
+    for name, parameter in kernel.named_parameters():
+        if f"kernel.{name}" in hyper:
+            parameter.copy_(hyper[f"kernel.{name}"])
+
+
+def _set_posterior(strategy: Any, trained: TrainedCell, Z: Tensor) -> None:
+    """Set inducing inputs and q of a variational strategy."""
+    strategy.inducing_points.copy_(Z)
+    strategy.variational_params_initialized.fill_(1)
+    q = strategy._variational_distribution
+    q.variational_mean.copy_(torch.as_tensor(trained.m))
+    q.chol_variational_covar.copy_(torch.as_tensor(lower_triangular(trained.L)))
+
+
+def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
+    """Return what is written to the file of the state dict."""
+    normalisation = trained.normalisation
+    # A feature that was constant in training is 0 after normalisation, whatever its value.
+    X_std = np.where(normalisation.constant, np.inf, normalisation.std)
+    return {
         "model": model.state_dict(),
         "likelihood": likelihood.state_dict(),
-        "X_mean": torch.as_tensor(trained.normalisation.mean),
-        # A feature that was constant in training is 0 after normalisation, whatever its value.
-        "X_std": torch.as_tensor(
-            np.where(trained.normalisation.constant, np.inf, trained.normalisation.std)
-        ),
+        "X_mean": torch.as_tensor(normalisation.mean),
+        "X_std": torch.as_tensor(X_std),
         "y_mean": trained.y_mean,
         "y_std": trained.y_std,
         "features": list(trained.schema.features),
@@ -167,22 +207,29 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
         "labels": list(trained.schema.labels or ()),
         "key": trained.cell.key,
     }
-    return Exported(model.eval(), likelihood.eval(), saved, source)
 
 
 def export(trained: TrainedCell, path: Path) -> Path:
-    """Write the state dict to `path` and the Python file beside it, whose path is returned; or, if
-    it ends in `.npz`, one file for `dlmexp predict --model`, which holds the schema of tables
-    too."""
+    """Write a model to a file.
+
+    `.npz` is one file for `dlmexp predict --model`, which holds the schema of tables too. `.pt` is
+    the state dict, with the Python file beside it.
+
+    Returns:
+        The path of the `.npz` file or of the Python file.
+
+    Raises:
+        UserError: the path has another suffix, or the Python file would overwrite one that is not
+            ours, or GPyTorch has no such likelihood or kernel.
+    """
     check_output(path, f"'{path}'", (".pt", ".npz"))
     if path.suffix == ".npz":
         write_atomically(path, encoded(trained))
         return path
     script = path.with_suffix(".py")
     if script.exists() and not script.read_text(errors="replace").startswith(MARK):
-        raise UserError(
-            f"'{script}' is there and not one of ours, and would be overwritten: choose another name"
-        )
+        problem = f"'{script}' is there and not one of ours, and would be overwritten"
+        raise UserError(f"{problem}: choose another name")
     exported = to_gpytorch(trained, path.name)
     buffer = io.BytesIO()
     torch.save(exported.saved, buffer)
@@ -192,50 +239,91 @@ def export(trained: TrainedCell, path: Path) -> Path:
 
 
 def import_gpytorch() -> None:
-    with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
+    """Import GPyTorch without the warnings of torch about what GPyTorch uses."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         importlib.import_module("gpytorch")
 
 
 def _source(trained: TrainedCell, file: str) -> str:
-    cell, D = trained.cell, len(trained.schema.features)
-    if cell.likelihood not in GPYTORCH_LIKELIHOODS:
-        known = ", ".join(GPYTORCH_LIKELIHOODS)
-        raise UserError(
-            f"GPyTorch has no likelihood like '{cell.likelihood}': models with {known} can be exported"
-        )
-    if cell.likelihood == "poisson_softplus" and not hasattr(
-        sys.modules["gpytorch"].likelihoods, "PoissonLikelihood"
-    ):
-        raise UserError(
-            "this GPyTorch has no PoissonLikelihood: upgrade it to export a model with poisson_softplus"
-        )
-    module, kernel = _kernel(cell.kernel, D if cell.ard else None)
-    hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
+    """Return the Python file that defines and loads a model.
+
+    Raises:
+        UserError: GPyTorch has no such likelihood or kernel.
+    """
+    cell = trained.cell
+    n_features = len(trained.schema.features)
+    _check_likelihood(cell.likelihood)
+    kernel = _kernel(cell.kernel, n_features if cell.ard else None)
+    hyper = {}
+    for name, value in trained.hyper.items():
+        hyper[name] = torch.as_tensor(np.array(value))[None]
     # GPyTorch's jitter is absolute, ours is relative to the mean of Kuu's diagonal.
     jitter = float(trained.jitter * checked_kernel(trained).diagonal(hyper["Z"], hyper).mean())
-    imports = "\n".join(f"import {name}" for name in sorted({"gpytorch", "torch", module}))
-    about, file = (
-        re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file)
-    )  # no text ends the docstring
+    modules = sorted({"gpytorch", "torch", kernel.module})
     return SOURCE.format(
-        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, jitter=jitter, kernel=kernel,
-        classes=POISSON_EXP if cell.likelihood == "poisson" else "", likelihood=GPYTORCH_LIKELIHOODS[cell.likelihood],
-    )  # fmt: skip
+        mark=MARK,
+        about=_inside_string(cell.describe()),
+        file=_inside_string(file),
+        D=n_features,
+        M=cell.M,
+        imports="\n".join(f"import {module}" for module in modules),
+        jitter=jitter,
+        kernel=kernel.expression,
+        classes=POISSON_EXP if cell.likelihood == "poisson" else "",
+        likelihood=GPYTORCH_LIKELIHOODS[cell.likelihood],
+    )
 
 
-def _kernel(name: str, ard: int | None) -> tuple[str, str]:
+def _inside_string(text: str) -> str:
+    """Return a text with a question mark for everything that could end a string."""
+    return re.sub(r"[^\w .,=+-]", "?", text)
+
+
+def _check_likelihood(name: str) -> None:
+    """Raise UserError if GPyTorch has no such likelihood."""
+    if name not in GPYTORCH_LIKELIHOODS:
+        known = ", ".join(GPYTORCH_LIKELIHOODS)
+        problem = f"GPyTorch has no likelihood like '{name}'"
+        raise UserError(f"{problem}: models with {known} can be exported")
+    has_poisson = hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood")
+    if name == "poisson_softplus" and not has_poisson:
+        problem = "this GPyTorch has no PoissonLikelihood"
+        raise UserError(f"{problem}: upgrade it to export a model with poisson_softplus")
+
+
+@dataclass(frozen=True)
+class _KernelSource:
     """The module to import, and the expression that makes the kernel."""
+
+    module: str
+    expression: str
+
+
+def _kernel(name: str, ard: int | None) -> _KernelSource:
+    """Return how to make a kernel.
+
+    Args:
+        name: The name of our kernel, or the import path of one of GPyTorch.
+        ard: The number of features if it has a lengthscale for each.
+
+    Raises:
+        UserError: GPyTorch has no such kernel.
+    """
     if name in KERNELS:
-        cls, options = KERNELS[name]
-        module, path = "gpytorch", f"gpytorch.kernels.{cls}"
-        options = {**options, **({} if ard is None else {"ard_num_dims": ard})}
-    elif "." in name:
+        class_name, options = KERNELS[name]
+        if ard is not None:
+            options = {**options, "ard_num_dims": ard}
+        return _KernelSource("gpytorch", _call(f"gpytorch.kernels.{class_name}", options))
+    if "." in name:
         kernel: Any = kernel_named(name)
-        module, path, options = name.rpartition(".")[0], name, kernel.options(ard)
-    else:
-        known = ", ".join(KERNELS)
-        raise UserError(
-            f"GPyTorch has no kernel like '{name}': models with {known} or its own kernels can be exported"
-        )
-    return module, f"{path}({', '.join(f'{key}={value}' for key, value in options.items())})"
+        return _KernelSource(name.rpartition(".")[0], _call(name, kernel.options(ard)))
+    known = ", ".join(KERNELS)
+    problem = f"GPyTorch has no kernel like '{name}'"
+    raise UserError(f"{problem}: models with {known} or its own kernels can be exported")
+
+
+def _call(function: str, options: Mapping[str, Any]) -> str:
+    """Return the source of a call."""
+    arguments = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"{function}({arguments})"
