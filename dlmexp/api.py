@@ -212,7 +212,7 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
         "missing",
         "commands",
     ]
-    judged = judge(ResultsFolder(folder), protocol=protocol).verdicts
+    judged = judge(ResultsFolder(folder), protocol=protocol).as_frame()
     return judged.rename(columns={"column": "protocol"})[columns]
 
 

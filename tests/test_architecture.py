@@ -74,7 +74,7 @@ PRESENTATION = {
         "data",
         *COMMON,
     },
-    "presentation.claims": {"presentation.labels", "experiment.records", *COMMON},
+    "presentation.claims": {"presentation.labels", "experiment.records", "data", *COMMON},
     "presentation.report": {
         "presentation.labels",
         "presentation.claims",

@@ -1,129 +1,185 @@
-"""Claim 17: the bounds of the paper's Table 1 on likelihoods and their first two derivatives in f,
-on a dense grid."""
+"""Claim 17: the bounds of the paper's Table 1 on likelihoods and their derivatives in f."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import gammaln, ndtr
 
 from dlmexp.presentation.claims.claim import Part, claim
 from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.rules import BOUND_TOLERANCE, Verdict
 
-GRID = np.linspace(-40.0, 40.0, 40_001)
+Values = Float[np.ndarray, " G"]
+GRID: Values = np.linspace(-40.0, 40.0, 40_001)
+# Below this f, log(1 + e^f) equals e^f in floating point.
+SOFTPLUS_IS_EXP = -30.0
+SMALLEST = 1e-300  # keeps a division and a logarithm finite where f < SOFTPLUS_IS_EXP
 
 
-class Row(NamedTuple):
-    """A row of Table 1 at given parameters: p, p', p'' on the grid, and B, b', B', b'', B''."""
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds 0 <= p <= B, b' <= p' <= B' and b'' <= p'' <= B''."""
 
-    p: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    bounds: tuple[float, float, float, float, float]
+    B: float
+    first: tuple[float, float]
+    second: tuple[float, float]
 
 
-def logistic(f: np.ndarray) -> Row:
+@dataclass(frozen=True)
+class TableRow:
+    """A row of Table 1: a likelihood with its first two derivatives on the grid, and their bounds.
+
+    The targets are at 0: only f - y matters.
+    """
+
+    p: Values
+    first: Values
+    second: Values
+    bounds: Bounds
+
+
+def logistic(f: Values) -> TableRow:
+    """Return the row of p = 1 / (1 + e^-f)."""
     p = 1 / (1 + np.exp(-f))
-    return Row(p, p * (1 - p), p * (1 - p) * (1 - 2 * p), (1, -0.25, 0.25, -0.25, 0.25))
+    # p' = p (1 - p)
+    first = p * (1 - p)
+    # p'' = p (1 - p) (1 - 2 p)
+    second = first * (1 - 2 * p)
+    return TableRow(p, first, second, Bounds(1, (-0.25, 0.25), (-0.25, 0.25)))
 
 
-def gaussian(f: np.ndarray, sigma: float) -> Row:
-    c, z = 1 / (math.sqrt(2 * math.pi) * sigma), f / sigma
-    p, slope = c * np.exp(-(z**2) / 2), c / (math.sqrt(math.e) * sigma)
-    bounds = (c, -slope, slope, -c / sigma**2, 2 * c / (sigma**2 * math.e**1.5))
-    return Row(p, -z / sigma * p, (z**2 - 1) / sigma**2 * p, bounds)
+def gaussian(f: Values, sigma: float) -> TableRow:
+    """Return the row of p = c exp(-f^2 / (2 sigma^2)), with c = 1 / (sqrt(2 pi) sigma)."""
+    c = 1 / (math.sqrt(2 * math.pi) * sigma)
+    z = f / sigma
+    p = c * np.exp(-(z**2) / 2)
+    # p' = -f / sigma^2 p, steepest at f = sigma
+    first = -z / sigma * p
+    steepest = c / (math.sqrt(math.e) * sigma)
+    # p'' = (f^2 / sigma^2 - 1) / sigma^2 p, lowest at f = 0, highest at f = sqrt(3) sigma
+    second = (z**2 - 1) / sigma**2 * p
+    lowest = -c / sigma**2
+    highest = 2 * c / (sigma**2 * math.e**1.5)
+    return TableRow(p, first, second, Bounds(c, (-steepest, steepest), (lowest, highest)))
 
 
-def probit(f: np.ndarray) -> Row:
-    normal, curved = 1 / math.sqrt(2 * math.pi), 1 / math.sqrt(2 * math.pi * math.e)
-    density = normal * np.exp(-(f**2) / 2)
-    return Row(ndtr(f), density, -f * density, (1, -normal, normal, -curved, curved))
+def probit(f: Values) -> TableRow:
+    """Return the row of the standard normal distribution function."""
+    # p' is the normal density, highest at f = 0
+    highest = 1 / math.sqrt(2 * math.pi)
+    first = highest * np.exp(-(f**2) / 2)
+    # p'' = -f p', extreme at f = -1 and 1
+    second = -f * first
+    extreme = 1 / math.sqrt(2 * math.pi * math.e)
+    return TableRow(ndtr(f), first, second, Bounds(1, (-highest, highest), (-extreme, extreme)))
 
 
-def poisson(f: np.ndarray, y: int, softplus: bool) -> Row:
-    """Through log p: p' = p l', p'' = p (l'' + l'^2), with l = y log g - g - log y!."""
-    if softplus:
-        g, s = np.logaddexp(0, f), 1 / (1 + np.exp(-f))
-        # log(1 + e^f) -> e^f as f -> -inf, so the ratios below tend to 1 and are taken in that
-        # form.
-        ratio = np.where(f > -30, s / np.maximum(g, 1e-300), 1.0)
-        log_g = np.where(f > -30, np.log(np.maximum(g, 1e-300)), f)
-        first, second = y * ratio - s, y * (ratio * (1 - s) - ratio**2) - s * (1 - s)
-        bounds = (1, -1, 1, -2.25, 2.25)
-    else:
-        g, log_g = np.exp(f), f
-        first, second = y - g, -g
-        bounds = (1, -y - 1, y, -y - 0.25, 2 * y**2 + 3 * y + 2)
-    p = np.exp(y * log_g - g - gammaln(y + 1))
+def poisson_softplus(f: Values, y: int) -> TableRow:
+    """Return the row of a Poisson with rate g = log(1 + e^f) and count y."""
+    sigmoid = 1 / (1 + np.exp(-f))
+    rate = np.logaddexp(0, f)
+    # g' / g tends to 1, and log g to f, where g tends to e^f.
+    is_exp = f <= SOFTPLUS_IS_EXP
+    ratio = np.where(is_exp, 1.0, sigmoid / np.maximum(rate, SMALLEST))
+    log_rate = np.where(is_exp, f, np.log(np.maximum(rate, SMALLEST)))
+    # l = y log g - g - log y!, with g' = s and s' = s (1 - s)
+    log_p = y * log_rate - rate - gammaln(y + 1)
+    # l' = y g'/g - s
+    log_first = y * ratio - sigmoid
+    # l'' = y (g'/g (1 - s) - (g'/g)^2) - s (1 - s)
+    log_second = y * (ratio * (1 - sigmoid) - ratio**2) - sigmoid * (1 - sigmoid)
+    bounds = Bounds(1, (-1, 1), (-2.25, 2.25))
+    return _from_log(log_p, log_first, log_second, bounds)
+
+
+def poisson_exp(f: Values, y: int) -> TableRow:
+    """Return the row of a Poisson with rate g = e^f and count y."""
+    rate = np.exp(f)
+    # l = y f - g - log y!
+    log_p = y * f - rate - gammaln(y + 1)
+    # l' = y - g, l'' = -g
+    bounds = Bounds(1, (-y - 1, y), (-y - 0.25, 2 * y**2 + 3 * y + 2))
+    return _from_log(log_p, y - rate, -rate, bounds)
+
+
+def _from_log(log_p: Values, log_first: Values, log_second: Values, bounds: Bounds) -> TableRow:
+    """Return a row from l = log p and its derivatives: p' = p l', p'' = p (l'' + l'^2)."""
+    p = np.exp(log_p)
     # Where p is 0 in floating point, so are its derivatives: g grows far slower than p falls.
-    return Row(
-        p, np.where(p > 0, p * first, 0.0), np.where(p > 0, p * (second + first**2), 0.0), bounds
-    )
+    first = np.where(p > 0, p * log_first, 0.0)
+    second = np.where(p > 0, p * (log_second + log_first**2), 0.0)
+    return TableRow(p, first, second, bounds)
 
 
-def student_t(f: np.ndarray, sigma: float, nu: float) -> Row:
-    c = math.exp(gammaln((nu + 1) / 2) - gammaln(nu / 2)) / (math.sqrt(math.pi * nu) * sigma)
-    w, k = 1 + f**2 / (sigma**2 * nu), (nu + 1) / (sigma**2 * nu)
+def student_t(f: Values, sigma: float, nu: float) -> TableRow:
+    """Return the row of p = c w^(-(nu + 1) / 2), with w = 1 + f^2 / (sigma^2 nu)."""
+    ratio = math.exp(gammaln((nu + 1) / 2) - gammaln(nu / 2))
+    c = ratio / (math.sqrt(math.pi * nu) * sigma)
+    w = 1 + f**2 / (sigma**2 * nu)
     p = c * w ** (-(nu + 1) / 2)
+    # p' = -k f p / w, with k = (nu + 1) / (sigma^2 nu)
+    k = (nu + 1) / (sigma**2 * nu)
+    first = -k * f * p / w
+    # p'' = -k p / w (1 - f^2 (nu + 3) / (sigma^2 nu w))
     second = -k * p / w * (1 - f**2 * (nu + 3) / (sigma**2 * nu * w))
-    slope = (
-        c
-        / sigma
-        * (nu + 1)
-        / nu
-        * math.sqrt(nu / (nu + 2))
-        / ((nu + 3) / (nu + 2)) ** ((nu + 3) / 2)
-    )
-    low = -c / sigma**2 * (nu + 1) / nu
-    high = 2 * c / sigma**2 * (nu + 1) / nu * ((nu + 2) / (nu + 5)) ** ((nu + 5) / 2)
-    return Row(p, -k * f * p / w, second, (c, -slope, slope, low, high))
+
+    # steepest: c / sigma (nu + 1) / nu sqrt(nu / (nu + 2)) ((nu + 3) / (nu + 2))^(-(nu + 3) / 2)
+    height = c / sigma * (nu + 1) / nu
+    steepest = height * math.sqrt(nu / (nu + 2)) / ((nu + 3) / (nu + 2)) ** ((nu + 3) / 2)
+    # lowest: -c / sigma^2 (nu + 1) / nu
+    lowest = -c / sigma**2 * (nu + 1) / nu
+    # highest: 2 c / sigma^2 (nu + 1) / nu ((nu + 2) / (nu + 5))^((nu + 5) / 2)
+    highest = -2 * lowest * ((nu + 2) / (nu + 5)) ** ((nu + 5) / 2)
+    return TableRow(p, first, second, Bounds(c, (-steepest, steepest), (lowest, highest)))
 
 
-def rows(f: np.ndarray = GRID) -> Iterator[tuple[str, Row]]:
-    """Table 1, at several scales, degrees of freedom and counts. The targets are at 0: f - y is all
-    that matters."""
+def table_rows(f: Values = GRID) -> Iterator[tuple[str, TableRow]]:
+    """Yield the rows of Table 1 by name, at various scales, degrees of freedom and counts."""
     yield "logistic", logistic(f)
-    yield from (("gaussian", gaussian(f, sigma)) for sigma in (0.1, 1.0, 3.0))
+    for sigma in (0.1, 1.0, 3.0):
+        yield "gaussian", gaussian(f, sigma)
     yield "probit", probit(f)
     for y in (0, 1, 2, 3, 5, 10, 20, 50):
-        yield "poisson (softplus)", poisson(f, y, True)
-        yield "poisson (exp)", poisson(f, y, False)
-    yield from (
-        ("student t", student_t(f, sigma, nu)) for nu in (1.0, 3.0, 10.0) for sigma in (0.3, 1.0)
-    )
+        yield "poisson (softplus)", poisson_softplus(f, y)
+        yield "poisson (exp)", poisson_exp(f, y)
+    for nu in (1.0, 3.0, 10.0):
+        for sigma in (0.3, 1.0):
+            yield "student t", student_t(f, sigma, nu)
 
 
-def excess(row: Row) -> float:
-    """How far p, p' or p'' leave their bounds on the grid; negative or zero where they do not."""
-    B, *bounds = row.bounds
-    above = [row.p - B, row.first - bounds[1], row.second - bounds[3]]
-    below = [-row.p, bounds[0] - row.first, bounds[2] - row.second]
-    return float(max(values.max() for values in above + below))
+def excess(row: TableRow) -> float:
+    """Return how far p, p' or p'' leave their bounds on the grid; at most zero if they do not."""
+    bounds = row.bounds
+    lowest_first, highest_first = bounds.first
+    lowest_second, highest_second = bounds.second
+    above = (row.p - bounds.B, row.first - highest_first, row.second - highest_second)
+    below = (-row.p, lowest_first - row.first, lowest_second - row.second)
+    return float(max(values.max() for values in (*above, *below)))
 
 
 @cache
 def largest_excess() -> dict[str, float]:
-    """By likelihood, the largest excess over its bounds at any parameters."""
-    worst: dict[str, float] = {}
+    """Return the largest excess over its bounds at any parameters, by likelihood."""
+    largest: dict[str, float] = {}
     with np.errstate(over="ignore", under="ignore"):
-        for name, row in rows():
-            worst[name] = max(excess(row), worst.get(name, -math.inf))
-    return worst
+        for name, row in table_rows():
+            largest[name] = max(excess(row), largest.get(name, -math.inf))
+    return largest
 
 
-@claim(17, "section 4, table 1")
-def table_1(evidence: Evidence | None = None) -> Iterator[Part]:
-    """Table 1's derivative bounds hold."""
+@claim(17, "section 4, table 1", text="Table 1's derivative bounds hold.")
+def derivative_bounds(evidence: Evidence | None = None) -> Iterator[Part]:
+    """Compare each row of the table with its bounds on a dense grid."""
     for name, largest in largest_excess().items():
-        inside = largest <= BOUND_TOLERANCE
-        part = Part(
-            f"{name}: B, b', B', b'', B'' hold", verdict=Verdict.HOLDS if inside else Verdict.FAILS
-        )
-        part.figures = {"largest_excess": largest}
-        part.reason = (
-            "inside its bounds everywhere" if inside else f"a bound is left by {largest:.3g}"
-        )
+        part = Part(f"{name}: B, b', B', b'', B'' hold", figures={"largest_excess": largest})
+        if largest <= BOUND_TOLERANCE:
+            part.verdict = Verdict.HOLDS
+            part.reason = "inside its bounds everywhere"
+        else:
+            part.verdict = Verdict.FAILS
+            part.reason = f"a bound is left by {largest:.3g}"
         yield part

@@ -1,48 +1,76 @@
-"""What claims are judged by: the rows of one setting, as lines of values by size and seed, and
-their margins."""
+"""What claims are judged by: the rows of one setting, as values by size and seed, and margins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from dlmexp.common.catalogue import entries, family
+from dlmexp.common.catalogue import family
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.table import rows_for
 from dlmexp.presentation.claims import rules
-from dlmexp.presentation.claims.claim import Part
-from dlmexp.presentation.claims.rules import Margin, Rule, State, Verdict, by_size, compare, states
+from dlmexp.presentation.claims.claim import Origin, PairedTest, Part
+from dlmexp.presentation.claims.overlap import split_overlap
+from dlmexp.presentation.claims.paired import Comparisons, compare
+from dlmexp.presentation.claims.rules import (
+    ALPHA,
+    Margin,
+    Relation,
+    SizeState,
+    Verdict,
+    states,
+    verdict_of_sizes,
+)
 from dlmexp.presentation.labels import estimator_label, method_label
 
-LINE = ["dataset", "parameterisation", "method", "estimator", "samples"]
-MADE = ("command", "commit")
+# Rows that agree in these are of one line.
+LINE = ["kind", "dataset", "parameterisation", "method", "estimator", "samples"]
+NO_SAMPLES = -1.0  # stands for the missing number of samples of a deterministic objective
 DLM = ("joint_log_dlm", "fixed_log_dlm")
-Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where there is none
-Places = Int[np.ndarray, " N"]  # positions of rows
+PARAMETERISATIONS = ("whitened", "unwhitened")
+MOST_COMMANDS = 3
+Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN: missing
+Positions = Int[np.ndarray, " N"]  # of rows in `Evidence.frame`
 
 
-@dataclass(frozen=True)
-class Line:
-    """One side of a comparison, lower being better, and where its rows are in the evidence."""
+@dataclass(frozen=True, eq=False)
+class MetricLine:
+    """One side of a comparison: values of a method along sizes and seeds, lower being better.
+
+    Attributes:
+        name: The method, as figures write it.
+        values: The values; NaN where a repetition is missing or not finite.
+        positions: Where its rows are in the evidence.
+        lost: Number of repetitions that failed or are not finite.
+    """
 
     name: str
     values: Values
-    at: Places
-    lost: int = 0  # repetitions that failed or are not finite
+    positions: Positions
+    lost: int = 0
 
 
-Pairs = Sequence[tuple[Line, Line]]  # ours and a rival
+Pairs = Sequence[tuple[MetricLine, MetricLine]]  # ours and a rival
 
 
 class Evidence:
-    """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
+    """The rows for one column of verdicts: a protocol with its own values, or a changed setting.
 
-    `frame` has, under `kind`, the fits that were selected by NLL and by MSE, and the candidates of
-    learning curves and of gradient draws. `capped`: a preset ended runs after few iterations, which
-    says nothing about convergence."""
+    Attributes:
+        results: The results folder.
+        candidates: The rows of all cells of the setting.
+        capped: A preset ended runs after few iterations, which says nothing about convergence.
+        frame: The rows that lines are made of. Their `kind` is `nll` or `mse` for fits selected by
+            that metric, `curve` for learning curves and `gradient` for draws of gradients.
+        sizes: Numbers of training rows, by dataset.
+        seeds: Seeds, by dataset.
+        tasks: The task, by dataset.
+        stands_for: The paper's dataset that a stand-in replaces, by stand-in.
+    """
 
     def __init__(
         self,
@@ -51,234 +79,317 @@ class Evidence:
         candidates: pd.DataFrame,
         capped: bool = False,
     ):
-        self.results, self.candidates, self.capped = results, candidates, capped
-        fits = table[table["role"] == "fit"]
-        kinds = {by: rows_for(fits, by) for by in ("nll", "mse")}
-        for role in ("curve", "gradient"):
-            kinds[role] = candidates[candidates["role"] == role].drop_duplicates(["key", "method"])
-        rows = [rows.assign(kind=kind) for kind, rows in kinds.items() if len(rows)]
-        self.frame = pd.concat(rows or [table.assign(kind="")], ignore_index=True)
-        lines = self.frame[["kind", *LINE]].assign(samples=self.frame["samples"].fillna(-1))
-        self.lines: Any = lines.groupby(["kind", *LINE], sort=False, observed=True).indices
+        self.results = results
+        self.candidates = candidates
+        self.capped = capped
+        self.frame = _rows_by_kind(table, candidates)
+        samples = self.frame["samples"].fillna(NO_SAMPLES)
+        lines = self.frame[LINE].assign(samples=samples)
+        self._positions: Any = lines.groupby(LINE, sort=False, observed=True).indices
         self._columns: dict[str, np.ndarray] = {}
-        places = list(
-            candidates[["dataset", "n", "seed"]].drop_duplicates().groupby("dataset", observed=True)
-        )
-        self.sizes: dict[str, np.ndarray] = {
-            str(name): np.unique(some["n"]) for name, some in places
-        }
-        self.seeds: dict[str, np.ndarray] = {
-            str(name): np.unique(some["seed"]) for name, some in places
-        }
-        facts = (
-            candidates[["dataset", "task", "stands_for"]]
-            .drop_duplicates("dataset")
-            .set_index("dataset")
-        )
-        self.tasks: dict[str, str] = dict(facts["task"].items())  # pyright: ignore[reportAttributeAccessIssue]
-        self.stands_for: dict[str, str] = dict(facts["stands_for"].dropna().items())  # pyright: ignore
+        self._overlaps: dict[str, float] = {}
+        self.sizes = _unique_by_dataset(candidates, "n")
+        self.seeds = _unique_by_dataset(candidates, "seed")
+        datasets = candidates.drop_duplicates("dataset").set_index("dataset")
+        self.tasks = {str(name): str(task) for name, task in datasets["task"].items()}
+        stand_ins = datasets["stands_for"].dropna()
+        self.stands_for = {str(name): str(paper) for name, paper in stand_ins.items()}
 
-    def places(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
-        """The paper's datasets named, and the stand-ins for them that have records, each with the
-        coordinates of q that were run (whitened where none were)."""
-        wanted = {family(name) for name in datasets}
-        names = [
-            *datasets,
-            *(name for name, of in sorted(self.stands_for.items()) if family(of) in wanted),
+    def datasets_and_q(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
+        """Return the datasets that a claim names, and their stand-ins, with parameterisations of q.
+
+        Stand-ins are those that have records. The parameterisations are those that were run, or
+        `whitened` where none was.
+        """
+        families = {family(name) for name in datasets}
+        stand_ins = [
+            name for name, paper in sorted(self.stands_for.items()) if family(paper) in families
         ]
-        run = {key[1:3] for key in self.lines if key[0] == kind}
-        both = {name: [q for q in ("whitened", "unwhitened") if (name, q) in run] for name in names}
-        return [(name, q) for name in names for q in both[name] or ["whitened"]]
+        run = {(dataset, q) for line_kind, dataset, q, *_ in self._positions if line_kind == kind}
+        pairs = []
+        for name in (*datasets, *stand_ins):
+            parameterisations = [q for q in PARAMETERISATIONS if (name, q) in run]
+            pairs += [(name, q) for q in parameterisations or ["whitened"]]
+        return pairs
 
     def column(self, name: str) -> np.ndarray:
-        """A column of `frame` as an array; NaN everywhere where the table does not have it."""
+        """Return a column of `frame`; NaN everywhere where the table does not have it."""
         if name not in self._columns:
-            known = name in self.frame
-            self._columns[name] = (
-                self.frame[name].to_numpy() if known else np.full(len(self.frame), np.nan)
-            )
+            if name in self.frame:
+                self._columns[name] = self.frame[name].to_numpy()
+            else:
+                self._columns[name] = np.full(len(self.frame), np.nan)
         return self._columns[name]
 
-    def made(self, *at: Places) -> dict[str, Any]:
-        """How the rows at these positions were made, as fields of a part."""
-        places = np.concatenate(at)
-        return made_by({name: self.frame[name].array.take(places) for name in MADE})
+    def origin(self, *positions: Positions) -> Origin:
+        """Return how the rows at these positions came to be."""
+        rows = np.concatenate(positions)
+        return origin_of(
+            self.frame["command"].array.take(rows), self.frame["commit"].array.take(rows)
+        )
 
     def at(
         self, kind: str, dataset: str, q: str, method: str, estimator: str, samples: float | None
-    ) -> Places:
-        """Positions of the rows of a line."""
-        key = (kind, dataset, q, method, estimator, -1.0 if samples is None else float(samples))
-        return self.lines.get(key, np.array([], dtype=int))
+    ) -> Positions:
+        """Return the positions of the rows of a line."""
+        samples_key = NO_SAMPLES if samples is None else float(samples)
+        key = (kind, dataset, q, method, estimator, samples_key)
+        return self._positions.get(key, np.array([], dtype=int))
 
-    def line(self, name: str, dataset: str, at: Places, values: np.ndarray) -> Line:
-        """Values of rows (an array as long as `frame`) by size and seed of their dataset; NaN where
-        not finite."""
-        sizes, seeds = self.sizes.get(dataset, np.array([])), self.seeds.get(dataset, np.array([]))
-        grid, found = np.full((len(sizes), len(seeds)), np.nan), values[at].astype(float)
-        places = (
-            np.searchsorted(sizes, self.column("n")[at]),
-            np.searchsorted(seeds, self.column("seed")[at]),
-        )
-        grid[places] = np.where(np.isfinite(found), found, np.nan)
-        lost = (self.column("status")[at] == "failed") | np.isinf(found)
-        return Line(name, grid, at, int(lost.sum()))
+    def line(self, name: str, dataset: str, at: Positions, values: np.ndarray) -> MetricLine:
+        """Arrange values of rows by size and seed of their dataset.
+
+        Args:
+            name: The name of the line.
+            dataset: The dataset of the rows.
+            at: Positions of the rows (`Evidence.at`).
+            values: An array as long as `frame`, such as a `column`.
+        """
+        sizes = self.sizes.get(dataset, np.array([]))
+        seeds = self.seeds.get(dataset, np.array([]))
+        size_index = np.searchsorted(sizes, self.column("n")[at])
+        seed_index = np.searchsorted(seeds, self.column("seed")[at])
+        of_rows = values[at].astype(float)
+        arranged = np.full((len(sizes), len(seeds)), np.nan)
+        arranged[size_index, seed_index] = np.where(np.isfinite(of_rows), of_rows, np.nan)
+        lost = (self.column("status")[at] == "failed") | np.isinf(of_rows)
+        return MetricLine(name, arranged, at, int(lost.sum()))
 
     def fit(
         self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = ""
-    ) -> Line:
-        """A method with its beta selected on validation, at every size and seed: its test metric,
-        or another `value`. DLM on counts is trained with bMC-10, as in the paper."""
-        sampled = self.tasks.get(dataset) == "count" and method in DLM
-        estimator = ("bmc", 10) if sampled else ("exact", None)
-        at = self.at("mse" if metric == "mse" else "nll", dataset, q, method, *estimator)
-        return self.line(method_label(method), dataset, at, self.column(value or f"test_{metric}"))
+    ) -> MetricLine:
+        """Return a method with its beta selected on validation, at every size and seed.
+
+        DLM on counts is trained with bMC-10, as in the paper.
+
+        Args:
+            dataset: Name of the dataset.
+            method: Name in `conf/method`.
+            metric: What beta is selected by: MSE for `mse`, NLL for all others.
+            q: Parameterisation of q.
+            value: The column of the values; the test metric, if left out.
+        """
+        kind = "mse" if metric == "mse" else "nll"
+        if self.tasks.get(dataset) == "count" and method in DLM:
+            at = self.at(kind, dataset, q, method, "bmc", 10)
+        else:
+            at = self.at(kind, dataset, q, method, "exact", None)
+        values = self.column(value or f"test_{metric}")
+        return self.line(method_label(method), dataset, at, values)
 
     def curve(
-        self, dataset: str, method: str, beta: float, q: str = "whitened", estimator: str = "exact",
-        samples: int | None = None, name: str = "", value: str = "test_nll",
-    ) -> Line:  # fmt: skip
-        """The end of learning curves at one beta."""
+        self,
+        dataset: str,
+        method: str,
+        beta: float,
+        q: str = "whitened",
+        estimator: str = "exact",
+        samples: int | None = None,
+        name: str = "",
+        value: str = "test_nll",
+    ) -> MetricLine:
+        """Return the end of learning curves at one beta."""
         at = self.at("curve", dataset, q, method, estimator, samples)
-        at = at[np.isclose(self.column("beta")[at].astype(float), beta)]
-        return self.line(
-            name or f"{method_label(method)}, β={beta:g}", dataset, at, self.column(value)
-        )
+        betas = self.column("beta")[at].astype(float)
+        at = at[np.isclose(betas, beta)]
+        label = name or f"{method_label(method)}, β={beta:g}"
+        return self.line(label, dataset, at, self.column(value))
 
-    def estimator(self, dataset: str, q: str, estimator: str, samples: int | None = None) -> Line:
-        """The end of joint DLM's learning curves at beta = 0.1 with one gradient estimator."""
+    def estimator(
+        self, dataset: str, q: str, estimator: str, samples: int | None = None
+    ) -> MetricLine:
+        """Return the end of joint DLM's learning curves at beta = 0.1 with a gradient estimator."""
         label = estimator_label(estimator, samples)
         return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, label)
 
     def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
-        """The margin at each size: 5 % of what ELBO explains, at most 10 % of ELBO's metric where 0
-        is its best value. NaN where ELBO was not run at beta = 1, or explains nothing."""
-        elbo, trivial = (
-            self._elbo(dataset, metric, q, name + metric) for name in ("test_", "trivial_test_")
-        )
-        with np.errstate(invalid="ignore", divide="ignore"):
-            explained, whole = (
-                share * np.where(known := np.isfinite(values), values, 0.0).sum(1) / known.sum(1)
-                for share, values in (
-                    (rules.EXPLAINED_SHARE, trivial - elbo),
-                    (rules.METRIC_SHARE, elbo),
-                )
-            )
-            margin = np.where(explained > 0, explained, np.nan)
-            return (
-                margin
-                if (self.tasks.get(dataset), metric) == rules.DENSITY
-                else np.minimum(margin, whole)
-            )
+        """Return the smallest difference that counts, by size.
+
+        It is 5 % of what ELBO explains, and at most 10 % of ELBO's metric where 0 is its best
+        value. It is NaN where ELBO was not run at beta = 1, or explains nothing.
+        """
+        elbo = self._elbo(dataset, metric, q, f"test_{metric}")
+        trivial = self._elbo(dataset, metric, q, f"trivial_test_{metric}")
+        explained = rules.EXPLAINED_SHARE * _mean_over_seeds(trivial - elbo)
+        margin = np.where(explained > 0, explained, np.nan)
+        if (self.tasks.get(dataset), metric) == rules.DENSITY:
+            return margin
+        return np.minimum(margin, rules.METRIC_SHARE * _mean_over_seeds(elbo))
 
     def _elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
-        """A value of ELBO at beta = 1: of fits, and where there are none, at the end of learning
-        curves."""
-        found = self.fit(dataset, "elbo", metric, q, value).values
+        """Return a value of ELBO at beta = 1: of fits, and else at the end of learning curves."""
+        values = self.fit(dataset, "elbo", metric, q, value).values
         for method in ("beta_elbo", "elbo"):
-            found = np.where(
-                np.isnan(found), self.curve(dataset, method, 1.0, q, value=value).values, found
-            )
-        return found
+            at_end = self.curve(dataset, method, 1.0, q, value=value).values
+            values = np.where(np.isnan(values), at_end, values)
+        return values
 
     def compare(
-        self, says: str, dataset: str, q: str, pairs: Pairs, rule: Rule, within: str | float
+        self,
+        statement: str,
+        dataset: str,
+        q: str,
+        pairs: Pairs,
+        relation: Relation,
+        within: str | float,
     ) -> Part:
-        """A part that is judged by size: `rule` between ours and the rival of every pair, with the
-        margin of a metric or a given one."""
-        lines = list({id(line): line for pair in pairs for line in pair}.values())
-        part = Part(
-            says, dataset, q, tolerant=rule.tolerant, **self.made(*(line.at for line in lines))
-        )
-        found = compare(*(np.stack([pair[side].values for pair in pairs]) for side in (0, 1)))
-        run = found.repetitions > 0
-        if not run.any():
+        """Judge a relation between ours and the rival of every pair, by size.
+
+        Args:
+            statement: What is said, for people.
+            dataset: The dataset of all lines.
+            q: Their parameterisation of q.
+            pairs: Ours and a rival each.
+            relation: What is said of them, such as `BETTER`.
+            within: The margin, or the metric that it is computed from.
+        """
+        lines = list(dict.fromkeys(chain.from_iterable(pairs)))
+        origin = self.origin(*(line.positions for line in lines))
+        part = Part(statement, dataset, q, tolerant=relation.tolerant, origin=origin)
+        ours = np.stack([line.values for line, _ in pairs])
+        rivals = np.stack([line.values for _, line in pairs])
+        comparisons = compare(ours, rivals)
+        if not comparisons.repetitions.any():
             return part
-        sizes = self.sizes[dataset]
-        margin = (
-            self.margin(dataset, within, q)
-            if isinstance(within, str)
-            else np.full(len(sizes), within)
-        )
-        spread = found.corrected(
-            _overlap(self.stands_for.get(dataset, dataset), self.tasks[dataset], int(sizes[-1]))
-        )
-        told = [states(one, margin, rule) for one in (found, spread)]
-        part.states = {int(n): state for n, state in zip(sizes, told[0], strict=True) if state}
-        part.verdict, part.corrected = (
-            by_size([state for state in some if state], rule.tolerant)
-            if part.states
-            else Verdict.UNDECIDABLE
-            for some in told
-        )
-        columns = vars(found) | {
-            "p": found.p,
-            "p_corrected": spread.p,
-            "half_width": found.half_width(),
+
+        if isinstance(within, str):
+            margin = self.margin(dataset, within, q)
+        else:
+            margin = np.full(len(self.sizes[dataset]), within)
+        corrected = comparisons.corrected(self._overlap(dataset))
+        states_of_sizes = states(comparisons, margin, relation)
+        corrected_states = states(corrected, margin, relation)
+        part.states = {
+            int(n): state
+            for n, state in zip(self.sizes[dataset], states_of_sizes, strict=True)
+            if state
         }
-        part.comparisons = [
-            {"ours_name": pairs[k][0].name, "rival_name": pairs[k][1].name, "n": int(sizes[s])}
-            | {
-                "margin": margin[s].item(),
-                **{name: values[k, s].item() for name, values in columns.items()},
-            }
-            for k, s in np.argwhere(run)
-        ]
-        part.deciding = int(rule.decides(found.difference[run]))
-        counts = found.repetitions[run]
-        part.repetitions = int(
-            counts[counts >= rules.MIN_REPETITIONS].min() if part.states else counts.max()
-        )
-        part.few, part.reason = not part.states, _reason(part, lines)
+        part.few = not part.states
+        part.verdict = _verdict_on(states_of_sizes, relation)
+        part.corrected = _verdict_on(corrected_states, relation)
+        part.tests = self._tests(dataset, pairs, comparisons, corrected, margin)
+        run = comparisons.repetitions > 0
+        part.deciding = int(relation.decides(comparisons.difference[run]))
+        part.repetitions = _fewest_repetitions(comparisons.repetitions[run])
+        part.reason = _reason(part, lines)
         return part
 
+    def _tests(
+        self,
+        dataset: str,
+        pairs: Pairs,
+        comparisons: Comparisons,
+        corrected: Comparisons,
+        margin: Margin,
+    ) -> list[PairedTest]:
+        """Return the tests of all pairs and sizes that have repetitions in common."""
+        p = comparisons.p
+        p_corrected = corrected.p
+        half_width = comparisons.half_width(ALPHA)
+        sizes = self.sizes[dataset]
+        return [
+            PairedTest(
+                ours_name=pairs[pair][0].name,
+                rival_name=pairs[pair][1].name,
+                n=int(sizes[size]),
+                margin=margin[size].item(),
+                ours=comparisons.ours[pair, size].item(),
+                rival=comparisons.rival[pair, size].item(),
+                difference=comparisons.difference[pair, size].item(),
+                error=comparisons.error[pair, size].item(),
+                effect=comparisons.effect[pair, size].item(),
+                repetitions=comparisons.repetitions[pair, size].item(),
+                won=comparisons.won[pair, size].item(),
+                p=p[pair, size].item(),
+                p_corrected=p_corrected[pair, size].item(),
+                half_width=half_width[pair, size].item(),
+            )
+            for pair, size in np.argwhere(comparisons.repetitions > 0)
+        ]
 
-def _overlap(dataset: str, task: str, largest: int) -> float:
-    """Test rows / other rows of a repetition, which Nadeau and Bengio's correction needs. `dataset`
-    is one of the paper's, or what it stands in for. Airline-type data train on all but 100 000
-    rows, the `largest` size."""
-    rows = entries("dataset").get(dataset, {}).get("rows") or 2 * largest
-    if dataset == "airline":
-        return 100_000 / largest
-    if dataset == "song":
-        return 10_000 / (rows - 10_000)
-    return 1 / 3 if task == "regression" else 1000 / max(rows - 1000, 1000)
+    def _overlap(self, dataset: str) -> float:
+        if dataset not in self._overlaps:
+            largest = int(self.sizes[dataset][-1])
+            self._overlaps[dataset] = split_overlap(dataset, self.tasks[dataset], largest)
+        return self._overlaps[dataset]
 
 
-def _reason(part: Part, lines: list[Line]) -> str:
-    """Why a part can't be told, and what was left out."""
-    said = []
+def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that lines are made of, with their `kind` (see `Evidence.frame`)."""
+    fits = table[table["role"] == "fit"]
+    by_kind = {"nll": rows_for(fits, "nll"), "mse": rows_for(fits, "mse")}
+    for role in ("curve", "gradient"):
+        of_role = candidates[candidates["role"] == role]
+        by_kind[role] = of_role.drop_duplicates(["key", "method"])
+    frames = [rows.assign(kind=kind) for kind, rows in by_kind.items() if len(rows)]
+    return pd.concat(frames or [table.assign(kind="")], ignore_index=True)
+
+
+def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.ndarray]:
+    """Return the sorted distinct values of a column, by dataset."""
+    distinct = candidates[["dataset", column]].drop_duplicates()
+    groups = distinct.groupby("dataset", observed=True)
+    return {str(name): np.unique(rows[column]) for name, rows in groups}
+
+
+def _mean_over_seeds(values: Values) -> Float[np.ndarray, " S"]:
+    """Return the mean of the finite values, by size; NaN where there is none."""
+    finite: Bool[np.ndarray, "S R"] = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(finite, values, 0.0).sum(axis=1) / finite.sum(axis=1)
+
+
+def _verdict_on(states: list[SizeState | None], relation: Relation) -> Verdict:
+    judged = [state for state in states if state is not None]
+    if not judged:
+        return Verdict.UNDECIDABLE
+    return verdict_of_sizes(judged, relation.tolerant)
+
+
+def _fewest_repetitions(counts: Int[np.ndarray, " N"]) -> int:
+    """Return the fewest repetitions of a test that was judged; the most, if none was."""
+    enough = counts[counts >= rules.MIN_REPETITIONS]
+    return int(enough.min() if len(enough) else counts.max())
+
+
+def _reason(part: Part, lines: list[MetricLine]) -> str:
+    """Return why there is no clear verdict, and what was left out."""
+    reasons = []
     if not part.states:
-        said.append(
+        reasons.append(
             f"repetitions: {part.repetitions} of the {rules.MIN_REPETITIONS} that a test needs"
         )
-    elif State.INCOMPLETE in part.states.values():
+    elif SizeState.INCOMPLETE in part.states.values():
         absent = [line.name for line in lines if np.isnan(line.values).all()]
-        said.append(
-            f"not run: {', '.join(absent)}"
-            if absent
-            else "at some sizes a rival has too few repetitions"
-        )
+        if absent:
+            reasons.append(f"not run: {', '.join(absent)}")
+        else:
+            reasons.append("at some sizes a rival has too few repetitions")
     elif part.verdict is Verdict.UNDECIDABLE:
-        said.append("no margin: ELBO at β = 1 was not run at some sizes, or explains nothing there")
-    if lost := sum(line.lost for line in lines):
-        said.append(f"{lost} failed or not finite, left out")
-    return "; ".join(said)
+        reasons.append(
+            "no margin: ELBO at β = 1 was not run at some sizes, or explains nothing there"
+        )
+    lost = sum(line.lost for line in lines)
+    if lost:
+        reasons.append(f"{lost} failed or not finite, left out")
+    return "; ".join(reasons)
 
 
-def made_by(rows: Any, most: int = 3) -> dict[str, Any]:
-    """Number of rows, their most frequent commands, and their commits; both columns are
-    categories."""
-    found: dict[str, list[str]] = {}
-    for name in MADE:
-        texts = pd.Categorical(rows[name])
-        counts = np.bincount(texts.codes + 1, minlength=len(texts.categories) + 1)[1:]
-        found[name] = [
-            str(texts.categories[i])
-            for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        ]
-    return {
-        "records": len(rows["commit"]),
-        "commands": found["command"][:most],
-        "commits": sorted(found["commit"]),
-    }
+def origin_of(commands: Any, commits: Any) -> Origin:
+    """Return how rows came to be, from the column of their commands and that of their commits."""
+    return Origin(
+        records=len(commits),
+        commands=_by_frequency(commands)[:MOST_COMMANDS],
+        commits=sorted(_by_frequency(commits)),
+    )
+
+
+def _by_frequency(texts: Any) -> list[str]:
+    """Return the distinct texts of a column, the most frequent first."""
+    categorical = pd.Categorical(texts)
+    categories = categorical.categories
+    # The code of a missing text is -1: counted in the first bin, which is left out.
+    counts = np.bincount(categorical.codes + 1, minlength=len(categories) + 1)[1:]
+    order = np.argsort(-counts, kind="stable")
+    present = order[: np.count_nonzero(counts)]
+    return [str(categories[position]) for position in present]

@@ -1,63 +1,140 @@
-"""All claims held against one results folder, under every protocol that was run: a table of parts,
-one of verdicts."""
+"""All claims compared with one results folder, under every protocol that was run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
-from dlmexp.common import catalogue
-from dlmexp.common.catalogue import labelled
-from dlmexp.common.errors import UserError
+from dlmexp.common.catalogue import entries, labelled
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import (
-    Changes,
-    ChangesByText,
-    assignments,
-    matching,
-    parse_where,
+from dlmexp.experiment.records.settings import matching, parse_where
+from dlmexp.presentation.claims.claim import Claim, Origin, Part, claims
+from dlmexp.presentation.claims.columns import (
+    VerdictColumn,
+    choose_columns,
+    columns_of,
+    rows_of,
 )
-from dlmexp.presentation.claims.claim import Claim, Part, claims
 from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.rules import MIN_REPETITIONS, Verdict
 
-FIRST_WORD = {
-    "reg": "regression",
-    "class": "binary",
-    "count": "count",
-}  # of an experiment's name -> task
-
 
 @dataclass(frozen=True)
-class Column:
-    """A setting that verdicts are given for: a protocol with its own values, or with some that were
-    changed."""
+class ClaimVerdict:
+    """A claim summed up under one column: on the paper's data, on stand-ins, and by what.
 
-    protocol: str
-    changes: str = ""  # 'training.lr=0.01, M=50'
-    preset: bool = False
+    Attributes:
+        claim: The claim.
+        column: The label of the column.
+        parts: All its parts, also those that were not run.
+        paper: The verdict on the paper's data.
+        stand_in: The verdict on stand-ins.
+        corrected: The verdict with Nadeau and Bengio's standard errors.
+        basis: What the verdict rests on: `paper`, `stand-in`, or `none` where no data are involved.
+        data: The datasets judged, with what they stand in for.
+        seen: Number of the paper's datasets that were run.
+        named: Number of the paper's datasets that the claim names.
+        repetitions: Fewest and most repetitions of a part; empty where none was run.
+        origin: How the records came to be.
+        missing: Commands that would compute what was not run on the paper's data.
+    """
+
+    claim: Claim
+    column: str
+    parts: list[Part]
+    paper: Verdict
+    stand_in: Verdict
+    corrected: Verdict
+    basis: str
+    data: list[str]
+    seen: int
+    named: int
+    repetitions: list[int]
+    origin: Origin
+    missing: list[str]
 
     @property
-    def label(self) -> str:
-        return (
-            self.protocol
-            + (f", {self.changes}" if self.changes else "")
-            + (" (preset)" if self.preset else "")
-        )
+    def verdict(self) -> Verdict:
+        """The verdict on the data that it rests on."""
+        return self.stand_in if self.basis == "stand-in" else self.paper
+
+    @property
+    def parts_run(self) -> list[Part]:
+        """The parts that were run."""
+        return [part for part in self.parts if part.was_run]
+
+    @property
+    def words(self) -> str:
+        """The verdict as tables show it, such as `holds on 1 of 3; stand-ins: undecided`."""
+        judged = judged_on_data(self.parts)
+        if self.claim.seen and Verdict.PARTLY_SEEN in (self.paper, self.stand_in):
+            stand_ins = len(self.data) - self.seen
+            count = self.claim.seen(judged)
+            return f"{count} ({stand_ins} a stand-in)" if stand_ins else count
+        if judged and all(part.few for part in judged):
+            most = max(part.repetitions for part in judged)
+            return f"too few repetitions ({most} of {MIN_REPETITIONS})"
+        words = []
+        if self.paper is not Verdict.NOT_RUN or self.stand_in is Verdict.NOT_RUN:
+            words.append(self._words_on_paper())
+        if self.stand_in is not Verdict.NOT_RUN:
+            words.append(f"stand-ins: {self.stand_in}")
+        return "; ".join(words)
+
+    def _words_on_paper(self) -> str:
+        if 0 < self.seen < self.named:
+            return f"{self.paper} on {self.seen} of {self.named}"
+        return str(self.paper)
 
 
 @dataclass(frozen=True)
 class Judged:
     """The claims under each column.
 
-    `parts` has one row per part (the fields of `Part`, with `column`, `number` and `stands_for`),
-    `verdicts` one per claim and column (what `_verdict` gives)."""
+    Attributes:
+        columns: The settings judged.
+        verdicts: One per column and claim, in this order.
+        left_out: Options that show other settings.
+    """
 
-    columns: list[Column]
-    parts: pd.DataFrame
-    verdicts: pd.DataFrame
-    left_out: list[str]  # options that show other settings
+    columns: list[VerdictColumn]
+    verdicts: list[ClaimVerdict]
+    left_out: list[str]
+
+    def by_claim(self) -> list[tuple[Claim, dict[str, ClaimVerdict]]]:
+        """Return each claim with its verdicts by the label of their column."""
+        by_number: dict[int, tuple[Claim, dict[str, ClaimVerdict]]] = {}
+        for verdict in self.verdicts:
+            claim = verdict.claim
+            _, under = by_number.setdefault(claim.number, (claim, {}))
+            under[verdict.column] = verdict
+        return list(by_number.values())
+
+    def by_column(self) -> dict[str, list[ClaimVerdict]]:
+        """Return the verdicts by the label of their column."""
+        by_label: dict[str, list[ClaimVerdict]] = {}
+        for verdict in self.verdicts:
+            by_label.setdefault(verdict.column, []).append(verdict)
+        return by_label
+
+    def as_frame(self) -> pd.DataFrame:
+        """Return one row per verdict."""
+        return pd.DataFrame([
+            {
+                "column": verdict.column,
+                "number": verdict.claim.number,
+                "claim": verdict.claim.text,
+                "where": verdict.claim.where,
+                "verdict": verdict.verdict,
+                "words": verdict.words,
+                "basis": verdict.basis,
+                "data": verdict.data,
+                "repetitions": verdict.repetitions,
+                "missing": verdict.missing,
+                "commands": verdict.origin.commands,
+            }
+            for verdict in self.verdicts
+        ])  # fmt: skip
 
 
 def judge(
@@ -66,162 +143,135 @@ def judge(
     protocol: str | None = None,
     where: Sequence[str] = (),
 ) -> Judged:
-    """Every claim (or those with these numbers) under each protocol that was run, or in the
-    settings asked for."""
-    table, candidates = results.table, results.candidates
-    settings = _settings(candidates)
-    if terms := parse_where(where, results.table, results.changes):
-        table, candidates = (
-            frame[matching(frame, terms, results.changes)] for frame in (table, candidates)
-        )
-    columns = choose_columns(
-        _settings(candidates) if terms else settings,
-        results.changes,
-        protocol,
-        everything=bool(terms),
-    )
-    parts, verdicts = [], []
+    """Judge claims by the records of a folder.
+
+    Args:
+        results: The folder.
+        numbers: Numbers of the claims; all, if left out.
+        protocol: The only protocol to judge under; None: each that was run.
+        where: Terms such as `training.lr=0.01` that choose settings.
+
+    Raises:
+        UserError: Nothing was run under the protocol, or no record has these values.
+    """
+    table = results.table
+    candidates = results.candidates
+    run = columns_of(candidates, results.changes)
+    terms = parse_where(where, table, results.changes)
+    if terms:
+        table = table[matching(table, terms, results.changes)]
+        candidates = candidates[matching(candidates, terms, results.changes)]
+        fitting = columns_of(candidates, results.changes)
+        columns = choose_columns(fitting, protocol, everything=True)
+    else:
+        columns = choose_columns(run, protocol)
+
+    chosen = [claim for claim in claims() if not numbers or claim.number in numbers]
+    verdicts = []
     for column in columns:
         evidence = Evidence(
             results, rows_of(table, column), rows_of(candidates, column), column.preset
         )
-        for claim in claims():
-            if not numbers or claim.number in numbers:
-                facts = {"column": column.label, "number": claim.number}
-                several = list(claim.parts(evidence))
-                parts += [
-                    facts | {"stands_for": evidence.stands_for.get(str(one.dataset))} | vars(one)
-                    for one in several
-                ]
-                verdicts.append(facts | _verdict(claim, several, evidence, column))
-    shown = {(column.protocol, column.changes) for column in columns}
-    left_out = [
-        _options(name, results.changes[changed])
-        for name, changed in settings
-        if (name, changed) not in shown
-    ]
-    return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
+        verdicts += [verdict_on(claim, evidence, column) for claim in chosen]
+    left_out = [column.options for column in run if column not in columns]
+    return Judged(columns, verdicts, left_out)
 
 
-def _settings(candidates: pd.DataFrame) -> list[tuple[str, str]]:
-    """Protocol and changes of what was run, the most frequent first; of runs for timing only where
-    there are no others."""
-    timing = candidates["role"] == "timing"
-    run = candidates.loc[~timing | timing.all(), ["protocol", "changes"]]  # pyright: ignore[reportOperatorIssue]
-    counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
-    return list(counts.sort_values(ascending=False, kind="stable").index)
-
-
-def choose_columns(
-    settings: list[tuple[str, str]],
-    changes: ChangesByText,
-    protocol: str | None,
-    everything: bool = False,
-) -> list[Column]:
-    """The settings to judge: of each protocol its own values, or if these were not run, the fewest
-    changes; or `everything` that there is. A preset is left out where a whole protocol was run."""
-    run = [Column(name, changed, bool(catalogue.of_preset(name)[0])) for name, changed in settings]
-    names = list(dict.fromkeys(one.protocol for one in run))
-    if protocol and protocol not in names:
-        raise UserError(
-            f"--protocol {protocol}: nothing was run under it; there is {', '.join(names)}"
-        )
-    chosen = [one for one in run if protocol in (None, one.protocol)]
-    if not everything:
-        chosen = [one for one in chosen if not one.preset] or chosen
-        fewest = sorted(chosen, key=lambda one: len(changes[one.changes]), reverse=True)
-        chosen = list({one.protocol: one for one in fewest}.values())
-    rank = {name: position for position, name in enumerate(catalogue.PROTOCOLS)}
-    return sorted(
-        chosen, key=lambda one: (rank.get(one.protocol, len(rank)), one.protocol, one.changes)
-    )
-
-
-def _options(protocol: str, changes: Changes) -> str:
-    return " ".join([f"--protocol {protocol}", *(f"--where {t}" for t in assignments(changes))])
-
-
-def rows_of(frame: pd.DataFrame, column: Column) -> pd.DataFrame:
-    """The rows of one column, with runs for timing, which have values of their own. Where a dataset
-    was run with other contents or splits, those with most rows count."""
-    same, contents = ["dataset", "role"], ["evaluate", "data", "split"]
-    frame = frame[frame["protocol"] == column.protocol]
-    frame = frame[
-        (frame["changes"] == column.changes)
-        | ((frame["role"] == "timing") & (column.changes == ""))
-    ]
-    counts = frame.groupby([*same, *contents], observed=True, dropna=False).size()
-    usual = counts.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates(same)
-    return (
-        frame
-        if len(usual) == len(counts)
-        else frame.merge(usual.drop(columns=0), on=[*same, *contents])
-    )
-
-
-def _verdict(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> dict[str, Any]:
-    """A claim summed up on the paper's data and on stand-ins, and what it rests on."""
+def verdict_on(claim: Claim, evidence: Evidence, column: VerdictColumn) -> ClaimVerdict:
+    """Judge one claim under one column."""
     stands_for = evidence.stands_for
-    told = [part for part in parts if not part.beside]
-    on_paper, on_stand_ins = (
-        [one for one in told if (one.dataset in stands_for) == is_one] for is_one in (False, True)
-    )
-    paper, stand_in = claim.sum_up(on_paper), claim.sum_up(on_stand_ins)
-    basis = "stand-in" if paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN else "paper"
-    deciding = on_stand_ins if basis == "stand-in" else on_paper
-    run = [part for part in parts if part.verdict is not Verdict.NOT_RUN]
-    judged = [part for part in run if part.dataset and not part.beside]
-    counts = [part.repetitions for part in judged]
-    found = {
-        "claim": claim.text, "where": claim.where, "figures": list(claim.figures), "paper": paper, "stand_in": stand_in,
-        "verdict": stand_in if basis == "stand-in" else paper,
-        "corrected": claim.sum_up([replace(part, verdict=part.corrected or part.verdict) for part in deciding]),
-        "basis": basis if any(part.dataset for part in parts) else "none",
-        "data": list(dict.fromkeys(labelled(str(part.dataset), stands_for.get(str(part.dataset))) for part in judged)),
-        "seen": len({part.dataset for part in judged} - {*stands_for}),
-        "named": len({part.dataset for part in on_paper}),
-        "repetitions": [min(counts), max(counts)] if counts else [],
-        "commands": list(dict.fromkeys(command for part in run for command in part.commands)),
-        "commits": sorted({commit for part in run for commit in part.commits}),
-        "records": sum(part.records for part in run),
-        "missing": _missing(claim, on_paper, evidence, column),
-    }  # fmt: skip
-    return found | {"words": _words(claim, found, judged)}
-
-
-def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
-    """`holds on 1 of 3; stand-ins: undecided`, as tables show a verdict."""
-    if claim.seen and Verdict.PARTLY_SEEN in (found["paper"], found["stand_in"]):
-        stand_ins = len(found["data"]) - found["seen"]
-        return claim.seen(judged) + (f" ({stand_ins} a stand-in)" if stand_ins else "")
-    if judged and all(part.few for part in judged):
-        return (
-            f"too few repetitions ({max(part.repetitions for part in judged)} of {MIN_REPETITIONS})"
-        )
-    said = []
-    if found["paper"] is not Verdict.NOT_RUN or found["stand_in"] is Verdict.NOT_RUN:
-        part_of = 0 < found["seen"] < found["named"]
-        said.append(
-            found["paper"] + (f" on {found['seen']} of {found['named']}" if part_of else "")
-        )
-    if found["stand_in"] is not Verdict.NOT_RUN:
-        said.append(f"stand-ins: {found['stand_in']}")
-    return "; ".join(said)
-
-
-def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> list[str]:
-    """Commands that would compute what was not run on the paper's data."""
-    settings = [f"protocol={column.protocol}"] * (column.protocol != "paper")
-    settings += assignments(evidence.results.changes[column.changes])
-    absent = dict.fromkeys(
-        part.dataset for part in parts if part.verdict is Verdict.NOT_RUN and part.dataset
-    )
-    return [
-        evidence.results.command(
-            " ".join([f"dlmexp run experiment={experiment} dataset={dataset}", *settings])
-        )
-        for dataset in absent
-        for experiment in claim.experiments
-        if FIRST_WORD.get(experiment.split("-")[0])
-        in (None, catalogue.entries("dataset")[str(dataset)]["task"])
+    parts = [
+        replace(part, stands_for=stands_for.get(str(part.dataset)))
+        for part in claim.parts(evidence)
     ]
+    counting = [part for part in parts if not part.supplementary]
+    on_paper = [part for part in counting if part.stands_for is None]
+    on_stand_ins = [part for part in counting if part.stands_for is not None]
+    paper = claim.sum_up(on_paper)
+    stand_in = claim.sum_up(on_stand_ins)
+    rests_on_stand_ins = paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN
+    deciding = on_stand_ins if rests_on_stand_ins else on_paper
+
+    judged = judged_on_data(parts)
+    repetitions = [part.repetitions for part in judged]
+    labels = [labelled(str(part.dataset), part.stands_for) for part in judged]
+    paper_data_judged = {part.dataset for part in judged if part.stands_for is None}
+    return ClaimVerdict(
+        claim=claim,
+        column=column.label,
+        parts=parts,
+        paper=paper,
+        stand_in=stand_in,
+        corrected=claim.sum_up([_with_corrected_verdict(part) for part in deciding]),
+        basis=_basis(parts, rests_on_stand_ins),
+        data=list(dict.fromkeys(labels)),
+        seen=len(paper_data_judged),
+        named=len({part.dataset for part in on_paper}),
+        repetitions=[min(repetitions), max(repetitions)] if repetitions else [],
+        origin=_common_origin(parts),
+        missing=_missing_commands(claim, on_paper, evidence.results, column),
+    )
+
+
+def judged_on_data(parts: list[Part]) -> list[Part]:
+    """Return the parts that were run, are about data and count for the verdict."""
+    return [part for part in parts if part.was_run and part.dataset and not part.supplementary]
+
+
+def _with_corrected_verdict(part: Part) -> Part:
+    return replace(part, verdict=part.corrected or part.verdict)
+
+
+def _basis(parts: list[Part], rests_on_stand_ins: bool) -> str:
+    if not any(part.dataset for part in parts):
+        return "none"
+    return "stand-in" if rests_on_stand_ins else "paper"
+
+
+def _common_origin(parts: list[Part]) -> Origin:
+    """Return how the records of all parts that were run came to be."""
+    commands: dict[str, None] = {}
+    commits: set[str] = set()
+    records = 0
+    for part in parts:
+        if part.was_run:
+            commands |= dict.fromkeys(part.origin.commands)
+            commits |= set(part.origin.commits)
+            records += part.origin.records
+    return Origin(records, list(commands), sorted(commits))
+
+
+def _missing_commands(
+    claim: Claim, parts: list[Part], results: ResultsFolder, column: VerdictColumn
+) -> list[str]:
+    """Return commands that would compute what was not run on the paper's data."""
+    settings = [] if column.protocol == "paper" else [f"protocol={column.protocol}"]
+    settings += column.terms
+    not_run = dict.fromkeys(part.dataset for part in parts if part.dataset and not part.was_run)
+    commands = []
+    for dataset in not_run:
+        for experiment in claim.experiments:
+            if computes(experiment, dataset):
+                words = ["dlmexp run", f"experiment={experiment}", f"dataset={dataset}", *settings]
+                commands.append(results.command(" ".join(words)))
+    return commands
+
+
+def computes(experiment: str, dataset: str) -> bool:
+    """Return whether an experiment is about data of a dataset's task."""
+    known = entries("dataset")
+    tasks = {known[name]["task"] for name in datasets_of(experiment) if name in known}
+    return not tasks or known[dataset]["task"] in tasks
+
+
+def datasets_of(experiment: str) -> list[str]:
+    """Return the datasets that an experiment names, itself or in the experiment it starts from."""
+    settings = entries("experiment").get(experiment, {})
+    datasets: list[str] = []
+    for default in settings.get("defaults", ()):
+        if isinstance(default, str):
+            datasets = datasets_of(default) or datasets
+        elif "override /dataset" in default:
+            named = default["override /dataset"]
+            datasets = [named] if isinstance(named, str) else list(named)
+    return datasets

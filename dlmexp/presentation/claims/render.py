@@ -1,17 +1,18 @@
-"""Verdicts for people and programs: one table and one list of lines, for a terminal and as
-Markdown; and JSON.
+"""Verdicts for people and programs: tables and lists for a terminal, Markdown, and JSON.
 
 JSON is a list of claims in the order of their numbers, each with `number`, `claim`, `where` (in the
-paper), `verdicts` (protocol -> verdict) and `protocols`: protocol -> `verdict`, `words`, `basis`,
-`paper` and `stand_in` (the verdicts on the paper's data and on stand-ins), `corrected` (with Nadeau
-and Bengio's standard errors), `by_q` (where it matters), `data`, `repetitions` (fewest, most),
-`records`, `commands`, `commits`, `missing` (commands that would make more), and `parts`, each with
-its verdict, `states` (by size), `figures` and `comparisons` (paired tests, with n, margin, p and
-p_corrected). Numbers have 6 significant digits, so that files are the same on every machine; null
-stands for what is not finite."""
+paper), `verdicts` (protocol -> verdict) and `protocols`: protocol -> `paper` and `stand_in` (the
+verdicts on the paper's data and on stand-ins), `verdict`, `corrected` (with Nadeau and Bengio's
+standard errors), `basis`, `data`, `repetitions` (fewest, most), `commands`, `commits`, `records`,
+`missing` (commands that would make more), `words`, and `parts`, each with its verdict, `states` (by
+size), `comparisons` (paired tests, with n, margin, p and p_corrected) and `figures`. Numbers have 6
+significant digits, so that files are the same on every machine; null stands for what is not finite.
+"""
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -19,8 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dlmexp.common.catalogue import labelled
-from dlmexp.presentation.claims.judge import Judged
-from dlmexp.presentation.claims.rules import State, Verdict
+from dlmexp.presentation.claims.claim import PairedTest, Part
+from dlmexp.presentation.claims.judge import ClaimVerdict, Judged
+from dlmexp.presentation.claims.rules import SizeState, Verdict
 
 COLOURS = {
     Verdict.HOLDS: "green",
@@ -29,242 +31,305 @@ COLOURS = {
     Verdict.NOT_RUN: "dim",
 }
 PLURAL = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
-NOT_IN_JSON = {
-    "Index",
-    "column",
-    "number",
-    "claim",
-    "where",
-    "figures",
-    "seen",
-    "named",
-    "tolerant",
-    "deciding",
-    "few",
-}
 
 
-def states_words(states: dict[int, State]) -> str:
-    """`supported at 4 of 6 sizes, contradicted at 0, undecided at 2`."""
-    told = list(states.values())
-    counts = {state: told.count(state) for state in State}
-    text = f"supported at {counts.pop(State.SUPPORTED)} of {len(told)} size{'' if len(told) == 1 else 's'}"
-    text += f", contradicted at {counts.pop(State.CONTRADICTED)}"
-    return text + "".join(f", {state} at {number}" for state, number in counts.items() if number)
+def states_words(states: dict[int, SizeState]) -> str:
+    """Return how many sizes say what.
+
+    Such as `supported at 4 of 6 sizes, contradicted at 0, undecided at 2`.
+    """
+    counts = Counter(states.values())
+    sizes = "size" if len(states) == 1 else "sizes"
+    supported = counts.pop(SizeState.SUPPORTED, 0)
+    contradicted = counts.pop(SizeState.CONTRADICTED, 0)
+    others = [f"{state} at {counts[state]}" for state in SizeState if counts[state]]
+    always = [
+        f"supported at {supported} of {len(states)} {sizes}",
+        f"contradicted at {contradicted}",
+    ]
+    return ", ".join([*always, *others])
 
 
-def comparison_words(row: dict[str, Any]) -> str:
-    """One paired test, with its margin; the p-value corrected for overlapping splits in
-    brackets."""
-    difference, effect = row["difference"], row["effect"]
-    sign = (
-        "equal"
-        if not difference
-        else f"{'lower' if difference > 0 else 'higher'} by {abs(difference):.3g}"
-    )
-    margin = f"margin {row['margin']:.2g}" if math.isfinite(row["margin"]) else "no margin"
-    d = f"{effect:.2g}" if math.isfinite(effect) else "∞"
+def paired_test_words(test: PairedTest) -> str:
+    """Return a paired test with its margin; the corrected p-value stands in brackets."""
+    if test.difference:
+        side = "lower" if test.difference > 0 else "higher"
+        sign = f"{side} by {abs(test.difference):.3g}"
+    else:
+        sign = "equal"
+    margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
+    effect = f"{test.effect:.2g}" if math.isfinite(test.effect) else "∞"
     return (
-        f"{row['ours_name']} vs {row['rival_name']}, n = {row['n']}: {row['ours']:.4g} against {row['rival']:.4g} "
-        f"({sign}, {margin}, p = {row['p']:.2g} [{row['p_corrected']:.2g}], d = {d}, {row['repetitions']} repetitions)"
+        f"{test.ours_name} vs {test.rival_name}, n = {test.n}: "
+        f"{test.ours:.4g} against {test.rival:.4g} "
+        f"({sign}, {margin}, p = {test.p:.2g} [{test.p_corrected:.2g}], d = {effect}, "
+        f"{test.repetitions} repetitions)"
     )
 
 
-def part_words(part: Any) -> str:
-    """A part without its verdict: where, the statement, the states of its sizes, the comparison
-    that decides."""
-    said = [states_words(part.states)] if part.states else []
-    if part.comparisons:
-        more = f" and {len(part.comparisons) - 1} more" if len(part.comparisons) > 1 else ""
-        said.append(comparison_words(part.comparisons[int(part.deciding)]) + more)
-    if isinstance(part.corrected, str) and part.corrected != part.verdict:
-        said.append(f"corrected for overlapping splits: {part.corrected}")
-    q = f", q {part.q}" if isinstance(part.q, str) else ""
-    where = (
-        f"{labelled(part.dataset, part.stands_for)}{q}: " if isinstance(part.dataset, str) else ""
-    )
-    beside = "(beside the claim) " if part.beside else ""
-    return f"{where}{beside}{part.says}. {'; '.join(filter(None, [*said, part.reason]))}".rstrip()
+def part_words(part: Part) -> str:
+    """Return a part without its verdict.
+
+    It has the dataset, the statement, the states of its sizes and the test that decides.
+    """
+    words = []
+    if part.states:
+        words.append(states_words(part.states))
+    if part.tests and part.deciding is not None:
+        others = len(part.tests) - 1
+        and_others = f" and {others} more" if others else ""
+        words.append(paired_test_words(part.tests[part.deciding]) + and_others)
+    if part.corrected is not None and part.corrected != part.verdict:
+        words.append(f"corrected for overlapping splits: {part.corrected}")
+    if part.reason:
+        words.append(part.reason)
+    beside = "(beside the claim) " if part.supplementary else ""
+    return f"{_where(part)}{beside}{part.statement}. {'; '.join(words)}".rstrip()
 
 
-def by_claim(judged: Judged) -> Iterator[tuple[int, str, dict[str, Any], dict[str, list[Any]]]]:
-    """Number and text of each claim, its verdict and its parts that were run under each column."""
-    run = judged.parts[judged.parts["verdict"] != Verdict.NOT_RUN]
-    parts: dict[tuple[int, str], list[Any]] = {}
-    for part in run.itertuples():
-        parts.setdefault((part.number, part.column), []).append(part)  # pyright: ignore
-    for number, rows in judged.verdicts.groupby("number"):
-        under: dict[str, Any] = {row.column: row for row in rows.itertuples()}  # pyright: ignore
-        claim_number = int(number)  # pyright: ignore[reportArgumentType]
-        parts_under = {name: parts.get((claim_number, name), []) for name in under}
-        yield claim_number, rows["claim"].iloc[0], under, parts_under
+def _where(part: Part) -> str:
+    """Return the dataset and q of a part, with a colon; nothing where no data are involved."""
+    if part.dataset is None:
+        return ""
+    q = f", q {part.q}" if part.q else ""
+    return f"{labelled(part.dataset, part.stands_for)}{q}: "
 
 
 def summaries(judged: Judged) -> list[str]:
-    """A line per column: how many claims have which verdict; then what is left out."""
-    said = []
-    for column, rows in judged.verdicts.groupby("column", sort=False):
-        numbers = rows["verdict"].value_counts()
-        counts = ", ".join(
-            f"{numbers[one]} {PLURAL.get(one, one)}" for one in Verdict if one in numbers
-        )
-        stand_ins = (rows["basis"] == "stand-in").sum()
-        said.append(
-            f"{column}: {len(rows)} claims: {counts}"
-            + f" ({stand_ins} on stand-ins alone)" * bool(stand_ins)
-        )
+    """Return a line per column with how many claims have which verdict, then what is left out."""
+    lines = []
+    for column, verdicts in judged.by_column().items():
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        words = [f"{counts[kind]} {PLURAL.get(kind, kind)}" for kind in Verdict if counts[kind]]
+        line = f"{column}: {len(verdicts)} claims: {', '.join(words)}"
+        on_stand_ins = _count_on_stand_ins(verdicts)
+        if on_stand_ins:
+            line += f" ({on_stand_ins} on stand-ins alone)"
+        lines.append(line)
     if any(column.preset for column in judged.columns):
-        said.append(
-            "A preset's run is a small one of its own: its verdicts are not those of the paper's experiments."
+        lines.append(
+            "A preset's run is a small one of its own: its verdicts are not those of the paper's "
+            "experiments."
         )
-    return said + ([f"Other settings: {'; '.join(judged.left_out)}."] if judged.left_out else [])
+    if judged.left_out:
+        lines.append(f"Other settings: {'; '.join(judged.left_out)}.")
+    return lines
+
+
+def _count_on_stand_ins(verdicts: Sequence[ClaimVerdict]) -> int:
+    return sum(verdict.basis == "stand-in" for verdict in verdicts)
 
 
 def changes(judged: Judged) -> list[str]:
-    """What a verdict depends on, a sentence each: the protocol, the coordinates of q, the
-    correction of p-values."""
-    said = []
-    for number, _, under, parts in by_claim(judged):
-        for basis, words in (("paper", ""), ("stand_in", " on stand-ins")):
-            run = {
-                name: one
-                for name, row in under.items()
-                if (one := getattr(row, basis)) != Verdict.NOT_RUN
-            }
-            if len(set(run.values())) > 1:
-                said.append(
-                    f"{number}{words}: "
-                    + ", ".join(f"{one} under {name}" for name, one in run.items())
-                    + "."
-                )
-        for name, row in under.items():
-            by_q: dict[tuple[str, str], set[Verdict]] = {}
-            for part in parts[name]:
-                by_q.setdefault((part.dataset, part.says), set()).add(part.verdict)
-            if differing := sorted(
-                {dataset for (dataset, _), told in by_q.items() if len(told) > 1}
-            ):
-                said.append(
-                    f"{number} under {name}: parts on {', '.join(differing)} depend on the coordinates of q."
-                )
-            if row.corrected != row.verdict:
-                said.append(
-                    f"{number} under {name}: {row.corrected} with p-values corrected for overlapping splits."
-                )
-    return said
+    """Return a sentence for each thing that a verdict depends on.
+
+    It may depend on the protocol, on the coordinates of q and on the correction of p-values.
+    """
+    sentences = []
+    for claim, under in judged.by_claim():
+        on_paper = {column: verdict.paper for column, verdict in under.items()}
+        on_stand_ins = {column: verdict.stand_in for column, verdict in under.items()}
+        sentences += _by_protocol(f"{claim.number}", on_paper)
+        sentences += _by_protocol(f"{claim.number} on stand-ins", on_stand_ins)
+        for column, verdict in under.items():
+            sentences += _by_q_and_correction(f"{claim.number} under {column}", verdict)
+    return sentences
+
+
+def _by_protocol(subject: str, verdicts: dict[str, Verdict]) -> list[str]:
+    """Return the verdicts by column, where they differ between those that were run."""
+    run = {
+        column: verdict for column, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN
+    }
+    if len(set(run.values())) <= 1:
+        return []
+    words = [f"{verdict} under {column}" for column, verdict in run.items()]
+    return [f"{subject}: {', '.join(words)}."]
+
+
+def _by_q_and_correction(subject: str, verdict: ClaimVerdict) -> list[str]:
+    """Return what of a verdict depends on the coordinates of q and on the correction."""
+    sentences = []
+    verdicts_by_q: dict[tuple[str | None, str], set[Verdict]] = {}
+    for part in verdict.parts_run:
+        verdicts_by_q.setdefault((part.dataset, part.statement), set()).add(part.verdict)
+    dependent = {
+        str(dataset) for (dataset, _), verdicts in verdicts_by_q.items() if len(verdicts) > 1
+    }
+    if dependent:
+        datasets = ", ".join(sorted(dependent))
+        sentences.append(f"{subject}: parts on {datasets} depend on the coordinates of q.")
+    if verdict.corrected != verdict.verdict:
+        sentences.append(
+            f"{subject}: {verdict.corrected} with p-values corrected for overlapping splits."
+        )
+    return sentences
 
 
 def as_table(judged: Judged) -> Table:
-    """Claims and columns, for a terminal, a file or a pipe."""
-    table = Table("#", *(column.label for column in judged.columns), "claim", box=box.SIMPLE)
-    for number, claim, under, _ in by_claim(judged):
-        cells = [Text(row.words, COLOURS.get(row.verdict, "default")) for row in under.values()]
-        table.add_row(str(number), *cells, claim)
+    """Return claims and columns, for a terminal, a file or a pipe."""
+    labels = [column.label for column in judged.columns]
+    table = Table("#", *labels, "claim", box=box.SIMPLE)
+    for claim, under in judged.by_claim():
+        cells = [
+            Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
+            for verdict in under.values()
+        ]
+        table.add_row(str(claim.number), *cells, claim.text)
     return table
 
 
 def below_table(judged: Judged, details: bool) -> list[str]:
-    """The lines below the table, in Markdown: counts, what verdicts depend on, and on request all
-    parts."""
+    """Return the lines below the table, in Markdown.
+
+    They are counts, what verdicts depend on and, with `details`, all parts.
+    """
     lines = [f"- {text}" for text in summaries(judged)]
-    if said := changes(judged):
-        lines += ["", "# What verdicts depend on", "", *(f"- {text}" for text in said)]
-    for number, claim, under, parts in by_claim(judged) if details else ():
-        lines += ["", f"## {number}. {claim}"]
-        for name, row in under.items():
-            lines += ["", f"### {name}: {row.words}", ""]
-            lines += [f"- **{part.verdict}**: {_cell(part_words(part))}" for part in parts[name]]
-            for label, commands in (
-                ("Commands for these records", row.commands),
-                ("Not run", row.missing),
-            ):
-                lines += (
-                    ["", f"{label}: " + ", ".join(f"`{command}`" for command in commands)]
-                    if commands
-                    else []
-                )
+    dependences = changes(judged)
+    if dependences:
+        lines += ["", "# What verdicts depend on", ""]
+        lines += [f"- {text}" for text in dependences]
+    if details:
+        for claim, under in judged.by_claim():
+            lines += ["", f"## {claim.number}. {claim.text}"]
+            for column, verdict in under.items():
+                lines += ["", f"### {column}: {verdict.words}", ""]
+                lines += _details(verdict)
+    return lines
+
+
+def _details(verdict: ClaimVerdict) -> list[str]:
+    """Return the parts of a claim under a column, and the commands."""
+    lines = [f"- **{part.verdict}**: {_escaped(part_words(part))}" for part in verdict.parts_run]
+    for label, commands in (
+        ("Commands for these records", verdict.origin.commands),
+        ("Not run", verdict.missing),
+    ):
+        if commands:
+            quoted = [f"`{command}`" for command in commands]
+            lines += ["", f"{label}: {', '.join(quoted)}"]
     return lines
 
 
 def as_markdown(judged: Judged) -> str:
-    """The table, then everything below it."""
+    """Return the table, then everything below it."""
     return "\n".join([as_markdown_table(judged), *below_table(judged, details=True)]) + "\n"
 
 
 def as_markdown_table(judged: Judged) -> str:
-    """The table alone, for a README."""
-    rows = [
-        ["#", "claim", *(column.label for column in judged.columns), "judged on", "repetitions"]
-    ]
-    for number, claim, under, _ in by_claim(judged):
-        data = dict.fromkeys(name for row in under.values() for name in row.data) or [
-            "no data needed"
-        ]
-        counts = dict.fromkeys(
-            "–".join(map(str, dict.fromkeys(row.repetitions))) for row in under.values()
-        )
-        cells = [str(number), claim, *(row.words for row in under.values())]
-        rows.append([*cells, ", ".join(data), ", ".join(filter(None, counts))])
+    """Return the table alone, for a README."""
+    labels = [column.label for column in judged.columns]
+    rows = [["#", "claim", *labels, "judged on", "repetitions"]]
+    for claim, under in judged.by_claim():
+        data: dict[str, None] = {}
+        repetitions: dict[str, None] = {}
+        for verdict in under.values():
+            data |= dict.fromkeys(verdict.data)
+            repetitions |= dict.fromkeys([_range(verdict.repetitions)])
+        rows.append([
+            str(claim.number),
+            claim.text,
+            *(verdict.words for verdict in under.values()),
+            ", ".join(data) or "no data needed",
+            ", ".join(filter(None, repetitions)),
+        ])  # fmt: skip
     return _markdown(rows)
 
 
+def _range(ends: Sequence[int]) -> str:
+    """Return `5–20` for fewest and most, and `5` where they are the same."""
+    return "–".join(str(number) for number in dict.fromkeys(ends))
+
+
 def as_markdown_counts(judged: Judged) -> str:
-    """How many claims have which verdict: a row per column."""
-    verdicts = [verdict for verdict in Verdict if (judged.verdicts["verdict"] == verdict).any()]
-    table = [
-        [
-            "protocol",
-            *(PLURAL.get(verdict, verdict) for verdict in verdicts),
-            "of these, on stand-ins alone",
-        ]
-    ]
-    for column, rows in judged.verdicts.groupby("column", sort=False):
-        counts = [(rows["verdict"] == verdict).sum() for verdict in verdicts] + [
-            (rows["basis"] == "stand-in").sum()
-        ]
-        table.append([str(column), *map(str, counts)])
-    return _markdown(table)
+    """Return how many claims have which verdict: a row per column."""
+    present = {verdict.verdict for verdict in judged.verdicts}
+    kinds = [kind for kind in Verdict if kind in present]
+    headings = [PLURAL.get(kind, kind) for kind in kinds]
+    rows = [["protocol", *headings, "of these, on stand-ins alone"]]
+    for column, verdicts in judged.by_column().items():
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        numbers = [counts[kind] for kind in kinds]
+        rows.append([column, *map(str, [*numbers, _count_on_stand_ins(verdicts)])])
+    return _markdown(rows)
 
 
 def _markdown(rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+    lines = []
+    for row in rows:
+        cells = [_escaped(text) for text in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    rule = "|" + "---|" * len(rows[0])
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
 
 
-def _cell(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_json(judged: Judged) -> list[dict[str, Any]]:
-    """Everything, for programs (the module's docstring has the structure)."""
-    found = []
-    for number, claim, under, parts in by_claim(judged):
-        protocols = {
-            name: _fields(row)
-            | {"parts": [_fields(part) | {"figures": part.figures} for part in parts[name]]}
-            for name, row in under.items()
+    """Return everything, for programs (the module's docstring has the structure)."""
+    documents = []
+    for claim, under in judged.by_claim():
+        verdicts = list(under.values())
+        document = {
+            "number": claim.number,
+            "claim": claim.text,
+            "where": claim.where,
+            "verdicts": {verdict.column: verdict.verdict for verdict in verdicts},
+            "protocols": {verdict.column: _verdict_fields(verdict) for verdict in verdicts},
         }
-        facts = {
-            "where": next(iter(under.values())).where,
-            "verdicts": {n: row.verdict for n, row in under.items()},
-        }
-        found.append(
-            six_digits({"number": number, "claim": claim, **facts, "protocols": protocols})
-        )
-    return found
+        documents.append(six_digits(document))
+    return documents
 
 
-def _fields(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row._asdict().items() if name not in NOT_IN_JSON}
+def _verdict_fields(verdict: ClaimVerdict) -> dict[str, Any]:
+    return {
+        "paper": verdict.paper,
+        "stand_in": verdict.stand_in,
+        "verdict": verdict.verdict,
+        "corrected": verdict.corrected,
+        "basis": verdict.basis,
+        "data": verdict.data,
+        "repetitions": verdict.repetitions,
+        "commands": verdict.origin.commands,
+        "commits": verdict.origin.commits,
+        "records": verdict.origin.records,
+        "missing": verdict.missing,
+        "words": verdict.words,
+        "parts": [_part_fields(part) for part in verdict.parts_run],
+    }
+
+
+def _part_fields(part: Part) -> dict[str, Any]:
+    return {
+        "stands_for": part.stands_for,
+        "says": part.statement,
+        "dataset": part.dataset,
+        "q": part.q,
+        "verdict": part.verdict,
+        "corrected": part.corrected,
+        "reason": part.reason,
+        "beside": part.supplementary,
+        "states": part.states,
+        "comparisons": [asdict(test) for test in part.tests],
+        "repetitions": part.repetitions,
+        "records": part.origin.records,
+        "commands": part.origin.commands,
+        "commits": part.origin.commits,
+        "figures": part.figures,
+    }
 
 
 def six_digits(value: Any) -> Any:
-    """The value with every number in it, however deep, at 6 significant digits, and None for what
-    is not finite."""
+    """Return the value with every number in it, however deep, at 6 significant digits.
+
+    None stands for what is not finite.
+    """
     if isinstance(value, dict):
-        return {str(key): six_digits(one) for key, one in value.items()}
+        return {str(key): six_digits(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [six_digits(one) for one in value]
+        return [six_digits(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

@@ -1,17 +1,20 @@
-"""Paired comparisons over repetitions, all sizes and rivals at once; and the rules that make
-verdicts of them: states of sizes, then the verdict of a part, then that of a claim. docs/SPEC.md,
-section 8, has them in words.
+"""The rules that turn paired comparisons into verdicts (docs/SPEC.md, section 8).
 
-First, every number that turns measurements into verdicts, with its reason. Nothing else in `claims`
-decides by one."""
+Comparisons give the state of each size, the states of the sizes give the verdict of a part, and the
+verdicts of the parts give that of a claim. First stand the numbers that turn measurements into
+verdicts, each with its reason; nothing else in `claims` decides by a number.
+"""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.special import stdtr, stdtrit
+from jaxtyping import Bool, Float
+
+from dlmexp.presentation.claims.paired import Comparisons, holm
 
 # Level of every test, after Holm's correction over the sizes of a dataset: the chance that any size
 # is falsely called supported. To be lowest needs a significant difference from each rival; all
@@ -24,22 +27,23 @@ MIN_REPETITIONS = 3
 # is contradicted at half or more (docs/SPEC.md, section 8).
 HALF = 0.5
 # The margin is at most 5 % of what the model explains, the trivial predictor's metric minus ELBO's
-# at that size: that has no unit, so it serves NLL, error rate and MRE on all data. It is at most 10
-# % of ELBO's metric itself, where 0 is the best value: where ELBO explains nearly all (ringnorm:
-# NLL 0.07 of 0.69), 5 % of that is half of the metric.
-EXPLAINED_SHARE, METRIC_SHARE = 0.05, 0.10
+# at that size: that has no unit, so it serves NLL, error rate and MRE on all data.
+EXPLAINED_SHARE = 0.05
+# It is at most 10 % of ELBO's metric itself, where 0 is the best value: where ELBO explains nearly
+# all (ringnorm: NLL 0.07 of 0.69), 5 % of that is half of the metric.
+METRIC_SHARE = 0.10
 # The task and metric without METRIC_SHARE: the NLL of a density has no zero, and may be negative.
 DENSITY = ("regression", "nll")
 # ECE, and how far coverage is from nominal, are shares of rows, of which the trivial predictor
 # explains nothing: one percentage point.
 PROBABILITY_MARGIN = 0.01
-# Gradient statistics are compared as ratios: a difference of less than 5 % is none.
+# Gradient statistics are compared as ratios: a difference of less than 5 % does not count.
 RATIO_MARGIN = 0.05
 # `Selects beta > 1`: in at least four repetitions out of five; in at most one it does not; in
 # between is mixed.
 AGREE_SHARE = 0.8
-# Claim 9 speaks of three datasets of four: with fewer than three it says how many of those seen are
-# so.
+# Claim 9 speaks of three datasets of four: with fewer than three it says on how many of those that
+# were run it is so.
 COUNTS_NEEDED = 3
 # Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms a
 # few tenths wide.
@@ -47,308 +51,337 @@ ABOUT_ONE = 0.2
 # `Approximately 2` rejected tries per accepted one, to the nearest whole number or its neighbour.
 ABOUT_TWO = (1.0, 3.0)
 # A rejection sampler starts at the prior, where most tries fail. Rates are kept for every 100
-# steps; the first is out.
+# steps; the first is left out.
 FIRST_ITERATIONS = 100
 # `Almost all runs` converge: 19 in 20. Below nine in ten nobody would say so; in between the
 # verdict is mixed.
-ALMOST_ALL, NOT_ALMOST_ALL = 0.95, 0.90
+ALMOST_ALL = 0.95
+NOT_ALMOST_ALL = 0.90
 # uPS costs `no more` than bMC where a step takes at most 10 % longer, as timings scatter; `slower`
 # needs more.
 COST_MARGIN = 1.1
-# Rounding allowed when a derivative is held against its bound.
+# Rounding allowed when a derivative is compared with its bound.
 BOUND_TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
-class Comparisons:
-    """K pairs of lines at S sizes. `difference` is rival minus ours; lower values are better, so a
-    positive one speaks for ours. All arrays are [K, S]; NaN where a pair has no repetition in
-    common."""
-
-    ours: Float[np.ndarray, "K S"]
-    rival: Float[np.ndarray, "K S"]
-    difference: Float[np.ndarray, "K S"]
-    error: Float[np.ndarray, "K S"]  # standard error of the mean difference
-    effect: Float[np.ndarray, "K S"]  # Cohen's d of the paired differences
-    repetitions: Int[np.ndarray, "K S"]
-    won: Int[np.ndarray, "K S"]  # repetitions in which ours is lower
-
-    @property
-    def p(self) -> Float[np.ndarray, "K S"]:
-        """Two-sided p-values of the paired t-test; NaN with fewer than two repetitions."""
-        p = np.minimum(1.0, 2 * np.minimum(self.p_above(0.0), self.p_below(0.0)))
-        return np.where(self.repetitions > 1, p, np.nan)
-
-    def half_width(self, tail: float = ALPHA) -> Float[np.ndarray, "K S"]:
-        """Half of the interval of the difference with `tail` on either side; with ALPHA that of two
-        one-sided tests."""
-        freedom = np.maximum(self.repetitions - 1, 1)
-        return np.where(self.error > 0, stdtrit(freedom, 1 - tail) * self.error, self.error)
-
-    def p_above(self, bound: float | Float[np.ndarray, " S"]) -> Float[np.ndarray, "K S"]:
-        """One-sided p-values for `difference > bound`. Without any scatter the difference itself
-        decides."""
-        return self._one_sided(self.difference - bound)
-
-    def p_below(self, bound: float | Float[np.ndarray, " S"]) -> Float[np.ndarray, "K S"]:
-        """One-sided p-values for `difference < bound`."""
-        return self._one_sided(bound - self.difference)
-
-    def _one_sided(self, distance: Float[np.ndarray, "K S"]) -> Float[np.ndarray, "K S"]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            p = stdtr(np.maximum(self.repetitions - 1, 1), -distance / self.error)
-        return np.where(
-            np.isinf(self.error),
-            1.0,
-            np.where(self.error == 0, np.where(distance > 0, 0.0, 1.0), p),
-        )
-
-    def corrected(self, overlap: float) -> "Comparisons":
-        """The same with Nadeau and Bengio's standard error: repetitions share rows, so their number
-        R understates the variance of the mean, s^2 / R. It becomes s^2 (1 / R + overlap), where
-        `overlap` is test rows / other rows."""
-        return replace(self, error=self.error * np.sqrt(1 + self.repetitions * overlap))
-
-
-def compare(ours: Float[np.ndarray, "K S R"], rival: Float[np.ndarray, "K S R"]) -> Comparisons:
-    """Compares entry by entry; NaN where a repetition is missing."""
-    both: Bool[np.ndarray, "K S R"] = np.isfinite(ours) & np.isfinite(rival)
-    differences = np.where(both, rival - ours, 0.0)
-    count = both.sum(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        our_mean, rival_mean = (
-            np.where(both, values, 0.0).sum(-1) / count for values in (ours, rival)
-        )
-        mean = differences.sum(-1) / count
-        deviation = np.sqrt(
-            (np.where(both, differences - mean[..., None], 0.0) ** 2).sum(-1) / (count - 1)
-        )
-        still = deviation <= 1e-12 * np.maximum(
-            abs(mean), 1e-300
-        )  # no scatter: the difference decides at once
-        error = np.where(count > 1, np.where(still, 0.0, deviation / np.sqrt(count)), np.inf)
-        effect = np.where(
-            still, np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), mean / deviation
-        )
-    return Comparisons(
-        our_mean, rival_mean, mean, error, effect, count, ((differences > 0) & both).sum(-1)
-    )
-
-
-def holm(p_values: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
-    """Holm's adjusted p-values: below ALPHA where a family of tests rejects with any false
-    rejection at most ALPHA."""
-    order = np.argsort(p_values, kind="stable")
-    steps = np.minimum(1.0, (len(p_values) - np.arange(len(p_values))) * p_values[order])
-    adjusted = np.empty_like(p_values)
-    adjusted[order] = np.maximum.accumulate(steps)
-    return adjusted
-
-
 class Verdict(StrEnum):
+    """What the records say about a part of a claim, or about a claim."""
+
     HOLDS = "holds"
     FAILS = "fails"
-    BETTER_WITHIN = (
-        "better within the margin"  # significant, but smaller than the least difference that counts
-    )
+    BETTER_WITHIN = "better within the margin"  # significant, but smaller than the margin
     WORSE_WITHIN = "worse within the margin"
     NO_DIFFERENCE = "no difference found"
     MIXED = "mixed"  # sizes or parts disagree
-    UNDECIDED = "undecided"  # the intervals are too wide to tell: more repetitions would
+    UNDECIDED = "undecided"  # the intervals are too wide: more repetitions would decide
     UNDECIDABLE = "undecidable"  # the records lack what the claim's own rule needs
     PARTLY_SEEN = "partly seen"  # the claim counts datasets, and too few of them were run
     NOT_RUN = "not run"
 
 
-class State(StrEnum):
-    """What one size says about a statement."""
+class SizeState(StrEnum):
+    """What one training size says about a statement."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
     BETTER_WITHIN = "better within the margin"
     WORSE_WITHIN = "worse within the margin"
     NO_DIFFERENCE = "no difference"  # and the interval is narrow enough to see one
-    UNDECIDED = "undecided"  # the interval is too wide to tell
-    INCOMPLETE = (
-        "incomplete"  # not contradicted, and a rival has too few repetitions to be compared with
-    )
-    NO_MARGIN = "no margin"  # not supported, and the margin that would tell more is unknown
+    UNDECIDED = "undecided"  # the interval is too wide
+    INCOMPLETE = "incomplete"  # not contradicted, and a rival has too few repetitions
+    NO_MARGIN = "no margin"  # not supported, and the margin that would decide is unknown
     DOUBTFUL = "perhaps contradicted"  # worse, and only the unknown margin could excuse it
 
 
 Margin = Float[np.ndarray, " S"]  # by size; NaN: unknown
-Sides = tuple[
-    Float[np.ndarray, "K S"], Float[np.ndarray, "K S"]
-]  # p-values for a statement, and against it
+
+
+class PValues(NamedTuple):
+    """P-values for a statement and for its opposite, by rival and size."""
+
+    supporting: Float[np.ndarray, "K S"]
+    contradicting: Float[np.ndarray, "K S"]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A relation of ours to each rival.
+class Relation:
+    """A relation of ours to each rival that a statement asserts.
 
-    `sides` are the p-values for and against it. `least_effect`: a significant difference counts
-    only if it is at least the margin. `tolerant`: a loss inside the margin is no contradiction.
-    `decides` is the position of the difference that the verdict hangs on."""
+    Attributes:
+        p_values: Function of comparisons and margin that returns their `PValues`.
+        decides: Position of the difference that the verdict depends on, among all differences.
+        least_effect: A significant difference counts only if it is at least the margin.
+        tolerant: A loss inside the margin does not contradict the statement.
+    """
 
-    sides: Callable[[Comparisons, Margin], Sides]
+    p_values: Callable[[Comparisons, Margin], PValues]
     decides: Callable[[np.ndarray], np.intp]
     least_effect: bool = False
     tolerant: bool = False
 
 
-def _better(comparisons: Comparisons, margin: Margin) -> Sides:
-    """Ours is lower, or higher: a two-sided test."""
-    difference, p = comparisons.difference, comparisons.p
-    return np.where(difference > 0, p, 1.0), np.where(difference < 0, p, 1.0)
-
-
-def _comparable(comparisons: Comparisons, margin: Margin) -> Sides:
-    """No difference beyond the margin, in either direction: two one-sided tests."""
-    p_for = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
-    p_against = np.minimum(
-        1.0, 2 * np.minimum(comparisons.p_above(margin), comparisons.p_below(-margin))
+def _better(comparisons: Comparisons, margin: Margin) -> PValues:
+    """Test that ours is lower, against that it is higher (two-sided)."""
+    difference = comparisons.difference
+    p = comparisons.p
+    return PValues(
+        supporting=np.where(difference > 0, p, 1.0),
+        contradicting=np.where(difference < 0, p, 1.0),
     )
-    return np.where(np.isnan(margin), 1.0, p_for), np.where(np.isnan(margin), 1.0, p_against)
 
 
-def _different(comparisons: Comparisons, margin: Margin) -> Sides:
-    """A difference beyond the margin: the opposite of comparable."""
-    p_for, p_against = _comparable(comparisons, margin)
-    return p_against, p_for
-
-
-def _no_worse(comparisons: Comparisons, margin: Margin) -> Sides:
-    """Ours is worse by less than the margin, or better; without a margin only that it is better can
-    be shown."""
-    bound = -np.nan_to_num(margin)
-    return comparisons.p_above(bound), np.where(np.isnan(margin), 1.0, comparisons.p_below(bound))
-
-
-BETTER = Rule(_better, np.nanargmin, least_effect=True)
-COMPARABLE = Rule(_comparable, lambda differences: np.nanargmax(abs(differences)), tolerant=True)
-EQUAL = replace(
-    COMPARABLE, tolerant=False
-)  # of two on a par: a difference inside the margin is a loss of neither
-NO_WORSE = Rule(_no_worse, np.nanargmin, tolerant=True)
-DIFFERENT = Rule(_different, lambda differences: np.nanargmin(abs(differences)))
-
-
-def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State | None]:
-    """What each size says about the relation to all rivals; None where no rival has repetitions
-    enough.
-
-    Supported: as likely as the least likely of the relations (an intersection-union test needs no
-    correction). Contradicted: where one is (Bonferroni). Both have Holm's correction over the
-    sizes."""
-    enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged, complete = (
-        np.any(enough, axis=0, keepdims=True)[0],
-        np.all(enough, axis=0, keepdims=True)[0],
-    )
+def _comparable(comparisons: Comparisons, margin: Margin) -> PValues:
+    """Test for no difference beyond the margin in either direction (two one-sided tests)."""
+    inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
+    beyond = np.minimum(comparisons.p_above(margin), comparisons.p_below(-margin))
     unknown = np.isnan(margin)
-    p_for, p_against = rule.sides(comparisons, margin)
-    gains, losses = _better(comparisons, margin)
-    for_, gain = (_significant(np.where(enough, p, 0.0).max(0), judged) for p in (p_for, gains))
-    against, loss = (
-        _significant(np.minimum(1.0, enough.sum(0) * np.where(enough, p, 1.0).min(0)), judged)
-        for p in (p_against, losses)
+    return PValues(
+        supporting=np.where(unknown, 1.0, inside),
+        contradicting=np.where(unknown, 1.0, np.minimum(1.0, 2 * beyond)),
     )
-    if rule.least_effect:
-        differences = np.where(enough, comparisons.difference, np.inf)
-        lost = (enough.sum(0) * losses < ALPHA) & enough
-        for_ &= differences.min(0) >= margin
-        against &= np.where(lost, -differences, -np.inf).max(0) >= margin
-    # A relation to the margin that is neither shown nor refuted has the margin in its interval.
-    wide = (enough & (comparisons.error > 0) & ~(comparisons.half_width() <= margin)).any(0) | (
-        not rule.least_effect
+
+
+def _different(comparisons: Comparisons, margin: Margin) -> PValues:
+    """Test for a difference beyond the margin: the opposite of comparable."""
+    comparable = _comparable(comparisons, margin)
+    return PValues(comparable.contradicting, comparable.supporting)
+
+
+def _no_worse(comparisons: Comparisons, margin: Margin) -> PValues:
+    """Test that ours is better, or worse by less than the margin.
+
+    Where the margin is unknown, only that ours is better can be shown.
+    """
+    bound = -np.nan_to_num(margin)
+    return PValues(
+        supporting=comparisons.p_above(bound),
+        contradicting=np.where(np.isnan(margin), 1.0, comparisons.p_below(bound)),
     )
-    named = (
+
+
+def _largest_in_size(differences: np.ndarray) -> np.intp:
+    return np.nanargmax(abs(differences))
+
+
+def _smallest_in_size(differences: np.ndarray) -> np.intp:
+    return np.nanargmin(abs(differences))
+
+
+BETTER = Relation(_better, np.nanargmin, least_effect=True)
+COMPARABLE = Relation(_comparable, _largest_in_size, tolerant=True)
+# Of two on a par, a difference inside the margin is a loss of neither.
+EQUAL = replace(COMPARABLE, tolerant=False)
+NO_WORSE = Relation(_no_worse, np.nanargmin, tolerant=True)
+DIFFERENT = Relation(_different, _smallest_in_size)
+
+
+def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list[SizeState | None]:
+    """Return what each size says about the relation to all rivals.
+
+    A size is None where no rival has enough repetitions. A relation is supported if its least
+    likely rival supports it (an intersection-union test needs no correction), and contradicted if
+    any rival contradicts it (Bonferroni). Both have Holm's correction over the sizes.
+    """
+    enough = comparisons.repetitions >= MIN_REPETITIONS
+    judged = np.any(enough, axis=0)
+    complete = np.all(enough, axis=0)
+    unknown = np.isnan(margin)
+
+    p_values = relation.p_values(comparisons, margin)
+    supported = _against_every_rival(p_values.supporting, enough)
+    contradicted = _against_some_rival(p_values.contradicting, enough)
+    gain_and_loss = _better(comparisons, margin)
+    gain = _against_every_rival(gain_and_loss.supporting, enough)
+    loss = _against_some_rival(gain_and_loss.contradicting, enough)
+    if relation.least_effect:
+        supported &= _smallest_gain(comparisons, enough) >= margin
+        contradicted &= _largest_loss(comparisons, gain_and_loss.contradicting, enough) >= margin
+        undecided = _has_wide_interval(comparisons, enough, margin)
+    else:
+        # A relation to the margin that is neither shown nor refuted has the margin in its interval.
+        undecided = np.ones_like(judged)
+
+    # The first that applies is the state of a size.
+    precedence = (
         (~judged, None),
-        (for_ & complete & rule.tolerant & loss, State.WORSE_WITHIN),
-        (for_ & complete, State.SUPPORTED),
-        (unknown & loss, State.DOUBTFUL),
-        (unknown, State.NO_MARGIN),
-        (against, State.CONTRADICTED),
-        (~complete, State.INCOMPLETE),
-        (gain & rule.least_effect, State.BETTER_WITHIN),
-        (loss & rule.least_effect, State.WORSE_WITHIN),
-        (wide, State.UNDECIDED),
+        (supported & complete & loss & relation.tolerant, SizeState.WORSE_WITHIN),
+        (supported & complete, SizeState.SUPPORTED),
+        (unknown & loss, SizeState.DOUBTFUL),
+        (unknown, SizeState.NO_MARGIN),
+        (contradicted, SizeState.CONTRADICTED),
+        (~complete, SizeState.INCOMPLETE),
+        (gain & relation.least_effect, SizeState.BETTER_WITHIN),
+        (loss & relation.least_effect, SizeState.WORSE_WITHIN),
+        (undecided, SizeState.UNDECIDED),
+        (np.ones_like(judged), SizeState.NO_DIFFERENCE),
     )
-    table = [(np.atleast_1d(holds).tolist(), state) for holds, state in named]
-    return [
-        next((state for holds, state in table if holds[size]), State.NO_DIFFERENCE)
-        for size in range(len(judged))
-    ]
+    conditions = np.stack([condition for condition, _ in precedence])
+    first = conditions.argmax(axis=0)
+    return [precedence[position][1] for position in first]
+
+
+def _against_every_rival(
+    p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
+) -> Bool[np.ndarray, " S"]:
+    """Return at which sizes the tests against all rivals reject."""
+    least_likely = np.where(enough, p, 0.0).max(axis=0)
+    return _significant(least_likely, np.any(enough, axis=0))
+
+
+def _against_some_rival(
+    p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
+) -> Bool[np.ndarray, " S"]:
+    """Return at which sizes the test against any rival rejects, with Bonferroni's correction."""
+    rivals = enough.sum(axis=0)
+    most_likely = np.where(enough, p, 1.0).min(axis=0)
+    return _significant(np.minimum(1.0, rivals * most_likely), np.any(enough, axis=0))
 
 
 def _significant(
     p: Float[np.ndarray, " S"], judged: Bool[np.ndarray, " S"]
 ) -> Bool[np.ndarray, " S"]:
-    found = np.zeros(len(p), dtype=bool)
-    found[judged] = holm(p[judged]) < ALPHA
-    return found
+    """Return which tests reject, with Holm's correction over the sizes that are judged."""
+    rejected = np.zeros(len(p), dtype=bool)
+    rejected[judged] = holm(p[judged]) < ALPHA
+    return rejected
 
 
-def by_size(told: Collection[State], tolerant: bool = False) -> Verdict:
-    """The verdict on a dataset, from the states of its sizes."""
-    half = HALF * len(told)
-    number = {state: sum(one is state for one in told) for state in State}
-    supported, contradicted = number[State.SUPPORTED], number[State.CONTRADICTED]
-    if not told:
+def _smallest_gain(
+    comparisons: Comparisons, enough: Bool[np.ndarray, "K S"]
+) -> Float[np.ndarray, " S"]:
+    """Return by how much ours is lower than the nearest rival."""
+    return np.where(enough, comparisons.difference, np.inf).min(axis=0)
+
+
+def _largest_loss(
+    comparisons: Comparisons, p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
+) -> Float[np.ndarray, " S"]:
+    """Return the largest of the significant losses against single rivals; -inf without any.
+
+    `p` are the p-values for a loss.
+    """
+    rivals = enough.sum(axis=0)
+    lost = (rivals * p < ALPHA) & enough
+    return np.where(lost, -comparisons.difference, -np.inf).max(axis=0)
+
+
+def _has_wide_interval(
+    comparisons: Comparisons, enough: Bool[np.ndarray, "K S"], margin: Margin
+) -> Bool[np.ndarray, " S"]:
+    """Return at which sizes an interval is too wide to see a difference of the margin."""
+    narrow = comparisons.half_width(ALPHA) <= margin
+    return np.any(enough & (comparisons.error > 0) & ~narrow, axis=0)
+
+
+def verdict_of_sizes(states: Collection[SizeState], tolerant: bool = False) -> Verdict:
+    """Return the verdict on a dataset from the states of its sizes."""
+    if not states:
         return Verdict.NOT_RUN
+    count = Counter(states)
+    half = HALF * len(states)
+    supported = count[SizeState.SUPPORTED]
+    contradicted = count[SizeState.CONTRADICTED]
     if contradicted >= half:
         return Verdict.FAILS
-    if not contradicted and not number[State.DOUBTFUL] and supported >= half:
+    if not contradicted and not count[SizeState.DOUBTFUL] and supported >= half:
         return Verdict.HOLDS
-    if number[State.NO_MARGIN] or number[State.DOUBTFUL] or number[State.INCOMPLETE]:
+    if count[SizeState.NO_MARGIN] or count[SizeState.DOUBTFUL] or count[SizeState.INCOMPLETE]:
         return Verdict.UNDECIDABLE
-    worse, better = number[State.WORSE_WITHIN], number[State.BETTER_WITHIN]
     if contradicted:
-        only_losses = not (tolerant or supported or better) and contradicted + worse >= half
-        return Verdict.FAILS if only_losses else Verdict.MIXED
-    if worse and worse + supported * tolerant >= half:
+        return _verdict_below_half_contradicted(count, half, tolerant)
+    return _verdict_without_contradiction(count, half, tolerant)
+
+
+def _verdict_below_half_contradicted(
+    count: Counter[SizeState], half: float, tolerant: bool
+) -> Verdict:
+    """Return the verdict where some sizes contradict, but fewer than half.
+
+    A statement that tolerates no loss fails where no size speaks for it and half or more are worse.
+    """
+    speaks_for = count[SizeState.SUPPORTED] or count[SizeState.BETTER_WITHIN]
+    worse = count[SizeState.CONTRADICTED] + count[SizeState.WORSE_WITHIN]
+    if not tolerant and not speaks_for and worse >= half:
+        return Verdict.FAILS
+    return Verdict.MIXED
+
+
+def _verdict_without_contradiction(
+    count: Counter[SizeState], half: float, tolerant: bool
+) -> Verdict:
+    """Return the verdict where no size contradicts, and fewer than half support."""
+    supported = count[SizeState.SUPPORTED]
+    better = count[SizeState.BETTER_WITHIN]
+    worse = count[SizeState.WORSE_WITHIN]
+    as_expected = supported if tolerant else 0
+    if worse and worse + as_expected >= half:
         return Verdict.WORSE_WITHIN
     if better and not worse and better + supported >= half:
         return Verdict.BETTER_WITHIN
-    if supported + number[State.UNDECIDED] >= half:
+    if supported + count[SizeState.UNDECIDED] >= half:
         return Verdict.UNDECIDED
-    return Verdict.MIXED if supported or better or worse else Verdict.NO_DIFFERENCE
+    if supported or better or worse:
+        return Verdict.MIXED
+    return Verdict.NO_DIFFERENCE
+
+
+UNSURE = {Verdict.UNDECIDED, Verdict.UNDECIDABLE, Verdict.PARTLY_SEEN}
 
 
 def combine(verdicts: Iterable[Verdict], tolerant: bool = False) -> Verdict:
-    """What all parts that were run say. Where they say different things: the weaker of `holds` and
-    `within the margin` (`worse` only if the parts tolerate that); undecided or undecidable where
-    the rest holds; otherwise mixed."""
+    """Return what all parts that were run say together.
+
+    Parts that say different things give the weaker of `holds` and `within the margin` (`worse` only
+    if the parts tolerate that), undecided or undecidable where the rest holds, and otherwise mixed.
+    """
     judged = {verdict for verdict in verdicts if verdict is not Verdict.NOT_RUN}
     if len(judged) <= 1:
         return judged.pop() if judged else Verdict.NOT_RUN
-    unsure = judged & {Verdict.UNDECIDED, Verdict.UNDECIDABLE, Verdict.PARTLY_SEEN}
-    told = judged - unsure
-    if len(told) > 1:
-        weaker = told - {Verdict.HOLDS}
-        agreeing_with_holds = {Verdict.BETTER_WITHIN} | (
-            {Verdict.WORSE_WITHIN} if tolerant else set()
-        )
-        if len(weaker) > 1 or not weaker <= agreeing_with_holds:
-            return Verdict.MIXED
-        told = weaker
-    if not unsure:
-        return told.pop()
-    if told & {Verdict.FAILS, Verdict.MIXED}:
+    unsure = judged & UNSURE
+    sure = judged - unsure
+    common = _weakest(sure, tolerant) if sure else None
+    if not unsure and common:
+        return common
+    if common in (Verdict.FAILS, Verdict.MIXED):
         return Verdict.MIXED
     return Verdict.UNDECIDABLE if Verdict.UNDECIDABLE in unsure else Verdict.UNDECIDED
+
+
+def _weakest(verdicts: set[Verdict], tolerant: bool) -> Verdict:
+    """Return the verdict that decided parts share; mixed where they contradict one another."""
+    besides_holds = verdicts - {Verdict.HOLDS}
+    if not besides_holds:
+        return Verdict.HOLDS
+    if len(besides_holds) > 1:
+        return Verdict.MIXED
+    weaker = besides_holds.pop()
+    agrees = weaker is Verdict.BETTER_WITHIN or (tolerant and weaker is Verdict.WORSE_WITHIN)
+    if Verdict.HOLDS not in verdicts or agrees:
+        return weaker
+    return Verdict.MIXED
 
 
 def by_share(
     share: float, holds: float, fails: float, repetitions: int = MIN_REPETITIONS
 ) -> Verdict:
-    """Holds from one share on, fails up to another, mixed in between; undecidable with too few
-    repetitions."""
+    """Return the verdict on a share of runs.
+
+    Args:
+        share: Share of the runs in which the statement is true.
+        holds: It holds from this share on.
+        fails: It fails up to this share, and is mixed in between.
+        repetitions: With fewer than `MIN_REPETITIONS` it is undecidable.
+    """
     if repetitions < MIN_REPETITIONS:
         return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
-    return Verdict.HOLDS if share >= holds else Verdict.FAILS if share <= fails else Verdict.MIXED
+    if share >= holds:
+        return Verdict.HOLDS
+    if share <= fails:
+        return Verdict.FAILS
+    return Verdict.MIXED
 
 
 def between(value: float, low: float, high: float, repetitions: int) -> Verdict:
-    """Whether a mean lies within limits; undecidable with too few repetitions."""
-    return by_share(float(low <= value <= high), 1.0, 0.0, repetitions)
+    """Return whether a mean lies within limits; undecidable with too few repetitions."""
+    inside = low <= value <= high
+    return by_share(float(inside), 1.0, 0.0, repetitions)

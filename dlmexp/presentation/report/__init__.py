@@ -1,2 +1,1 @@
-"""One HTML page about one results folder, to send to a colleague: no network, no scripts from
-elsewhere."""
+"""One HTML page about a results folder, to send to a colleague; it needs no network."""

@@ -6,6 +6,7 @@ something is missing, and the command."""
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.experiment.plan.cell import Changes
 from dlmexp.presentation.claims import judge as judging
-from dlmexp.presentation.claims.bounds import GRID, Row, excess
-from dlmexp.presentation.claims.bounds import rows as table_1
+from dlmexp.presentation.claims.bounds import GRID, excess, table_rows
+from dlmexp.presentation.claims.claim import Part
+from dlmexp.presentation.claims.columns import VerdictColumn, rows_of
 from dlmexp.presentation.claims.evidence import DLM, Evidence
 from tests.support.tidy import Made, fits
 
@@ -37,7 +39,12 @@ def judged(rows: Rows, number: int, **options: Any) -> judging.Judged:
 
 
 def words(rows: Rows, number: int, **options: Any) -> str:
-    return judged(rows, number, **options).verdicts["words"].iloc[0]
+    return judged(rows, number, **options).verdicts[0].words
+
+
+def parts_run(rows: Rows, number: int) -> list[Part]:
+    """The parts of a claim that were run."""
+    return judged(rows, number).verdicts[0].parts_run
 
 
 LOW, HIGH = 0.2, 0.5
@@ -137,7 +144,7 @@ def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure():
     quick = fits("banana", "elbo", 0.5, protocol="quick", converged=False)
     found = judged(quick, 18)
     assert [column.label for column in found.columns] == ["quick (preset)"]
-    assert found.verdicts["words"].tolist() == ["undecidable"]
+    assert [verdict.words for verdict in found.verdicts] == ["undecidable"]
     both = judged(quick + fits("banana", "elbo", 0.5), 18)
     assert [column.label for column in both.columns] == ["paper"]
     assert both.left_out == ["--protocol quick"]
@@ -146,14 +153,15 @@ def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure():
 def test_table_1_holds_and_a_wrong_bound_is_found():
     assert words(fits("banana", "elbo", 0.5), 17) == "holds"
     step = GRID[1] - GRID[0]
-    for name, row in table_1():
+    for name, row in table_rows():
         assert (
             np.abs(np.gradient(row.p, step) - row.first)[1:-1].max()
             < 0.02 * np.abs(row.first).max() + 1e-9
         ), name
-        B, low, high, *rest = row.bounds
+        low, high = row.bounds.first
         if row.first.max() > 0.9 * high:  # a tight bound
-            assert excess(Row(row.p, row.first, row.second, (B, low, 0.8 * high, *rest))) > 0, name
+            wrong = replace(row, bounds=replace(row.bounds, first=(low, 0.8 * high)))
+            assert excess(wrong) > 0, name
 
 
 GOOD = (
@@ -169,8 +177,7 @@ def under(protocol: str, changed: Changes | None = None, gap: float = 0.0) -> li
 
 
 def columns(rows: list[dict], **options) -> dict[str, str]:
-    found = judged(rows, 7, **options).verdicts
-    return dict(zip(found["column"], found["words"], strict=True))
+    return {verdict.column: verdict.words for verdict in judged(rows, 7, **options).verdicts}
 
 
 def test_protocols_are_columns_and_never_mix_nor_do_other_contents_of_a_dataset():
@@ -240,9 +247,7 @@ def test_command(run):
 
 def evidence(rows: list[dict]) -> Evidence:
     made = Made(rows)
-    frames = [
-        judging.rows_of(frame, judging.Column("paper")) for frame in (made.table, made.candidates)
-    ]
+    frames = [rows_of(frame, VerdictColumn("paper")) for frame in (made.table, made.candidates)]
     return Evidence(made, *frames)  # pyright: ignore[reportArgumentType]
 
 
@@ -280,18 +285,18 @@ def test_failed_repetitions_are_left_out_and_counted():
     rows += fits("ringnorm", "fixed_log_dlm", 0.1)
     rows[-1] |= {"status": "failed", "test_nll": np.nan}
     rows[-2] |= {"test_nll": np.inf}
-    parts = judged(rows, 7).parts.query("dataset == 'ringnorm'")
-    assert list(parts["repetitions"]) == [5, 3]
-    assert list(parts["verdict"]) == ["holds", "holds"]
-    assert "2 failed" in parts["reason"].iloc[1]
+    parts = [part for part in parts_run(rows, 7) if part.dataset == "ringnorm"]
+    assert [part.repetitions for part in parts] == [5, 3]
+    assert [part.verdict for part in parts] == ["holds", "holds"]
+    assert "2 failed" in parts[1].reason
 
 
 def test_too_few_repetitions_and_a_rival_that_was_not_run_are_said():
     rows = fits("ringnorm", "elbo", 0.2, seeds=2) + fits("ringnorm", "joint_log_dlm", 0.1, seeds=2)
-    assert judged(rows, 7).verdicts["words"].tolist() == ["too few repetitions (2 of 3)"]
+    assert [words(rows, 7)] == ["too few repetitions (2 of 3)"]
     rows = (
         fits("pol", "elbo", 0.5) + fits("pol", "joint_log_dlm", 0.1) + fits("pol", "beta_elbo", 0.5)
     )
-    part = judged(rows, 1).parts.query("dataset == 'pol'").iloc[0]
-    assert part["verdict"] == "undecidable"
-    assert "FITC" in part["reason"]
+    part = next(part for part in parts_run(rows, 1) if part.dataset == "pol")
+    assert part.verdict == "undecidable"
+    assert "FITC" in part.reason

@@ -7,27 +7,32 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dlmexp.presentation.claims import rules
+from dlmexp.presentation.claims.paired import compare, holm
 from dlmexp.presentation.claims.rules import (
     BETTER,
     COMPARABLE,
     DIFFERENT,
     EQUAL,
     NO_WORSE,
-    Rule,
-    State,
+    Relation,
+    SizeState,
     Verdict,
-    compare,
     states,
 )
 
-S, C, B, W = State.SUPPORTED, State.CONTRADICTED, State.BETTER_WITHIN, State.WORSE_WITHIN
-NONE, U = State.NO_DIFFERENCE, State.UNDECIDED
+S, C, B, W = (
+    SizeState.SUPPORTED,
+    SizeState.CONTRADICTED,
+    SizeState.BETTER_WITHIN,
+    SizeState.WORSE_WITHIN,
+)
+NONE, U = SizeState.NO_DIFFERENCE, SizeState.UNDECIDED
 NOISE = np.array([-1.0, 0.5, 0.5, -0.3, 0.3]) * 0.001
 
 
 def state(
-    rule: Rule, gap: float, margin: float = 0.1, noise: float = 1.0, repetitions: int = 5
-) -> State | None:
+    rule: Relation, gap: float, margin: float = 0.1, noise: float = 1.0, repetitions: int = 5
+) -> SizeState | None:
     """A comparison at one size, where ours is lower by `gap`."""
     rival = (gap + noise * NOISE[:repetitions])[None, None]
     return states(compare(np.zeros_like(rival), rival), np.array([margin]), rule)[0]
@@ -57,8 +62,8 @@ def test_wide_intervals_tell_nothing(rule):
 
 def test_without_a_margin_only_what_is_better_is_no_worse():
     assert state(NO_WORSE, 0.5, np.nan) is S
-    assert state(NO_WORSE, -0.5, np.nan) is state(BETTER, -0.5, np.nan) is State.DOUBTFUL
-    assert state(BETTER, 0.5, np.nan) is state(COMPARABLE, 0.0, np.nan) is State.NO_MARGIN
+    assert state(NO_WORSE, -0.5, np.nan) is state(BETTER, -0.5, np.nan) is SizeState.DOUBTFUL
+    assert state(BETTER, 0.5, np.nan) is state(COMPARABLE, 0.0, np.nan) is SizeState.NO_MARGIN
 
 
 def test_every_rival_counts_and_a_missing_one_too():
@@ -67,7 +72,7 @@ def test_every_rival_counts_and_a_missing_one_too():
     assert state(BETTER, 0.5, repetitions=2) is None
     assert states(compare(ours[:1], rivals[:1]), margin, BETTER) == [S]
     assert states(compare(ours[:2], rivals[:2]), margin, BETTER) == [C]
-    assert states(compare(ours[::2], rivals[::2]), margin, BETTER) == [State.INCOMPLETE]
+    assert states(compare(ours[::2], rivals[::2]), margin, BETTER) == [SizeState.INCOMPLETE]
 
 
 @given(st.integers(0, 10_000), st.floats(-0.3, 0.3), st.floats(0.001, 0.3))
@@ -118,13 +123,16 @@ def test_error_rate_of_support_is_kept():
         ([NONE, NONE, U], "no difference found", "no difference found"),
         ([U, U, NONE], "undecided", "undecided"),
         ([S, NONE, NONE], "mixed", "mixed"),
-        ([S, State.NO_MARGIN, State.NO_MARGIN], "undecidable", "undecidable"),
-        ([S, S, State.DOUBTFUL], "undecidable", "undecidable"),
+        ([S, SizeState.NO_MARGIN, SizeState.NO_MARGIN], "undecidable", "undecidable"),
+        ([S, S, SizeState.DOUBTFUL], "undecidable", "undecidable"),
         ([], "not run", "not run"),
     ],
 )
 def test_a_dataset(told, strict, tolerant):
-    assert (rules.by_size(told), rules.by_size(told, tolerant=True)) == (strict, tolerant)
+    assert (rules.verdict_of_sizes(told), rules.verdict_of_sizes(told, tolerant=True)) == (
+        strict,
+        tolerant,
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +184,7 @@ def test_a_comparison_is_a_paired_t_test(pairs):
         expected = stats.ttest_rel(rival, ours)
         assert found.p[0, 0] == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
         low, high = expected.confidence_interval(0.90)
-        assert found.half_width()[0, 0] == pytest.approx((high - low) / 2, rel=1e-6)
+        assert found.half_width(0.05)[0, 0] == pytest.approx((high - low) / 2, rel=1e-6)
         above = stats.ttest_rel(rival, ours, alternative="greater").pvalue
         assert found.p_above(0.0)[0, 0] == pytest.approx(above, rel=1e-6, abs=1e-12)
 
@@ -192,7 +200,7 @@ def test_repetitions_that_one_side_lacks_do_not_count():
 def test_without_scatter_the_difference_decides():
     found = compare(np.zeros((2, 1, 4)), np.array([[[1.0] * 4], [[0.0] * 4]]))
     assert found.p.tolist() == [[0.0], [1.0]]
-    assert found.half_width().tolist() == [[0.0], [0.0]]
+    assert found.half_width(0.05).tolist() == [[0.0], [0.0]]
 
 
 @given(st.lists(numbers, min_size=3, max_size=10), st.floats(0, 2))
@@ -207,7 +215,7 @@ def test_overlapping_splits_make_a_difference_less_certain(values, overlap):
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm(p):
-    adjusted = rules.holm(np.array(p))
+    adjusted = holm(np.array(p))
     assert (adjusted >= np.array(p)).all()
     assert (adjusted <= np.minimum(1, len(p) * np.array(p)) + 1e-15).all()
     assert adjusted.min() == pytest.approx(min(1.0, len(p) * min(p)))

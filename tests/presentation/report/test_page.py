@@ -19,8 +19,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from dlmexp.cli import main
-from dlmexp.presentation.claims.judge import Column
-from dlmexp.presentation.report import page
+from dlmexp.presentation.claims.columns import VerdictColumn
+from dlmexp.presentation.report import findings, page, picture
 from tests.support.tidy import Made, fits
 
 NAME = "<script>document.title='owned'<script>"
@@ -72,7 +72,7 @@ def html(made: Made) -> str:
             "commands": ["dlmexp plot"],
         }
         pictures = [
-            about | {"id": name, "source": page.source(canvas)}
+            page.Picture(id=name, source=picture.png_address(canvas), **about)
             for name in ("selection", "class-log")
         ]
         patch.setattr(page, "pictures", lambda results, column: pictures)
@@ -104,7 +104,7 @@ def test_the_page_is_whole_self_contained_and_escaped(html):
 
 
 def test_the_same_table_gives_the_same_numbers(made):
-    table = page.rows(made)
+    table = page.result_rows(made)
     row = table.query(
         "dataset == 'banana' and n == 100 and method == 'joint DLM' and protocol == 'paper'"
     ).iloc[0]
@@ -113,21 +113,23 @@ def test_the_same_table_gives_the_same_numbers(made):
     )
     expected = values["test_nll"].agg(["mean", "std"]).tolist()
     assert row[["test_nll_mean", "test_nll_std"]].tolist() == pytest.approx(expected)
-    assert page.made(made)["command"][row["made"]] == "dlmexp run paper"
+    assert page.origins(made)["command"][row["origin"]] == "dlmexp run paper"
     assert page.failures(made)[0][:2] == (REASON, 7)
-    assert page.overview(made)["failed"] == 7
+    assert page.overview(made).failed == 7
 
 
 def test_findings_are_the_best_methods_against_elbo(made):
-    paper, released = (page.findings(made, Column(name)) for name in ("paper", "released"))
-    assert {one["dataset"] for one in paper} == {
+    paper, released = (
+        findings.findings(made, VerdictColumn(name)) for name in ("paper", "released")
+    )
+    assert {one.dataset for one in paper} == {
         "banana",
         "ringnorm",
         "sarcos_test (stand-in for sarcos)",
     }
-    assert {one["method"] for one in paper} <= {"joint DLM", "fixed DLM"}
-    assert {one["method"] for one in released} == {"β-ELBO"}
-    assert [one["difference"] for one in paper] == pytest.approx([0.3] * 3, abs=0.01)
+    assert {one.method for one in paper} <= {"joint DLM", "fixed DLM"}
+    assert {one.method for one in released} == {"β-ELBO"}
+    assert [one.difference for one in paper] == pytest.approx([0.3] * 3, abs=0.01)
     assert [page.number(value) for value in (float("nan"), float("inf"), 0.123456)] == [
         "–",
         "not finite",

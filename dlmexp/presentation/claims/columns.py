@@ -1,0 +1,132 @@
+"""Columns of verdicts: the settings that claims are judged under, and the rows of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dlmexp.common import catalogue
+from dlmexp.common.errors import UserError
+from dlmexp.experiment.records.settings import ChangesByText, assignments
+
+# What makes results on a dataset incomparable, besides the setting.
+CONTENTS = ["evaluate", "data", "split"]
+
+
+@dataclass(frozen=True)
+class VerdictColumn:
+    """A setting that verdicts are about.
+
+    Attributes:
+        protocol: Name of the protocol.
+        changes: Values that differ from the protocol's, such as `training.lr=0.01, M=50`.
+        terms: The same one by one, as users type them.
+        preset: A preset made the runs smaller.
+    """
+
+    protocol: str
+    changes: str = ""
+    terms: tuple[str, ...] = ()
+    preset: bool = False
+
+    @property
+    def label(self) -> str:
+        """The setting as tables show it."""
+        label = self.protocol
+        if self.changes:
+            label += f", {self.changes}"
+        if self.preset:
+            label += " (preset)"
+        return label
+
+    @property
+    def options(self) -> str:
+        """The options that make `dlmexp claims` show the setting."""
+        return " ".join(
+            [f"--protocol {self.protocol}", *(f"--where {term}" for term in self.terms)]
+        )
+
+
+def columns_of(candidates: pd.DataFrame, changes: ChangesByText) -> list[VerdictColumn]:
+    """Return the settings of what was run, the most frequent first.
+
+    Those of runs for timing count only where there are no others.
+    """
+    timing = candidates["role"] == "timing"
+    run = candidates.loc[~timing | timing.all(), ["protocol", "changes"]]  # pyright: ignore[reportOperatorIssue]
+    counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
+    settings = counts.sort_values(ascending=False, kind="stable").index
+    return [
+        VerdictColumn(
+            protocol,
+            text,
+            terms=tuple(assignments(changes[text])),
+            preset=bool(catalogue.of_preset(protocol)[0]),
+        )
+        for protocol, text in settings
+    ]
+
+
+def choose_columns(
+    run: Sequence[VerdictColumn], protocol: str | None, everything: bool = False
+) -> list[VerdictColumn]:
+    """Return the settings to judge, in the order of their columns.
+
+    Args:
+        run: What was run, the most frequent first.
+        protocol: The only protocol to judge; None: all.
+        everything: Judge all settings; otherwise of each protocol its own values or, if these were
+            not run, the fewest changes, and no preset where a whole protocol was run.
+
+    Raises:
+        UserError: Nothing was run under the protocol.
+    """
+    chosen = list(run)
+    if protocol is not None:
+        chosen = [column for column in run if column.protocol == protocol]
+        if not chosen:
+            known = ", ".join(dict.fromkeys(column.protocol for column in run))
+            raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
+    if not everything:
+        whole = [column for column in chosen if not column.preset]
+        chosen = _with_fewest_changes(whole or chosen)
+    return sorted(chosen, key=_rank)
+
+
+def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
+    """Return for each protocol the column with the fewest changes, the last one of equals."""
+    chosen: dict[str, VerdictColumn] = {}
+    for column in columns:
+        best = chosen.setdefault(column.protocol, column)
+        if len(column.terms) <= len(best.terms):
+            chosen[column.protocol] = column
+    return list(chosen.values())
+
+
+def _rank(column: VerdictColumn) -> tuple[int, str, str]:
+    """Return the key that sorts the protocols of the paper before all others."""
+    if column.protocol in catalogue.PROTOCOLS:
+        position = catalogue.PROTOCOLS.index(column.protocol)
+    else:
+        position = len(catalogue.PROTOCOLS)
+    return position, column.protocol, column.changes
+
+
+def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
+    """Return the rows of one column, with runs for timing, which have values of their own.
+
+    Where a dataset was run with other contents or splits, those with most rows count.
+    """
+    of_protocol = frame[frame["protocol"] == column.protocol]
+    in_column = of_protocol["changes"] == column.changes
+    if not column.changes:
+        in_column |= of_protocol["role"] == "timing"
+    rows = of_protocol[in_column]
+
+    source = ["dataset", "role"]
+    counts = rows.groupby([*source, *CONTENTS], observed=True, dropna=False).size()
+    ranked = counts.sort_values(ascending=False, kind="stable").reset_index()
+    usual = ranked.drop_duplicates(source)
+    if len(usual) == len(counts):
+        return rows
+    return rows.merge(usual.drop(columns=0), on=[*source, *CONTENTS])

@@ -1,0 +1,102 @@
+"""Findings: how the best method compares with ELBO on each dataset."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlmexp.common.catalogue import labelled
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.claims.claim import Origin
+from dlmexp.presentation.claims.columns import VerdictColumn, rows_of
+from dlmexp.presentation.claims.evidence import Evidence
+from dlmexp.presentation.claims.paired import compare
+from dlmexp.presentation.claims.rules import ALPHA
+
+MOST_FINDINGS = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The best method on a dataset compared with ELBO, in test NLL at its largest size.
+
+    Attributes:
+        dataset: The dataset, with what it stands in for.
+        q: Parameterisation of q.
+        margin: The smallest difference that counts.
+        n: Number of training rows.
+        method: The method, as figures write it.
+        nll: Its mean NLL.
+        elbo: ELBO's mean NLL over the same repetitions.
+        difference: ELBO's minus the method's, so that a positive one speaks for the method.
+        error: Half of the 95 % interval of the difference.
+        repetitions: Number of repetitions that both have.
+        origin: How the records came to be.
+    """
+
+    dataset: str
+    q: str
+    margin: float
+    n: int
+    method: str
+    nll: float
+    elbo: float
+    difference: float
+    error: float
+    repetitions: int
+    origin: Origin
+
+    @property
+    def size(self) -> float:
+        """The difference without its sign, measured in margins."""
+        return abs(self.difference) / self.margin
+
+
+def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
+    """Return the finding on each dataset, the largest differences first.
+
+    Of the parameterisations of q, the one with the larger difference counts.
+    """
+    table = rows_of(results.table, column)
+    evidence = Evidence(results, table, rows_of(results.candidates, column))
+    rivals = [name for name in table["method"].unique() if name != "elbo"]
+    everything = []
+    for dataset in evidence.sizes:
+        pairs = evidence.datasets_and_q(dataset)
+        for q in dict.fromkeys(q for name, q in pairs if name == dataset):
+            finding = _finding(evidence, dataset, q, rivals) if rivals else None
+            if finding is not None:
+                everything.append(finding)
+    everything.sort(key=lambda finding: -finding.size)
+    by_dataset: dict[str, Finding] = {}
+    for finding in everything:
+        by_dataset.setdefault(finding.dataset, finding)
+    return list(by_dataset.values())[:MOST_FINDINGS]
+
+
+def _finding(evidence: Evidence, dataset: str, q: str, rivals: list[str]) -> Finding | None:
+    """Return the finding at the largest size that has a margin; None where there is none."""
+    elbo = evidence.fit(dataset, "elbo", "nll", q)
+    lines = [evidence.fit(dataset, name, "nll", q) for name in rivals]
+    ours = np.stack([line.values for line in lines])
+    comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
+    nll = np.where(comparisons.repetitions > 1, comparisons.ours, np.inf)
+    margin = evidence.margin(dataset, "nll", q)
+    sizes = np.flatnonzero(np.isfinite(nll).any(axis=0) & np.isfinite(margin))
+    if not len(sizes):
+        return None
+    largest = sizes[-1]
+    best = int(nll[:, largest].argmin())
+    half_width = comparisons.half_width(ALPHA / 2)
+    return Finding(
+        dataset=labelled(dataset, evidence.stands_for.get(dataset)),
+        q=q,
+        margin=float(margin[largest]),
+        n=int(evidence.sizes[dataset][largest]),
+        method=lines[best].name,
+        nll=comparisons.ours[best, largest],
+        elbo=comparisons.rival[best, largest],
+        difference=comparisons.difference[best, largest],
+        error=half_width[best, largest],
+        repetitions=int(comparisons.repetitions[best, largest]),
+        origin=evidence.origin(lines[best].positions, elbo.positions),
+    )
