@@ -39,7 +39,7 @@ class MethodConfig:
     """One line of a figure: an objective, who sets the hyperparameters, and whether beta is
     selected."""
 
-    objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc
+    objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc | power_ep | exact
     variant: Variant = "joint"  # fixed: hyperparameters from the beta = 1 fit of `base`
     base: str = "elbo"  # a joint method with beta = 1: elbo | ppgpr
     select: bool = True  # over the beta grid; false: beta = 1
