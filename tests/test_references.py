@@ -24,15 +24,24 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 TOP_FOLDERS = "dlmexp|tests|scripts|docs|conf|hydra_plugins"
 # A path in this repository. `[^\w/.-]` before it: `my_package/conf` is none of ours.
 FILE = re.compile(rf"(?<![\w/.-])((?:{TOP_FOLDERS})/[\w./-]*\w)")
-# `test_nll` and the like are columns of the table.
-TEST = re.compile(r"(?<![\w/])(test_[a-z0-9]+_\w+)(?!\w|\.py|::)")
+# `test_nll` and `test_recalibrated_nll` are columns of the table.
+TEST = re.compile(r"(?<![\w/])(test_(?!recalibrated_)[a-z0-9]+_\w+)(?!\w|\.py|::)")
 TEST_FILE = re.compile(r"\b(test_\w+\.py)")
 SECTION = re.compile(r"\bsections? (\d+)\b(?!\.\d)")
 OBJECT = re.compile(r"(?<![\w/.])(dlmexp(?:\.\w+)+)")
 SETTING = re.compile(r"^\+{0,2}([A-Za-z_][\w.]*)=")
 # Files of users, groups of entry points (registry.py), the image of a container.
 FILES_OF_USERS = {"conf/hydra/launcher/mine.yaml", "conf/dataset/NAME.yaml"}
-KINDS = "conf loaders kernels likelihoods objectives estimators figures claims".split()
+KINDS = (
+    "conf",
+    "loaders",
+    "kernels",
+    "likelihoods",
+    "objectives",
+    "estimators",
+    "figures",
+    "claims",
+)
 NOT_OBJECTS = {*(f"dlmexp.{kind}" for kind in KINDS), "dlmexp.sif"}
 # Placeholders and words of other programs in commands of `dlmexp run`.
 NOT_SETTINGS = {"key", "KEY", "name", "NAME"}
@@ -158,7 +167,7 @@ def documented(docstring: str, section: str) -> set[str]:
     match = re.search(rf"^{section}:\n((?:[ ]{{4}}.*\n?|\n)+)", docstring, re.MULTILINE)
     names = set()
     for line in match[1].splitlines() if match else ():
-        if entry := re.match(r"    ([\w*, ]+?)(?: \([^)]*\))?: ", line + " "):
+        if entry := re.match(r"    (?! )([\w*, ]+?)(?: \([^)]*\))?: ", line + " "):
             names |= {name.strip(" *") for name in entry[1].split(",")}
     return names
 
