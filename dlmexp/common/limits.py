@@ -54,7 +54,6 @@ FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])
 IN_WORDS = {
     FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
     ITERATIONS: "a number of iterations",
-    "array of length >= 1": "at least one value",
 }
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]

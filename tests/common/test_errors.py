@@ -1,0 +1,35 @@
+"""Parts of error messages."""
+
+import pytest
+
+from dlmexp.common.errors import nearest, shortened
+
+
+@pytest.mark.parametrize(
+    ("word", "valid", "expected"),
+    [
+        ("--M", ["m=", "size="], "did you mean m=?"),
+        ("sarcoss", ["pol", "sarcos"], "did you mean sarcos?"),
+        ("elbow", ["elbo", "beta_elbo"], "did you mean elbo or beta_elbo?"),
+        ("ELBO", ["Elbo", "elbo", "other"], "did you mean Elbo?"),
+        ("xyz", ["pol", "banana"], "valid: banana, pol"),
+        ("xyz", [], "there are none"),
+    ],
+)
+def test_nearest_names_what_is_similar_or_all(word, valid, expected):
+    assert nearest(word, valid) == expected
+
+
+def test_nearest_names_three_words_at_most():
+    assert nearest("seed", ["seeda", "seedb", "seedc", "seedd"]).count("seed") == 3
+
+
+def test_short_text_stays_in_one_line():
+    assert shortened("a\n  b\tc") == "a b c"
+    assert shortened(7) == "7"
+
+
+def test_long_text_is_cut():
+    assert shortened("x" * 80) == "x" * 80
+    assert shortened("x" * 81) == "x" * 80 + "..."
+    assert shortened("abc", limit=2) == "ab..."
