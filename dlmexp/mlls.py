@@ -1,8 +1,8 @@
-"""Direct loss minimisation for your own GPyTorch models: the estimators of `dlmexp.core.estimators`
-as GPyTorch objectives.
+"""Direct loss minimisation for your own GPyTorch models.
 
-`DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a training loop, with any
-`ApproximateGP` of any batch shape and variational strategy, full batch or minibatches:
+The estimators of `dlmexp.core.estimators` are here objectives of GPyTorch. `DirectLoss` takes the
+place of `gpytorch.mlls.VariationalELBO` in a training loop, with any `ApproximateGP` of any batch
+shape and variational strategy, full batch or minibatches:
 
     mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
     loss = -mll(model(x), y)
@@ -11,8 +11,10 @@ as GPyTorch objectives.
 Like every objective of GPyTorch it returns what is to be *maximised*, per row: the log predictive
 density `mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of
 the paper). `SquareLoss` is the same for `-1/2 (mu_i - y_i)^2`. A whole training script is
-`scripts/example_mlls.py`."""
+`scripts/example_mlls.py`.
+"""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -20,8 +22,8 @@ from typing import Any, ClassVar, Self
 import gpytorch.likelihoods as theirs
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
-from gpytorch.mlls._approximate_mll import _ApproximateMarginalLogLikelihood
+from gpytorch.mlls import PredictiveLogLikelihood
+from gpytorch.utils.quadrature import GaussHermiteQuadrature1D
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Poisson
@@ -50,15 +52,64 @@ __all__ = [
     "SquareLoss",
 ]
 
-SAMPLES = 10  # of an estimator given by name
+SAMPLES = 10
+"""Samples of an estimator that is given by name."""
 
 
-class DirectLoss(_ApproximateMarginalLogLikelihood):
-    """Log-loss DLM: `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`, to be maximised
-    (section 2).
+class _RowLossObjective(PredictiveLogLikelihood):
+    """GPyTorch's objective for approximate GPs, with fit and penalty of a subclass.
 
-    With a Gaussian or Bernoulli likelihood and the exact estimator it is GPyTorch's
-    `PredictiveLogLikelihood`, except that the Bernoulli's tails do not underflow.
+    It derives from one of GPyTorch's own so that what dispatches on these takes it too.
+    """
+
+    @abstractmethod
+    def fit(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return minus the losses summed over rows."""
+
+    @abstractmethod
+    def penalty(self) -> Float[Tensor, "*B"]:
+        """Return the penalty that beta weighs."""
+
+    def forward(
+        self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Return the objective [*batch], to be maximised; it is called as `mll(model(x), y)`.
+
+        Args:
+            approximate_dist_f: q(f) at the rows of this step, the model's output: [*batch, N].
+            target: Their targets [N] or [*batch, N]: numbers, counts, or labels 0 and 1 (or -1 and
+                1).
+            **kwargs: Ignored.
+
+        Returns:
+            A value per row and model of the batch, [*batch]; with `combine_terms=False` a tuple of
+            its terms: fit, penalty (to be subtracted), log prior, and added losses where the model
+            has some.
+        """
+        mu, v, y = marginals_and_targets(approximate_dist_f, target)
+        fit = self.fit(mu, v, y).div(mu.shape[-1])
+        penalty = self.penalty() * self.beta / self.num_data
+        log_prior = torch.zeros_like(fit)
+        for _, module, prior, closure, _ in self.named_priors():
+            log_prior.add_(prior.log_prob(closure(module)).sum().div(self.num_data))
+        added_losses = [added.loss() for added in self.model.added_loss_terms()]
+        added_loss = torch.zeros_like(fit) + sum(added_losses)
+        if self.combine_terms:
+            return fit - penalty + log_prior - added_loss
+        if added_losses:
+            return fit, penalty, log_prior, added_loss
+        return fit, penalty, log_prior
+
+
+class DirectLoss(_RowLossObjective):
+    """Log-loss DLM: `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`, to be maximised.
+
+    It differs from GPyTorch's `PredictiveLogLikelihood` in one thing: `log E_q p(y_i|f_i)` and its
+    gradient come from the estimator that you choose, by default exact and in log space, where
+    GPyTorch takes the logarithm of the probability, by 20-node quadrature unless the likelihood has
+    a closed form. Section 2 of the paper has the objective.
 
     Args:
         likelihood: GPyTorch's Gaussian, Bernoulli, Poisson or Student-t, or `PoissonExpLikelihood`.
@@ -105,48 +156,36 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
         except UserError as error:
             raise UserError(f"DirectLoss with {type(likelihood).__name__}: {error}") from error
 
-    def forward(
-        self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
-    ) -> Tensor:
-        """The objective, which is to be maximised; it is called as `mll(model(x), y)`.
-
-        Args:
-            approximate_dist_f: q(f) at the rows of this step, what the model returns: [*batch, N].
-            target: Their targets [N] or [*batch, N]: numbers, counts, or labels 0 and 1 (or -1 and
-                1).
-            **kwargs: Handed on to GPyTorch's own objective, which has no use for any here.
-
-        Returns:
-            A value per row and model of the batch, [*batch]; with `combine_terms=False` a tuple of
-            its terms: log loss, KL (to be subtracted), log prior, and added losses where the model
-            has some."""
-        return super().forward(approximate_dist_f, target, **kwargs)  # pyright: ignore[reportReturnType]
-
-    def _log_likelihood_term(
-        self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
-    ) -> Tensor:
-        mu, v, y = marginals_and_targets(approximate_dist_f, target)
+    def fit(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return sum_i log E_q p(y_i|f_i) by the estimator."""
         likelihood = translate(self.likelihood)
         if likelihood.task == "binary":
             y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
         draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
         return -self.estimator(likelihood, mu, v, y, draws).sum(-1)
 
+    def penalty(self) -> Float[Tensor, "*B"]:
+        """Return KL(q || p)."""
+        strategy: Any = self.model.variational_strategy
+        return strategy.kl_divergence()
 
-class SquareLoss(_ApproximateMarginalLogLikelihood):
-    """Square-loss DLM: `-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2`, to be maximised
-    (section 2).
 
-    m is the mean of q in whitened coordinates: for an unwhitened strategy, `|m|^2` is `(m - mean)^T
-    Kuu^-1 (m - mean)`. It is the part of the KL that depends on m. Nothing here depends on q's
-    covariance or on the likelihood's noise, so neither is learned.
+class SquareLoss(_RowLossObjective):
+    """Square-loss DLM: `-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2`, to be maximised.
+
+    m is the mean of q in whitened coordinates (section 2 of the paper): for an unwhitened strategy,
+    `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`. It is the part of the KL that depends on m. Nothing
+    here depends on q's covariance or on the likelihood's noise, so neither is learned.
 
     Args:
         likelihood: Only the priors that it may have are used.
         model: Any `ApproximateGP` with one latent function per row.
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the penalty, at least 0; a number, or a tensor of the model's batch
-    shape."""
+            shape.
+    """
 
     def __init__(
         self,
@@ -156,80 +195,122 @@ class SquareLoss(_ApproximateMarginalLogLikelihood):
         beta: float | Tensor = 1.0,
     ):
         _check(likelihood=likelihood, model=model, beta=beta)
-        super().__init__(likelihood, model, num_data, beta, combine_terms=False)  # pyright: ignore[reportArgumentType]
+        super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
-    def _log_likelihood_term(
-        self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
-    ) -> Tensor:
-        mu, _, y = marginals_and_targets(approximate_dist_f, target)
+    def fit(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return -sum_i 1/2 (mu_i - y_i)^2."""
         return -0.5 * (mu - y).square().sum(-1)
 
-    def forward(
-        self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
-    ) -> Tensor:
-        """The objective [*batch], which is to be maximised, of q(f) [*batch, N] and targets [N] or
-        [*batch, N]."""
-        fit, _, log_prior, *added = super().forward(approximate_dist_f, target, **kwargs)
+    def penalty(self) -> Float[Tensor, "*B"]:
+        """Return 1/2 |m|^2 in whitened coordinates."""
         strategy: Any = self.model.variational_strategy
-        q, p = strategy.variational_distribution, strategy.prior_distribution
-        penalty = 0.5 * p.lazy_covariance_matrix.inv_quad((q.mean - p.mean).unsqueeze(-1))
-        return fit - penalty * self.beta / self.num_data + log_prior - sum(added)
+        q = strategy.variational_distribution
+        p = strategy.prior_distribution
+        difference = (q.mean - p.mean).unsqueeze(-1)
+        return 0.5 * p.lazy_covariance_matrix.inv_quad(difference)
 
 
-def _check(beta: float | Tensor, **given: object) -> None:
-    for name, value in given.items():
+def _check(beta: float | Tensor, **arguments: object) -> None:
+    """Check the arguments of an objective.
+
+    Raises:
+        UserError: a class was given in place of an object, or beta is negative.
+    """
+    for name, value in arguments.items():
         if isinstance(value, type):
             raise UserError(
-                f"{name}={value.__name__}: give an object, {value.__name__}(...), in place of the class"
+                f"{name}={value.__name__}: give an object, {value.__name__}(...), "
+                "in place of the class"
             )
     if not bool((torch.as_tensor(beta) >= 0).all()):
         raise UserError(f"beta={beta}: give a number that is at least 0")
 
 
 def _named(name: str) -> Estimator:
-    """The estimator of that name; its `samples`, where it needs some, are `SAMPLES`."""
-    required = [option.name for option in fields(ESTIMATORS[name]) if option.default is MISSING]
-    if unknown := [option for option in required if option != "samples"]:
+    """Return the estimator of that name; its `samples`, where it needs some, are `SAMPLES`.
+
+    Raises:
+        UserError: it is unknown, or needs other options too.
+    """
+    estimator = ESTIMATORS[name]
+    required = [option.name for option in fields(estimator) if option.default is MISSING]
+    unknown = [option for option in required if option != "samples"]
+    if unknown:
         raise UserError(
-            f"estimator={name!r} needs {', '.join(unknown)}: give an object, {ESTIMATORS[name].__name__}(...)"
+            f"estimator={name!r} needs {', '.join(unknown)}: "
+            f"give an object, {estimator.__name__}(...)"
         )
-    return ESTIMATORS[name](**dict.fromkeys(required, SAMPLES))
+    return estimator(**dict.fromkeys(required, SAMPLES))
 
 
 def marginals_and_targets(
     q: MultivariateNormal, target: Tensor
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-    """mu, v of q(f_i), and the targets in their dtype and shape."""
+    """Return mu, v of q(f_i), and the targets in their dtype and shape: all [*B, N].
+
+    Raises:
+        UserError: rows have more than one latent function.
+    """
     if len(q.event_shape) != 1:
         raise UserError(
-            "direct loss needs one latent function per row: a MultivariateNormal, not a multitask one"
+            "direct loss needs one latent function per row: "
+            "a MultivariateNormal, not a multitask one"
         )
     return q.mean, q.variance, target.to(q.mean.dtype).expand_as(q.mean)
 
 
-class PoissonExpLikelihood(_OneDimensionalLikelihood):
-    """y ~ Poisson(exp(f)), a link that GPyTorch does not have; it works with GPyTorch's objectives
-    too."""
+class PoissonExpLikelihood(theirs.Likelihood):
+    """y ~ Poisson(exp(f)), a link that GPyTorch does not have.
+
+    It works with GPyTorch's objectives too, by quadrature.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quadrature = GaussHermiteQuadrature1D()
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Poisson:
+        """Return p(y|f) at samples of f."""
         return Poisson(function_samples.exp())
+
+    def expected_log_prob(
+        self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Return E_q log p(y|f) per row, for GPyTorch's `VariationalELBO`."""
+        return self.quadrature(lambda f: self.forward(f).log_prob(observations), function_dist)
+
+    def log_marginal(
+        self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Return log E_q p(y|f) per row, for GPyTorch's `PredictiveLogLikelihood`."""
+        probability = self.quadrature(
+            lambda f: self.forward(f).log_prob(observations).exp(), function_dist
+        )
+        return probability.log()
 
 
 @dataclass(frozen=True)
 class ByQuadrature(ours.Likelihood):
-    """Any one-dimensional likelihood of GPyTorch, through what its `forward` says of samples [L,
-    *batch, N]."""
+    """Any likelihood of GPyTorch with one latent function, through its `forward`.
+
+    `forward` takes samples [L, *batch, N].
+    """
 
     name: ClassVar[str] = "gpytorch"
-    module: _OneDimensionalLikelihood
+    module: theirs.Likelihood
     samples_first: bool = False
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return log p(y|f) of rows [..., N], or of samples [..., L, N]."""
         if not self.samples_first:
             return self.module(f).log_prob(y)
-        return self.module(f.movedim(-2, 0)).log_prob(y.movedim(-2, 0)).movedim(0, -2)
+        log_p = self.module(f.movedim(-2, 0)).log_prob(y.movedim(-2, 0))
+        return log_p.movedim(0, -2)
 
     def over_samples(self) -> Self:
+        """Return the likelihood for samples [..., L, N]."""
         return replace(self, samples_first=True)
 
 
@@ -244,14 +325,22 @@ if hasattr(theirs, "PoissonLikelihood"):  # not in GPyTorch's older versions
 
 
 def translate(likelihood: torch.nn.Module) -> ours.Likelihood:
-    """Our likelihood with the current parameters of GPyTorch's (still attached to their gradients).
-    Exact types only: a subclass may mean something else, and is integrated by quadrature."""
+    """Return our likelihood with the current parameters of GPyTorch's, attached to their gradients.
+
+    Exact types only: a subclass may mean something else, and is integrated by quadrature.
+
+    Raises:
+        UserError: it is none of those, and GPyTorch has no quadrature for it.
+    """
     if type(likelihood) in TRANSLATIONS:
         return TRANSLATIONS[type(likelihood)](likelihood)
-    if isinstance(likelihood, _OneDimensionalLikelihood):
+    # GPyTorch's likelihoods of one latent function have a quadrature over it.
+    has_quadrature = isinstance(getattr(likelihood, "quadrature", None), GaussHermiteQuadrature1D)
+    if isinstance(likelihood, theirs.Likelihood) and has_quadrature:
         return ByQuadrature(likelihood)
     valid = ", ".join(kind.__name__ for kind in TRANSLATIONS)
     raise UserError(
-        f"there is no direct loss for {type(likelihood).__name__}: use one of {valid}, or derive your own from "
-        "gpytorch.likelihoods.likelihood._OneDimensionalLikelihood"
+        f"there is no direct loss for {type(likelihood).__name__}: use one of {valid}, "
+        "or derive your own from gpytorch.likelihoods.LaplaceLikelihood, "
+        "which is integrated by quadrature"
     )

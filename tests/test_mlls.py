@@ -153,6 +153,59 @@ def test_a_beta_for_each_model_of_the_batch_and_labels_of_either_kind():
     torch.testing.assert_close(fit - kl + prior, both, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("objective", [DirectLoss, SquareLoss])
+def test_without_a_penalty_only_the_fit_is_left(objective):
+    m = model()
+    without, small = (
+        objective(GAUSSIAN, m, 100, beta=beta)(m(DATA["x"]), DATA["real"]) for beta in (0, 1e-12)
+    )
+    torch.testing.assert_close(without, small, rtol=0, atol=1e-9)
+
+
+class Constant(gpytorch.mlls.AddedLossTerm):
+    """A loss of 2 that a model adds to its objective."""
+
+    def loss(self):
+        return torch.tensor(2.0, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("objective", [DirectLoss, SquareLoss])
+def test_losses_that_the_model_adds_and_log_priors_are_part_of_the_objective(objective):
+    plain = gpytorch.likelihoods.GaussianLikelihood().double()
+    prior = gpytorch.priors.GammaPrior(2.0, 3.0)
+    with_prior = gpytorch.likelihoods.GaussianLikelihood(noise_prior=prior).double()
+    m = model()
+    value = objective(plain, m, 100)(m(DATA["x"]), DATA["real"])
+    m.register_added_loss_term("constant")
+    m.update_added_loss_term("constant", Constant())
+    both = objective(with_prior, m, 100)(m(DATA["x"]), DATA["real"])
+    log_prior = prior.log_prob(with_prior.noise).sum() / 100
+    torch.testing.assert_close(both, value + log_prior - 2, rtol=1e-10, atol=1e-10)
+
+
+def test_terms_that_are_not_combined_add_up_to_the_objective():
+    m = model((2,))
+    m.register_added_loss_term("constant")
+    m.update_added_loss_term("constant", Constant())
+    whole = DirectLoss(GAUSSIAN, m, 100)(m(DATA["x"]), DATA["real"])
+    parts = DirectLoss(GAUSSIAN, m, 100, combine_terms=False)(m(DATA["x"]), DATA["real"])
+    fit, penalty, log_prior, added_loss = parts
+    torch.testing.assert_close(fit - penalty + log_prior - added_loss, whole, rtol=0, atol=0)
+    assert added_loss.tolist() == [2, 2]
+
+
+def test_poisson_with_exponential_link_works_with_gpytorchs_objectives():
+    m = model()
+    with gpytorch.settings.num_gauss_hermite_locs(60):
+        likelihood = PoissonExpLikelihood().double()
+    elbo = gpytorch.mlls.VariationalELBO(likelihood, m, 100)(m(DATA["x"]), DATA["count"])
+    q = m(DATA["x"])
+    y = DATA["count"]
+    expected = y * q.mean - (q.mean + q.variance / 2).exp() - torch.lgamma(y + 1)
+    kl = m.variational_strategy.kl_divergence() / 100
+    torch.testing.assert_close(elbo, expected.mean() - kl, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("given", "word"),
     [
