@@ -83,7 +83,7 @@ MIXTURE_NODES = 160
 MIXTURE_SCORE_NODES = 20
 """Nodes over the same mixture without y, which is smooth."""
 MIXTURE_DROP = 25.0
-"""The nodes end where the log of the integrand has fallen by this much."""
+"""The nodes end where the log of the integrand has fallen by about this much."""
 NU = 4.0
 """Degrees of freedom where the model is trained by dlmexp: held, only the scale is learned."""
 
@@ -144,15 +144,17 @@ class StudentT(Likelihood):
     def mixture_range(
         self, d2: Tensor, v: Tensor, drop: float = MIXTURE_DROP
     ) -> tuple[Tensor, Tensor]:
-        """Return ends of u [..., N] beyond which `log_mixture` is `drop` below its maximum.
+        """Return ends of u [..., N] beyond which `log_mixture` lies far below its maximum.
 
-        d2 is (y - mu)^2.
+        It has fallen by at least `drop` at the left end, and by two thirds of it or more at the
+        right end. d2 is (y - mu)^2.
         """
         a, b = self.inverse_gamma
         # Left of log(b/(a + 1/2)) it rises at least as b e^-u - a - 1/2, whatever v and y.
         z = drop / (a + 0.5)
         low = (b / (a + 0.5)).log() - torch.log1p(z + (2 * z).sqrt())
-        # Right of either of these it falls at least as a (1 - e^-(u - start)).
+        # Right of either of these its slope is at most -a (1 - e^-(u - start)): at a distance x it
+        # has fallen by a (x - 1 + e^-x).
         start = (torch.minimum(b + d2 / 2, torch.maximum(b, a * (d2 - v))) / a).log()
         z = drop / a
         high = start + z / 3 + (z * z / 9 + 2 * z).sqrt()
