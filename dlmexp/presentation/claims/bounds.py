@@ -17,6 +17,8 @@ Values = Float[np.ndarray, " G"]
 GRID: Values = np.linspace(-40.0, 40.0, 40_001)
 # Below this f, log(1 + e^f) equals e^f in floating point.
 SOFTPLUS_IS_EXP = -30.0
+# 1 / sqrt(2 pi), the standard normal density at 0
+NORMAL = 1 / math.sqrt(2 * math.pi)
 SMALLEST = 1e-300  # keeps a division and a logarithm finite where f < SOFTPLUS_IS_EXP
 
 
@@ -54,28 +56,29 @@ def logistic(f: Values) -> TableRow:
 
 def gaussian(f: Values, sigma: float) -> TableRow:
     """Return the row of p = c exp(-f^2 / (2 sigma^2)), with c = 1 / (sqrt(2 pi) sigma)."""
-    c = 1 / (math.sqrt(2 * math.pi) * sigma)
     z = f / sigma
+    c = NORMAL / sigma
     p = c * np.exp(-(z**2) / 2)
     # p' = -f / sigma^2 p, steepest at f = sigma
     first = -z / sigma * p
-    steepest = c / (math.sqrt(math.e) * sigma)
+    steepest = c / sigma / math.sqrt(math.e)
     # p'' = (f^2 / sigma^2 - 1) / sigma^2 p, lowest at f = 0, highest at f = sqrt(3) sigma
     second = (z**2 - 1) / sigma**2 * p
     lowest = -c / sigma**2
-    highest = 2 * c / (sigma**2 * math.e**1.5)
-    return TableRow(p, first, second, Bounds(c, (-steepest, steepest), (lowest, highest)))
+    highest = -2 * lowest / math.e**1.5
+    bounds = Bounds(c, (-steepest, steepest), (lowest, highest))
+    return TableRow(p, first, second, bounds)
 
 
 def probit(f: Values) -> TableRow:
     """Return the row of the standard normal distribution function."""
     # p' is the normal density, highest at f = 0
-    highest = 1 / math.sqrt(2 * math.pi)
-    first = highest * np.exp(-(f**2) / 2)
+    first = NORMAL * np.exp(-(f**2) / 2)
     # p'' = -f p', extreme at f = -1 and 1
     second = -f * first
-    extreme = 1 / math.sqrt(2 * math.pi * math.e)
-    return TableRow(ndtr(f), first, second, Bounds(1, (-highest, highest), (-extreme, extreme)))
+    extreme = NORMAL / math.sqrt(math.e)
+    bounds = Bounds(1, (-NORMAL, NORMAL), (-extreme, extreme))
+    return TableRow(ndtr(f), first, second, bounds)
 
 
 def poisson_softplus(f: Values, y: int) -> TableRow:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from dlmexp.common.catalogue import family
 from dlmexp.experiment.records.results import ResultsFolder
@@ -15,7 +15,7 @@ from dlmexp.experiment.records.table import rows_for
 from dlmexp.presentation.claims import rules
 from dlmexp.presentation.claims.claim import Origin, PairedTest, Part
 from dlmexp.presentation.claims.overlap import split_overlap
-from dlmexp.presentation.claims.paired import Comparisons, compare
+from dlmexp.presentation.claims.paired import Comparisons, SizeValues, compare
 from dlmexp.presentation.claims.rules import (
     ALPHA,
     Margin,
@@ -147,13 +147,16 @@ class Evidence:
         """
         sizes = self.sizes.get(dataset, np.array([]))
         seeds = self.seeds.get(dataset, np.array([]))
-        size_index = np.searchsorted(sizes, self.column("n")[at])
-        seed_index = np.searchsorted(seeds, self.column("seed")[at])
-        of_rows = values[at].astype(float)
+        size_of_rows = np.searchsorted(sizes, self.column("n")[at])
+        seed_of_rows = np.searchsorted(seeds, self.column("seed")[at])
+        value_of_rows = values[at].astype(float)
+        infinite = np.isinf(value_of_rows)
+        failed = self.column("status")[at] == "failed"
+
         arranged = np.full((len(sizes), len(seeds)), np.nan)
-        arranged[size_index, seed_index] = np.where(np.isfinite(of_rows), of_rows, np.nan)
-        lost = (self.column("status")[at] == "failed") | np.isinf(of_rows)
-        return MetricLine(name, arranged, at, int(lost.sum()))
+        arranged[size_of_rows, seed_of_rows] = np.where(infinite, np.nan, value_of_rows)
+        lost = np.count_nonzero(failed | infinite)
+        return MetricLine(name, arranged, at, lost)
 
     def fit(
         self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = ""
@@ -210,11 +213,13 @@ class Evidence:
         """
         elbo = self._elbo(dataset, metric, q, f"test_{metric}")
         trivial = self._elbo(dataset, metric, q, f"trivial_test_{metric}")
-        explained = rules.EXPLAINED_SHARE * _mean_over_seeds(trivial - elbo)
-        margin = np.where(explained > 0, explained, np.nan)
+        explained = _mean_over_seeds(trivial - elbo)
+        share = rules.EXPLAINED_SHARE * explained
+        margin = np.where(explained > 0, share, np.nan)
         if (self.tasks.get(dataset), metric) == rules.DENSITY:
             return margin
-        return np.minimum(margin, rules.METRIC_SHARE * _mean_over_seeds(elbo))
+        largest = rules.METRIC_SHARE * _mean_over_seeds(elbo)
+        return np.minimum(margin, largest)
 
     def _elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
         """Return a value of ELBO at beta = 1: of fits, and else at the end of learning curves."""
@@ -292,17 +297,17 @@ class Evidence:
                 ours_name=pairs[pair][0].name,
                 rival_name=pairs[pair][1].name,
                 n=int(sizes[size]),
-                margin=margin[size].item(),
-                ours=comparisons.ours[pair, size].item(),
-                rival=comparisons.rival[pair, size].item(),
-                difference=comparisons.difference[pair, size].item(),
-                error=comparisons.error[pair, size].item(),
-                effect=comparisons.effect[pair, size].item(),
-                repetitions=comparisons.repetitions[pair, size].item(),
-                won=comparisons.won[pair, size].item(),
-                p=p[pair, size].item(),
-                p_corrected=p_corrected[pair, size].item(),
-                half_width=half_width[pair, size].item(),
+                margin=float(margin[size]),
+                ours=float(comparisons.ours[pair, size]),
+                rival=float(comparisons.rival[pair, size]),
+                difference=float(comparisons.difference[pair, size]),
+                error=float(comparisons.error[pair, size]),
+                effect=float(comparisons.effect[pair, size]),
+                repetitions=int(comparisons.repetitions[pair, size]),
+                won=int(comparisons.won[pair, size]),
+                p=float(p[pair, size]),
+                p_corrected=float(p_corrected[pair, size]),
+                half_width=float(half_width[pair, size]),
             )
             for pair, size in np.argwhere(comparisons.repetitions > 0)
         ]
@@ -316,13 +321,19 @@ class Evidence:
 
 def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that lines are made of, with their `kind` (see `Evidence.frame`)."""
+    frames = []
     fits = table[table["role"] == "fit"]
-    by_kind = {"nll": rows_for(fits, "nll"), "mse": rows_for(fits, "mse")}
+    for metric in ("nll", "mse"):
+        selected = rows_for(fits, metric)
+        frames.append(selected.assign(kind=metric))
     for role in ("curve", "gradient"):
         of_role = candidates[candidates["role"] == role]
-        by_kind[role] = of_role.drop_duplicates(["key", "method"])
-    frames = [rows.assign(kind=kind) for kind, rows in by_kind.items() if len(rows)]
-    return pd.concat(frames or [table.assign(kind="")], ignore_index=True)
+        distinct = of_role.drop_duplicates(["key", "method"])
+        frames.append(distinct.assign(kind=role))
+    with_rows = [frame for frame in frames if len(frame)]
+    if not with_rows:
+        return table.assign(kind="")
+    return pd.concat(with_rows, ignore_index=True)
 
 
 def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.ndarray]:
@@ -332,11 +343,12 @@ def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.nd
     return {str(name): np.unique(rows[column]) for name, rows in groups}
 
 
-def _mean_over_seeds(values: Values) -> Float[np.ndarray, " S"]:
+def _mean_over_seeds(values: Values) -> SizeValues:
     """Return the mean of the finite values, by size; NaN where there is none."""
-    finite: Bool[np.ndarray, "S R"] = np.isfinite(values)
+    finite = np.isfinite(values)
+    sums = np.where(finite, values, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):
-        return np.where(finite, values, 0.0).sum(axis=1) / finite.sum(axis=1)
+        return sums / finite.sum(axis=1)
 
 
 def _verdict_on(states: list[SizeState | None], relation: Relation) -> Verdict:

@@ -10,9 +10,13 @@ the import of `scipy.stats`, which takes longer than all verdicts on a claim.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
+Repeated = Float[np.ndarray, "K S R"]  # by pair, size and repetition
+PairValues = Float[np.ndarray, "K S"]  # by pair and size
+PairCounts = Int[np.ndarray, "K S"]
+SizeValues = Float[np.ndarray, " S"]
 # Deviations below this share of the mean difference are rounding errors: there is no scatter.
 ROUNDING = 1e-12
 # Keeps the comparison with `ROUNDING` defined where the mean difference is zero.
@@ -37,31 +41,31 @@ class Comparisons:
         won: Number of those in which ours is lower.
     """
 
-    ours: Float[np.ndarray, "K S"]
-    rival: Float[np.ndarray, "K S"]
-    difference: Float[np.ndarray, "K S"]
-    error: Float[np.ndarray, "K S"]
-    effect: Float[np.ndarray, "K S"]
-    repetitions: Int[np.ndarray, "K S"]
-    won: Int[np.ndarray, "K S"]
+    ours: PairValues
+    rival: PairValues
+    difference: PairValues
+    error: PairValues
+    effect: PairValues
+    repetitions: PairCounts
+    won: PairCounts
 
     @property
-    def p(self) -> Float[np.ndarray, "K S"]:
+    def p(self) -> PairValues:
         """Two-sided p-values of the paired t-test; NaN with fewer than two repetitions."""
         smaller_tail = np.minimum(self.p_above(0.0), self.p_below(0.0))
         two_sided = np.minimum(1.0, 2 * smaller_tail)
         return np.where(self.repetitions > 1, two_sided, np.nan)
 
-    def half_width(self, tail: float) -> Float[np.ndarray, "K S"]:
+    def half_width(self, tail: float) -> PairValues:
         """Return half of the interval of the difference, with `tail` left out on either side."""
         quantile = stdtrit(self._degrees_of_freedom, 1 - tail)
         return np.where(self.error > 0, quantile * self.error, self.error)
 
-    def p_above(self, bound: float | Float[np.ndarray, " S"]) -> Float[np.ndarray, "K S"]:
+    def p_above(self, bound: float | SizeValues) -> PairValues:
         """Return one-sided p-values for `difference > bound`."""
         return self._one_sided(self.difference - bound)
 
-    def p_below(self, bound: float | Float[np.ndarray, " S"]) -> Float[np.ndarray, "K S"]:
+    def p_below(self, bound: float | SizeValues) -> PairValues:
         """Return one-sided p-values for `difference < bound`."""
         return self._one_sided(bound - self.difference)
 
@@ -78,10 +82,10 @@ class Comparisons:
         return replace(self, error=self.error * inflation)
 
     @property
-    def _degrees_of_freedom(self) -> Int[np.ndarray, "K S"]:
+    def _degrees_of_freedom(self) -> PairCounts:
         return np.maximum(self.repetitions - 1, 1)
 
-    def _one_sided(self, distance: Float[np.ndarray, "K S"]) -> Float[np.ndarray, "K S"]:
+    def _one_sided(self, distance: PairValues) -> PairValues:
         """Return p-values for `distance > 0`; without scatter the distance itself decides."""
         with np.errstate(divide="ignore", invalid="ignore"):
             p = stdtr(self._degrees_of_freedom, -distance / self.error)
@@ -89,30 +93,40 @@ class Comparisons:
         return np.where(np.isinf(self.error), 1.0, p)
 
 
-def compare(ours: Float[np.ndarray, "K S R"], rival: Float[np.ndarray, "K S R"]) -> Comparisons:
+def compare(ours: Repeated, rival: Repeated) -> Comparisons:
     """Compare values of R repetitions pair by pair; NaN stands for a missing repetition."""
-    common: Bool[np.ndarray, "K S R"] = np.isfinite(ours) & np.isfinite(rival)
+    common = np.isfinite(ours) & np.isfinite(rival)
+    repetitions = common.sum(axis=-1)
     differences = np.where(common, rival - ours, 0.0)
-    count = common.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = differences.sum(-1) / count
-        squares = np.where(common, differences - mean[..., None], 0.0) ** 2
-        deviation = np.sqrt(squares.sum(-1) / (count - 1))
-        without_scatter = deviation <= ROUNDING * np.maximum(abs(mean), SMALLEST)
-        error = np.where(without_scatter, 0.0, deviation / np.sqrt(count))
-        infinite_effect = np.where(mean == 0, 0.0, np.copysign(np.inf, mean))
-        return Comparisons(
-            ours=np.where(common, ours, 0.0).sum(-1) / count,
-            rival=np.where(common, rival, 0.0).sum(-1) / count,
-            difference=mean,
-            error=np.where(count > 1, error, np.inf),
-            effect=np.where(without_scatter, infinite_effect, mean / deviation),
-            repetitions=count,
-            won=((differences > 0) & common).sum(-1),
-        )
+        mean = differences.sum(axis=-1) / repetitions
+        # s^2 = sum_r (difference_r - mean)^2 / (R - 1)
+        residuals = differences - mean[..., None]
+        squares = np.where(common, residuals, 0.0) ** 2
+        variance = squares.sum(axis=-1) / (repetitions - 1)
+        deviation = np.sqrt(variance)
+        error = deviation / np.sqrt(repetitions)
+        effect = mean / deviation
+        our_mean = np.where(common, ours, 0.0).sum(axis=-1) / repetitions
+        rival_mean = np.where(common, rival, 0.0).sum(axis=-1) / repetitions
+
+    rounding = ROUNDING * np.maximum(abs(mean), SMALLEST)
+    without_scatter = deviation <= rounding
+    error = np.where(without_scatter, 0.0, error)
+    infinite = np.copysign(np.inf, mean)
+    certain_effect = np.where(mean == 0, 0.0, infinite)
+    return Comparisons(
+        ours=our_mean,
+        rival=rival_mean,
+        difference=mean,
+        error=np.where(repetitions > 1, error, np.inf),
+        effect=np.where(without_scatter, certain_effect, effect),
+        repetitions=repetitions,
+        won=np.sum(common & (differences > 0), axis=-1),
+    )
 
 
-def holm(p_values: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
+def holm(p_values: SizeValues) -> SizeValues:
     """Return Holm's adjusted p-values.
 
     Rejecting where they are below a level makes any false rejection in the family at most as likely

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from dlmexp.presentation.claims.paired import Comparisons, holm
+from dlmexp.presentation.claims.paired import Comparisons, PairValues, SizeValues, holm
 
 # Level of every test, after Holm's correction over the sizes of a dataset: the chance that any size
 # is falsely called supported. To be lowest needs a significant difference from each rival; all
@@ -93,14 +93,16 @@ class SizeState(StrEnum):
     DOUBTFUL = "perhaps contradicted"  # worse, and only the unknown margin could excuse it
 
 
-Margin = Float[np.ndarray, " S"]  # by size; NaN: unknown
+Margin = SizeValues  # NaN: unknown
+PairFlags = Bool[np.ndarray, "K S"]  # by rival and size
+SizeFlags = Bool[np.ndarray, " S"]
 
 
 class PValues(NamedTuple):
     """P-values for a statement and for its opposite, by rival and size."""
 
-    supporting: Float[np.ndarray, "K S"]
-    contradicting: Float[np.ndarray, "K S"]
+    supporting: PairValues
+    contradicting: PairValues
 
 
 @dataclass(frozen=True)
@@ -220,42 +222,32 @@ def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list
     return [precedence[position][1] for position in first]
 
 
-def _against_every_rival(
-    p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
-) -> Bool[np.ndarray, " S"]:
+def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
     """Return at which sizes the tests against all rivals reject."""
     least_likely = np.where(enough, p, 0.0).max(axis=0)
     return _significant(least_likely, np.any(enough, axis=0))
 
 
-def _against_some_rival(
-    p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
-) -> Bool[np.ndarray, " S"]:
+def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
     """Return at which sizes the test against any rival rejects, with Bonferroni's correction."""
     rivals = enough.sum(axis=0)
     most_likely = np.where(enough, p, 1.0).min(axis=0)
     return _significant(np.minimum(1.0, rivals * most_likely), np.any(enough, axis=0))
 
 
-def _significant(
-    p: Float[np.ndarray, " S"], judged: Bool[np.ndarray, " S"]
-) -> Bool[np.ndarray, " S"]:
+def _significant(p: SizeValues, judged: SizeFlags) -> SizeFlags:
     """Return which tests reject, with Holm's correction over the sizes that are judged."""
     rejected = np.zeros(len(p), dtype=bool)
     rejected[judged] = holm(p[judged]) < ALPHA
     return rejected
 
 
-def _smallest_gain(
-    comparisons: Comparisons, enough: Bool[np.ndarray, "K S"]
-) -> Float[np.ndarray, " S"]:
+def _smallest_gain(comparisons: Comparisons, enough: PairFlags) -> SizeValues:
     """Return by how much ours is lower than the nearest rival."""
     return np.where(enough, comparisons.difference, np.inf).min(axis=0)
 
 
-def _largest_loss(
-    comparisons: Comparisons, p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]
-) -> Float[np.ndarray, " S"]:
+def _largest_loss(comparisons: Comparisons, p: PairValues, enough: PairFlags) -> SizeValues:
     """Return the largest of the significant losses against single rivals; -inf without any.
 
     `p` are the p-values for a loss.
@@ -265,9 +257,7 @@ def _largest_loss(
     return np.where(lost, -comparisons.difference, -np.inf).max(axis=0)
 
 
-def _has_wide_interval(
-    comparisons: Comparisons, enough: Bool[np.ndarray, "K S"], margin: Margin
-) -> Bool[np.ndarray, " S"]:
+def _has_wide_interval(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> SizeFlags:
     """Return at which sizes an interval is too wide to see a difference of the margin."""
     narrow = comparisons.half_width(ALPHA) <= margin
     return np.any(enough & (comparisons.error > 0) & ~narrow, axis=0)

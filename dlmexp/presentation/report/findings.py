@@ -54,23 +54,28 @@ class Finding:
 def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
     """Return the finding on each dataset, the largest differences first.
 
-    Of the parameterisations of q, the one with the larger difference counts.
+    With two parameterisations of q, the larger difference of a dataset is shown, and the smaller
+    one ranks it.
     """
     table = rows_of(results.table, column)
     evidence = Evidence(results, table, rows_of(results.candidates, column))
     rivals = [name for name in table["method"].unique() if name != "elbo"]
-    everything = []
-    for dataset in evidence.sizes:
-        pairs = evidence.datasets_and_q(dataset)
-        for q in dict.fromkeys(q for name, q in pairs if name == dataset):
-            finding = _finding(evidence, dataset, q, rivals) if rivals else None
-            if finding is not None:
-                everything.append(finding)
-    everything.sort(key=lambda finding: -finding.size)
-    by_dataset: dict[str, Finding] = {}
-    for finding in everything:
-        by_dataset.setdefault(finding.dataset, finding)
-    return list(by_dataset.values())[:MOST_FINDINGS]
+    if not rivals:
+        return []
+    by_dataset = [_findings_on(evidence, dataset, rivals) for dataset in evidence.sizes]
+    present = [over_q for over_q in by_dataset if over_q]
+    present.sort(key=lambda over_q: over_q[-1].size, reverse=True)
+    return [over_q[0] for over_q in present[:MOST_FINDINGS]]
+
+
+def _findings_on(evidence: Evidence, dataset: str, rivals: list[str]) -> list[Finding]:
+    """Return the findings on a dataset, one per parameterisation of q, the largest first."""
+    over_q = []
+    for name, q in evidence.datasets_and_q(dataset):
+        finding = _finding(evidence, dataset, q, rivals) if name == dataset else None
+        if finding is not None:
+            over_q.append(finding)
+    return sorted(over_q, key=lambda finding: finding.size, reverse=True)
 
 
 def _finding(evidence: Evidence, dataset: str, q: str, rivals: list[str]) -> Finding | None:
@@ -79,9 +84,11 @@ def _finding(evidence: Evidence, dataset: str, q: str, rivals: list[str]) -> Fin
     lines = [evidence.fit(dataset, name, "nll", q) for name in rivals]
     ours = np.stack([line.values for line in lines])
     comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
+    # An interval needs two repetitions.
     nll = np.where(comparisons.repetitions > 1, comparisons.ours, np.inf)
     margin = evidence.margin(dataset, "nll", q)
-    sizes = np.flatnonzero(np.isfinite(nll).any(axis=0) & np.isfinite(margin))
+    has_nll = np.any(np.isfinite(nll), axis=0)
+    sizes = np.flatnonzero(has_nll & np.isfinite(margin))
     if not len(sizes):
         return None
     largest = sizes[-1]
