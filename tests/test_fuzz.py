@@ -38,7 +38,8 @@ import torch
 
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
-from dlmexp.common.reading.files import open_raw, read_npz, read_variables
+from dlmexp.common.reading.files import open_raw, read_npz
+from dlmexp.common.reading.matlab import read_variables
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema

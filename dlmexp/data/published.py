@@ -21,8 +21,9 @@ from msgspec import Meta
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import Seed, converted
-from dlmexp.common.reading.files import read_npz, read_rows, read_variables, reading
-from dlmexp.common.reading.tables import read_columns
+from dlmexp.common.reading.files import read_npz, reading
+from dlmexp.common.reading.matlab import read_variables
+from dlmexp.common.reading.tables import read_columns, read_rows
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 

@@ -1,11 +1,14 @@
-"""Tables: CSV and Parquet files through pyarrow, whole or in pieces, with limits on columns and
-bytes."""
+"""Tables: CSV and Parquet files through pyarrow, whole or in pieces, and rows of text.
+
+Columns and bytes are limited.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import csv, parquet
@@ -13,16 +16,27 @@ from pyarrow import csv, parquet
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import GIB, MIB, check_plain, open_raw, reading
 
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+PARQUET = ".parquet"
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", PARQUET)
 SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
+"""The character between columns, by what users type for it."""
+LIKELY_SEPARATORS = ("semicolon", "tab", "comma", "pipe")
 MAX_COLUMNS = 20_000
-MAX_BYTES = 8 * GIB  # of a table in memory
-MAX_RATIO = 300  # of bytes in memory to bytes of the file; below SMALL it does not matter
+MAX_BYTES = 8 * GIB
+"""Of a table in memory."""
+MAX_RATIO = 300
+"""Of bytes in memory to bytes of the file; below `SMALL` bytes it does not matter."""
 SMALL = GIB
-MAX_STREAM_BYTES = 4096 * GIB  # that a gzipped file may unfold to, piece by piece
-BLOCK_BYTES = 4 * MIB  # of a CSV file, read at once; the header must fit
-BLOCK_ROWS = 1 << 16  # of a Parquet file
+MAX_STREAM_BYTES = 4096 * GIB
+"""That a gzipped file may unfold to, piece by piece."""
+MAX_TEXT_BYTES = 32 * MIB
+"""Of a published file of text, whose words take ten times as much memory."""
+BLOCK_BYTES = 4 * MIB
+"""Of a CSV file, read at once; the header must fit."""
+BLOCK_ROWS = 1 << 16
+"""Of a Parquet file, read at once."""
 NO_CSV = "is not a CSV file in UTF-8 with a header"
+NO_PARQUET = "is not a parquet file with named columns"
 MISSING = (
     "",
     "NA",
@@ -38,75 +52,108 @@ MISSING = (
     "n/a",
     "<NA>",
 )
+"""Texts that mark a missing value."""
+SPACES_FOR_MARKS = str.maketrans(",'\"", "   ")
+"""Makes blanks of commas and quotes."""
 
 
 def separator(path: Path, typed: str | None = None) -> str:
-    """The character between the columns of a text file: what the user typed (it, or its name), or
-    by the ending of the file's name; '' for Parquet."""
+    """Return the character between the columns of a text file; '' for Parquet.
+
+    Args:
+        path: The file, whose suffix decides.
+        typed: The character, or its name, that the user typed instead.
+
+    Raises:
+        UserError: the file has another suffix, or what was typed is no separator.
+    """
     suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
     if suffix is None:
-        raise UserError(
-            f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such"
-        )
-    if suffix == ".parquet":
+        endings = ", ".join(SUFFIXES)
+        raise UserError(f"{path}: '{path.suffix}' is not one of {endings}: save the table as such")
+    if suffix == PARQUET:
         return ""
-    sep = (
-        SEPARATORS.get(typed, typed)
-        if typed is not None
-        else "\t"
-        if suffix.startswith(".tsv")
-        else ","
-    )
-    if len(sep) != 1 or not sep.isascii() or sep in '\r\n"':
-        raise UserError(f"csv.sep={typed}: give one character, or one of {', '.join(SEPARATORS)}")
-    return sep
+    if typed is None:
+        return "\t" if suffix.startswith(".tsv") else ","
+    character = SEPARATORS.get(typed, typed)
+    if len(character) != 1 or not character.isascii() or character in '\r\n"':
+        known = ", ".join(SEPARATORS)
+        raise UserError(f"csv.sep={typed}: give one character, or one of {known}")
+    return character
 
 
 def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) -> pa.Table:
-    """A table in memory; the columns of a text file have the types that all their values fit. `sep`
-    is what the user typed for the separator, `missing` are further words for a missing value."""
+    """Return a table in memory.
+
+    The columns of a text file have the types that all their values fit.
+
+    Args:
+        path: The file.
+        sep: What the user typed for the separator.
+        missing: Further texts that mark a missing value.
+
+    Raises:
+        UserError: the file is no table, or too large.
+    """
     limit = _limit(path)
-    if between := separator(path, sep):
-        header = _checked_header(path, between)
-        likely = [
-            word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header
-        ]
-        if likely and between not in header:
-            raise UserError(
-                f"{path} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}"
-            )
-        with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
-            table = csv.read_csv(stream, **_options(between, missing))
-            "".join(
-                table.column_names
-            )  # pyarrow decodes them when asked, and takes other text that it can't for bytes
-            if "binary" in map(str, table.schema.types):
-                raise ValueError("it has text in another encoding")
-            return table
-    names, pieces = stream_table(path)
-    kept, total = [], 0
+    character = separator(path, sep)
+    if not character:
+        return _read_parquet(path, limit)
+    _check_separator(path, character, _checked_header(path, character))
+    with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
+        table = csv.read_csv(stream, **_options(character, missing))
+        # pyarrow decodes the names only now: this raises if they have another encoding ...
+        "".join(table.column_names)
+        # ... and it takes values in another encoding for bytes.
+        if "binary" in map(str, table.schema.types):
+            raise ValueError("it has text in another encoding")
+        return table
+
+
+def _check_separator(path: Path, character: str, header: str) -> None:
+    """Raise UserError if the columns of a text file have another separator."""
+    likely = [word for word in LIKELY_SEPARATORS if SEPARATORS[word] in header]
+    if likely and character not in header:
+        problem = f"{path} has a single column '{header[:60]}'"
+        raise UserError(f"{problem}: give its separator, csv.sep={likely[0]}")
+
+
+def _read_parquet(path: Path, limit: int) -> pa.Table:
+    """Return the table of a Parquet file.
+
+    Raises:
+        Unreadable: it takes more than `limit` bytes in memory.
+    """
+    names, pieces = _parquet_pieces(path)
+    batches = []
+    n_bytes = 0
     for piece in pieces:
-        kept.append(piece)
-        if (total := total + piece.nbytes) > limit:
+        batches.append(piece)
+        n_bytes += piece.nbytes
+        if n_bytes > limit:
             raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
-    return pa.Table.from_batches(kept) if kept else pa.table(dict.fromkeys(names, pa.nulls(0)))
+    if not batches:
+        return pa.table(dict.fromkeys(names, pa.nulls(0)))
+    return pa.Table.from_batches(batches)
 
 
 def stream_table(
     path: Path, sep: str | None = None, missing: Sequence[str] = ()
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """The names of all columns of a table, and its rows in pieces of bounded size. Values of a text
-    file are text, as a type that fits the first piece may not fit the next."""
-    between = separator(path, sep)
-    if not between:
+    """Return the names of all columns of a table, and its rows in pieces of bounded size.
+
+    Values of a text file are text, as a type that fits the first piece may not fit the next.
+    """
+    character = separator(path, sep)
+    if not character:
         return _parquet_pieces(path)
-    _checked_header(path, between)
-    with _csv_reader(path, _options(between)) as reader:
+    _checked_header(path, character)
+    with _csv_reader(path, _options(character)) as reader:
         names = list(reader.schema.names)
     types = dict.fromkeys(names, pa.string())
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        with _csv_reader(path, _options(between, missing, types)) as reader:
+        with _csv_reader(path, _options(character, missing, types)) as reader:
             yield from reader
 
     return names, pieces()
@@ -119,81 +166,126 @@ def read_columns(
     member: str | None = None,
     header: bool = True,
 ) -> pd.DataFrame:
-    """The given columns of a published CSV as numbers, those in `text` as strings. Without a
-    `header` the columns are all that a line has, in their order."""
+    """Return columns of a published CSV.
+
+    Args:
+        path: The file, or an archive.
+        columns: The columns; without a `header`, all that a line has, in their order.
+        text: The columns that are strings; the others are numbers.
+        member: The name of the file in the archive.
+        header: Whether the first line names the columns.
+    """
     types = {name: pa.string() if name in text else pa.float64() for name in columns}
     convert = csv.ConvertOptions(
         column_types=types, include_columns=list(types), strings_can_be_null=True
     )
     read = csv.ReadOptions(column_names=None if header else list(columns))
-    kind = (
-        f"CSV with the columns {', '.join(columns)}"
-        if header
-        else f"table of {len(columns)} numbers per line"
-    )
+    kind = f"table of {len(columns)} numbers per line"
+    if header:
+        kind = f"CSV with the columns {', '.join(columns)}"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
         return csv.read_csv(stream, read, convert_options=convert).to_pandas()
 
 
+def read_rows(path: Path) -> np.ndarray:
+    """Return the rows of a text file [rows, columns], as texts.
+
+    They are numbers or words with commas, tabs or blanks between them. The header of ARFF and KEEL,
+    comments and empty lines are left out.
+    """
+    with open_raw(path, limit=MAX_TEXT_BYTES) as stream, reading(path, "is not a table"):
+        text = stream.read().decode("utf-8", errors="replace").translate(SPACES_FOR_MARKS)
+        rows = [line.split() for line in _data_lines(text)]
+        if not rows:
+            raise ValueError("it has no rows")
+        if any(len(row) != len(rows[0]) for row in rows):
+            raise ValueError("its rows have different numbers of columns")
+        return np.array(rows, dtype=object)
+
+
+def _data_lines(text: str) -> list[str]:
+    """Return the lines of a text that are rows: those after `@data`, if there is such a line."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("%")]
+    for number, line in enumerate(lines):
+        if line.lower().startswith("@data"):
+            lines = lines[number + 1 :]
+            break
+    return [line for line in lines if not line.startswith("@")]
+
+
 def _limit(path: Path) -> int:
-    """How many bytes a file may unfold to."""
+    """Return how many bytes a file may unfold to."""
     return min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
 
 
-def _checked_header(path: Path, sep: str) -> str:
-    """The first line of a text file, which has not too many columns."""
+def _checked_header(path: Path, character: str) -> str:
+    """Return the first line of a text file.
+
+    Raises:
+        Unreadable: it has too many columns.
+    """
     with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
         header = stream.readline(BLOCK_BYTES).decode("utf-8-sig", errors="replace").strip()
-    if (columns := header.count(sep) + 1) > MAX_COLUMNS:
-        raise Unreadable(
-            f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need"
-        )
+    n_columns = header.count(character) + 1
+    if n_columns > MAX_COLUMNS:
+        count = f"{path} has {n_columns} columns, more than {MAX_COLUMNS}"
+        raise Unreadable(f"{count}: leave out those you do not need")
     return header
 
 
 def _options(
-    sep: str, missing: Sequence[str] = (), types: dict[str, pa.DataType] | None = None
+    character: str, missing: Sequence[str] = (), types: dict[str, pa.DataType] | None = None
 ) -> dict[str, Any]:
-    """How Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
-    words = {"null_values": [*MISSING, *missing], "strings_can_be_null": True}
-    convert = csv.ConvertOptions(column_types=types, include_columns=list(types or ()), **words)
-    return {
-        "parse_options": csv.ParseOptions(delimiter=sep, newlines_in_values=True),
-        "convert_options": convert,
-    }
+    """Return how Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
+    convert = csv.ConvertOptions(
+        column_types=types,
+        include_columns=list(types or ()),
+        null_values=[*MISSING, *missing],
+        strings_can_be_null=True,
+    )
+    parse = csv.ParseOptions(delimiter=character, newlines_in_values=True)
+    return {"parse_options": parse, "convert_options": convert}
 
 
 @contextmanager
 def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
-    """A plain file is opened by Arrow: its threads read ahead, and one that were in a read of
-    Python's when the program ends, after an error say, would abort it."""
+    """Open a CSV file for reading in pieces.
+
+    Arrow itself opens a plain file: its threads read ahead, and one in a read of Python's file
+    would abort the program if this ended meanwhile, after an error for instance.
+    """
     read = csv.ReadOptions(block_size=BLOCK_BYTES)
-    opened: Any = (
-        open_raw(path, limit=MAX_STREAM_BYTES)
-        if path.suffix.lower() == ".gz"
-        else pa.OSFile(str(path))
-    )
+    if path.suffix.lower() == ".gz":
+        opened: Any = open_raw(path, limit=MAX_STREAM_BYTES)
+    else:
+        opened = pa.OSFile(str(path))
     with opened as stream, reading(path, NO_CSV), csv.open_csv(stream, read, **options) as reader:
         yield reader
 
 
 def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    limit, problem = _limit(path), "is not a parquet file with named columns"
-    with reading(path, problem):
+    """Return the names of all columns of a Parquet file, and its rows in pieces.
+
+    The pieces lack columns whose name occurs twice.
+
+    Raises:
+        Unreadable: the file is damaged, has too many columns, or claims too many bytes.
+    """
+    limit = _limit(path)
+    with reading(path, NO_PARQUET):
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
         if len(names) > MAX_COLUMNS:
             raise ValueError(f"it has {len(names)} columns, more than {MAX_COLUMNS}")
-        if any(
-            file.metadata.row_group(k).total_byte_size > limit
-            for k in range(file.metadata.num_row_groups)
-        ):
+        groups = range(file.metadata.num_row_groups)
+        if any(file.metadata.row_group(k).total_byte_size > limit for k in groups):
             raise ValueError(f"it claims to unfold to more than {limit} bytes")
-    wanted = [name for name in names if names.count(name) == 1]
+    unique = [name for name in names if names.count(name) == 1]
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        with reading(path, problem):
-            for piece in file.iter_batches(batch_size=BLOCK_ROWS, columns=wanted):
+        with reading(path, NO_PARQUET):
+            for piece in file.iter_batches(batch_size=BLOCK_ROWS, columns=unique):
                 piece.validate(full=True)
                 yield piece
 

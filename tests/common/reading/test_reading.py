@@ -18,9 +18,9 @@ from dlmexp.common.reading.files import (
     content,
     open_raw,
     read_npz,
-    read_variables,
     reading,
 )
+from dlmexp.common.reading.matlab import read_variables
 from dlmexp.common.reading.tables import read_table, stream_table
 
 

@@ -1,0 +1,49 @@
+"""MATLAB 5 files, read by SciPy in a process of its own with limits.
+
+SciPy allocates what a file claims, and a damaged file can end the process that reads it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dlmexp.common.reading.files import MIB, open_raw, read_npz, reading
+
+MAX_BYTES = 256 * MIB
+"""Of the file, or of the member of an archive."""
+MAX_MEMORY = 2048 * MIB
+"""Address space of the process."""
+MAX_SECONDS = 120
+PROGRAM = Path(__file__).with_name("matlab_process.py")
+
+
+def read_variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
+    """Return variables of a MATLAB 5 file as arrays of float64.
+
+    Args:
+        path: The file, or a `.zip` or `.tgz` archive.
+        names: `a` is a variable, `a.b` field b of the struct a, `a.2` the second entry of the cell
+            array a.
+        member: The name of the file in the archive.
+
+    Raises:
+        Unreadable: the file is damaged, too large, or has no such variables.
+    """
+    with open_raw(path, member, MAX_BYTES) as stream:
+        data = stream.read()
+    # -P: modules beside the program or in the working directory must not take the place of others.
+    command = [sys.executable, "-P", str(PROGRAM), str(MAX_MEMORY), *names]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with reading(path, f"is not a sound MATLAB 5 file with the variables {', '.join(names)}"):
+        process = subprocess.run(
+            command, input=data, capture_output=True, timeout=MAX_SECONDS, env=environment
+        )
+        if process.returncode:
+            errors = process.stderr.decode(errors="replace").strip()
+            last_line = errors.rpartition("\n")[2]
+            raise ValueError(last_line or "it ends its reader")
+    arrays = read_npz(process.stdout, str(path))
+    return [arrays[name] for name in names]

@@ -1,0 +1,51 @@
+"""The program that reads a MATLAB file: `python -P matlab_process.py MAX_BYTES NAME...`.
+
+It reads the file from standard input and writes the named variables as an npz file to standard
+output (`dlmexp.common.reading.matlab`). It imports nothing of dlmexp, so that it starts quickly.
+"""
+
+import io
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+
+def limit_memory(n_bytes: int) -> None:
+    """Limit the address space of this process, and write no core dump when it ends."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def variable(variables: Mapping[str, Any], name: str) -> Any:
+    """Return a variable, a field of a struct or an entry of a cell array as float64."""
+    import numpy as np
+
+    first, *parts = name.split(".")
+    value = variables[first]
+    for part in parts:
+        # A struct is an array with names, and a cell array an array of objects.
+        value = value[part].ravel()[0] if value.dtype.names else value.ravel()[int(part) - 1]
+    if value.dtype.kind not in "biuf":
+        raise TypeError(f"{name} holds no numbers")
+    return value.astype(np.float64)
+
+
+def main() -> None:
+    """Read the named variables."""
+    limit_memory(int(sys.argv[1]))
+    warnings.simplefilter("ignore")
+    import numpy as np
+    from scipy.io import loadmat
+
+    names = sys.argv[2:]
+    first_parts = [name.split(".")[0] for name in names]
+    variables = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=first_parts)
+    arrays = {name: variable(variables, name) for name in names}
+    np.savez(sys.stdout.buffer, **arrays)
+
+
+if __name__ == "__main__":
+    main()
