@@ -1,17 +1,21 @@
-"""Kernels: our own against GPyTorch's, which are kernels of the batched core too, and at zero
-distance."""
+"""Kernels: our own against GPyTorch's, GPyTorch's in the batched core, and names of kernels."""
+
+import sys
+import types
 
 import gpytorch
 import pytest
 import torch
 
 from dlmexp.common.errors import UserError
-from dlmexp.core.gp.kernels import KERNELS, kernel_named
+from dlmexp.core.gp.kernels import KERNELS, GPyTorchKernel, Parameter, kernel_named
 from dlmexp.core.training.parameters import unsoftplus
 from tests.support.small_programs import perturbed
 
-OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
-THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")]
+COUNTERPARTS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
+GPYTORCH_KERNELS = [
+    f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")
+]
 
 
 class Warped(gpytorch.kernels.Kernel):
@@ -21,14 +25,13 @@ class Warped(gpytorch.kernels.Kernel):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.register_parameter(
-            "raw_power", torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1))
-        )
+        raw_power = torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1))
+        self.register_parameter("raw_power", raw_power)
         self.linear = gpytorch.kernels.LinearKernel(batch_shape=self.batch_shape)
 
     def forward(self, x1, x2, diag=False, last_dim_is_batch=False, **params):
-        a, b = (torch.tanh(x * self.raw_power) for x in (x1, x2))
-        return self.linear(a, b, diag=diag, **params)
+        warped = [torch.tanh(x * self.raw_power) for x in (x1, x2)]
+        return self.linear(*warped, diag=diag, **params)
 
 
 class NeedsPower(gpytorch.kernels.Kernel):
@@ -42,31 +45,45 @@ class IgnoresBatch(gpytorch.kernels.Kernel):
         self.register_parameter("raw_power", torch.nn.Parameter(torch.ones(1)))
 
 
+def values_and_gradients(kernel, X, hyper, leaves, weight):
+    """Return Kuf, Kuu, diagonal, trace, and gradients of a weighted sum of them."""
+    Kuf = kernel(leaves["Z"], X, hyper)
+    Kuu = kernel(leaves["Z"], leaves["Z"], hyper)
+    diagonal = kernel.diagonal(X, hyper)
+    total = (weight[0] * Kuf).sum() + (weight[1, ..., :5] * Kuu).sum() + diagonal.sum()
+    gradients = torch.autograd.grad(total, list(leaves.values()), retain_graph=True)
+    return Kuf, Kuu, diagonal, kernel.trace(X, hyper), *gradients
+
+
 @pytest.mark.parametrize("ard", [False, True])
-@pytest.mark.parametrize("name", OURS)
-def test_equals_our_own_in_values_and_gradients(name, ard, cells):
+@pytest.mark.parametrize("name", COUNTERPARTS)
+def test_values_and_gradients_equal_gpytorchs(name, ard, cells):
     c = cells(3, 5, 12, 2, ard)
-    own, theirs = kernel_named(name), kernel_named(OURS[name])
-    raw = {"kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None]} | {
-        k: c[k] for k in ("outputscale", "Z")
+    raw = {
+        "kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None],
+        "outputscale": c["outputscale"],
+        "Z": c["Z"],
     }
-    leaves = {k: v.clone().requires_grad_() for k, v in raw.items()}
+    leaves = {key: value.clone().requires_grad_() for key, value in raw.items()}
     lengthscale = torch.nn.functional.softplus(leaves["kernel.raw_lengthscale"]).squeeze(1)
-    weight = torch.randn(
-        2, 3, 5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
-    found = []
-    for kernel, hyper in ((own, leaves | {"lengthscale": lengthscale}), (theirs, leaves)):
-        K, Kuu = kernel(leaves["Z"], c["X"], hyper), kernel(leaves["Z"], leaves["Z"], hyper)
-        total = (
-            (weight[0] * K).sum()
-            + (weight[1, ..., :5] * Kuu).sum()
-            + kernel.diagonal(c["X"], hyper).sum()
-        )
-        grads = torch.autograd.grad(total, list(leaves.values()), retain_graph=True)
-        found.append((K, Kuu, kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper), *grads))
-    for ours, other in zip(*found, strict=True):
-        torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-10)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 3, 5, 12, generator=generator, dtype=torch.float64)
+    own_hyper = leaves | {"lengthscale": lengthscale}
+    own = values_and_gradients(kernel_named(name), c["X"], own_hyper, leaves, weight)
+    counterpart = kernel_named(COUNTERPARTS[name])
+    expected = values_and_gradients(counterpart, c["X"], leaves, leaves, weight)
+    torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_gradient_reaches_both_inputs(name, cells):
+    c = cells(2, 3, 4, 2)
+    X1 = c["Z"].requires_grad_()
+    X2 = c["X"].requires_grad_()
+    gradients = torch.autograd.grad(KERNELS[name](X1, X2, c).sum(), (X1, X2))
+    swapped = torch.autograd.grad(KERNELS[name](X2, X1, c).sum(), (X1, X2))
+    torch.testing.assert_close(gradients, swapped, rtol=1e-9, atol=1e-9)
+    assert gradients[0].abs().max() > 0
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
@@ -80,39 +97,83 @@ def test_zero_distance_is_outputscale_with_a_finite_gradient(name):
     # |z|^2/l^2 is up to 1e7 in the first cell: that is how much of the rounding the exponent sees
     # (Matern: its root).
     tolerance = 1e-4 if name == "matern52" else 1e-8
-    torch.testing.assert_close(
-        K.diagonal(dim1=-2, dim2=-1), s[:, None].expand(3, 6), rtol=tolerance, atol=0
-    )
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(diagonal, s[:, None].expand(3, 6), rtol=tolerance, atol=0)
     torch.testing.assert_close(K[:, 0, 1], s, rtol=tolerance, atol=0)
     K.sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in (Z, l, s))
+    for parameter in (Z, l, s):
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+
+
+def parts(kernel, X, hyper):
+    return kernel(hyper["Z"], X, hyper), kernel.diagonal(X, hyper), kernel.trace(X, hyper)
+
+
+def start_of(kernel, c, ard):
+    """Return hyperparameters [3, ...] near their initial values."""
+    start = {
+        name: parameter.start(c["X"], 3) for name, parameter in kernel.parameters(2, ard).items()
+    }
+    return perturbed(start, 0.1) | {"Z": c["Z"]}
 
 
 @pytest.mark.parametrize("ard", [False, True])
-@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
-def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
-    kernel, c = kernel_named(name), cells(3, 4, 9, 2)
-    start = {
-        key: parameter.start(c["X"], 3) for key, parameter in kernel.parameters(2, ard).items()
-    }
-    hyper = perturbed(start, 0.1) | {"Z": c["Z"]}
-
-    def parts(X, hyper):
-        return kernel(hyper["Z"], X, hyper), kernel.diagonal(X, hyper), kernel.trace(X, hyper)
-
-    whole = parts(c["X"], hyper)
+@pytest.mark.parametrize("name", [*GPYTORCH_KERNELS, f"{__name__}.Warped"])
+def test_batch_is_its_cells_one_by_one(name, ard, cells):
+    kernel = kernel_named(name)
+    c = cells(3, 4, 9, 2)
+    hyper = start_of(kernel, c, ard)
+    together = parts(kernel, c["X"], hyper)
     for i in range(3):
-        X, one = c["X"][i : i + 1], {key: value[i : i + 1] for key, value in hyper.items()}
-        for together, alone in zip(whole, parts(X, one), strict=True):
-            torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-12)
-        dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
-        torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
+        X = c["X"][i : i + 1]
+        cell = {key: value[i : i + 1] for key, value in hyper.items()}
+        for part, alone in zip(together, parts(kernel, X, cell), strict=True):
+            torch.testing.assert_close(part[i : i + 1], alone, rtol=1e-12, atol=1e-12)
+        dense = kernel(X, X, cell).diagonal(dim1=-2, dim2=-1)
+        torch.testing.assert_close(kernel.diagonal(X, cell), dense, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("rbf", (3,)), ("gpytorch.kernels.RBFKernel", (1, 3))])
+def test_ard_gives_every_feature_a_lengthscale(name, shape):
+    (of_kernel,) = [
+        parameter
+        for key, parameter in kernel_named(name).parameters(3, ard=True).items()
+        if "lengthscale" in key
+    ]
+    assert of_kernel.shape == shape
+
+
+def test_kernel_without_ard_is_built_without_it():
+    assert kernel_named("gpytorch.kernels.RBFKernel").options(3) == {"ard_num_dims": 3}
+    assert kernel_named("gpytorch.kernels.RBFKernel").options(None) == {}
+
+
+@pytest.mark.parametrize("initial", [0.5, torch.tensor([0.5, 0.5])])
+def test_parameter_starts_alike_in_all_cells(initial):
+    like = torch.zeros(1, dtype=torch.float64)
+    parameter = Parameter(initial, shape=(2,))
+    assert parameter.start(like, 3).tolist() == [[0.5, 0.5]] * 3
+    assert parameter.start(like, 3).dtype == torch.float64
+    assert parameter.start(like, 3, initial=2.0).tolist() == [[2.0, 2.0]] * 3
+
+
+def test_gpytorch_kernel_can_not_be_captured_and_its_trace_sums_the_diagonal(cells):
+    kernel = kernel_named("gpytorch.kernels.LinearKernel")
+    c = cells(3, 4, 9, 2)
+    hyper = start_of(kernel, c, ard=False)
+    assert isinstance(kernel, GPyTorchKernel)
+    assert not kernel.capturable
+    assert not kernel.stationary
+    diagonal = kernel.diagonal(c["X"], hyper)
+    torch.testing.assert_close(kernel.trace(c["X"], hyper), diagonal.sum(-1))
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("gpytorch.kernel.RBFKernel", "there is no module 'gpytorch.kernel'"),
+        ("..K", "there is no module"),
         ("gpytorch.kernels.RBFKernell", "RBFKernell: gpytorch.kernels has no such class"),
         ("math.pi", "no such class that derives from gpytorch.kernels.Kernel"),
         (f"{__name__}.NeedsPower", "with a batch_shape alone .*power"),
@@ -120,6 +181,15 @@ def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
         ("rbff", "did you mean rbf"),
     ],
 )
-def test_names_that_are_no_such_kernel(name, words):
+def test_name_of_no_such_kernel_is_refused(name, words):
     with pytest.raises(UserError, match=words):
         kernel_named(name, typed=True)
+
+
+def test_module_of_a_kernel_is_imported_only_where_the_user_has_typed_it(monkeypatch):
+    with pytest.raises(UserError, match="say `dlmexp --plugins this COMMAND`, or import this"):
+        kernel_named("this.Kernel")
+    module = types.ModuleType("plugin_with_a_kernel")
+    vars(module)["Own"] = gpytorch.kernels.RBFKernel
+    monkeypatch.setitem(sys.modules, "plugin_with_a_kernel", module)
+    assert kernel_named("plugin_with_a_kernel.Own").name == "plugin_with_a_kernel.Own"
