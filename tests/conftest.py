@@ -79,3 +79,13 @@ def data_root() -> Path:
 @pytest.fixture(autouse=True)
 def hints_are_checked_again() -> None:
     calls.clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what reads the published results where they are not, as in an sdist."""
+    if (REPOSITORY / "results" / "paper" / "records-paper.parquet").exists():
+        return
+    skip = pytest.mark.skip(reason="the published results are not in this copy of the repository")
+    for item in items:
+        if "published" in item.keywords:
+            item.add_marker(skip)

@@ -1,9 +1,9 @@
-"""What stands beside the package: the wheel that is built of it, the runs of `scripts/results`, and
-the benchmarks, which measure what they say; none of their times is tested."""
+"""Wheel and sdist, the runs of `scripts/results`, and the benchmarks; no time is tested."""
 
 import os
 import subprocess
 import sys
+import tarfile
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,46 +22,75 @@ from scripts.benchmark.agreement import agreement
 from scripts.benchmark.agreement import main as compare
 from tests.conftest import REPOSITORY
 
+FAST = "not (slow or processes or published or browser or slurm)"  # as `scripts/test --fast`
+
+
+needs_hatchling = pytest.mark.skipif(
+    find_spec("hatchling") is None, reason="hatchling, which builds packages, is not installed"
+)
+
+
+def build(target: str, folder: Path) -> Path:
+    """Return the file of a wheel or an sdist of this repository, built in a folder."""
+    command = [sys.executable, "-m", "hatchling", "build"]
+    command += ["--target", target, "--directory", str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+def files_of(package: str) -> set[str]:
+    """Return the paths of all files of a package, from the top of the repository."""
+    files = (path for path in (REPOSITORY / package).rglob("*") if path.is_file())
+    return {path.relative_to(REPOSITORY).as_posix() for path in files if path.suffix != ".pyc"}
+
 
 @pytest.mark.processes
-@pytest.mark.skipif(
-    find_spec("hatchling") is None, reason="hatchling, which builds the wheel, is not installed"
-)
-def test_the_wheel_has_every_module_config_file_and_what_modules_read_and_nothing_else(
-    tmp_path: Path,
-):
-    command = [
-        sys.executable,
-        "-m",
-        "hatchling",
-        "build",
-        "--target",
-        "wheel",
-        "--directory",
-        str(tmp_path),
-    ]
-    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
-    (wheel,) = tmp_path.iterdir()
+@needs_hatchling
+def test_wheel_has_all_modules_settings_and_templates_and_nothing_else(tmp_path: Path):
+    wheel = build("wheel", tmp_path)
     assert wheel.name == f"dlmexp-{dlmexp.__version__}-py3-none-any.whl"
     names = set(ZipFile(wheel).namelist())
-    for package in ("dlmexp", "hydra_plugins"):
-        files = {
-            path
-            for path in (REPOSITORY / package).rglob("*")
-            if path.is_file() and path.suffix != ".pyc"
-        }
-        assert {path.relative_to(REPOSITORY).as_posix() for path in files} <= names
+    assert files_of("dlmexp") | files_of("hydra_plugins") <= names
     assert {
         "dlmexp/py.typed",
         "dlmexp/presentation/report/report.html.j2",
         "dlmexp/presentation/figures/dlmexp.mplstyle",
     } <= names
-    assert {
-        f"dlmexp/conf/{path.relative_to(conf_dir()).as_posix()}"
-        for path in conf_dir().rglob("*.yaml")
-    } <= names
+    settings = {path.relative_to(conf_dir()).as_posix() for path in conf_dir().rglob("*.yaml")}
+    assert {f"dlmexp/conf/{name}" for name in settings} <= names
     info = f"dlmexp-{dlmexp.__version__}.dist-info"
     assert {name.partition("/")[0] for name in names} == {"dlmexp", "hydra_plugins", info}
+
+
+@pytest.fixture(scope="module")
+def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an unpacked sdist, which has no results."""
+    top = tmp_path_factory.mktemp("sdist")
+    archive = build("sdist", top / "built")
+    with tarfile.open(archive) as tar:
+        tar.extractall(top, filter="data")
+    return top / f"dlmexp-{dlmexp.__version__}"
+
+
+def pytest_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a copy of the repository, on the code of that copy."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@needs_hatchling
+@pytest.mark.parametrize(
+    "words",
+    [["--collect-only"], ["-m", FAST, "tests/experiment/plan"]],
+    ids=["collection", "fast tests of the plan"],
+)
+def test_tests_of_an_sdist_pass_without_results(unpacked_sdist: Path, words: list[str]):
+    done = pytest_in(unpacked_sdist, *words)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
