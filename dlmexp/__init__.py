@@ -8,6 +8,7 @@
     found.model(method="joint_log_dlm").predict(X)
     dlmexp.plot("class-log", "results")           # a matplotlib figure
     dlmexp.claims("results")                      # a DataFrame of verdicts
+    dlmexp.fit(X, y, betas=[10, 1, 0.1])          # models of arrays, trained side by side
 
 `DLMRegressor`, `DLMClassifier` and `DLMCountRegressor` are estimators in the style of scikit-learn.
 Everything is imported when it is first used: `import dlmexp` loads neither torch nor pandas."""
@@ -18,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlmexp.api import Results, TrainedModel, claims, plot, results, run
     from dlmexp.common.errors import UserError
+    from dlmexp.core.fit import Fit, fit
+    from dlmexp.core.training.model import Model
+    from dlmexp.core.training.settings import Settings
     from dlmexp.sklearn import DLMClassifier, DLMCountRegressor, DLMRegressor
 
 
@@ -26,16 +30,24 @@ HOME = {  # modules of the public names that are not in `dlmexp.api`
     "DLMClassifier": "dlmexp.sklearn",
     "DLMCountRegressor": "dlmexp.sklearn",
     "DLMRegressor": "dlmexp.sklearn",
+    "Fit": "dlmexp.core.fit",
+    "Model": "dlmexp.core.training.model",
+    "Settings": "dlmexp.core.training.settings",
     "UserError": "dlmexp.common.errors",
+    "fit": "dlmexp.core.fit",
 }
 __all__ = [
     "DLMClassifier",
     "DLMCountRegressor",
     "DLMRegressor",
+    "Fit",
+    "Model",
     "Results",
+    "Settings",
     "TrainedModel",
     "UserError",
     "claims",
+    "fit",
     "plot",
     "results",
     "run",

@@ -43,11 +43,29 @@ CORE = {
         "core.gp",
         "common.errors",
     },
+    "core.device": {"common.errors"},
+    "core.prediction": {"core.likelihoods", "core.gp"},
+    "core.inputs": {
+        "core.training",
+        "core.objectives",
+        "core.estimators",
+        "common.errors",
+    },
+    "core.fit": {
+        "core.inputs",
+        "core.prediction",
+        "core.training",
+        "core.device",
+        "core.objectives",
+        "core.estimators",
+        "core.gp",
+        "common.errors",
+    },
 }
 PLANNED = {"experiment.config", "data", *CORE, *COMMON}
 EXPERIMENT = {
     "experiment.config": {"data", *COMMON},
-    "experiment.plan": PLANNED - {"core.training"},
+    "experiment.plan": PLANNED - {"core.training", "core.fit", "core.inputs"},
     "experiment.records": {"experiment.plan", "experiment.config", *COMMON},
     "experiment.models": {"experiment.records", "experiment.plan", *PLANNED},
     "experiment.running": {
@@ -85,7 +103,8 @@ PRESENTATION = {
     },
 }
 MLLS = {"mlls": {"core.estimators", "core.likelihoods", "core.gp", "common.errors"}}
-ALLOWED = {**COMMON, **CORE, "data": {*COMMON}, **EXPERIMENT, **PRESENTATION, **MLLS}
+REFERENCE = {"reference": set()}
+ALLOWED = {**REFERENCE, **COMMON, **CORE, "data": {*COMMON}, **EXPERIMENT, **PRESENTATION, **MLLS}
 LAYERS = ("common", "core", "experiment", "presentation")
 FACES = {"cli", "api", "plugins", "sklearn", "__main__", "__init__"}  # may import anything
 pytestmark = pytest.mark.slow

@@ -132,7 +132,7 @@ class Objective:
     def checked_losses(
         self, result: object, shape: Sequence[int]
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
-        """Return what `row_loss` returned: the loss per row [B, N], the acceptance rate [B] or None.
+        """Return what `row_loss` returned: the loss per row [B, N], and the acceptance [B] or None.
 
         Raises:
             UserError: `row_loss` of a plugin returned something of another shape.

@@ -16,7 +16,8 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings:
     """Move cells along their gradients, in place.
 
     `state.steps` counts this step already. Cells that do not move keep values and moments, so that
-    a stopped cell stays as it was when it stopped. All operations are elementwise: cells never meet.
+    a stopped cell stays as it was when it stopped. All operations are elementwise: cells do not
+    influence each other.
 
     Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a
     step; from there they grow tenfold within a few iterations (docs/SPEC.md, section 6). With a

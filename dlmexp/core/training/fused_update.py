@@ -1,5 +1,7 @@
-"""Adam and the stopping rule of a step as a few GPU kernels (Triton): what `step.update` and `adam`
-do, to rounding."""
+"""Adam and the stopping rule of a step as a few GPU kernels (Triton).
+
+They do what `step.update` and `adam.adam` do, to rounding.
+"""
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
@@ -27,7 +29,7 @@ T = 1024  # entries of a program
 def update(
     state: State, objective: Tensor, ok: Tensor, grads: Tensors, n: int, settings: Settings
 ) -> None:
-    """What `step.update` does."""
+    """Do what `step.update` does."""
     B = len(objective)
     finite = objective.isfinite().to(torch.int32)
     flat = {name: grad.reshape(B, -1) for name, grad in grads.items()}
@@ -43,16 +45,17 @@ def update(
         _adam[(triton.cdiv(grad.shape[1], T), B)](
             state.values[name], grad, state.first[name], state.second[name],
             state.outcome, ok, finite, state.steps, rate, grad.shape[1],
-            BETA1=BETA1, BETA2=BETA2, EPSILON=settings.epsilon, RESOLUTION=settings.resolution or 0.0,
-            RUNNING=RUNNING, T=T,
+            BETA1=BETA1, BETA2=BETA2, EPSILON=settings.epsilon,
+            RESOLUTION=settings.resolution or 0.0, RUNNING=RUNNING, T=T,
         )  # fmt: skip
     _advance[(B,)](
-        objective, ok, finite, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
-        state.history, state.iteration,
+        objective, ok, finite, state.outcome, state.steps, state.jitter, state.stopped_at,
+        state.window, state.history, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
         settings.first_check, n,
-        STOPS=settings.window is not None, CRITERION=CRITERIA.index(settings.criterion), TOLERANCE=settings.tolerance,
-        LAST=LAST_JITTER * (1 + 1e-9), RUNNING=RUNNING, CONVERGED=CONVERGED, LIMIT=LIMIT, NOT_FINITE=NOT_FINITE,
+        STOPS=settings.window is not None, CRITERION=CRITERIA.index(settings.criterion),
+        TOLERANCE=settings.tolerance, LAST=LAST_JITTER * (1 + 1e-9),
+        RUNNING=RUNNING, CONVERGED=CONVERGED, LIMIT=LIMIT, NOT_FINITE=NOT_FINITE,
         NOT_FACTORISED=NOT_FACTORISED, WP=triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip
     state.iteration.add_(1)
@@ -68,7 +71,7 @@ def _mark_not_finite(grad, finite, P, T: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["P"])
-def _adam(
+def _adam(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
     value, grad, first, second, outcome, ok, finite, steps, lr, P,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, RESOLUTION: tl.constexpr,
     RUNNING: tl.constexpr, T: tl.constexpr,
@@ -103,7 +106,7 @@ def _adam(
 
 
 @triton.jit(do_not_specialize=["W", "H", "limit", "settled", "n"])
-def _advance(
+def _advance(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
     objective, ok_, finite_, outcome, steps, jitter, stopped_at, window, history, iteration,
     W, H, limit, settled, n,
     STOPS: tl.constexpr, CRITERION: tl.constexpr, TOLERANCE: tl.constexpr, LAST: tl.constexpr,

@@ -1,5 +1,7 @@
-"""How gradients of an estimator compare with the true one: what the `bias` figure shows
-(docs/SPEC.md, section 8)."""
+"""How gradients of an estimator compare with the true one (docs/SPEC.md, section 8).
+
+The `bias` figure shows it.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

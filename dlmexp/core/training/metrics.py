@@ -1,5 +1,8 @@
-"""How good predictions are on validation or test rows (docs/SPEC.md, section 7): those of a batch
-of cells, and those of the trivial predictor, which knows only the training targets."""
+"""How good predictions are on validation or test rows (docs/SPEC.md, section 7).
+
+Those of a batch of cells, and those of the trivial predictor, which knows only the training
+targets.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
@@ -43,11 +46,11 @@ class Reliability(NamedTuple):
 
 
 def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability:
-    """Return the rows in `BINS` bins by their probability p of class 1, of sizes that differ by
-    at most one.
+    """Return the reliability diagram of rows with probability p of class 1.
 
-    Rows of equal p share their class evenly, so that their order does not matter; where all p are
-    equal, the ECE is |p - share of class 1|.
+    The rows are sorted by p and cut into `BINS` bins whose sizes differ by at most one. Rows of
+    equal p share their class evenly, so that their order does not matter; where all p are equal,
+    the ECE is |p - share of class 1|.
     """
     B, N = p.shape
     p, order = p.sort(dim=-1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dlmexp.core.estimators import Estimator, Exact
 from dlmexp.core.gp.kernels import Kernel, Parameter, kernel_named
@@ -26,8 +27,8 @@ class Model:
         ```
 
     Args:
-        kernel: A kernel of `KERNELS`, its name ("rbf", "matern52"), or the dotted path of a GPyTorch
-            kernel class.
+        kernel: A kernel of `KERNELS`, its name ("rbf", "matern52"), or the dotted path of a
+            GPyTorch kernel class.
         likelihood: A class of `LIKELIHOODS` or its name: "gaussian", "student_t", "probit",
             "logistic", "poisson" or "poisson_softplus".
         M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200.
@@ -51,7 +52,7 @@ class Model:
     inducing: str
     noise_floor: float | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a keyword for every property of the model
         self,
         kernel: Kernel | str = "rbf",
         likelihood: type[Likelihood] | str = "gaussian",
@@ -79,6 +80,11 @@ class Model:
         self.inducing = inducing
         self.noise_floor = noise_floor
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how it is pickled: with the names of kernel and likelihood."""
+        values = {**vars(self), "kernel": self.kernel.name, "likelihood": self.likelihood.name}
+        return restored_model, (values,)
+
     def inducing_count(self, n: int) -> int:
         """Return M, or its default for n training rows."""
         return default_inducing_count(n) if self.M is None else self.M
@@ -91,6 +97,14 @@ class Model:
         if self.noise_floor is not None:
             parameters["noise"] = replace(parameters["noise"], floor=self.noise_floor)
         return parameters
+
+
+def restored_model(values: dict[str, Any]) -> Model:
+    """Return a model that was pickled.
+
+    A kernel class of GPyTorch is taken from the modules that are imported: no name in a pickle is.
+    """
+    return Model(**{**values, "kernel": kernel_named(values["kernel"])})
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""What a batch of cells computes: its objective at some values of its parameters, and its
-posterior."""
+"""What a batch of cells computes: its objective, and its posterior."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -32,8 +31,10 @@ class Value(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What predictions need: constrained hyperparameters, and q(w) = N(m, L L^T) in whitened
-    coordinates."""
+    """What predictions need: constrained hyperparameters and q.
+
+    q(w) = N(m, L L^T) in whitened coordinates.
+    """
 
     hyper: Tensors
     m: Float[Tensor, "B M"]

@@ -1,5 +1,4 @@
-"""Recalibration: one number per cell, fitted on the validation rows after training (docs/SPEC.md,
-section 7)."""
+"""Recalibration: one number per cell, fitted on the validation rows (docs/SPEC.md, section 7)."""
 
 import torch
 from jaxtyping import Float

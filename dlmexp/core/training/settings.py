@@ -1,5 +1,4 @@
-"""How a batch is trained: Adam's steps, the stopping rule, and what is evaluated on the way
-(docs/SPEC.md, section 6)."""
+"""How a batch is trained: Adam's steps and the stopping rule (docs/SPEC.md, section 6)."""
 
 import math
 from dataclasses import dataclass

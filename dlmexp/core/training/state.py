@@ -1,5 +1,7 @@
-"""All that changes while a batch trains: parameters, Adam's moments, which cells run, what was seen
-on the way."""
+"""All that changes while a batch trains.
+
+Parameters, Adam's moments, which cells run, and what was seen on the way.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -108,7 +110,7 @@ class State:
         return self._map(torch.clone)
 
     def copy_(self, other: "State") -> None:
-        """Copy the contents of another state in place: a captured graph holds these very tensors."""
+        """Copy the contents of another state in place: captured graphs hold these very tensors."""
         theirs = other._tensors()
         for name, tensor in self._tensors().items():
             tensor.copy_(theirs[name])

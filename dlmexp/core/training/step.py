@@ -1,5 +1,7 @@
-"""One iteration of every live cell: objective, gradient, Adam, stopping rule. Nothing in it makes
-the processor wait for a GPU."""
+"""One iteration of every live cell: objective, gradient, Adam, stopping rule.
+
+Nothing in it makes the processor wait for a GPU.
+"""
 
 import torch
 from jaxtyping import Bool, Float

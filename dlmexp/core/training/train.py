@@ -1,5 +1,4 @@
-"""Train a batch of cells to the end: the loop around `step`, with events between stretches of
-iterations."""
+"""Train a batch of cells to the end: the loop around `step`."""
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -82,11 +81,11 @@ def train(
 
 def steps_until_next_event(iteration: int, settings: Settings) -> int:
     """Return the iterations until cells are looked at or evaluated, or training ends."""
-    steps = [settings.iterations - iteration]
-    for period in (settings.check_every, settings.evaluate_every):
-        if period:
-            steps.append(period - iteration % period)
-    return min(steps)
+    periods = [settings.check_every]
+    if settings.evaluate_every:
+        periods.append(settings.evaluate_every)
+    to_next = [period - iteration % period for period in periods]
+    return min(*to_next, settings.iterations - iteration)
 
 
 def _compact_at(training: Training) -> float:

@@ -1,5 +1,7 @@
-"""From cells to the programs that train them: the one place that turns a `Cell` into arguments of
-the core; and how many cells make a batch."""
+"""From cells to the programs that train them, and how many cells make a batch.
+
+This is the one place that turns a `Cell` into arguments of the core.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

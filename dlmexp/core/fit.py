@@ -1,0 +1,350 @@
+"""Train many sparse Gaussian processes as one batch: `dlmexp.fit`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dlmexp.common.errors import UserError
+from dlmexp.core.device import free_memory, select_device
+from dlmexp.core.estimators import Estimator
+from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.inputs import (
+    DTYPES,
+    Splits,
+    check_initial,
+    check_model,
+    check_settings,
+    checked_betas,
+    checked_hyperparameters,
+    checked_loss,
+    checked_minibatches,
+    checked_splits,
+    rows_to_predict,
+)
+from dlmexp.core.objectives import Objective
+from dlmexp.core.prediction import MarginalPredictor, Prediction, prediction
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import BatchData, Minibatches
+from dlmexp.core.training.finished import Curve, FinishedFit
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.program import Posterior, Program
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.sizes import StepSize
+from dlmexp.core.training.solve import solve
+from dlmexp.core.training.train import train
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One trained model.
+
+    Attributes:
+        beta: The weight of its penalty.
+        seed: That of its split, or of the order of its rows.
+        stopped: Why training stopped: "converged", "limit" (all iterations were made), "closed
+            form" (nothing was iterated), or why it failed.
+        failed: Whether training failed; then its numbers are those of where it stopped.
+        iterations: Iterations until it stopped.
+        seconds: Its share of the time of the batch.
+        objective: The objective per training row at every iteration.
+        metrics: Mean metrics by part ("validation", "test") and name ("nll", "mse", ...).
+        posterior: Hyperparameters, and q(w) = N(m, L L^T) in whitened coordinates, as tensors with
+            a leading dimension of 1.
+        model: Kernel, likelihood and parameterisation.
+        predicts_variance: False for square loss, which predicts a mean only.
+        curve: Test metrics on the way, by iteration, if `Settings.evaluate_every` asks for them.
+        acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+    """
+
+    beta: float
+    seed: int
+    stopped: str
+    failed: bool
+    iterations: int
+    seconds: float
+    objective: np.ndarray = field(repr=False)
+    metrics: dict[str, Metrics]
+    posterior: Posterior = field(repr=False)
+    model: Model = field(repr=False)
+    predicts_variance: bool = field(default=True, repr=False)
+    dtype: str = field(default="float64", repr=False)
+    curve: Curve = field(default_factory=list, repr=False)
+    acceptance: float | None = field(default=None, repr=False)
+
+    @cached_property
+    def hyperparameters(self) -> dict[str, np.ndarray]:
+        """Return the inducing inputs "Z" [M, D] and the hyperparameters, by name."""
+        return {name: value[0].numpy() for name, value in self.posterior.hyper.items()}
+
+    def predict(self, X: Any) -> Prediction:
+        """Return the predictive distribution of the targets at rows X [N, D].
+
+        Rows and predictions are in the units of the training rows.
+
+        Raises:
+            UserError: X is not an array of finite numbers of that shape.
+        """
+        rows = rows_to_predict(X, self.posterior.hyper["Z"].shape[-1])
+        mu, v = self._predictor.marginals(rows)
+        likelihood = self.model.likelihood.from_hyper(self._predictor.hyper)
+        return prediction(likelihood, mu, v, self.predicts_variance)
+
+    @cached_property
+    def _predictor(self) -> MarginalPredictor:
+        hyper, m, L, jitter = self.posterior
+        return MarginalPredictor(self.model.kernel, hyper, m, L, jitter, DTYPES[self.dtype])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but what is computed from it."""
+        state = dict(self.__dict__)
+        state.pop("_predictor", None)
+        state.pop("hyperparameters", None)
+        return state
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far `fit` has come.
+
+    Attributes:
+        finished: The number of fits that have stopped.
+        fits: The number of all fits.
+        iteration: The iteration of the batch that trains.
+        iterations: The most iterations of a fit.
+    """
+
+    finished: int
+    fits: int
+    iteration: int
+    iterations: int
+
+
+def fit(  # noqa: PLR0913 - every argument but X and y has a default
+    X: Any,
+    y: Any,
+    model: Model | None = None,
+    objective: str | Objective = "log_dlm",
+    betas: float | Sequence[float] = 1.0,
+    seeds: int | Sequence[int] | None = None,
+    settings: Settings | None = None,
+    test: tuple[Any, Any] | None = None,
+    *,
+    validation: tuple[Any, Any] | None = None,
+    estimator: str | Estimator | None = None,
+    minibatches: int | Minibatches | None = None,
+    collapsed: bool = True,
+    hyperparameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    device: str = "auto",
+    dtype: str = "float64",
+    progress: Callable[[Progress], object] | None = None,
+) -> list[Fit]:
+    """Train a sparse Gaussian process for every pair of a seed and a beta, side by side.
+
+    Nothing is normalised: inputs and, in regression, targets should have mean 0 and variance about
+    1, since lengthscale, outputscale and noise start at 1, 1 and 0.1.
+
+    Args:
+        X: Training inputs [n, D] of one data set, or [S, n, D] of S splits: arrays or tensors.
+        y: Training targets [n] or [S, n]: numbers, 0 and 1, or counts, as the likelihood says.
+        model: Kernel, likelihood and number of inducing inputs.
+        objective: What is minimised: "log_dlm", "sq_dlm", "elbo", "fitc", "power_ep", "exact", or
+            an `Objective`.
+        betas: The weights of the penalty (for "power_ep" its power, 0 to 1).
+        seeds: For one data set: each seed orders the rows, of which the first M are the initial
+            inducing inputs, and fixes minibatches and random draws; None: 0. For S splits: their
+            names, which fix minibatches and draws; None: 0 to S - 1.
+        settings: Adam's steps and the stopping rule.
+        test: Inputs and targets to evaluate on, of the same number of dimensions as X.
+        validation: The same, to select beta on; predictions are recalibrated on them too.
+        estimator: Of -log E_q p(y|f): "exact", "quadrature", or an object such as `BMC(10)`.
+        minibatches: The number of rows of a step; None: all.
+        collapsed: Use the closed form over q where the objective has one.
+        hyperparameters: Hyperparameters to hold, such as `Fit.hyperparameters`: q alone is learned.
+            One mapping, or one per seed.
+        device: "cpu", "cuda", or "auto": a GPU where there is one.
+        dtype: Of what has an entry for every row: "float64" or "float32".
+        progress: Called now and then with a `Progress`; what it raises ends the training.
+
+    Returns:
+        The fits, seed by seed, with the betas of a seed in the order that was given.
+
+    Raises:
+        UserError: An argument can't be used.
+
+    Example:
+        ```python
+        import dlmexp
+
+        fits = dlmexp.fit(
+            X,
+            y,
+            dlmexp.Model("rbf", "gaussian", M=20),
+            betas=[10, 1, 0.1],
+            seeds=[0, 1],
+            settings=dlmexp.Settings(iterations=200),
+            validation=(X_validation, y_validation),
+        )
+        best = min(fits, key=lambda fit: fit.metrics["validation"]["nll"])
+        best.predict(X_new).mean
+        ```
+    """
+    model = Model() if model is None else model
+    if not isinstance(model, Model):
+        raise UserError("model: give a dlmexp.Model")
+    settings = Settings() if settings is None else settings
+    check_settings(settings)
+    if dtype not in DTYPES:
+        raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
+    loss = checked_loss(objective, estimator, model)
+    parts = {"validation": validation, "test": test}
+    splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
+    n, D = splits.X.shape[1:]
+    model = check_model(model, loss, n)
+    check_initial(model, D)
+    closed = loss.objective.collapsed_only or (
+        collapsed and loss.objective.collapses(model.likelihood)
+    )
+    held = None
+    if hyperparameters is not None:
+        held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), D)
+    rows = checked_minibatches(minibatches, n, closed)
+    run = _Run(model, loss, settings, splits, rows, closed, held, select_device(device), dtype)
+    return run.fits(checked_betas(betas, loss.objective), progress)
+
+
+@dataclass
+class _Run:
+    """The checked arguments of `fit`."""
+
+    model: Model
+    loss: Loss
+    settings: Settings
+    splits: Splits
+    minibatches: Minibatches | None
+    collapsed: bool
+    held: dict[str, Tensor] | None
+    device: torch.device
+    dtype: str
+
+    @property
+    def is_solved(self) -> bool:
+        """Return whether nothing is iterated."""
+        return self.collapsed and self.held is not None
+
+    def fits(self, betas: list[float], progress: Callable[[Progress], object] | None) -> list[Fit]:
+        """Return all fits; they train as one batch if that fits into memory."""
+        pairs = []
+        for split in range(len(self.splits.seeds)):
+            pairs += [(split, beta) for beta in betas]
+        at_once = len(pairs) if self.is_solved else self._pairs_at_once()
+        fits: list[Fit] = []
+        for first in range(0, len(pairs), at_once):
+            batch = pairs[first : first + at_once]
+            report = _Reporter(progress, len(fits), len(pairs), self.settings.iterations)
+            by_cell: dict[int, FinishedFit] = {}
+            for finished in self._finished(self._program(batch), report):
+                by_cell[finished.cell] = finished
+            for cell, (split, beta) in enumerate(batch):
+                fits.append(self._fit(by_cell[cell], self.splits.seeds[split], beta))
+        return fits
+
+    def _pairs_at_once(self) -> int:
+        """Return the number of fits that train side by side.
+
+        It is limited by the memory of a GPU, and on a CPU by its caches, beyond which a larger
+        batch takes no less time per fit.
+        """
+        n = self.splits.X.shape[1]
+        samples = getattr(self.loss.estimator, "samples", 0)
+        size = StepSize(
+            rows=self.minibatches.size if self.minibatches else n,
+            M=self.model.inducing_count(n),
+            samples=samples,
+            iterations=self.settings.iterations,
+            row_bytes=8 if self.dtype == "float64" else 4,
+        )
+        return size.cells_at_once(free_memory(self.device))
+
+    def _program(self, pairs: list[tuple[int, float]]) -> Program:
+        """Return the program of some pairs of a split and a beta."""
+        used = sorted({split for split, _ in pairs})
+        to = {"dtype": DTYPES[self.dtype], "device": self.device}
+        parts = {}
+        for name, (X, y) in self.splits.parts.items():
+            parts[name] = (X[used].to(**to), y[used].to(**to))
+        data = BatchData(
+            X=self.splits.X[used].to(**to),
+            y=self.splits.y[used].to(**to),
+            parts=parts,
+            seed_of=[self.splits.seeds[split] for split in used],
+            repetition_of=[used.index(split) for split, _ in pairs],
+        )
+        betas = [beta for _, beta in pairs]
+        beta = torch.tensor(betas, dtype=PARAMETERS, device=self.device)
+        if self.held is not None:
+            hyper = {name: value[used].to(self.device) for name, value in self.held.items()}
+            return Fixed(self.model, self.loss, data, beta, hyper, minibatches=self.minibatches)
+        kind = Collapsed if self.collapsed else Joint
+        return kind(self.model, self.loss, data, beta, minibatches=self.minibatches)
+
+    def _finished(self, program: Program, report: "_Reporter") -> Iterator[FinishedFit]:
+        """Yield the fits of a batch as they stop."""
+        if self.is_solved:
+            assert isinstance(program, Fixed)
+            yield from solve(program)
+            return
+        training = Training.start(program, self.settings)
+        for finished in train(training, self.settings, report):
+            if finished is not None:
+                report.finished += 1
+                yield finished
+
+    def _fit(self, finished: FinishedFit, seed: int, beta: float) -> Fit:
+        return Fit(
+            beta=beta,
+            seed=seed,
+            stopped=finished.stopped,
+            failed=finished.failed,
+            iterations=finished.iterations,
+            seconds=finished.seconds,
+            objective=finished.objective,
+            metrics=finished.metrics,
+            posterior=_own_memory(finished.posterior),
+            model=self.model,
+            predicts_variance=self.loss.objective.predicts_variance,
+            dtype=self.dtype,
+            curve=finished.curve,
+            acceptance=finished.acceptance,
+        )
+
+
+def _own_memory(posterior: Posterior) -> Posterior:
+    """Return a copy: the tensors of a finished fit are views of those of its whole batch."""
+    hyper = {name: value.clone() for name, value in posterior.hyper.items()}
+    return Posterior(hyper, posterior.m.clone(), posterior.L.clone(), posterior.jitter.clone())
+
+
+@dataclass
+class _Reporter:
+    """Calls `progress` after every stretch of iterations."""
+
+    progress: Callable[[Progress], object] | None
+    finished: int
+    fits: int
+    iterations: int
+    reported: int = 0
+
+    def __call__(self, training: Training) -> None:
+        if self.progress is not None and training.iteration != self.reported:
+            self.reported = training.iteration
+            self.progress(Progress(self.finished, self.fits, training.iteration, self.iterations))

@@ -1,0 +1,308 @@
+"""Arguments of `dlmexp.fit` that people give, checked and as objects and tensors.
+
+Every function raises `UserError` for what can't be used, in one line that names the argument.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.common.errors import UserError, nearest
+from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact
+from dlmexp.core.objectives import OBJECTIVES, Objective
+from dlmexp.core.training.data import Minibatches
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.stopping import CRITERIA
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+Part = tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The rows of S splits, and their seeds."""
+
+    X: Float[Tensor, "S N D"]
+    y: Float[Tensor, "S N"]
+    parts: dict[str, Part]
+    seeds: list[int]
+
+
+def checked_splits(
+    X: Any,
+    y: Any,
+    seeds: int | Sequence[int] | None,
+    parts: Mapping[str, tuple[Any, Any] | None],
+    task: str,
+) -> Splits:
+    """Return the rows of every split as float64 tensors.
+
+    One data set [n, D] becomes one split per seed, with its rows in the order of the seed.
+    """
+    X = _float64("X", X)
+    y = _float64("y", y)
+    if X.ndim not in (2, 3):
+        raise UserError(f"X has shape {list(X.shape)}: give [n, D], or [S, n, D] for S splits")
+    _check_rows("X", X, "y", y, task)
+    names = checked_seeds(seeds, len(X) if X.ndim == 3 else None)
+    if X.ndim == 2:
+        orders = torch.from_numpy(np.stack([row_order(len(X), seed) for seed in names]))
+        stacked_X = X[orders]
+        stacked_y = y[orders]
+    else:
+        stacked_X = X
+        stacked_y = y
+    checked_parts = {}
+    for name, part in parts.items():
+        if part is not None:
+            checked_parts[name] = _checked_part(name, part, X, len(names), task)
+    return Splits(stacked_X, stacked_y, checked_parts, names)
+
+
+def row_order(n: int, seed: int) -> np.ndarray:
+    """Return the order of n rows under a seed.
+
+    It is that of raw words of a bit generator, which numpy promises never to change.
+    """
+    return np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable").astype(np.int64)
+
+
+def checked_seeds(seeds: int | Sequence[int] | None, splits: int | None) -> list[int]:
+    """Return one seed per split; `splits` is None where there is one data set."""
+    if seeds is None:
+        return list(range(splits or 1))
+    values: list[Any] = [seeds] if isinstance(seeds, int) else list(seeds)
+    for seed in values:
+        if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
+            raise UserError(f"seeds={_short(seeds)}: give whole numbers >= 0")
+    if not values or len(set(values)) < len(values):
+        raise UserError(f"seeds={_short(seeds)}: give at least one seed, and each of them once")
+    if splits is not None and len(values) != splits:
+        raise UserError(
+            f"seeds={_short(seeds)}: X has {splits} splits; give one seed for each, or leave it out"
+        )
+    return [int(seed) for seed in values]
+
+
+def checked_betas(betas: float | Sequence[float], objective: Objective) -> list[float]:
+    """Return the betas as numbers."""
+    values: list[Any] = [betas] if isinstance(betas, Real) else list(np.atleast_1d(betas))
+    for beta in values:
+        is_number = isinstance(beta, Real) and not isinstance(beta, bool)
+        if not is_number or not isfinite(beta) or beta < 0:
+            raise UserError(f"betas={_short(betas)}: give numbers >= 0")
+    if not values:
+        raise UserError("betas=[]: give at least one number >= 0")
+    if not objective.has_beta and any(beta != 1 for beta in values):
+        raise UserError(f"betas={_short(betas)}: objective '{objective.name}' has no beta")
+    return [float(beta) for beta in values]
+
+
+def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
+    """Return the objective and the estimator, which may be given by their names."""
+    if isinstance(objective, str):
+        objective = OBJECTIVES[objective]
+    if not isinstance(objective, Objective):
+        raise UserError(f"objective={_short(objective)}: give a name or an Objective")
+    if not objective.fits(model.likelihood):
+        raise UserError(
+            f"objective '{objective.name}' needs Gaussian noise: give likelihood='gaussian'"
+        )
+    if estimator is None:
+        return Loss(objective, Exact())
+    if not objective.takes_estimator:
+        raise UserError(f"objective '{objective.name}' takes no estimator: leave it out")
+    if isinstance(estimator, str):
+        estimator = _estimator_named(estimator)
+    if not isinstance(estimator, Estimator):
+        raise UserError(f"estimator={_short(estimator)}: give a name or an Estimator")
+    estimator.check(model.likelihood)
+    return Loss(objective, estimator)
+
+
+def _estimator_named(name: str) -> Estimator:
+    kind = ESTIMATORS[name]
+    try:
+        return kind()
+    except TypeError:
+        raise UserError(
+            f"estimator='{name}' has options without a default: "
+            f"give an object, such as {kind.__name__}(samples=10)"
+        ) from None
+
+
+def check_model(model: Any, loss: Loss, n: int) -> Model:
+    """Return the model with the number of inducing inputs for n training rows."""
+    M = n if loss.objective.all_rows_inducing and model.M is None else model.inducing_count(n)
+    if not _is_whole(M) or M < 1:
+        raise UserError(f"M={_short(M)}: give a whole number > 0")
+    if n < M:
+        raise UserError(
+            f"M={M}: there are {n} training rows, and no more inducing inputs than rows"
+        )
+    if loss.objective.all_rows_inducing and n != M:
+        raise UserError(f"M={M}: objective '{loss.objective.name}' needs M = n, {n}; leave it out")
+    if model.inducing not in ("first", "last"):
+        raise UserError(f"inducing={_short(model.inducing)}: give first or last")
+    return Model(**{**vars(model), "M": int(M)})
+
+
+def check_initial(model: Model, D: int) -> None:
+    """Check that the initial values are of hyperparameters that the model has."""
+    parameters = model.parameters(D)
+    for name, value in model.initial.items():
+        if name not in parameters:
+            raise UserError(f"initial={{'{name}': ...}}: {nearest(name, list(parameters))}")
+        if not isinstance(value, Real) or not isfinite(value):
+            raise UserError(f"initial={{'{name}': {_short(value)}}}: give a number")
+        if parameters[name].positive and value <= parameters[name].floor:
+            raise UserError(
+                f"initial={{'{name}': {value:g}}}: give a number > {parameters[name].floor:g}"
+            )
+
+
+def check_settings(settings: Settings) -> None:
+    """Check that training can follow the settings."""
+    positive = ("lr", "epsilon", "final_lr", "resolution")
+    whole = ("iterations", "window", "evaluate_every", "check_every", "decay")
+    for name in positive:
+        value = getattr(settings, name)
+        if value is not None and not (_is_number(value) and value > 0):
+            raise UserError(f"Settings({name}={_short(value)}): give a number > 0")
+    for name in whole:
+        value = getattr(settings, name)
+        if value is not None and not (_is_whole(value) and value > 0):
+            raise UserError(f"Settings({name}={_short(value)}): give a whole number > 0")
+    if not _is_number(settings.tolerance) or settings.tolerance < 0:
+        raise UserError(f"Settings(tolerance={_short(settings.tolerance)}): give a number >= 0")
+    if settings.criterion not in CRITERIA:
+        raise UserError(
+            f"Settings(criterion={_short(settings.criterion)}): give one of {', '.join(CRITERIA)}"
+        )
+    if (settings.decay is None) != (settings.final_lr is None):
+        raise UserError("Settings: give decay and final_lr together")
+
+
+def checked_minibatches(minibatches: Any, n: int, collapsed: bool) -> Minibatches | None:
+    """Return which rows a step sees; None: all."""
+    if minibatches is None:
+        return None
+    if not isinstance(minibatches, Minibatches):
+        minibatches = Minibatches(minibatches)
+    size = minibatches.size
+    if not _is_whole(size) or size < 1 or size > n:
+        raise UserError(f"minibatches={_short(size)}: give a number of rows, 1 to {n}")
+    if collapsed:
+        raise UserError(
+            f"minibatches={size}: a closed form over q takes all rows; "
+            "leave minibatches out, or give collapsed=False"
+        )
+    return minibatches
+
+
+def checked_hyperparameters(
+    hyperparameters: Any, model: Model, splits: int, D: int
+) -> dict[str, Tensor]:
+    """Return the hyperparameters to hold, one line per split."""
+    shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (model.M or 0, D)}
+    for name, parameter in model.parameters(D).items():
+        shapes[name] = tuple(parameter.shape)
+    by_split = [hyperparameters] * splits
+    if not isinstance(hyperparameters, Mapping):
+        by_split = list(hyperparameters)
+    if len(by_split) != splits:
+        raise UserError(f"hyperparameters: give one mapping, or one for each of {splits} seeds")
+    held: dict[str, Tensor] = {}
+    for name, shape in shapes.items():
+        held[name] = torch.stack([_held_value(values, name, shape) for values in by_split])
+    return held
+
+
+def _held_value(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return a hyperparameter to hold; a prior mean that is not given is 0."""
+    if name not in values and name != "mean":
+        raise UserError(f"hyperparameters['{name}'] is missing")
+    value = _float64(f"hyperparameters['{name}']", values.get(name, 0.0))
+    if tuple(value.shape) != shape or not value.isfinite().all():
+        raise UserError(
+            f"hyperparameters['{name}'] has shape {list(value.shape)}: "
+            f"give finite numbers {list(shape)}"
+        )
+    return value
+
+
+def rows_to_predict(X: Any, D: int) -> Float[Tensor, "N D"]:
+    """Return the rows at which to predict."""
+    rows = _float64("X", X)
+    if rows.ndim != 2 or rows.shape[1] != D:
+        raise UserError(f"X has shape {list(rows.shape)}: give [N, {D}]")
+    _check_finite("X", rows)
+    return rows
+
+
+def _checked_part(name: str, part: Any, X: Tensor, splits: int, task: str) -> Part:
+    """Return validation or test rows of every split; those of one data set are shared."""
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise UserError(f"{name}: give a pair ({name}_X, {name}_y)")
+    rows = _float64(f"{name}[0]", part[0])
+    targets = _float64(f"{name}[1]", part[1])
+    if rows.ndim != X.ndim or rows.shape[-1] != X.shape[-1] or rows.shape[:-2] != X.shape[:-2]:
+        expected = [*X.shape[:-2], "T", X.shape[-1]]
+        shape = ", ".join(map(str, expected))
+        raise UserError(f"{name}[0] has shape {list(rows.shape)}: give [{shape}], as in X")
+    _check_rows(f"{name}[0]", rows, f"{name}[1]", targets, task)
+    if X.ndim == 2:
+        rows = rows.expand(splits, *rows.shape)
+        targets = targets.expand(splits, *targets.shape)
+    return rows, targets
+
+
+def _check_rows(name_X: str, X: Tensor, name_y: str, y: Tensor, task: str) -> None:
+    if y.shape != X.shape[:-1]:
+        raise UserError(
+            f"{name_y} has shape {list(y.shape)}: {name_X} has shape {list(X.shape)}, "
+            f"so give {list(X.shape[:-1])}"
+        )
+    if not X.numel():
+        raise UserError(f"{name_X} has shape {list(X.shape)}: there is nothing in it")
+    _check_finite(name_X, X)
+    _check_finite(name_y, y)
+    if task == "binary" and not ((y == 0) | (y == 1)).all():
+        raise UserError(f"{name_y} is of two classes: give 0 and 1 alone")
+    if task == "count" and not ((y >= 0) & (y == y.round())).all():
+        raise UserError(f"{name_y} has counts: give whole numbers >= 0")
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not values.isfinite().all():
+        raise UserError(f"{name} has values that are NaN or infinite: remove or impute them first")
+
+
+def _float64(name: str, values: Any) -> Tensor:
+    try:
+        if isinstance(values, Tensor):
+            return values.detach().to("cpu", torch.float64)
+        return torch.tensor(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UserError(f"{name} is not an array of numbers") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,128 @@
+"""Predictions of one trained model, at the least work per row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.cholesky import factorise
+from dlmexp.core.gp.kernels import Hyper, Kernel
+from dlmexp.core.gp.posterior import positive
+from dlmexp.core.gp.precision import as_rows, hyper_as_rows
+from dlmexp.core.likelihoods import Likelihood
+
+ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}
+"""Of the [M, rows] arrays, by device: what the cache of a CPU holds."""
+
+
+class MarginalPredictor:
+    """The marginals of q(f) at new rows, at one product of M x M by M x rows.
+
+    With `A = Luu^-1 Kuf` and `L L^T - I = Q diag(w) Q^T`, `C = Q^T A = (Q^T Luu^-1) Kuf` gives `mu
+    = mean + (Q^T m) . C_i` and `v = kff + w . C_i^2`. Q is orthogonal, so this is as good as going
+    through A (`gp.posterior`).
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        hyper: Hyper,
+        m: Float[Tensor, "1 M"],
+        L: Float[Tensor, "1 M M"],
+        jitter: Float[Tensor, "1"],
+        row_dtype: torch.dtype = torch.float64,
+    ):
+        Z = hyper["Z"]
+        Luu_inverse = factorise(kernel(Z, Z, hyper), jitter).inverse
+        S = L @ L.mT
+        S.diagonal(dim1=-2, dim2=-1).sub_(1)
+        weights, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
+        example = torch.empty(0, dtype=row_dtype)
+        m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
+        self.weights, self.P, self.m = as_rows(example, weights, Q.mT @ Luu_inverse, m)
+        self.hyper = hyper_as_rows(example, hyper)
+        self.kernel = kernel
+        self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // Z.shape[1])
+
+    @torch.no_grad()
+    def marginals(
+        self, X: Float[Tensor, "N D"]
+    ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"]]:
+        """Return mu and v of q(f) at the rows."""
+        mu = self.m.new_empty(1, len(X))
+        v = self.m.new_empty(1, len(X))
+        for first in range(0, len(X), self.rows_at_once):
+            piece = slice(first, first + self.rows_at_once)
+            mu[:, piece], v[:, piece] = self.of_piece(X[piece])
+        return mu, v
+
+    @torch.no_grad()
+    def of_piece(
+        self, X: Float[Tensor, "n D"]
+    ) -> tuple[Float[Tensor, "1 n"], Float[Tensor, "1 n"]]:
+        """Return mu and v at rows that fit into memory together."""
+        rows = X.to(self.m)[None]
+        C = self.P @ self.kernel(self.hyper["Z"], rows, self.hyper)
+        mu = self.hyper["mean"][:, None] + (self.m.unsqueeze(-2) @ C).squeeze(-2)
+        kff = self.kernel.diagonal(rows, self.hyper)
+        v = kff + (self.weights.unsqueeze(-2) @ C.square_()).squeeze(-2)
+        return mu, positive(v, kff)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of the targets at N new rows.
+
+    Attributes:
+        mean: The expected target: in regression the mean, of binary data the probability of class
+            1, of counts the mean count (rate).
+        variance: The variance of a new target; None for square loss, which predicts a mean only,
+            and for likelihoods that do not know it.
+        lower: The lower end of the central 95 % interval of a new target; None like `variance`, and
+            for binary data.
+        upper: Its upper end.
+        latent_mean: The mean of f.
+        latent_variance: The variance of f.
+    """
+
+    mean: Float[np.ndarray, " N"]
+    variance: Float[np.ndarray, " N"] | None
+    lower: Float[np.ndarray, " N"] | None
+    upper: Float[np.ndarray, " N"] | None
+    latent_mean: Float[np.ndarray, " N"]
+    latent_variance: Float[np.ndarray, " N"]
+
+
+@torch.no_grad()
+def prediction(
+    likelihood: Likelihood,
+    mu: Float[Tensor, "1 N"],
+    v: Float[Tensor, "1 N"],
+    predicts_variance: bool = True,
+) -> Prediction:
+    """Return what the marginals of f say of the targets."""
+    mean = likelihood.mean(mu, v)
+    variance = None
+    ends = None
+    if predicts_variance:
+        ends = likelihood.interval(mu, v)
+        std = likelihood.std(mu, v)
+        if std is not None:
+            variance = std.square()
+        elif likelihood.task == "binary":
+            variance = mean * (1 - mean)
+    lower, upper = (None, None) if ends is None else ends
+    return Prediction(
+        mean=_array(mean),
+        variance=None if variance is None else _array(variance),
+        lower=None if lower is None else _array(lower),
+        upper=None if upper is None else _array(upper),
+        latent_mean=_array(mu),
+        latent_variance=_array(v),
+    )
+
+
+def _array(values: Float[Tensor, "1 N"]) -> np.ndarray:
+    return values[0].cpu().numpy()
