@@ -9,17 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
-from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.kernels import Kernel, kernel_named
-from dlmexp.core.gp.posterior import positive
-from dlmexp.core.gp.precision import PARAMETERS, as_rows, hyper_as_rows
+from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood
 from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.prediction import MarginalPredictor
 from dlmexp.data.schema import Label
 from dlmexp.experiment.models.file import TrainedCell
 
-ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}
-"""Entries of the [M, rows] arrays: on a CPU as many as its cache holds."""
 BISECTIONS = 60
 """Enough to find a number of an interval to the precision of float64."""
 USUAL_LEVEL = 0.95
@@ -53,54 +50,36 @@ def checked_kernel(model: TrainedCell) -> Kernel:
 
 
 class Member:
-    """One trained model with its tensors on a device, ready for rows.
-
-    Predictions take one product of [M, M] by [M, rows]. With `A = Luu^-1 Kuf` (docs/SPEC.md,
-    section 1), `L L^T - I = Q diag(w) Q^T` and `C = Q^T A = (Q^T Luu^-1) Kuf`
-
-        mu_i = mean + (Q^T m) . C_i
-        v_i  = Kff_ii + w . C_i^2
-
-    Q is orthogonal, so this is as accurate as computing A (`core.gp.posterior`).
-    """
+    """One trained model with its tensors on a device, ready for rows."""
 
     def __init__(self, model: TrainedCell, device: str = "cpu"):
         self.model = model
-        self.kernel = checked_kernel(model)
+        kernel = checked_kernel(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
 
-        hyper = {name: tensor(value) for name, value in model.hyper.items()}
-        m = tensor(model.m)
-        L = tensor(model.L)
-        Z = hyper["Z"]
-        Luu_inv = factorise(self.kernel(Z, Z, hyper), tensor(model.jitter)).inverse
-        # L L^T - I = Q diag(w) Q^T
-        covariance_minus_prior = L @ L.mT
-        covariance_minus_prior.diagonal(dim1=-2, dim2=-1).sub_(1)
-        w, Q = torch.linalg.eigh(covariance_minus_prior)  # [1, M], [1, M, M]
-        rotated_m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
-        rows = torch.empty(0, dtype=getattr(torch, model.cell.dtype))
-        self.weights, self.P, self.m = as_rows(rows, w, Q.mT @ Luu_inv, rotated_m)
-        self.hyper = hyper_as_rows(rows, hyper)
-        self.likelihood: Likelihood = LIKELIHOODS[model.cell.likelihood].from_hyper(self.hyper)
-        self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // model.cell.M)
+        self.predictor = MarginalPredictor(
+            kernel,
+            hyper={name: tensor(value) for name, value in model.hyper.items()},
+            m=tensor(model.m),
+            L=tensor(model.L),
+            jitter=tensor(model.jitter),
+            row_dtype=getattr(torch, model.cell.dtype),
+        )
+        likelihood = LIKELIHOODS[model.cell.likelihood]
+        self.likelihood: Likelihood = likelihood.from_hyper(self.predictor.hyper)
 
-    @torch.no_grad()
     def marginals(self, X: Float[np.ndarray, "N D"]) -> Marginals:
         """Return mu and v of q(f) at rows before normalisation."""
-        mu = self.m.new_empty(1, len(X))
-        v = self.m.new_empty(1, len(X))
-        for first in range(0, len(X), self.rows_at_once):
-            piece = slice(first, first + self.rows_at_once)
-            normalised = self.model.normalisation.apply(np.array(X[piece], dtype=np.float64))
-            rows = torch.from_numpy(normalised).to(self.m)[None]
-            C = self.P @ self.kernel(self.hyper["Z"], rows, self.hyper)
-            mu[:, piece] = self.hyper["mean"][:, None] + (self.m.unsqueeze(-2) @ C).squeeze(-2)
-            kff = self.kernel.diagonal(rows, self.hyper)
-            reduction = (self.weights.unsqueeze(-2) @ C.square_()).squeeze(-2)
-            v[:, piece] = positive(kff + reduction, kff)
+        mu = self.predictor.m.new_empty(1, len(X))
+        v = self.predictor.m.new_empty(1, len(X))
+        # Rows are normalised piece by piece: a copy of all of them might not fit into memory.
+        rows_at_once = self.predictor.rows_at_once
+        for first in range(0, len(X), rows_at_once):
+            piece = slice(first, first + rows_at_once)
+            rows = self.model.normalisation.apply(np.array(X[piece], dtype=np.float64))
+            mu[:, piece], v[:, piece] = self.predictor.of_piece(torch.from_numpy(rows))
         return mu, v
 
     def unnormalised(self, y: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
+from dlmexp.core import prediction
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.splits import split
-from dlmexp.experiment.models import predictor
 from dlmexp.experiment.models.choice import load_model
 from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.records.results import ResultsFolder
@@ -93,7 +93,7 @@ def test_pieces_do_not_matter_nor_a_feature_that_was_constant(monkeypatch):
     whole = Predictor([model]).predict(X)
     X[:, 1] += 100
     assert {len(values) for values in Predictor([model]).predict(X[:0]).values()} == {0}
-    monkeypatch.setattr(predictor, "ENTRIES_AT_ONCE", {"cpu": 35})
+    monkeypatch.setattr(prediction, "ENTRIES_AT_ONCE", {"cpu": 35})
     pieces = Predictor([model]).predict(X)
     for name, values in whole.items():
         np.testing.assert_allclose(
