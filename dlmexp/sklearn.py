@@ -1,15 +1,16 @@
-"""Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian
-processes trained by direct loss minimisation, or by the ELBO."""
+"""Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`).
+
+Sparse Gaussian processes trained by direct loss minimisation, or by the ELBO.
+"""
 
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
+from jaxtyping import Float, Int
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -25,33 +26,31 @@ except ImportError as error:
 
 from dlmexp.common.catalogue import entries
 from dlmexp.common.errors import UserError
-from dlmexp.common.limits import DEVICES
+from dlmexp.core.device import DEVICES
+from dlmexp.core.fit import Fit, fit
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.training.batch import Training
-from dlmexp.core.training.finished import FinishedFit
-from dlmexp.core.training.train import train
-from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Prepared, Split, normalised
-from dlmexp.experiment.models.file import TrainedCell
-from dlmexp.experiment.models.predictor import Predictor
-from dlmexp.experiment.plan.cell import Cell
-from dlmexp.experiment.records.table import select
-from dlmexp.experiment.running.process import Target, select_target
-from dlmexp.experiment.running.programs import cells_at_once, program, settings, trained_model
+from dlmexp.core.prediction import Prediction
+from dlmexp.core.training.model import Model, default_inducing_count
+from dlmexp.core.training.settings import Settings
+from dlmexp.data.splits import Normalisation, Prepared, Split, normalised
 
-KERNELS = {"matern": "matern52"}  # other names of kernels
-DECAY = 100  # the learning rate ends at its DECAY-th part
-TINY = np.finfo(float).tiny
+KERNELS = {"matern": "matern52"}
+"""Other names of kernels."""
+DECAY = 100
+"""The learning rate ends at its DECAY-th part."""
+SMALLEST = np.finfo(float).tiny
+COUNT_OR_NONE = "a whole number > 0, or None"
+COUNT = "a whole number > 0"
 
 
-class InvalidParameter(ValueError, TypeError):
-    """A parameter that can't be; the message names it and says what to give."""
+class InvalidParameter(ValueError, TypeError):  # noqa: N818 - public since 0.3
+    """A parameter that can't be used; the message names it and says what to give."""
 
 
 class SparseGP(BaseEstimator):
-    """What the three estimators share.
+    """The parameters and the training of all three estimators.
 
     Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one
     batch. The estimators follow the conventions of scikit-learn (`get_params`, `clone`, pipelines,
@@ -82,7 +81,11 @@ class SparseGP(BaseEstimator):
         validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised
             targets.
         n_iter_: Iterations until training stopped.
-        model_: The trained model with its posterior, hyperparameters and normalisation.
+        model_: The trained model with its posterior and hyperparameters, a `dlmexp.Fit`.
+        normalisation_: Mean and standard deviation of every feature, which are normalised before
+            training and prediction.
+        target_mean_: What is subtracted from the targets before training; 0 unless in regression.
+        target_std_: What they are divided by; 1 unless in regression.
     """
 
     task: ClassVar[str]
@@ -90,12 +93,13 @@ class SparseGP(BaseEstimator):
     prior_mean: ClassVar[str] = "constant"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """`help` of an estimator has the parameters too."""
+        """Add the parameters to the docstring of an estimator, for `help`."""
         super().__init_subclass__(**options)
         if cls.__doc__:
-            cls.__doc__ = f"{cls.__doc__}\n{(SparseGP.__doc__ or '').partition(chr(10))[2]}"
+            _, _, parameters = (SparseGP.__doc__ or "").partition("\n")
+            cls.__doc__ = f"{cls.__doc__}\n{parameters}"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - scikit-learn reads the parameters from the signature
         self,
         objective: str = "log_dlm",
         betas: float | Sequence[float] | None = None,
@@ -138,180 +142,218 @@ class SparseGP(BaseEstimator):
         """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
         y = self._targets(np.asarray(y))
-        betas = self._checked_betas(len(y))
+        if len(y) < 2:
+            raise ValueError(
+                f"n_samples={len(y)}: a model needs at least 2 rows, one of them for validation"
+            )
+        self._check_parameters()
+        betas = sorted({float(beta) for beta in self._listed_betas()}, reverse=True)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         train, validation = self._divided(y, random)
         if len(betas) == 1:
-            train, validation = np.arange(len(y)), validation[:0]
-        cells = [self._cell(beta, len(train), seed) for beta in betas]
-        schema, target = Schema.plain(X.shape[1], self.task), select_target(self.device, "float64")
-        data = normalised(X, y, self.task, Split(train, validation, train[:0]))
-        model, done, scores = best_fit(cells, data, schema, target)
-        if done.stopped == "limit":
-            more = f"max_iter={self.max_iter}: the objective still changes by more than tol={self.tol:g}; give more"
-            warnings.warn(more, ConvergenceWarning, stacklevel=2)
-        self.model_: TrainedCell = model
-        self.beta_ = model.cell.beta
-        self.validation_scores_ = scores if len(betas) > 1 else {}
-        self.n_iter_ = max(1, done.iterations)
+            train = np.arange(len(y))
+            validation = train[:0]
+        no_rows = train[:0]
+        split = normalised(X, y, self.task, Split(train, validation, no_rows))
+
+        fits = self._fits(split, betas, seed)
+        metric = OBJECTIVES[self.objective].selected_by or "nll"
+        scores = [validation_score(candidate, metric) for candidate in fits]
+        best = best_fit(fits, scores, metric)
+        if best.stopped == "limit":
+            warnings.warn(
+                f"max_iter={self.max_iter}: the objective still changes by more than "
+                f"tol={self.tol:g}; give more",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.model_: Fit = best
+        self.normalisation_: Normalisation = split.features
+        self.target_mean_: float = split.y_mean
+        self.target_std_: float = split.y_std
+        self.beta_ = best.beta
+        self.validation_scores_ = {}
+        if len(betas) > 1:
+            self.validation_scores_ = dict(zip(betas, scores, strict=True))
+        self.n_iter_ = max(1, best.iterations)
         return self
 
-    def _checked_betas(self, rows: int) -> list[float]:
-        """The betas, largest first; `InvalidParameter` names a parameter that can't be."""
-        if rows < 2:
-            raise ValueError(
-                f"n_samples={rows}: a model needs at least 2 rows, one of them for validation"
-            )
+    def _fits(self, split: Prepared, betas: list[float], seed: int) -> list[Fit]:
+        """Return one fit per beta, trained side by side."""
+        n = len(split.y_train)
+        model = Model(
+            kernel=KERNELS.get(self.kernel, self.kernel),
+            likelihood=self.likelihood_name,
+            M=min(self.n_inducing or default_inducing_count(n), n),
+            learns_mean=self.prior_mean == "constant",
+            ard=self.ard,
+        )
+        window = min(self.window, self.max_iter)
+        decay = self.max_iter - window or None
+        settings = Settings(
+            lr=self.learning_rate,
+            iterations=self.max_iter,
+            window=window,
+            tolerance=self.tol,
+            final_lr=self.learning_rate / DECAY if decay else None,
+            decay=decay,
+            calibration=False,
+        )
+        # A closed form over q takes all rows, whatever the batch size.
+        closed = OBJECTIVES[self.objective].collapses(model.likelihood)
+        minibatches = None
+        if self.batch_size and self.batch_size < n and not closed:
+            minibatches = self.batch_size
+        validation = None
+        if len(split.y_val):
+            validation = (split.X_val[None], split.y_val[None])
+        return fit(
+            split.X_train[None],
+            split.y_train[None],
+            model,
+            self.objective,
+            betas,
+            seeds=seed,
+            settings=settings,
+            validation=validation,
+            minibatches=minibatches,
+            device=self.device,
+        )
+
+    def _listed_betas(self) -> list[Any]:
+        """Return the betas to select from, as they were given."""
         values = entries("beta")["own"]["values"] if self.betas is None else self.betas
-        betas = list(values) if np.iterable(values) else [values]
+        return list(values) if np.iterable(values) else [values]
+
+    def _check_parameters(self) -> None:
+        """Check all parameters.
+
+        Raises:
+            InvalidParameter: One of them can't be used.
+        """
         likelihood = LIKELIHOODS[self.likelihood_name]
-        known = [
-            name
-            for name in OBJECTIVES
-            if OBJECTIVES[name].has_beta and OBJECTIVES[name].fits(likelihood)
-        ]
-
-        def number(value: Any, least: float = 0, most: float = np.inf, kind: type = Real) -> bool:
-            return (
-                isinstance(value, kind)
-                and not isinstance(value, bool)
-                and least <= float(value) < most
-            )
-
-        fits = {
-            "objective": (self.objective in known, f"one of {', '.join(known)}"),
-            "betas": (
-                len(betas) > 0 and all(map(number, betas)),
-                "a number >= 0, or a list of them",
-            ),
-            "validation_fraction": (number(self.validation_fraction, TINY, 1), "a share"),
-            "learning_rate": (number(self.learning_rate, TINY), "a number > 0"),
-            "tol": (number(self.tol), "a number >= 0"),
-            "device": (
-                str(self.device).partition(":")[0] in DEVICES,
-                f"one of {', '.join(DEVICES)}",
-            ),
-        }
-        for name, none in {
-            "n_inducing": True,
-            "max_iter": False,
-            "window": False,
-            "batch_size": True,
-        }.items():
+        with_beta = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta]
+        objectives = [name for name in with_beta if OBJECTIVES[name].fits(likelihood)]
+        betas = self._listed_betas()
+        valid_betas = len(betas) > 0 and all(is_number(beta) for beta in betas)
+        device = str(self.device).partition(":")[0]
+        self._check("objective", self.objective in objectives, f"one of {', '.join(objectives)}")
+        self._check("betas", valid_betas, "a number >= 0, or a list of them")
+        valid_fraction = is_number(self.validation_fraction, SMALLEST, 1)
+        self._check("validation_fraction", valid_fraction, "a share")
+        self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
+        self._check("tol", is_number(self.tol), "a number >= 0")
+        self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")
+        for name in ("n_inducing", "batch_size"):
             value = getattr(self, name)
-            whole = number(value, 1, kind=Integral) or (none and value is None)
-            fits[name] = whole, "a whole number > 0" + ", or None" * none
-        for name, (fine, what) in fits.items():
-            if not fine:
-                raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {what}")
+            self._check(name, value is None or is_count(value), COUNT_OR_NONE)
+        for name in ("max_iter", "window"):
+            self._check(name, is_count(getattr(self, name)), COUNT)
         try:
             kernel_named(KERNELS.get(str(self.kernel), str(self.kernel)), typed=True)
         except UserError as error:
             raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
-        return sorted({float(beta) for beta in betas}, reverse=True)
+
+    def _check(self, name: str, is_valid: bool, advice: str) -> None:
+        if not is_valid:
+            raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {advice}")
 
     def _divided(
-        self, y: np.ndarray, random: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to train on and rows to validate on, at least one of each."""
+        self, y: Float[np.ndarray, " n"], random: np.random.RandomState
+    ) -> tuple[Int[np.ndarray, " train"], Int[np.ndarray, " validation"]]:
+        """Return rows to train on and rows to validate on, at least one of each."""
         order = random.permutation(len(y))
         count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
         return order[count:], order[:count]
 
-    def _cell(self, beta: float, n: int, seed: int) -> Cell:
-        facts = OBJECTIVES[self.objective]
-        collapsed = facts.collapses(LIKELIHOODS[self.likelihood_name])
-        minibatch = (
-            self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
-        )
-        window = min(self.window, self.max_iter)
-        decay = self.max_iter - window or None
-        return Cell(
-            kind="fit", dataset="sklearn", data="", split="", task=self.task, likelihood=self.likelihood_name,
-            kernel=KERNELS.get(self.kernel, self.kernel), ard=self.ard, mean=self.prior_mean,
-            M=min(self.n_inducing or min(max(n // 10, 20), 200), n), n=n, objective=self.objective, variant="joint",
-            form="collapsed" if collapsed else "explicit", parameterisation="whitened", estimator="exact", options={},
-            lr=self.learning_rate, final_lr=self.learning_rate / DECAY if decay else None, decay=decay,
-            minibatch=minibatch, window=window, tolerance=self.tol, max_iterations=self.max_iter, epochs=None,
-            evaluate="end", dtype="float64", seed=seed, beta=beta,
-        )  # fmt: skip
-
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        """Checked targets as numbers, or as 0 and 1."""
+    def _targets(self, y: np.ndarray) -> Float[np.ndarray, " n"]:
+        """Return checked targets as numbers, or as 0 and 1."""
         return y.astype(np.float64)
 
-    def _columns(self, X: Any, *names: str) -> list[np.ndarray]:
-        """Columns of the predictions on rows."""
+    def _prediction(self, X: Any) -> Prediction:
+        """Return the predictions on rows, of normalised targets."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        columns = Predictor(
-            [self.model_], select_target(self.device, "float64").device.type
-        ).predict(X)
-        if missing := [name for name in names if name not in columns]:
-            raise ValueError(f"square loss predicts a mean only: there is no {missing[0]}")
-        return [columns[name] for name in names]
+        rows = self.normalisation_.apply(np.array(X))
+        return self.model_.predict(rows, device=self.device)
 
 
-def best_fit(
-    cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target
-) -> tuple[TrainedCell, FinishedFit, dict[float, float]]:
-    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and
-    select the one with the lowest validation NLL (MSE for square loss); a single cell needs no
-    validation rows. Also returns the validation metric of every beta, NaN where training failed;
-    `ValueError` if it failed at all of them."""
-    metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
-    size = max(1, cells_at_once(cells[0], target.free_memory))
-    fits: list[tuple[Cell, FinishedFit]] = []
-    for first in range(0, len(cells), size):
-        batch = tuple(cells[first : first + size])
-        how = replace(settings(batch[0], target), calibration=False)
-        made = program(batch, lambda _: split, lambda cell: {}, target)
-        fits += [
-            (batch[done.cell], done)
-            for done in train(Training.start(made, how), how)
-            if done is not None
-        ]
-    scores = [
-        math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan)
-        for _, done in fits
-    ]
-    about = {
-        "group": 0,
-        "candidates": len(cells),
-        "role": "fit",
-        "beta": [cell.beta for cell, _ in fits],
-    }
-    status = ["failed" if done.failed else "done" for _, done in fits]
-    best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
-    if best.empty:
-        last = fits[-1][1]
-        why = last.stopped if last.failed else f"the validation {metric} is not finite"
-        raise ValueError(f"training failed at every beta: {why}")
-    cell, done = fits[int(best.index[0])]
-    by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
-    return (
-        trained_model(cell, schema, split, done.posterior),
-        done,
-        dict(sorted(by_beta.items(), reverse=True)),
-    )
+def is_number(value: Any, least: float = 0, below: float = math.inf) -> bool:
+    """Return whether it is a number of [least, below)."""
+    return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) < below
+
+
+def is_count(value: Any) -> bool:
+    """Return whether it is a whole number > 0."""
+    return isinstance(value, Integral) and is_number(value, 1)
+
+
+def validation_score(candidate: Fit, metric: str) -> float:
+    """Return the validation metric; NaN where training failed or there are no validation rows."""
+    if candidate.failed:
+        return math.nan
+    return candidate.metrics.get("validation", {}).get(metric, math.nan)
+
+
+def best_fit(fits: Sequence[Fit], scores: Sequence[float], metric: str) -> Fit:
+    """Return the fit with the lowest validation score; of equal ones the first.
+
+    A single fit needs no score.
+
+    Raises:
+        ValueError: Training failed at every beta.
+    """
+    if len(fits) == 1 and not fits[0].failed:
+        return fits[0]
+    finite = [i for i, score in enumerate(scores) if math.isfinite(score)]
+    if not finite:
+        last = fits[-1]
+        reason = last.stopped if last.failed else f"the validation {metric} is not finite"
+        raise ValueError(f"training failed at every beta: {reason}")
+    return fits[min(finite, key=lambda i: scores[i])]
 
 
 class WithIntervals(RegressorMixin, SparseGP):
-    """What the two regressors share."""
+    """Predictions of numbers: of both regressors."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The means [n] at rows X [n, features], in the units of the training targets; with
-        `return_std` a pair, the means and the standard deviations of a new observation, which
-        square loss has none of (ValueError)."""
-        mean, *std = self._columns(X, "mean", *(["std"] if return_std else []))
-        return (mean, *std) if return_std else mean
+        """Return the means [n] at rows X [n, features], in the units of the training targets.
+
+        Args:
+            X: Rows.
+            return_std: Return a pair: the means, and the standard deviations of a new observation.
+
+        Raises:
+            ValueError: Square loss has no standard deviation.
+        """
+        prediction = self._prediction(X)
+        mean = self._unnormalised(prediction.mean)
+        if not return_std:
+            return mean
+        if prediction.variance is None:
+            raise ValueError("square loss predicts a mean only: there is no std")
+        return mean, np.sqrt(prediction.variance) * self.target_std_
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at
-        every row of X. Counts include both. Square loss has no intervals (ValueError)."""
-        lower, upper = self._columns(X, "lower_95", "upper_95")
-        return lower, upper
+        """Return the ends, lower [n] and upper [n], of the central 95 % interval at every row of X.
+
+        It is that of a new observation. Counts include both ends.
+
+        Raises:
+            ValueError: Square loss has no intervals.
+        """
+        prediction = self._prediction(X)
+        if prediction.lower is None or prediction.upper is None:
+            raise ValueError("square loss predicts a mean only: there is no lower_95")
+        return self._end(prediction.lower), self._end(prediction.upper)
+
+    def _end(self, values: np.ndarray) -> np.ndarray:
+        """Return an end of an interval in the units of the targets."""
+        return self._unnormalised(values)
+
+    def _unnormalised(self, values: np.ndarray) -> np.ndarray:
+        return values * self.target_std_ + self.target_mean_
 
 
 class DLMRegressor(WithIntervals):
@@ -347,8 +389,10 @@ class DLMCountRegressor(WithIntervals):
     likelihood_name = "poisson"
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """D^2, the share of the Poisson deviance that is explained (scikit-learn's
-        `d2_tweedie_score`, power 1), for counts y [n] at rows X."""
+        """Return D^2, the share of the Poisson deviance of counts y [n] that is explained.
+
+        It is scikit-learn's `d2_tweedie_score` with power 1.
+        """
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
@@ -357,6 +401,9 @@ class DLMCountRegressor(WithIntervals):
                 f"y has negative values (such as {y.min():g}): counts are 0, 1, 2, ..."
             )
         return super()._targets(y)
+
+    def _end(self, values: np.ndarray) -> np.ndarray:
+        return values.astype(np.int64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -380,14 +427,14 @@ class DLMClassifier(ClassifierMixin, SparseGP):
     likelihood_name = "probit"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row of X
-        [n, features]."""
-        (second,) = self._columns(X, "probability_1")
+        """Return the probabilities [n, 2] of both classes, in the order of `classes_`."""
+        second = self._prediction(X).mean
         return np.column_stack([1 - second, second])
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable class [n] at every row of X [n, features]."""
-        best = self.predict_proba(X).argmax(1)  # first, as it says where nothing is fitted yet
+        """Return the more probable class [n] at every row of X [n, features]."""
+        # First the probabilities: they raise scikit-learn's error where nothing is fitted yet.
+        best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
@@ -405,19 +452,19 @@ class DLMClassifier(ClassifierMixin, SparseGP):
     def _divided(
         self, y: np.ndarray, random: np.random.RandomState
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same share of each class for validation; every class keeps a row to train on."""
+        """Return the same share of each class for validation; every class keeps a row to train."""
         order = random.permutation(len(y))
-        classes, share = (
-            [order[y[order] == value] for value in (0.0, 1.0)],
-            self.validation_fraction,
-        )
-        chosen = np.concatenate(
-            [rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in classes]
-        )
+        classes = [order[y[order] == value] for value in (0.0, 1.0)]
+        chosen = np.concatenate([self._validation_share(rows) for rows in classes])
         if not len(chosen):  # few rows: one of the larger class
             larger = max(classes, key=len)
             chosen = larger[: min(1, len(larger) - 1)]
         return order[~np.isin(order, chosen)], chosen
+
+    def _validation_share(self, rows: np.ndarray) -> np.ndarray:
+        """Return the first rows of a class, all but one at most."""
+        count = round(self.validation_fraction * len(rows))
+        return rows[: min(count, len(rows) - 1)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,7 +1,10 @@
 """The estimators: scikit-learn's own checks, and what they add to it."""
 
+import math
 import pickle
 import pickletools
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -14,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
+from dlmexp.sklearn import best_fit, validation_score  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -73,11 +77,9 @@ def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
     few = {"max_iter": 3, "random_state": 0, "device": "cpu"}
     model = DLMRegressor(**few).fit(X, f)
     assert list(model.validation_scores_) == [100.0, 10.0, 1.0, 0.1]
-    assert model.model_.cell.M == 20
+    assert len(model.model_.hyperparameters["Z"]) == 20
     single = DLMRegressor(betas=0.5, **few).fit(X, f)
-    assert (single.beta_, single.model_.cell.n, single.validation_scores_) == (0.5, 64, {}), (
-        "no validation rows"
-    )
+    assert (single.beta_, single.validation_scores_) == (0.5, {}), "no validation rows"
     short, whole = (
         DLMRegressor(kernel=name, **few).fit(X, f).predict(X) for name in ("matern", "matern52")
     )
@@ -136,18 +138,64 @@ def test_a_pickle_names_what_stays_where_it_is(fitted):
     modules = {text.removeprefix("dlmexp.") for text in texts if text.startswith("dlmexp.")}
     assert modules == {
         "sklearn",
-        "experiment.models.file",
-        "experiment.plan.cell",
-        "data.schema",
+        "core.fit",
+        "core.training.model",
+        "core.training.program",
         "data.splits",
     }
-    assert texts >= {
-        "DLMRegressor",
-        "DLMClassifier",
-        "DLMCountRegressor",
-        "TrainedCell",
-        "Cell",
-        "Schema",
-        "Column",
-    }
-    assert "Normalisation" in texts
+    assert texts >= {"DLMRegressor", "DLMClassifier", "DLMCountRegressor"}
+    assert texts >= {"Fit", "restored_model", "Posterior", "Normalisation"}
+
+
+@pytest.mark.processes
+def test_the_estimators_need_no_module_that_windows_lacks_and_none_of_experiments():
+    code = """
+import sys
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty"):
+    sys.modules[name] = None
+import dlmexp.sklearn
+sys.exit(any(name.startswith("dlmexp.experiment") for name in sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Candidate:
+    """The facts of a fit that selection looks at."""
+
+    def __init__(self, nll=None, failed=False):
+        self.metrics = {} if nll is None else {"validation": {"nll": nll}}
+        self.failed = failed
+        self.stopped = "it broke" if failed else "limit"
+
+
+def selected(*candidates):
+    """The index of the selected candidate; the first has the largest beta."""
+    scores = [validation_score(candidate, "nll") for candidate in candidates]
+    return candidates.index(best_fit(candidates, scores, "nll"))
+
+
+def test_the_lowest_validation_score_is_selected_and_of_equal_ones_the_larger_beta():
+    assert selected(Candidate(2.0), Candidate(1.0), Candidate(3.0)) == 1
+    assert selected(Candidate(2.0), Candidate(1.0), Candidate(1.0)) == 1
+
+
+def test_failed_fits_and_scores_that_are_not_finite_are_not_selected():
+    assert selected(Candidate(1.0, failed=True), Candidate(math.nan), Candidate(5.0)) == 2
+    assert math.isnan(validation_score(Candidate(1.0, failed=True), "nll"))
+
+
+def test_a_single_fit_needs_no_validation_score():
+    assert selected(Candidate()) == 0
+
+
+@pytest.mark.parametrize(
+    ("candidates", "reason"),
+    [
+        ([Candidate(failed=True)], "it broke"),
+        ([Candidate(math.inf), Candidate(failed=True)], "it broke"),
+        ([Candidate(failed=True), Candidate(math.inf)], "the validation nll is not finite"),
+    ],
+)
+def test_where_all_fits_failed_the_error_says_why(candidates, reason):
+    with pytest.raises(ValueError, match=f"training failed at every beta: {reason}"):
+        selected(*candidates)

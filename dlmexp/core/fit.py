@@ -44,7 +44,7 @@ from dlmexp.core.training.train import train
 Metrics = dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """One trained model.
 
@@ -86,7 +86,7 @@ class Fit:
         """Return the inducing inputs "Z" [M, D] and the hyperparameters, by name."""
         return {name: value[0].numpy() for name, value in self.posterior.hyper.items()}
 
-    def predict(self, X: Any) -> Prediction:
+    def predict(self, X: Any, device: str = "cpu") -> Prediction:
         """Return the predictive distribution of the targets at rows X [N, D].
 
         Rows and predictions are in the units of the training rows.
@@ -95,19 +95,34 @@ class Fit:
             UserError: X is not an array of finite numbers of that shape.
         """
         rows = rows_to_predict(X, self.posterior.hyper["Z"].shape[-1])
-        mu, v = self._predictor.marginals(rows)
-        likelihood = self.model.likelihood.from_hyper(self._predictor.hyper)
+        predictor = self._predictor_on(select_device(device))
+        mu, v = predictor.marginals(rows)
+        likelihood = self.model.likelihood.from_hyper(predictor.hyper)
         return prediction(likelihood, mu, v, self.predicts_variance)
 
+    def _predictor_on(self, device: torch.device) -> MarginalPredictor:
+        """Return what predicts on a device; it is kept for the next rows."""
+        if device.type not in self._predictors:
+            hyper = {name: value.to(device) for name, value in self.posterior.hyper.items()}
+            self._predictors[device.type] = MarginalPredictor(
+                self.model.kernel,
+                hyper,
+                m=self.posterior.m.to(device),
+                L=self.posterior.L.to(device),
+                jitter=self.posterior.jitter.to(device),
+                row_dtype=DTYPES[self.dtype],
+            )
+        return self._predictors[device.type]
+
     @cached_property
-    def _predictor(self) -> MarginalPredictor:
-        hyper, m, L, jitter = self.posterior
-        return MarginalPredictor(self.model.kernel, hyper, m, L, jitter, DTYPES[self.dtype])
+    def _predictors(self) -> dict[str, MarginalPredictor]:
+        """Predictors by device."""
+        return {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: all but what is computed from it."""
         state = dict(self.__dict__)
-        state.pop("_predictor", None)
+        state.pop("_predictors", None)
         state.pop("hyperparameters", None)
         return state
 

@@ -293,7 +293,7 @@ REFUSED = {
         "needs Gaussian noise",
     ),
     "classes": ({"model": dlmexp.Model(likelihood="probit")}, "give 0 and 1 alone"),
-    "counts": ({"model": dlmexp.Model(likelihood="poisson")}, "whole numbers >= 0"),
+    "counts": ({"model": dlmexp.Model(likelihood="poisson")}, "y has counts: give numbers >= 0"),
     "seeds twice": ({"seeds": [0, 0]}, "each of them once"),
     "negative seed": ({"seeds": -1}, "whole numbers >= 0"),
     "seeds of splits": ({"X": X_GOOD[None], "y": Y_GOOD[None], "seeds": [0, 1]}, "1 splits"),
