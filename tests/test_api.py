@@ -142,7 +142,7 @@ def test_plot_and_claims(tmp_path):
     )
     figure = dlmexp.plot("class-log", tmp_path, dataset="ringnorm")
     assert len(figure.axes) >= 1
-    verdicts = dlmexp.presentation.claims(str(tmp_path))
+    verdicts = dlmexp.claims(str(tmp_path))
     assert set(verdicts["protocol"]) == {"paper"}
     assert {"number", "claim", "verdict"} <= set(verdicts.columns)
     assert len(verdicts) == 22

@@ -1,0 +1,140 @@
+"""A user's data in memory, as a table on disk that the command line reads too."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.errors import UserError
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """A table that is not on disk yet.
+
+    Attributes:
+        content: The bytes of a Parquet file.
+        path: Where it goes: a folder of its own in the results folder.
+        target: The column to predict.
+        task: `"regression"`, `"binary"` or `"count"`.
+        name: What it is called in the results.
+    """
+
+    content: bytes
+    path: Path
+    target: str
+    task: str
+    name: str
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The options `csv.*` of `dlmexp run` for this table."""
+        return {
+            "path": os.fspath(self.path),
+            "target": self.target,
+            "task": self.task,
+            "name": self.name,
+        }
+
+    @contextmanager
+    def stored(self) -> Iterator[None]:
+        """Write the table; remove it again if what is done with it raises `UserError`."""
+        folders = self.path.parents[:2]  # `tables`, and the results folder
+        new_folders = [folder for folder in folders if not folder.exists()]
+        is_new = not self.path.exists()
+        if is_new:
+            write_atomically(self._path_inside(), self.content)
+        try:
+            yield
+        except UserError:
+            if is_new:
+                self._path_inside().unlink(missing_ok=True)
+            for folder in new_folders:
+                with suppress(OSError):  # something else is in it
+                    folder.rmdir()
+            raise
+
+    def _path_inside(self) -> Path:
+        """Return the path; raise `UserError` if a link leads out of the results folder."""
+        return within(self.path.parents[1], self.path)
+
+
+def memory_table(
+    data: Any, target: str | None, task: str | None, name: str, results: Path
+) -> MemoryTable:
+    """Return a DataFrame, or arrays (X, y), as a table of a results folder.
+
+    Args:
+        data: A DataFrame with a column `target`, or (X, y) of shapes [rows, features] and [rows].
+        target: The column to predict; of arrays, what to call y.
+        task: `"regression"`, `"binary"` or `"count"`.
+        name: What the table is called in the results.
+        results: The results folder.
+
+    Raises:
+        UserError: It is no table, or an argument is missing.
+    """
+    if task is None:
+        raise UserError("data in memory needs task='regression', 'binary' or 'count'")
+    if isinstance(data, tuple) and len(data) == 2:
+        frame, target = _frame_of_arrays(*data, target)
+    elif isinstance(data, pd.DataFrame):
+        if target is None:
+            columns = ", ".join(map(str, data.columns))
+            raise UserError(f"target=None: name the column to predict, one of {columns}")
+        frame = data.set_axis([str(column) for column in data.columns], axis=1)
+    else:
+        raise UserError(
+            f"dataset is a {type(data).__name__}: give names, a DataFrame, or arrays (X, y)"
+        )
+    content = _parquet(frame)
+    checksum = hashlib.sha256(content).hexdigest()[:16]
+    path = results / "tables" / f"{name}-{checksum}.parquet"
+    return MemoryTable(content, path, target, task, name)
+
+
+def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, str]:
+    """Return X and y as one table, and the name of the column y."""
+    X = X if isinstance(X, pd.DataFrame | pd.Series) else np.asarray(X)
+    y = y if isinstance(y, pd.DataFrame | pd.Series) else np.asarray(y)
+    if len(np.shape(X)) != 2 or len(np.shape(y)) != 1 or len(X) != len(y):
+        raise UserError(
+            f"(X, y) have shapes {np.shape(X)} and {np.shape(y)}: "
+            "give X [rows, features] and y [rows]"
+        )
+    target = target or _name_of(y)
+    frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+    frame.columns = [
+        f"x{position}" if isinstance(column, int) else str(column)
+        for position, column in enumerate(frame.columns, start=1)
+    ]
+    if target in frame.columns:
+        raise UserError(
+            f"X has a column '{target}', as the target is called: give that another name, target="
+        )
+    frame[target] = np.asarray(y)
+    return frame, target
+
+
+def _name_of(y: Any) -> str:
+    if isinstance(y, pd.Series) and y.name is not None:
+        return str(y.name)
+    return "y"
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    try:
+        return frame.to_parquet(index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = "; ".join(map(str, error.args))
+        raise UserError(
+            f"no table can hold these columns: {reason}; make each numbers, text or dates"
+        ) from None
