@@ -1,9 +1,10 @@
-"""What `conf/` holds, by name: datasets, methods, experiments, protocols. For all who only look
-something up.
+"""The files of `conf/` by name: datasets, methods, experiments, protocols.
 
-`dlmexp run` composes its config with Hydra from the same folders. Here single files are read as
-they stand, without defaults and overrides, and quickly."""
+`dlmexp run` composes its config with Hydra from the same folders. Here single files are looked up
+quickly, without their defaults and overrides.
+"""
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,38 +22,46 @@ PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they are 
 
 
 def names(group: str) -> list[str]:
-    """The names in a config group such as `dataset`, ours first, then those of users' own folders;
-    no file is read."""
-    paths = (path for folder in conf_dirs() for path in sorted((folder / group).glob("*.yaml")))
+    """Return the names in a config group such as `dataset`; no file is read.
+
+    Ours come first, then those of users' own folders.
+    """
+    paths = _files(group, conf_dirs())
     return list(dict.fromkeys(path.stem for path in paths))
 
 
 def entries(group: str) -> dict[str, dict[str, Any]]:
-    """Every file of a config group, ours first, then those of users' own folders; each as it
-    stands."""
+    """Return the content of every file of a config group by name, ours first."""
     return _entries(group, tuple(conf_dirs()))
 
 
 @cache
 def _entries(group: str, folders: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
-    return {
-        path.stem: read_settings(path)
-        for folder in folders
-        for path in sorted((folder / group).glob("*.yaml"))
-    }
+    return {path.stem: read_settings(path) for path in _files(group, folders)}
+
+
+def _files(group: str, folders: Iterable[Path]) -> list[Path]:
+    """Return the files of a group, folder by folder, sorted by name in each."""
+    paths: list[Path] = []
+    for folder in folders:
+        paths += sorted((folder / group).glob("*.yaml"))
+    return paths
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A file of settings; UserError for one that is none."""
-    # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all
-    # of `conf/`.
+    """Return the settings of a YAML file.
+
+    Raises:
+        UserError: It is not YAML, or not a mapping.
+    """
+    # libyaml's parser is optional, and ten times as fast: over all of `conf/` it saves a quarter of
+    # a second.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}  # noqa: TID251
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not a YAML file: {' '.join(str(error).split())[:400]}"
-        ) from error
+        reason = " ".join(str(error).split())[:400]
+        raise UserError(f"{path} is not a YAML file: {reason}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: write its settings as 'name: value', one per line")
     return content
@@ -64,48 +73,58 @@ def selects(method: str) -> bool:
 
 
 def of_preset(protocol: str) -> tuple[str, str]:
-    """The preset that a protocol's name ends with ('' for none) and the protocol that it makes
-    smaller: `quick` and `released` for `released-quick`."""
+    """Return the preset at the end of a protocol's name, and the protocol without it.
+
+    `released-quick` is `quick` and `released`. Without a preset the first is empty.
+    """
     whole, _, preset = protocol.rpartition("-")
-    made_smaller = preset in names("preset") and protocol not in names("protocol")
-    return (preset, whole or "paper") if made_smaller else ("", protocol)
+    if preset in names("preset") and protocol not in names("protocol"):
+        return preset, whole or "paper"
+    return "", protocol
 
 
 def is_own(dataset: str) -> bool:
-    """Whether a dataset is a user's own: none of our `conf/`, or a table that has not been
-    named."""
-    file = _entries("dataset", (conf_dir(),)).get(dataset)
-    return file is None or "${" in str(file.get("name"))
+    """Whether a dataset is a user's own: not in our `conf/`, or a table without a name."""
+    settings = _entries("dataset", (conf_dir(),)).get(dataset)
+    return settings is None or "${" in str(settings.get("name"))
 
 
 def stands_for(dataset: str) -> str | None:
-    """The paper's dataset that `dataset` stands in for, or None if it is one of the paper's or a
-    user's own."""
+    """Return the paper's dataset that a stand-in represents; None if it is not a stand-in."""
     name = entries("dataset").get(dataset, {}).get("stands_for")
     if name is not None and name not in PAPER:
         raise UserError(
-            f"dataset '{dataset}': stands_for: {name} is none of the paper's datasets ({', '.join(PAPER)})"
+            f"dataset '{dataset}': stands_for: {name} is none of the paper's datasets "
+            f"({', '.join(PAPER)})"
         )
     return name
 
 
 def family(dataset: str) -> str:
-    """`peds1` for each of Peds1's directions (a stand-in for one serves for all), else the dataset
-    itself."""
+    """Return `peds1` for each of Peds1's directions; of others, the name itself.
+
+    A stand-in for one direction serves for all.
+    """
     return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset
 
 
 def stand_ins(dataset: str) -> list[str]:
-    """The datasets that stand in for the paper's `dataset`, under their own names."""
-    return [
-        name
-        for name in entries("dataset")
-        if (of := stands_for(name)) and family(of) == family(dataset)
-    ]
+    """Return the names of the datasets that stand in for one of the paper's."""
+    found = []
+    for name in entries("dataset"):
+        represented = stands_for(name)
+        if represented and family(represented) == family(dataset):
+            found.append(name)
+    return found
 
 
 def labelled(dataset: str, stands_for: object) -> str:
-    """The dataset's name, with what it stands in for (None or NaN: nothing)."""
-    return (
-        f"{dataset} (stand-in for {family(stands_for)})" if isinstance(stands_for, str) else dataset
-    )
+    """Return the name of a dataset, with the one that it stands in for.
+
+    Args:
+        dataset: The name.
+        stands_for: The paper's dataset; None or NaN if it is not a stand-in.
+    """
+    if not isinstance(stands_for, str):
+        return dataset
+    return f"{dataset} (stand-in for {family(stands_for)})"
