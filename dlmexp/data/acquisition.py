@@ -174,18 +174,29 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
     """
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
-        if fnmatch(path.name, Path(entry.name).name):
+        if fnmatch(path.name, _file_name(entry)):
             problem = mismatch(entry, path) if entry.pinned else None
             if problem:
                 raise UserError(f"dataset '{spec.name}': {problem}")
             return str(Path(entry.name).parent / path.name)
     for entry in entries:
-        has_checksum = entry.sha256 or entry.git_blob
-        if has_checksum and mismatch(entry, path) is None:
+        if _has_checksum_of(entry, path):
             return entry.name
-    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+    names = dict.fromkeys(_file_name(entry) for entry in entries)
     problem = f"none of the files of dataset '{spec.name}', by its name or checksum"
-    raise UserError(f"{path} is {problem}: {names}")
+    raise UserError(f"{path} is {problem}: {', '.join(names)}")
+
+
+def _file_name(entry: FileSpec) -> str:
+    """Return the name of a file, or a pattern of names, without its folder in the data root."""
+    return Path(entry.name).name
+
+
+def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
+    """Return whether the spec has a checksum, and the file has the same."""
+    if entry.sha256 is None and entry.git_blob is None:
+        return False
+    return mismatch(entry, path) is None
 
 
 @contextmanager

@@ -193,15 +193,19 @@ def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
     yield _count_check("features", spec.features, X.shape[1])
     names = (data.schema.target, *data.schema.features)
     n_names = len(names) - 1
-    yield _Check("names", n_names == X.shape[1], f"those of {X.shape[1]} features", n_names)
+    n_features = X.shape[1]
+    yield _Check("names", n_names == n_features, f"those of {n_features} features", n_names)
     yield _finite_check(names[0], y)
     for name, values in zip(names[1:], X.T, strict=True):
         yield _finite_check(name, values, missing=data.schema.fill)
     if spec.task == "binary":
-        yield _wrong_value_check("labels", y, (y != 0.0) & (y != 1.0), "0 and 1")
-        yield _Check("labels", y.min() < y.max(), "two classes", f"only {y[0]:g}")
+        is_label = (y == 0.0) | (y == 1.0)
+        yield _target_check("labels", y, is_label, "0 and 1")
+        has_both = y.min() < y.max()
+        yield _Check("labels", has_both, "two classes", f"only {y[0]:g}")
     elif spec.task == "count":
-        yield _wrong_value_check("counts", y, (y < 0.0) | (y != np.floor(y)), "integers >= 0")
+        is_count = (y >= 0.0) & (y == np.floor(y))
+        yield _target_check("counts", y, is_count, "integers >= 0")
     yield from _moment_checks(data, spec.options.get("checks") or {})
 
 
@@ -223,12 +227,12 @@ def _finite_check(column: str, values: Float[np.ndarray, " rows"], missing: bool
     return _Check("finite", fine.all(), expected, actual)
 
 
-def _wrong_value_check(
-    name: str, y: Float[np.ndarray, " rows"], wrong: Bool[np.ndarray, " rows"], expected: str
+def _target_check(
+    name: str, y: Float[np.ndarray, " rows"], fine: Bool[np.ndarray, " rows"], expected: str
 ) -> _Check:
-    """Return the check that no target is wrong."""
-    row = int(np.argmax(wrong))
-    return _Check(name, not wrong.any(), expected, f"{y[row]:g} in row {row + 1}")
+    """Return the check that all targets are fine."""
+    row = int(np.argmin(fine))
+    return _Check(name, fine.all(), expected, f"{y[row]:g} in row {row + 1}")
 
 
 def _moment_checks(
@@ -246,6 +250,8 @@ def _moment_checks(
     }
     for name, wanted in expected.items():
         actual, tolerance = values_and_tolerances[name]
-        same_shape = np.shape(wanted) == np.shape(actual)
-        passed = same_shape and (np.abs(actual - np.asarray(wanted)) <= tolerance).all()
+        passed = False
+        if np.shape(wanted) == np.shape(actual):
+            difference = np.abs(actual - np.asarray(wanted))
+            passed = (difference <= tolerance).all()
         yield _Check(name, passed, shortened(wanted), f"{shortened(actual)}: these are other data")

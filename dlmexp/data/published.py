@@ -91,11 +91,11 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     has_names = not re.fullmatch(r"[-+.\de]+", words[0, -1])
     rows = words[1:] if has_names else words
     table = _numbers(rows, path, (spec.features or 0) + 1)
-    X = table[:, :-1]
+    features = table[:, :-1]
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in CLASS_LABELS:
-        return Dataset(X, label)  # the checks refuse it
+        return Dataset(features, label)  # the checks refuse it
     smaller, larger = labels
     positive = larger
     expected = (spec.options.get("checks") or {}).get("positives")
@@ -104,7 +104,8 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         n_larger = (label == larger).sum()
         if n_smaller == expected != n_larger:
             positive = smaller
-    return Dataset(X, (label == positive).astype(np.float64))
+    is_positive = label == positive
+    return Dataset(features, is_positive.astype(np.float64))
 
 
 @LOADERS.register("abalone")
@@ -121,7 +122,9 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     odd = set(sex) - {"M", "F", "I"}
     if odd:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
-    X = np.column_stack([sex == "F", sex == "I", measured[:, :-1]]).astype(np.float64)
+    is_female = sex == "F"
+    is_infant = sex == "I"
+    X = np.column_stack([is_female, is_infant, measured[:, :-1]]).astype(np.float64)
     return Dataset(X, measured[:, -1])
 
 
@@ -131,7 +134,8 @@ def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
     The `options.target` is the first column or the last; the others may have `options.names`.
     """
-    columns = [f"column {k}" for k in range((spec.features or 0) + 1)]
+    n_columns = (spec.features or 0) + 1
+    columns = [f"column {k}" for k in range(n_columns)]
     member = spec.options.get("member")
     table = read_columns(_first(files), columns, member=member, header=False).to_numpy()
     facts = {"features": spec.options.get("names")}
@@ -148,9 +152,9 @@ def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     for part in ("train", "test"):
         features.append(files[f"pol/pol_{part}_data.asc"])
         targets.append(files[f"pol/pol_{part}_labels.asc"])
-    X = [_numbers(read_rows(path), path) for path in features]
-    y = [_numbers(read_rows(path), path) for path in targets]
-    return Dataset(np.concatenate(X), np.concatenate(y)[:, 0])
+    X = np.concatenate([_numbers(read_rows(path), path) for path in features])
+    y = np.concatenate([_numbers(read_rows(path), path) for path in targets])
+    return Dataset(X, y[:, 0])
 
 
 @LOADERS.register("sarcos")
@@ -172,7 +176,9 @@ def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     options = spec.options
     names = [str(options.get("X")), str(options.get("y"))]
     X, y = read_variables(_first(files), *names, member=options.get("member"))
-    return Dataset(X if len(X) == y.size else X.T, y.ravel())
+    if len(X) != y.size:
+        X = X.T
+    return Dataset(X, y.ravel())
 
 
 def _first(files: Mapping[str, Path]) -> Path:

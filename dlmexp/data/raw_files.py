@@ -62,10 +62,11 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
     for name in dict.fromkeys(entry.group for entry in spec.files):
         entries = [entry for entry in spec.files if entry.group == name]
         groups.append(_find_group(entries, roots))
-    best = min(groups, key=lambda group: len(group.missing), default=FileGroup([], {}, []))
-    if is_drawn(spec):
-        return FileInventory("drawn", best, groups)
-    if groups and not best.missing:
+    if is_drawn(spec) or not groups:
+        state = "drawn" if is_drawn(spec) else "missing"
+        return FileInventory(state, FileGroup([], {}, []), groups)
+    best = min(groups, key=lambda group: len(group.missing))
+    if not best.missing:
         return FileInventory("ready", best, groups)
     if any(group.files for group in groups):
         return FileInventory("partial", best, groups)
@@ -90,8 +91,7 @@ def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
     A file in a later root replaces that in an earlier one.
     """
     if entry.package:
-        package = importlib.util.find_spec(entry.package)
-        roots = [Path(str(package.origin)).parent] if package else []
+        roots = _package_folders(entry.package)
     if "*" not in entry.name:
         paths = [root / entry.name for root in roots]
         present = [path for path in paths if path.is_file()]
@@ -102,6 +102,12 @@ def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
             if path.is_file():
                 matches[path.relative_to(root).as_posix()] = path
     return matches
+
+
+def _package_folders(name: str) -> list[Path]:
+    """Return the folder of an installed Python package; none if it is not installed."""
+    package = importlib.util.find_spec(name)
+    return [Path(str(package.origin)).parent] if package else []
 
 
 def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str:

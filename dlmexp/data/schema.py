@@ -246,7 +246,8 @@ def _with_dates(
 
 def _labels(target: np.ndarray) -> tuple[Label, Label] | None:
     """Return the labels for 0 and 1, or None if the target has not two values."""
-    classes = as_text(np.unique(target[~pd.isna(target)]))
+    known = target[~pd.isna(target)]
+    classes = as_text(np.unique(known))
     if len(classes) != 2:
         return None
     return as_label(classes[0]), as_label(classes[1])
@@ -338,7 +339,8 @@ def _first_unparsable(column: Column, texts: np.ndarray) -> int:
     another type than the first (a time with an offset among those without, `true` among numbers).
     """
     known = np.flatnonzero(~pd.isna(texts))
-    return next(int(row) for row in known if _parsed(column, texts[[known[0], row]]) is None)
+    pairs = [(known[0], row) for row in known]
+    return next(int(row) for first, row in pairs if _parsed(column, texts[[first, row]]) is None)
 
 
 def _binary_features(
@@ -357,6 +359,7 @@ def _binary_features(
         listed = shortened(", ".join(column.levels))
         problem = f"'{texts[row]}' is not a value that the model was trained on"
         raise location.error(row, f"{problem}; there were {listed}")
-    features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
+    feature_codes = np.arange(1, len(column.levels))
+    features = (codes[:, None] == feature_codes).astype(np.float64)
     features[missing] = np.nan
     return features

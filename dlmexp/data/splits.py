@@ -292,7 +292,9 @@ def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
     columns = []
     for column in X.T:
         known = column[~np.isnan(column)]
-        columns.append(normalisation(known[:, None] if len(known) else np.zeros((1, 1))))
+        if not len(known):
+            known = np.zeros(1)
+        columns.append(normalisation(known[:, None]))
     return Normalisation(
         np.concatenate([column.mean for column in columns]),
         np.concatenate([column.std for column in columns]),
@@ -312,12 +314,14 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
         n: The size of the training set (`resolve_size`).
     """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
-    train = parts.train[: resolve_size(n, len(parts.train))]
+    size = resolve_size(n, len(parts.train))
+    train = parts.train[:size]
     validation = parts.validation
     if spec.validation == "train":
         train = np.concatenate([train, validation])
     elif spec.validation == "tenth":
-        validation = validation[: max(1, len(train) // 10)]
+        tenth = max(1, len(train) // 10)
+        validation = validation[:tenth]
     return normalised(dataset.X, dataset.y, dataset.task, Split(train, validation, parts.test))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
@@ -134,7 +134,8 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Findin
     # A mean or a level stands for a missing feature. The target and the column that rows are
     # divided by must be complete.
     complete = [name for name in values if options.missing == "refuse" or name not in features]
-    gaps = np.argwhere(np.column_stack([pd.isna(values[name]) for name in complete]))
+    is_gap = np.column_stack([pd.isna(values[name]) for name in complete])
+    gaps = np.argwhere(is_gap)
     if not len(gaps):
         return
     row, first_column = gaps[0]
@@ -185,20 +186,24 @@ def _odd_category(column: Column, values: np.ndarray, options: CsvConfig) -> Ite
     stray = _stray_words(values)
     n_levels = len(column.levels)
     max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
-    if stray and 0 < len(stray.words) <= MAX_MISSING_MARKERS:
-        remedy: dict[str, str | list[str]] = {"na": stray.words}
-        if options.missing == "refuse":
-            remedy["missing"] = "mean"
-        yield Finding(f"column '{name}' {stray.description}; {as_it_is}", remedy, True)
-    elif stray:
-        remedy = {"categories": [name]}
-        yield Finding(f"column '{name}' {stray.description}; {as_it_is}", remedy, True)
+    if stray:
+        message = f"column '{name}' {stray.description}; {as_it_is}"
+        yield Finding(message, _remedy_for_stray_words(name, stray, options), True)
     elif n_levels > max_levels:
         example = f"{n_levels} distinct values (e.g. '{column.levels[0][:40]}')"
         count = f"{example} in {len(values)} rows, more than {max_levels}"
         dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
         message = f"column '{name}' is a category with {count}; {dates}; {as_it_is}"
         yield Finding(message, {"drop": [name]}, True)
+
+
+def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> Settings:
+    """Return the settings that take stray words for missing values, or the column as a category."""
+    if not 0 < len(stray.words) <= MAX_MISSING_MARKERS:
+        return {"categories": [name]}
+    if options.missing == "refuse":
+        return {"na": stray.words, "missing": "mean"}
+    return {"na": stray.words}
 
 
 def _stray_words(values: np.ndarray) -> StrayWords | None:
@@ -241,9 +246,9 @@ def _leaking_column(
 
 def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Leak | None:
     """Return how a column gives the target away; `is_exact`: in other units or words it is it."""
-    known: Bool[np.ndarray, " N"] = ~pd.isna(values) & ~np.isnan(y)
-    x = values[known]
-    y = y[known]
+    is_known = ~pd.isna(values) & ~np.isnan(y)
+    x = values[is_known]
+    y = y[is_known]
     if len(y) < MIN_ROWS or (y == y[0]).all():
         return None
     if column.kind == "category":
@@ -256,10 +261,12 @@ def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak
     """Return that the target is a linear function of a column, to `SMALL_REST` of its variance."""
     # Least squares. Values so large that they overflow are refused for that later.
     with np.errstate(all="ignore"):
-        centred = x - x.mean()
-        slope = np.dot(centred, y - y.mean()) / np.dot(centred, centred)
+        centred_x = x - x.mean()
+        centred_y = y - y.mean()
+        slope = np.dot(centred_x, centred_y) / np.dot(centred_x, centred_x)
         offset = y.mean() - slope * x.mean()
-        rest = np.var(slope * x + offset - y) / np.var(y)
+        residuals = slope * x + offset - y
+        rest = np.var(residuals) / np.var(y)
     if not rest < SMALL_REST:  # also where it is NaN
         return None
     description = f"the target is {slope:.6g} times it"
