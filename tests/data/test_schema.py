@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.common.errors import UserError
-from dlmexp.data.config import DatasetConfig
+from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column, Schema
 from dlmexp.experiment.models.predict_file import open_rows
@@ -121,3 +121,47 @@ def test_columns_are_found_by_name_and_arrays_by_order():
     np.testing.assert_array_equal(THREE.encode(written), THREE.encode(frame))
     with pytest.raises(UserError, match=r"\(2, 2\).*age"):
         THREE.encode(np.ones((2, 2)))
+
+
+def test_messages_count_rows_from_the_first_of_the_piece():
+    with pytest.raises(UserError, match="row 12, column 'age'"):
+        THREE.encode(pd.DataFrame({**GOOD, "age": [1.0, np.inf]}), first=11)
+
+
+def test_column_that_is_there_twice_is_refused():
+    frame = pd.DataFrame(GOOD)
+    frame = pd.concat([frame, frame[["age"]]], axis=1)
+    with pytest.raises(UserError, match="several columns are called age"):
+        THREE.encode(frame, source="new.csv")
+
+
+def test_missing_column_is_named_with_the_nearest():
+    with pytest.raises(UserError, match=r"no column 'age', which the model needs: .*ages"):
+        THREE.encode(pd.DataFrame(GOOD).rename(columns={"age": "ages"}))
+
+
+def test_value_that_differs_in_type_from_the_first_is_named():
+    """`true` is a number alone, but not among numbers."""
+    with pytest.raises(UserError, match="row 2, column 'age': 'true' is not a number"):
+        THREE.encode(pd.DataFrame({**GOOD, "age": ["2", "true"]}))
+
+
+def test_missing_values_are_nan_in_all_features_of_a_category():
+    schema = Schema("y", COLUMNS[:2], fill=True)
+    X = schema.encode(pd.DataFrame({"age": [np.nan, 1.0], "sort": [None, "c"]}))
+    np.testing.assert_array_equal(X, [[np.nan, np.nan, np.nan], [1, 0, 1]])
+
+
+def test_missing_value_has_a_level_of_its_own():
+    column = Column("sort", "category", ("a", "b", "(missing)"))
+    X = Schema("y", (column,)).encode(pd.DataFrame({"sort": ["a", None, "b"]}))
+    np.testing.assert_array_equal(X, [[0, 0], [0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(("missing", "fill"), [
+    ("refuse", False), ("drop", False), ("mean", True), ("level", True)])  # fmt: skip
+def test_missing_values_are_filled_where_the_setting_says_so(missing, fill):
+    values = {"a": np.arange(3.0), "y": np.arange(3.0)}
+    options = CsvConfig(target="y", missing=missing)
+    schema, _ = Schema.fit(values, ["a"], "regression", options)
+    assert schema.fill == fill

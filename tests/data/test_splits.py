@@ -196,3 +196,55 @@ def test_validation_rows_can_be_fewer_or_trained_on(n, seed):
     assert np.allclose(
         trained.y_test * trained.y_std + trained.y_mean, usual.y_test * usual.y_std + usual.y_mean
     )
+
+
+def test_a_tenth_of_few_training_rows_is_one_validation_row():
+    few = replace(spec("regression"), validation="tenth")
+    assert len(prepare(made_up(200), few, 0, 5).y_val) == 1
+
+
+def test_half_a_row_rounds_up():
+    assert splits.resolve_size("5%", 10) == 1
+    assert splits.resolve_size("5%", 50) == 3
+    with pytest.raises(UserError):
+        splits.resolve_size("4%", 10)
+
+
+def test_values_too_small_for_a_deviation_are_constant():
+    X = np.array([[0.0], [1e-200]])
+    assert splits.normalisation(X).constant.all()
+
+
+def test_column_without_values_is_constant():
+    scale = splits.normalisation(np.array([[np.nan, 1.0], [np.nan, 3.0]]))
+    assert scale.constant.tolist() == [True, False]
+    assert scale.mean.tolist() == [0, 2]
+    assert scale.std.tolist() == [1, 1]
+
+
+def test_training_sets_of_a_division_by_time_are_random_rows_of_the_pool():
+    by_time = splits.Arrangement("time", np.arange(200.0), "day")
+    parts = split(200, "regression", 0, None, by_time)
+    assert sorted(parts.train) == list(range(134))
+    assert parts.train[:20].max() > 40
+
+
+def test_groups_are_divided_at_random():
+    groups = np.repeat(np.arange(40.0), 5)
+    by_group = splits.Arrangement("group", groups, "house")
+    tested = [set(groups[split(200, "regression", seed, None, by_group).test]) for seed in (0, 1)]
+    assert tested[0] != tested[1]
+    assert min(tested[0]) < 20
+
+
+def test_groups_that_leave_no_test_rows_are_refused():
+    one_group = splits.Arrangement("group", np.zeros(60), "house")
+    with pytest.raises(UserError, match=r"csv\.by=house: its 1 groups"):
+        split(60, "airline", 0, None, one_group)
+
+
+def test_label_of_an_arrangement_tells_them_apart():
+    labels = [
+        splits.Arrangement(kind, test=test).label for kind in ("random", "time") for test in (0, 7)
+    ]
+    assert labels == ["", "-test7", "-time", "-time-test7"]

@@ -1,9 +1,4 @@
-"""A user's own table: what can be said about it, what is refused with what to type, and what is
-warned of."""
-
-import gzip
-import shlex
-from typing import Any
+"""A user's own table: what can be said about it, and how its rows are divided."""
 
 import numpy as np
 import pandas as pd
@@ -12,58 +7,17 @@ import pytest
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import setting
 from dlmexp.data.config import DatasetConfig
-from dlmexp.data.raw_files import load
 from dlmexp.data.splits import prepare, split
-from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.plan.overrides import spelled_out
-
-ROWS = 60
-RNG = np.random.default_rng(0)
-VALUES = {
-    "a": RNG.normal(size=ROWS).round(3), "b": RNG.normal(size=ROWS).round(3), "house": np.repeat(np.arange(12), 5),
-    "day": RNG.permutation(ROWS), "y": RNG.normal(size=ROWS).round(3),
-}  # fmt: skip
-Y = VALUES["y"]
-LABEL = np.where(Y > 0, "yes", "no")
-DATES = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d}" for k in range(ROWS)]
-BINARY = {"task": "binary", "kind": "counts"}
-
-
-def written(path, sep: Any = ",", **replaced: Any):
-    """The columns as a file; `replaced` gives other columns, or lists of texts, which begin again
-    when they end."""
-    columns = {
-        name: np.resize(np.array(column, object), ROWS)
-        for name, column in {**VALUES, **replaced}.items()
-    }
-    if path.suffix == ".parquet":
-        pd.DataFrame(columns).infer_objects().to_parquet(path)
-        return path
-    text = (
-        "\n".join(
-            sep.join(map(str, row)) for row in [list(columns), *zip(*columns.values(), strict=True)]
-        )
-        + "\n"
-    )
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
-
-
-def loaded(path, task: Any = "regression", kind: str = "regression", **options: Any):
-    options = {"path": str(path), "target": "y", **options}
-    return load(DatasetConfig("mine", "table", task, split=kind, options=options), "data")
-
-
-def refused(*words: str, path, **options: Any) -> UserError:
-    """The error, in which all words are."""
-    with pytest.raises(UserError) as caught:
-        loaded(path, **options)
-    assert all(word in str(caught.value) for word in words), caught.value
-    return caught.value
-
-
-def lacking(name: str, *rows: int, word: str = "") -> dict[str, list[str]]:
-    return {name: [word if k in rows else str(value) for k, value in enumerate(VALUES[name])]}
+from tests.support.user_tables import (
+    BINARY,
+    DATES,
+    ROWS,
+    VALUES,
+    lacking,
+    loaded,
+    refused,
+    written,
+)
 
 
 @pytest.fixture
@@ -168,94 +122,6 @@ def test_the_mean_is_that_of_the_training_rows(path):
     )
 
 
-def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
-    """What is advised is read by `dlmexp run`, keeps what was typed, and does away with all
-    problems."""
-    changed = {
-        **lacking("a", 3), **lacking("b", 5, 9, word="n.a."), "id": [f"n{k}" for k in range(ROWS)],
-        "sold": [f"{1 + k % 28:02d}.{1 + k // 28:02d}.2020" for k in range(ROWS)],
-        "y": [k * k + 1 for k in range(ROWS)], "cents": [100 * k * k for k in range(ROWS)],
-    }  # fmt: skip
-    written(path, ";", **changed)
-    said = refused(
-        "5 problems", "'a'", "'b'", "'id'", "'sold'", "'cents'", path=path, sep=";", drop=["day"]
-    )
-    assert "csv.date_format=%d.%m.%Y" in str(said)
-    dates = {"date_format": "%d.%m.%Y"}
-    said = refused(
-        "4 problems", "'a'", "'b'", "'id'", "'cents'", path=path, sep=";", drop=["day"], **dates
-    )
-    typed = f"dataset=csv csv.path={path} csv.target=y csv.task=regression csv.sep=; csv.drop=[day]".split()
-    overrides = [
-        *typed,
-        "csv.date_format=%d.%m.%Y",
-        *shlex.split(str(said).rpartition("All of it: ")[2]),
-    ]
-    node = compose(spelled_out(overrides)).dataset["csv"]
-    data = load(node, "data")
-    assert node.options["drop"] == ["day", "id", "cents"]
-    assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date")
-    logs = load(compose(spelled_out([*overrides, "csv.log=true"])).dataset["csv"], "data")
-    np.testing.assert_array_equal(logs.y, np.log(data.y))
-    assert logs.schema.log
-    assert logs.checksum != data.checksum
-
-
-def test_stray_words_and_other_types_among_numbers(tmp_path, path):
-    written(path, **lacking("a", *range(8, 29), word="-"))
-    refused("'-' in 21 rows", "row 9", "39", "csv.na", "csv.categories=[a]", path=path)
-    assert loaded(path, na=["-"], missing="drop").X.shape == (39, 4)
-    refused("csv.target=y", "'n.a.'", path=written(path, **lacking("y", 0, word="n.a.")))
-    refused(
-        "'t' holds duration",
-        path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")),
-    )
-    text = written(tmp_path / "t.parquet", a=VALUES["a"].astype(str))
-    refused("'a' is text", "All of it: csv.categories=[a]", path=text)
-    refused("row 60, column 'b'", "infinite", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
-    refused("t.csv", "inf in row 60, column 'y'", path=written(path, y=[*range(ROWS - 1), "inf"]))
-    refused("e+150", path=written(path, b=[f"{k + 1}e150" for k in range(ROWS)]))
-
-
-def test_binary_targets_become_zero_and_one(path):
-    for values, codes, labels in (("-1 1 1", [0, 1, 1], (-1, 1)), ("10 9 10", [1, 0, 1], (9, 10)),
-                                  ("yes no yes", [1, 0, 1], ("no", "yes")), ("--5 5 --5", [0, 1, 0], ("--5", 5)),
-                                  ("true false true", [1, 0, 1], ("False", "True"))):  # fmt: skip
-        data = loaded(written(path, y=values.split()), **BINARY)
-        assert data.y.tolist() == np.resize(codes, ROWS).tolist()
-        assert data.schema.labels == labels
-
-
-@pytest.mark.parametrize(("values", "task", "words"), [
-    ("1 2 3", "binary", "has 3 (1.0, 2.0, 3.0)"), ("1", "binary", "has 1"), ("1 2.5 3", "count", "2.5 in row 2"),
-    ("1 -2 3", "count", "-2 in row 2"), ("a b c", "count", "text (a, b, c)"), ("a b c", "regression", "csv.target=y"),
-    ("3", "regression", "it is 3 in all"), ("2020-01-01 2020-01-02", "regression", "dates"),
-])  # fmt: skip
-def test_targets_that_do_not_fit_the_task(path, values, task, words):
-    refused(words, path=written(path, y=values.split()), task=task)
-
-
-def test_a_column_that_gives_the_target_away(path):
-    written(path, cents=(100 * Y + 5).round(1))
-    refused("'cents'", "0.01 times it plus -0.05", "csv.drop=[cents]", path=path)
-    assert "'cents'" in loaded(path, columns=["a", "cents"]).facts["warnings"][0]
-    assert not loaded(path, drop=["cents"]).facts["warnings"]
-    assert (
-        "of its variance" in loaded(written(path, tax=(Y / Y.std()).round(1))).facts["warnings"][0]
-    )
-    for column in (np.where(Y > 0, 7, 2), np.where(Y > 0, "u", "v")):
-        refused("'flag'", "away", path=written(path, y=LABEL, flag=column), **BINARY)
-
-
-@pytest.mark.parametrize(("changed", "task", "word"), [
-    ({"id": range(1, ROWS + 1)}, "regression", "'id' numbers"), ({"same": [1]}, "regression", "'same'"),
-    ({"word": ["x"]}, "regression", "'word'"), ({"id": 1001 + Y.argsort().argsort()}, "regression", "'id'"),
-    ({name: column[:20] for name, column in VALUES.items()}, "regression", "40 of 60 rows are copies"),
-])  # fmt: skip
-def test_what_looks_wrong_is_warned_of(path, changed, task, word):
-    assert word in " ".join(loaded(written(path, **changed), task, "counts").facts["warnings"])
-
-
 @pytest.mark.parametrize(
     ("name", "file"), [("", "t.csv"), ("Unnamed: 0", "t.csv"), ("__index_level_0__", "t.parquet")]
 )
@@ -267,20 +133,6 @@ def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, 
     path = written(tmp_path / file, **{name: range(ROWS)})
     assert "numbers the rows" in loaded(path).facts["left_out"][0]
     assert name not in loaded(path, split="time", by=name).schema.features
-
-
-def test_dollars_and_thousands_in_the_target(path):
-    for texts, numbers in ((["$1,200", "-$7", "€ 950"], [1200, -7, 950]), (["1,234.50", " 950.00 "], [1234.5, 950]),
-                           (["1,000,000", "7"], [1e6, 7])):  # fmt: skip
-        assert (
-            loaded(written(path, ";", y=texts), sep=";").y.tolist()
-            == np.resize(numbers, ROWS).tolist()
-        )
-    for doubtful in (["0,054", "1"], ["1,234", "950"], ["1.234,50", "1"], ["12 apples", "3"]):
-        refused("csv.target=y", path=written(path, ";", y=doubtful), sep=";")
-    refused(
-        "csv.na=[unknown]", path=written(path, ";", y=["1,234.50", "950.00", "unknown"]), sep=";"
-    )
 
 
 def test_own_test_rows(tmp_path, path):
@@ -309,7 +161,7 @@ def test_division_by_time_and_by_groups(tmp_path, path):
         parts = split(ROWS, "regression", 0, None, data.arrangement)
         days = [VALUES["day"][rows] for rows in (parts.train, parts.validation, parts.test)]
         assert days[0].max() < days[1].min() <= days[1].max() < days[2].min()
-    house = np.sort(RNG.integers(0, 15, ROWS))  # of different sizes
+    house = np.sort(np.random.default_rng(1).integers(0, 15, ROWS))  # of different sizes
     data = loaded(written(path, house=house), split="group", by="house")
     for seed in range(10):
         parts = split(ROWS, "regression", seed, None, data.arrangement)
@@ -322,10 +174,3 @@ def test_division_by_time_and_by_groups(tmp_path, path):
     options = {"split": "time", "by": "day", "drop": ["house"]}
     reversed_days = written(tmp_path / "u.csv", day=VALUES["day"][::-1])
     assert loaded(reversed_days, **options).checksum != loaded(written(path), **options).checksum
-
-
-def test_advised_settings_are_read_as_they_are():
-    names = ["age", "the age, in years (est.)", "it's", "null", "1e3", "$x", "end\\", " b", "a'\"!"]
-    table = ["dataset=csv", "csv.path=a.csv", "csv.task=count", "csv.target=it's $x (b"]
-    own = compose(spelled_out([*table, *shlex.split(setting("drop", names))])).csv
-    assert (list(own.drop), own.target) == (names, "it's $x (b")

@@ -1,4 +1,4 @@
-"""The front door: sizes are limited first, and whatever a library raises names the file."""
+"""Readers of untrusted files: sizes are limited first, and whatever a library raises names the file."""
 
 import bz2
 import gzip
@@ -9,9 +9,7 @@ import tarfile
 import zipfile
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import (
@@ -20,8 +18,6 @@ from dlmexp.common.reading.files import (
     read_npz,
     reading,
 )
-from dlmexp.common.reading.matlab import read_variables
-from dlmexp.common.reading.tables import read_table, stream_table
 
 
 def test_errors_of_a_library_name_the_file_and_those_of_the_system_stay(tmp_path):
@@ -154,40 +150,3 @@ def test_no_pickle_is_loaded(tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=True) as arrays:
         assert arrays["X"].shape == (1,)
     assert (tmp_path / "loaded").exists(), "or the file would do no harm"
-
-
-def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
-    """A cell array of a thousand million cells: refused by the limit of the process that reads
-    it."""
-    parts = [
-        (6, struct.pack("<II", 1, 0)),
-        (5, struct.pack("<ii", 2**15, 2**15)),
-        (1, b"X".ljust(8, b"\0")),
-    ]
-    body = b"".join(
-        struct.pack("<II", kind, 1 if kind == 1 else len(data)) + data for kind, data in parts
-    )
-    header = b"MATLAB 5.0".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
-    (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 14, len(body)) + body)
-    with pytest.raises(Unreadable, match=r"a\.mat"):
-        read_variables(tmp_path / "a.mat", "X")
-
-
-def test_further_words_for_a_missing_value(tmp_path):
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,NA\n?,x\n"))
-    (piece,) = stream_table(tmp_path / "t.csv.gz", missing=["?"])[1]
-    assert piece.to_pydict() == {"a": ["1", None], "b": [None, "x"]}
-    assert read_table(tmp_path / "t.csv.gz", missing=["?"]).to_pydict() == {
-        "a": [1, None],
-        "b": [None, "x"],
-    }
-
-
-def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
-    parquet.write_table(pa.table({"a": np.zeros(2_000_000)}), tmp_path / "t.parquet")
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n" + b"0" * 2_000_000))
-    for limit in ("MAX_BYTES", "SMALL"):
-        monkeypatch.setattr(f"dlmexp.common.reading.tables.{limit}", 1 << 20)
-    for name in ("t.parquet", "t.csv.gz"):
-        with pytest.raises(Unreadable, match=name):
-            read_table(tmp_path / name)
