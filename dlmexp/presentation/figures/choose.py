@@ -4,7 +4,7 @@ Those are the datasets of the paper, stand-ins that were run, datasets that a us
 user's own data with whatever was run on it (`own`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlmexp.common import catalogue
@@ -127,18 +127,24 @@ def _declared_figures(
     ids: Sequence[str], named: Sequence[str], own: Sequence[str], task_of: Mapping[str, str]
 ) -> Iterator[Page]:
     """Yield the declared figures that are named, or all that fit the datasets."""
-    if not ids and named and all(name in own for name in named):
-        return
-    for name in dict.fromkeys(ids or FIGURES.names()):
-        if name not in FIGURES:
-            continue
+    if ids:
+        names = [name for name in dict.fromkeys(ids) if name in FIGURES]
+    elif named and set(named) <= set(own):
+        names = []  # own data has a figure of its own
+    else:
+        names = [name for name in FIGURES.names() if _is_drawn_unasked(FIGURES[name], task_of)]
+    for name in names:
         figure = FIGURES[name]
-        lacks_datasets = any(panel.dataset not in task_of for panel in figure.panels)
-        if not ids and figure.needs_all and lacks_datasets:
-            continue
         panels = _on_datasets(figure, named, task_of)
         file_name = f"{figure.id}-{'+'.join(named)}" if named else figure.id
         yield Page(replace(figure, panels=panels), file_name)
+
+
+def _is_drawn_unasked(figure: Figure, datasets: Collection[str]) -> bool:
+    """Return whether a figure is drawn where no figure is named."""
+    if not figure.needs_all:
+        return True
+    return all(panel.dataset in datasets for panel in figure.panels)
 
 
 def _own_figures(
@@ -210,23 +216,33 @@ def _on_datasets(
     Returns:
         Nothing where datasets are named and no panel is drawn on them.
     """
+    chosen = named or list(task_of)
     stand_ins = _stand_ins(named or _with_files(task_of))
     alone = [name for name in named if not catalogue.stands_for(name)]
+    others = [name for name in alone if name not in catalogue.PAPER]
     panels: list[Panel] = []
-    is_changed = not named
+    is_drawn = not named
     for panel in figure.panels:
-        if panel.dataset in (named or task_of):
-            fitting = [panel]
-        elif (family := catalogue.family(panel.dataset)) in stand_ins:
-            fitting = [replace(panel, dataset=stand_ins[family])]
-        else:
-            alike = _of_same_task(panel.dataset, alone, task_of)
-            fitting = [replace(panel, dataset=name) for name in alike]
-        is_changed = is_changed or bool(fitting)
-        if not fitting and not alone:
-            fitting = [panel]
-        panels += fitting
-    return tuple(dict.fromkeys(panels)) if is_changed else ()
+        datasets = [panel.dataset]
+        if panel.dataset not in chosen:
+            datasets = _replacements(panel.dataset, stand_ins, others, task_of)
+        if datasets:
+            is_drawn = True
+            panels += [replace(panel, dataset=dataset) for dataset in datasets]
+        elif not alone:
+            panels.append(panel)
+    return tuple(dict.fromkeys(panels)) if is_drawn else ()
+
+
+def _replacements(
+    dataset: str, stand_ins: Mapping[str, str], others: Iterable[str], task_of: Mapping[str, str]
+) -> list[str]:
+    """Return the stand-in of a dataset, else which other datasets have its task."""
+    family = catalogue.family(dataset)
+    if family in stand_ins:
+        return [stand_ins[family]]
+    task = catalogue.entries("dataset").get(dataset, {}).get("task")
+    return [name for name in others if task_of.get(name) == task]
 
 
 def _with_files(datasets: Iterable[str]) -> list[str]:
@@ -242,9 +258,3 @@ def _stand_ins(datasets: Sequence[str]) -> dict[str, str]:
         if paper_dataset := catalogue.stands_for(name):
             stand_ins.setdefault(catalogue.family(paper_dataset), name)
     return stand_ins
-
-
-def _of_same_task(dataset: str, others: Iterable[str], task_of: Mapping[str, str]) -> list[str]:
-    """Return which other datasets have the task of a dataset and are none of the paper's."""
-    task = catalogue.entries("dataset").get(dataset, {}).get("task")
-    return [name for name in others if name not in catalogue.PAPER and task_of.get(name) == task]

@@ -151,23 +151,32 @@ def _divide(places: Sequence[Place], by_row: bool) -> Grid:
     columns = 1 + max(place.column for place in places)
     rows = 1 + max(place.row for place in places)
     grid = Grid(columns, COLUMN if columns == 1 else TEXT, [], {}, [])
+    if not by_row:
+        _add_legend_line(grid, places)
     for row in range(rows):
         in_row = [place for place in places if place.row == row]
-        handles: list[Line2D] = []
         if by_row:
-            handles = _legend_entries(in_row)
-        elif row == 0:
-            handles = _legend_entries(places)
-        if handles:
-            grid.legends[len(grid.heights)] = handles
-            lines = -(-len(handles) // _entries_across(handles, grid.width))
-            grid.heights.append(LEGEND_HEIGHT * lines)
-        first = len(grid.heights)
-        grid.heights.append(_panel_height(in_row[0].panel.facts, columns))
-        if any(place.has_strip for place in in_row):
-            grid.heights.append(STRIP_HEIGHT)
-        grid.panel_lines.append((first, len(grid.heights) - 1))
+            _add_legend_line(grid, in_row)
+        _add_panel_lines(grid, in_row)
     return grid
+
+
+def _add_legend_line(grid: Grid, places: Sequence[Place]) -> None:
+    """Add a line with the legend of panels, unless all they show is labelled directly."""
+    handles = _legend_entries(places)
+    if handles:
+        grid.legends[len(grid.heights)] = handles
+        lines_of_text = -(-len(handles) // _entries_across(handles, grid.width))
+        grid.heights.append(LEGEND_HEIGHT * lines_of_text)
+
+
+def _add_panel_lines(grid: Grid, in_row: Sequence[Place]) -> None:
+    """Add the line of a row of panels, and one for their strips where a panel has one."""
+    first = len(grid.heights)
+    grid.heights.append(_panel_height(in_row[0].panel.facts, grid.columns))
+    if any(place.has_strip for place in in_row):
+        grid.heights.append(STRIP_HEIGHT)
+    grid.panel_lines.append((first, len(grid.heights) - 1))
 
 
 def _panel_height(facts: PanelKind, columns: int) -> float:
@@ -251,23 +260,27 @@ def _names_size(panel: Panel) -> bool:
 
 
 def _draw_panels(tiles: Sequence[Tile], protocols: tuple[str, ...]) -> None:
-    """Draw all panels, those that share a scale together.
-
-    Side by side, a panel has the same limits under all protocols, and numbers only at the axis of
-    the first one.
-    """
+    """Draw all panels, those that share a scale together."""
+    with_results: list[Tile] = []
     for tile in tiles:
-        if not tile.lines:
-            tile.ax.set_axis_off()
-            tile.ax.text(0.5, 0.5, "not run", transform=tile.ax.transAxes, ha="center", color=GREY)
-    for group in _groups_with_one_scale([tile for tile in tiles if tile.lines]):
+        if tile.lines:
+            with_results.append(tile)
+        else:
+            _mark_as_not_run(tile.ax)
+    for group in _groups_with_one_scale(with_results):
         facts = group[0].panel.facts
         facts.load().draw(group)
-        if facts.scale == "task" or (facts.scale == "panel" and protocols):
-            _share_limits([tile.ax for tile in group], facts.shared_limits)
-            _share_limits([tile.below for tile in group if tile.below], facts.shared_limits)
-        if facts.scale == "panel" and protocols:
+        if facts.scale == "task":
+            _share_limits(group, facts.shared_limits)
+        elif facts.scale == "panel" and protocols:
+            # One panel under several protocols; the numbers at the axis of the first serve for all.
+            _share_limits(group, facts.shared_limits)
             _keep_first_labels(group)
+
+
+def _mark_as_not_run(ax: Axes) -> None:
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=GREY)
 
 
 def _groups_with_one_scale(tiles: Sequence[Tile]) -> list[list[Tile]]:
@@ -279,18 +292,19 @@ def _groups_with_one_scale(tiles: Sequence[Tile]) -> list[list[Tile]]:
     return list(groups.values())
 
 
-def _share_limits(panels: Sequence[Axes], which: str) -> None:
-    """Give axes the same limits in x, y or xy, so that they can be compared."""
-    if not panels:
-        return
-    if "x" in which:
-        limits = np.array([ax.get_xlim() for ax in panels])
+def _share_limits(tiles: Sequence[Tile], which: str) -> None:
+    """Give panels, and their strips, the same limits in x, y or xy, so that they are comparable."""
+    _share_limits_of_axes([tile.ax for tile in tiles], which)
+    _share_limits_of_axes([tile.below for tile in tiles if tile.below], which)
+
+
+def _share_limits_of_axes(panels: Sequence[Axes], which: str) -> None:
+    for name in which if panels else "":
+        limits = np.array([getattr(ax, f"get_{name}lim")() for ax in panels])
+        low = limits[:, 0].min()
+        high = limits[:, 1].max()
         for ax in panels:
-            ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
-    if "y" in which:
-        limits = np.array([ax.get_ylim() for ax in panels])
-        for ax in panels:
-            ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+            getattr(ax, f"set_{name}lim")(low, high)
 
 
 def _keep_first_labels(tiles: Iterable[Tile]) -> None:

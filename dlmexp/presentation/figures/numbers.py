@@ -154,13 +154,21 @@ def _rows_of_line(
     if line.role == "rivals":
         rows = _with_use_of_validation(rows, "train" if line.version == "train" else "")
     if line.version == "short":
-        rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
+        return _with_own_groups(_selected_from_short_grid(rows))
     if line.version == "recalibrated":
-        rows = _with_recalibrated_metric(rows, panel.metric)
-    if line.version in ("short", "recalibrated"):
-        # Another group than the one that is drawn as it is: each contributes a row.
-        rows = rows.assign(group=-1 - rows["group"])
+        return _with_own_groups(_with_recalibrated_metric(rows, panel.metric))
     return rows
+
+
+def _selected_from_short_grid(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that NLL selects among the betas that the paper's grids have."""
+    in_grid = (candidates["beta"] >= SHORTEST) & (candidates["missing"] == 0)
+    return select(candidates[in_grid], "nll")
+
+
+def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with groups that no other line has: of a group only one row is drawn."""
+    return rows.assign(group=-1 - rows["group"])
 
 
 def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) -> pd.Series:
