@@ -171,10 +171,7 @@ class Figure:
     needs_all: bool = False
 
 
-DECLARED = "dlmexp.presentation.figures.declared"
-FIGURES: Registry[Figure] = Registry(
-    "figure", f"{DECLARED}.paper", f"{DECLARED}.calibration", f"{DECLARED}.worth"
-)
+FIGURES: Registry[Figure] = Registry("figure", "dlmexp.presentation.figures.declared")
 
 
 def declare(make_figure: Callable[[], Figure]) -> Callable[[], Figure]:
