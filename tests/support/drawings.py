@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.experiment.records.results import ResultsFolder
@@ -64,3 +65,11 @@ def draw_tile(panel: Panel, tables: Mapping[Line, pd.DataFrame]) -> Tile:
     draw: Callable[[list[Tile]], None] = panel.facts.load().draw
     draw([drawn])
     return drawn
+
+
+def ends_of_band(ax: Axes) -> tuple[float, float]:
+    """Return the lowest and the highest value of the only band of axes."""
+    (band,) = ax.collections
+    (path,) = band.get_paths()
+    heights = np.asarray(path.vertices)[:, 1]
+    return heights.min(), heights.max()

@@ -18,6 +18,7 @@ from dlmexp.presentation.figures.axes import (
 )
 from dlmexp.presentation.figures.looks import method_look
 from dlmexp.presentation.figures.panels import Panel
+from tests.support.drawings import ends_of_band
 
 
 @pytest.fixture
@@ -37,9 +38,7 @@ def test_axes_have_a_size_in_inches(ax):
 
 def test_a_band_spans_the_interval_around_the_mean(ax):
     draw_band(ax, band([1, 2, 3], [5.0, 6.0, 7.0], [0.5, 0.5, 0.5]))
-    (area,) = ax.collections
-    heights = area.get_paths()[0].vertices[:, 1]  # pyright: ignore[reportCallIssue, reportArgumentType, reportIndexIssue]
-    assert (heights.min(), heights.max()) == (4.5, 7.5)
+    assert ends_of_band(ax) == (4.5, 7.5)
     assert not ax.containers
 
 

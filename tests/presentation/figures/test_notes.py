@@ -28,7 +28,7 @@ def measured(of: Panel | None = None, sizes: tuple[int, ...] = (100,), **fields:
     table = points(sizes, [1.0] * len(sizes)) if sizes else points([], [])
     series = [Series(of.lines[0], table), *(Series(line) for line in of.lines[1:])]
     requested = fields.pop("requested_protocol", "paper")
-    facts = {"protocol": "paper", "task": "binary"} | fields
+    facts: dict[str, Any] = {"protocol": "paper", "task": "binary"} | fields
     return Measured(of, requested, facts.pop("others", []), series, **facts)
 
 

@@ -1,6 +1,7 @@
 """Figures as `dlmexp plot` makes them: protocols, parameterisations, names of files, files."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +18,7 @@ from dlmexp.presentation.figures.plot import (
 from tests.support.drawings import made
 from tests.support.tidy import sweep
 
-UNWHITENED = {"parameterisation": "unwhitened"}
+UNWHITENED: dict[str, Any] = {"parameterisation": "unwhitened"}
 
 
 def names(rows, *ids: str, **fields) -> list[str]:
@@ -86,13 +87,16 @@ def test_regression_has_no_second_figure():
 
 def test_names_of_files_have_what_was_asked_for():
     rows = [*sweep(protocol="released", changes={"training.lr": 0.01}, lr=0.01)]
-    fields = {"by": {"dataset": ["banana"], "seed": ["0", "1"]}, "where": {"lr": ["0.01"]}}
+    fields: dict[str, Any] = {
+        "by": {"dataset": ["banana"], "seed": ["0", "1"]},
+        "where": {"lr": ["0.01"]},
+    }
     assert names(rows, **fields) == ["class-log-banana-released-seed=0+1-lr=0.01"]
 
 
 def test_names_of_files_have_no_signs_that_shells_take_apart():
     rows = sweep(changes={"beta.values": [1, 10]})
-    fields = {"where": {"beta.values": ["[1,10]"]}}
+    fields: dict[str, Any] = {"where": {"beta.values": ["[1,10]"]}}
     (name,) = names(rows, **fields)
     assert name == "class-log-beta.values=_1_10_"
 

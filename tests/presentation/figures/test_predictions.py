@@ -11,6 +11,7 @@ from dlmexp.data.schema import Column, Schema
 from dlmexp.experiment.models.diagnosis import Diagnosis
 from dlmexp.presentation.figures.predictions import numbers, render, text
 from tests.support.cells import MIXED, made_up_model
+from tests.support.drawings import ends_of_band
 
 Y = np.linspace(0, 1, 500)
 BINARY = Schema("fraud", (Column("amount"),), ("no", "yes"))
@@ -42,12 +43,9 @@ def test_panels_without_anything_to_show_are_left_out():
 
 
 def test_predictions_have_their_intervals_as_a_band():
-    panel = render(diagnosis_of()).axes[0]
-    (band,) = panel.collections
-    (path,) = band.get_paths()
-    heights = path.vertices[:, 1]  # pyright: ignore[reportCallIssue, reportArgumentType, reportIndexIssue]
-    assert heights.min() == pytest.approx(Y[:25].mean() - 1)
-    assert heights.max() == pytest.approx(Y[-25:].mean() + 1)
+    low, high = ends_of_band(render(diagnosis_of()).axes[0])
+    assert low == pytest.approx(Y[:25].mean() - 1)
+    assert high == pytest.approx(Y[-25:].mean() + 1)
 
 
 def test_many_test_rows_are_drawn_in_part():

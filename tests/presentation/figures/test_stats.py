@@ -37,12 +37,13 @@ def test_quartiles_are_those_of_the_finite_values(values):
     table = statistics([1], np.array(values)[:, None], len(values), median=True)
     finite = np.array(values)[np.isfinite(values)]
     quartiles = np.quantile(finite, [0.25, 0.5, 0.75]) if len(finite) else [np.nan] * 3
-    assert [*table.loc[0, ["q25", "median", "q75"]]] == pytest.approx([*quartiles], nan_ok=True)
+    (row,) = table[["q25", "median", "q75"]].to_numpy()
+    assert [*row] == pytest.approx([*quartiles], nan_ok=True)
 
 
 def test_infinite_values_count_as_failed():
     table = statistics([1], np.array([[1.0], [np.inf], [-np.inf], [3.0]]), 5)
-    assert table.loc[0, ["mean", "repetitions", "failed"]].tolist() == [2.0, 2, 3]
+    assert table[["mean", "repetitions", "failed"]].to_numpy().tolist() == [[2.0, 2, 3]]
 
 
 def test_a_single_repetition_has_a_mean_without_an_interval():

@@ -5,7 +5,7 @@ import pytest
 
 from dlmexp.presentation.figures.kinds.curves import _set_apart
 from dlmexp.presentation.figures.panels import Line, Panel
-from tests.support.drawings import draw_tile, made, measure_panel, points
+from tests.support.drawings import draw_tile, ends_of_band, made, measure_panel, points
 
 DLM = Line("joint_log_dlm", "bmc", 1, beta=0.1, names="estimator")
 PANEL = Panel("curve", "abalone", "nll", (DLM,), "count-learning")
@@ -69,15 +69,9 @@ def test_bands_are_intervals_of_means_or_quartiles():
     x = [0.0, 10.0]
     quartiles = points(x, [2.0, 2.0]).assign(median=2.0, q25=1.5, q75=2.25)
     of_medians = Panel("curve", "abalone", "nll", (DLM,), "count-learning", median=True)
-    assert _heights_of_band(draw_tile(of_medians, {DLM: quartiles})) == (1.5, 2.25)
+    assert ends_of_band(draw_tile(of_medians, {DLM: quartiles}).ax) == (1.5, 2.25)
     means = points(x, [2.0, 2.0], half=0.5)
-    assert _heights_of_band(draw_tile(PANEL, {DLM: means})) == pytest.approx((1.5, 2.5))
-
-
-def _heights_of_band(tile) -> tuple[float, float]:
-    (band,) = tile.ax.collections
-    heights = band.get_paths()[0].vertices[:, 1]
-    return heights.min(), heights.max()
+    assert ends_of_band(draw_tile(PANEL, {DLM: means}).ax) == pytest.approx((1.5, 2.5))
 
 
 def test_ends_are_labelled_with_the_beta_that_tells_lines_apart():
