@@ -1,3 +1,5 @@
+"""Counter-based draws: pinned, independent, and the same in any batch."""
+
 import numpy as np
 import pytest
 import scipy.stats as st
@@ -38,10 +40,9 @@ def test_transforms_and_entries_are_those_of_the_uniforms():
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
-def test_a_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
-    whole = getattr(Draws(torch.tensor([5, 9]), torch.tensor([0, 1, 1, 0]), torch.tensor(4)), kind)(
-        7, 30, stream=2
-    )
+def test_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
+    batch = Draws(torch.tensor([5, 9]), torch.tensor([0, 1, 1, 0]), torch.tensor(4))
+    whole = getattr(batch, kind)(7, 30, stream=2)
     alone = getattr(draws([9], 4), kind)(4, 11, stream=2)
     assert whole.shape == (4, 7, 30)
     assert torch.equal(whole[1], whole[2])
@@ -50,7 +51,7 @@ def test_a_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
 
 
 @pytest.mark.parametrize("change", ["seed", "iteration", "stream", "sample", "row", "kind"])
-def test_whatever_changes_the_numbers_are_unrelated(change):
+def test_numbers_are_unrelated_whatever_changes(change):
     n = 40_000
     first = draws([0]).uniform(1, n)[0, 0]  # whatever the number of samples and rows
     second = {
@@ -72,10 +73,9 @@ def test_normals_are_standard_normal_and_pairs_are_independent():
     z = draws(range(5)).normal(11, 4000)
     assert z.shape == (5, 11, 4000)
     assert st.kstest(z.flatten().numpy(), "norm").pvalue > 1e-3
-    a, b = (
-        z[:, 0].flatten().numpy(),
-        z[:, 1].flatten().numpy(),
-    )  # the two ends of one Box-Muller pair
+    # The two ends of one Box-Muller pair.
+    a = z[:, 0].flatten().numpy()
+    b = z[:, 1].flatten().numpy()
     assert abs(np.corrcoef(a, b)[0, 1]) < 4 / np.sqrt(len(a))
     assert abs(np.corrcoef(a**2, b**2)[0, 1]) < 4 / np.sqrt(len(a))
 

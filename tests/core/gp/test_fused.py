@@ -1,9 +1,9 @@
-"""The Triton kernels against the plain functions: on a GPU, or in Triton's interpreter where there
-is none.
+"""The Triton kernels against the plain functions, on a GPU or in Triton's interpreter.
 
 The interpreter takes milliseconds for each program of a kernel's grid. Cases are few and small, yet
 sizes do not divide their tiles, and the loops over tiles, slabs and chunks of rows all go round
-more than once."""
+more than once.
+"""
 
 import os
 
@@ -50,114 +50,134 @@ def many_processors(monkeypatch):
 
 @pytest.fixture
 def random():
-    g = torch.Generator().manual_seed(0)
-    return lambda *shape, dtype=torch.float64: torch.randn(*shape, generator=g, dtype=dtype).to(
-        DEVICE
-    )
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape, dtype=torch.float64):
+        return torch.randn(*shape, generator=generator, dtype=dtype).to(DEVICE)
+
+    return draw
 
 
-def _expected(Z, X, l, s, matern, W):
-    """The kernel matrix and the gradients of its sum weighted by W in Z, l and s; X is None: at Z
-    itself."""
+def expected_matrix_and_gradients(Z, X, l, s, matern, W):
+    """Return the kernel matrix, and gradients of its sum weighted by W in Z, l and s.
+
+    X is None: the matrix is that of Z itself.
+    """
     Z, l, s = (t.double().clone().requires_grad_() for t in (Z, l, s))
     left, right = _factors(Z, Z if X is None else X.double(), l)
-    K = (
-        _Matern52.apply(left, right, s)
-        if matern
-        else s[:, None, None] * _Exponential.apply(left, right)
-    )
+    if matern:
+        K = _Matern52.apply(left, right, s)
+    else:
+        K = s[:, None, None] * _Exponential.apply(left, right)
     return K.detach(), *torch.autograd.grad((K * W).sum(), (Z, l, s))
 
 
-def _hyper(random, B, P, **how):
-    return 1 + random(B, P, **how).abs(), 0.5 + random(B, **how).abs()
+def random_hyper(random, B, P, dtype=torch.float64):
+    """Return lengthscales [B, P] and outputscales [B]."""
+    return 1 + random(B, P, dtype=dtype).abs(), 0.5 + random(B, dtype=dtype).abs()
 
 
 @pytest.mark.parametrize("gram", [False, True], ids=["cross", "gram"])
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("case", [*SHAPES, "usual, float32"])
-def test_kernel_matrix_and_its_gradients(case, matern, gram, random):
+def test_kernel_matrix_and_its_gradients_are_the_plain_ones(case, matern, gram, random):
     B, M, N, D, P = SHAPES[case.removesuffix(", float32")]
     dtype = torch.float32 if case.endswith("float32") else torch.float64
-    Z, X, W = (
-        random(*shape, dtype=dtype) for shape in ((B, M, D), (B, N, D), (B, M, M if gram else N))
-    )
-    l, s = _hyper(random, B, P, dtype=dtype)
+    Z = random(B, M, D, dtype=dtype)
+    X = random(B, N, D, dtype=dtype)
+    W = random(B, M, M if gram else N, dtype=dtype)
+    l, s = random_hyper(random, B, P, dtype=dtype)
     l = D**0.5 * l
     right = stationary.right_factor(Z if gram else X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    found = K, *stationary.pull(W, K, Z, right, l, s, matern, gram)
+    results = K, *stationary.pull(W, K, Z, right, l, s, matern, gram)
+    expected = expected_matrix_and_gradients(Z, None if gram else X, l, s, matern, W)
     tolerance = 1e-11 if dtype == torch.float64 else 2e-4
-    for mine, other in zip(found, _expected(Z, None if gram else X, l, s, matern, W), strict=True):
-        torch.testing.assert_close(
-            mine.double(), other, rtol=0, atol=tolerance * max(float(other.abs().max()), 1e-3)
-        )
+    for result, other in zip(results, expected, strict=True):
+        atol = tolerance * max(float(other.abs().max()), 1e-3)
+        torch.testing.assert_close(result.double(), other, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31), (140, 64)])
-def test_products_with_the_projection(M, N, random):
-    """Sums over columns; Gram matrices, plain, weighted, and of a factor that is shared; products
-    with a triangle."""
-    A, V, w, h = random(2, M, N), random(2, M, N), random(2, M), random(2, 3, N)
-    L = random(2, 3, M, M).tril()
+PRODUCT_SHAPES = pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31), (140, 64)])
+
+
+def assert_close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=1e-7, atol=1e-11)
+
+
+@PRODUCT_SHAPES
+def test_sums_over_inducing_inputs_are_the_plain_ones(M, N, random):
+    A, V, w = random(2, M, N), random(2, M, N), random(2, M)
+    fit, gain = tile_products.column_sums(w, A, V)
+    assert_close(fit, (w[:, None] @ A)[:, 0])
+    assert_close(gain, (A * V).sum(1))
+    assert_close(tile_products.squares(A), A.square().sum(1))
+
+
+@PRODUCT_SHAPES
+def test_gram_matrices_in_tiles_are_the_plain_ones(M, N, random):
+    """Plain, weighted, and of a factor that weights share."""
+    A, h = random(2, M, N), random(2, 3, N)
     weighted = (A[:, None] * h[:, :, None]) @ A[:, None].mT
     own = tile_products.weighted_gram(A, h[:, 0])
-    pairs = [
-        (
-            torch.stack(tile_products.column_sums(w, A, V)),
-            torch.stack([(w[:, None] @ A)[:, 0], (A * V).sum(1)]),
-        ),
-        (tile_products.squares(A), A.square().sum(1)),
-        (tile_products.weighted_gram(A, None), A @ A.mT),
-        (own, weighted[:, 0]),
-        (own, own.mT),  # tiles on the diagonal are symmetric but for rounding
-        (tile_products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3)), weighted),
-        (tile_products.triangular_product(L[:, 0], A), L[:, 0] @ A),
-        (tile_products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2)),
-    ]
-    for found, expected in pairs:
-        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-11)
+    assert_close(own, weighted[:, 0])
+    # Tiles on the diagonal are symmetric but for rounding.
+    assert_close(own, own.mT)
+    assert_close(tile_products.weighted_gram(A, None), A @ A.mT)
+    shared = tile_products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3))
+    assert_close(shared, weighted)
+
+
+@PRODUCT_SHAPES
+def test_products_with_triangles_in_tiles_are_the_plain_ones(M, N, random):
+    A = random(2, M, N)
+    L = random(2, 3, M, M).tril()
+    assert_close(tile_products.triangular_product(L[:, 0], A), L[:, 0] @ A)
+    assert_close(tile_products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
 
 
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("P", [1, 3], ids=["one lengthscale", "ard"])
-def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
-    Z, X, V, (l, s) = random(2, 5, 3), random(2, 20, 3), random(2, 5, 32), _hyper(random, 2, P)
-    usual, wide = stationary.right_factor(X, l), stationary.right_factor(X, l, 32)
-    K, wide_K = (stationary.covariance(Z, right, l, s, matern) for right in (usual, wide))
+def test_added_inputs_are_too_far_away_to_matter(matern, P, random):
+    Z, X, V = random(2, 5, 3), random(2, 20, 3), random(2, 5, 32)
+    l, s = random_hyper(random, 2, P)
+    usual = stationary.right_factor(X, l)
+    wide = stationary.right_factor(X, l, 32)
+    K = stationary.covariance(Z, usual, l, s, matern)
+    wide_K = stationary.covariance(Z, wide, l, s, matern)
     torch.testing.assert_close(wide_K[..., :20], K, rtol=1e-13, atol=1e-13)
     assert (wide_K[..., 20:] == 0).all()
+    gradients = stationary.pull(V, wide_K, Z, wide, l, s, matern)
     expected = stationary.pull(V[..., :20].contiguous(), K, Z, usual, l, s, matern)
-    for one, other in zip(stationary.pull(V, wide_K, Z, wide, l, s, matern), expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(gradients, expected, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("P", [1, 5], ids=["one lengthscale", "ard"])
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_arrays_as_they_lie_in_memory_and_a_gradient_that_is_made_on_the_way(
-    layout, matern, P, random
-):
+def test_arrays_may_lie_in_memory_in_any_way(layout, matern, P, random):
+    """And the gradient in K may be made on the way."""
     B, M, N, D = 2, 18, 75, 5
     X, Z = LAYOUTS[layout](random, B, N, D), random(B, D, M).mT
-    l, s = (each.expand(B, *each.shape[1:]) for each in _hyper(random, 1, P))
-    V, h, w, g = (
-        random(1, 1, 1).expand(B, M, N),
-        random(B, 1).expand(B, N),
-        random(B, M),
-        random(B, 1).expand(B, N),
-    )
-    scaled = V if layout == "some rows" else V * h[:, None]
+    l, s = (part.expand(B, *part.shape[1:]) for part in random_hyper(random, 1, P))
+    V = random(1, 1, 1).expand(B, M, N)
+    h = random(B, 1).expand(B, N)
+    w = random(B, M)
+    g = random(B, 1).expand(B, N)
+    if layout == "some rows":
+        outer = stationary.Outer(None, w, g)
+        d_K = V + w[..., None] * g[:, None]
+    else:
+        outer = stationary.Outer(h, w, g)
+        d_K = V * h[:, None] + w[..., None] * g[:, None]
     right = stationary.right_factor(X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    outer = stationary.Outer(None if layout == "some rows" else h, w, g)
-    found = K, *stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
-    expected = _expected(Z, X, l, s, matern, scaled + w[..., None] * g[:, None])
-    for mine, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+    results = K, *stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
+    expected = expected_matrix_and_gradients(Z, X, l, s, matern, d_K)
+    torch.testing.assert_close(results, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
+def test_inputs_that_are_nan_give_a_matrix_of_nan(random):
     Z, X = random(1, 3, 2), random(1, 4, 2)
     Z[0, 1, 0] = torch.nan
     l = random(1, 1).abs()
@@ -166,14 +186,14 @@ def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
 
 
 @pytest.mark.parametrize("M", [1, 32, 37])
-def test_inverse_of_a_triangle(M, random):
+def test_inverse_of_a_triangle_is_that_of_a_solve(M, random):
     R = random(2, M, M)
     L = torch.linalg.cholesky(R @ R.mT + M * torch.eye(M, dtype=R.dtype, device=DEVICE))
     eye = torch.eye(M, dtype=R.dtype, device=DEVICE).expand_as(L)
     torch.testing.assert_close(small.inverse(L), torch.linalg.solve_triangular(L, eye, upper=False))
 
 
-def test_scores_of_counts_one_by_one(random):
+def test_scores_of_counts_are_sums_over_the_counts(random):
     rates, weights = random(33, 20).exp(), torch.softmax(random(33), 0)
     y, low, high = torch.arange(20.0, dtype=torch.float64, device=DEVICE) % 7, 1, 25
     k = torch.arange(low, high + 1, device=DEVICE, dtype=torch.float64)[:, None, None]
@@ -186,7 +206,7 @@ def test_scores_of_counts_one_by_one(random):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_log_ndtr_and_its_slope(dtype):
+def test_log_ndtr_and_its_slope_are_the_plain_ones(dtype):
     """Also across the borders of the approximations, at |x| = 0.66 and 5.66, and far in the
     tails."""
     x = torch.cat(
@@ -272,25 +292,28 @@ STEPS += [("elbo", "float64, in pieces"), ("elbo, matern52", "float32, in pieces
 
 
 @pytest.mark.parametrize(("kind", "rows"), STEPS)
-def test_whole_steps(kind, rows, monkeypatch):
-    """With products in tiles; without; float32 rows beside float64 parameters; rows of a closed
-    form in pieces."""
+def test_whole_step_is_the_plain_one(kind, rows, monkeypatch):
+    """With products in tiles and without, of float32 rows, and of a closed form in pieces."""
     if rows == "tiles":
         monkeypatch.setattr("dlmexp.core.gp.matrix_products.LARGE_PRODUCT", 0)
-    made = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **(PROGRAMS | OTHERS)[kind])
-    made, tolerance = (in_float32(made), 1e-4) if rows.startswith("float32") else (made, 1e-9)
-    found = []
-    for through_kernels in _both_ways(monkeypatch):
-        if isinstance(made, Collapsed) and rows.endswith("pieces"):
-            made._rows_at_once = 11 if through_kernels else made.n
-        found.append(_after_a_step(made))
-    for name, tensor in found[0].items():
-        assert found[1][name].dtype == tensor.dtype
-        torch.testing.assert_close(found[1][name], tensor, rtol=0, atol=tolerance, equal_nan=True)
+    cells = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **(PROGRAMS | OTHERS)[kind])
+    tolerance = 1e-9
+    if rows.startswith("float32"):
+        cells = in_float32(cells)
+        tolerance = 1e-4
+    states = []
+    for through_kernels in without_and_with_kernels(monkeypatch):
+        if isinstance(cells, Collapsed) and rows.endswith("pieces"):
+            cells._rows_at_once = 11 if through_kernels else cells.n
+        states.append(state_after_a_step(cells))
+    plain, fused = states
+    for name, tensor in plain.items():
+        assert fused[name].dtype == tensor.dtype
+        torch.testing.assert_close(fused[name], tensor, rtol=0, atol=tolerance, equal_nan=True)
 
 
-def _both_ways(monkeypatch):
-    """Without the kernels of this package, then with them."""
+def without_and_with_kernels(monkeypatch):
+    """Yield False, then True, with the kernels of this package off, then on."""
     for through_kernels in (False, True):
         for module in MODULES:
             monkeypatch.setattr(
@@ -299,26 +322,30 @@ def _both_ways(monkeypatch):
         yield through_kernels
 
 
-def _after_a_step(made):
-    """From another start than the usual one, whose m = 0 and L = I would hide what is multiplied by
-    them."""
-    state = State.fresh(perturbed(made.initial(), 0.2), STEP)
-    step.step(made, state, STEP)
+def state_after_a_step(cells):
+    """Return the state after a step from another start than the usual one.
+
+    Its m = 0 and L = I would hide what is multiplied by them.
+    """
+    state = State.fresh(perturbed(cells.initial(), 0.2), STEP)
+    step.step(cells, state, STEP)
     return state._tensors()
 
 
-def test_marginals_at_the_inducing_inputs_themselves(random, monkeypatch):
+def test_gradient_at_the_inducing_inputs_themselves_reaches_both_sides(random, monkeypatch):
     """X is Z there, and has a gradient too."""
     Z, m, L = random(1, 6, 2).requires_grad_(), random(1, 6), random(1, 6, 6).tril()
-    one = torch.ones(1, dtype=Z.dtype, device=DEVICE)
-    hyper, found = {"Z": Z, "lengthscale": one[:, None], "outputscale": one}, []
-    for _ in _both_ways(monkeypatch):
-        mu, v = posterior.marginals(posterior.projection(rbf, hyper, Z, 1e-6 * one), 0 * one, m, L)
-        found.append(torch.autograd.grad(mu.sum() + v.sum(), Z)[0])
-    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+    unit = torch.ones(1, dtype=Z.dtype, device=DEVICE)
+    hyper = {"Z": Z, "lengthscale": unit[:, None], "outputscale": unit}
+    gradients = []
+    for _ in without_and_with_kernels(monkeypatch):
+        p = posterior.projection(rbf, hyper, Z, 1e-6 * unit)
+        mu, v = posterior.marginals(p, 0 * unit, m, L)
+        gradients.append(torch.autograd.grad(mu.sum() + v.sum(), Z)[0])
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-6)
 
 
-def test_a_kernel_derived_from_rbf_takes_the_general_way(monkeypatch):
+def test_kernel_derived_from_rbf_takes_the_general_way(monkeypatch):
     class Doubled(RBF):
         def __call__(self, X1, X2, hyper):
             return 2 * super().__call__(X1, X2, hyper)
