@@ -100,7 +100,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "strategy", "batch"), CASES)
 def test_equals_gpytorchs_predictive_log_likelihood(name, strategy, batch):
-    """It has a closed form for two likelihoods; for the others 60 nodes come near to exact values."""
+    """It has a closed form for two likelihoods; 60 nodes come near to the exact values of others."""
     kind, column = LIKELIHOODS[name]
     m, likelihood = model(batch, strategy), kind().double()
     direct = DirectLoss(likelihood, m, 100, beta=0.3)
@@ -246,7 +246,7 @@ def test_multitask_output_is_refused():
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("estimator", ["exact", "bmc"])
 def test_any_other_likelihood_is_integrated_by_quadrature(estimator, batch):
-    """Laplace noise, one per model of the batch; expected is GPyTorch's objective with many nodes."""
+    """Laplace noise, one per model; expected is GPyTorch's objective with many nodes."""
     likelihood = gpytorch.likelihoods.LaplaceLikelihood(batch_shape=torch.Size(batch)).double()
     likelihood.noise = torch.arange(1.0, 1 + (batch[0] if batch else 1)).view(*batch, 1)
     m = model(batch)

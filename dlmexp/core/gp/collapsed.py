@@ -55,7 +55,7 @@ def collapsed_elbo(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
         n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + sum_i r_i / 2t - n/2 log(2 pi t) ]
 
     and the q that attains it is Titsias' solution with noise t. At beta = 0 q is a point and t = 0;
-    a t that is lost beside A A^T stands for it.
+    a t that is negligible against A A^T stands for it.
     """
     s = moments(problem)
     noise = problem.hyper["noise"]

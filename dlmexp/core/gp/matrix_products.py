@@ -12,7 +12,7 @@ from dlmexp.core.gp.fused import MULTIPLE, fused
 from dlmexp.core.gp.precision import PARAMETERS
 
 LARGE_PRODUCT = 20_000_000
-"""Entries of [B, M, N] from which tiles of our own pay on a GPU."""
+"""Entries of [B, M, N] from which our own tiles are faster on a GPU."""
 WIDTH = 45
 """Rows of a strip on a CPU; measured with M from 74 to 206."""
 LEAST_WORK = 2_500_000
@@ -42,7 +42,7 @@ def triangular_product(
 def columns(Z: Float[Tensor, "B M D"], N: int) -> int:
     """Return how many columns Kuf of Z and N inputs should have.
 
-    These are a few more than N where tiles of our own pay: they need a multiple of `MULTIPLE`.
+    These are a few more than N where our own tiles are faster: they need a multiple of `MULTIPLE`.
     """
     entries = Z.shape[0] * Z.shape[1] * N
     if not _is_large(Z, entries):
@@ -51,7 +51,7 @@ def columns(Z: Float[Tensor, "B M D"], N: int) -> int:
 
 
 def _is_large(like: Tensor, entries: int) -> bool:
-    """Return whether tiles of our own pay for as many entries, dtype and device as `like`."""
+    """Return whether our own tiles are faster for as many entries, of the kind of `like`."""
     return fused(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
 
 

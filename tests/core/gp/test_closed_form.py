@@ -80,6 +80,16 @@ def test_residual_variance_at_an_inducing_input_is_that_of_the_jitter(cells):
     assert (r <= 1.01e-6 * c["outputscale"][:, None]).all()
 
 
+def test_residual_variance_of_float32_rows_stays_above_its_rounding_error(cells):
+    c = cells(2, 12, 9, 1)
+    c["X"] = c["Z"].float()
+    c["jitter"] = c["jitter"] * 1e-4
+    _, r = row_projection(problem(rbf, c))(c["X"])
+    eps = torch.finfo(torch.float32).eps
+    assert r.dtype == torch.float32
+    assert (r >= 0.99 * eps * c["outputscale"][:, None]).all()
+
+
 def test_failed_cell_is_marked_in_moments_and_projection(cells):
     c = cells(2, 4, 9, 2)
     c["outputscale"][1] = -1.0

@@ -119,6 +119,15 @@ def test_beta_of_zero_is_the_limit_of_small_betas(collapsed, cells):
     torch.testing.assert_close(none.m, small.m, rtol=0, atol=1e-3)
 
 
+def test_elbo_at_beta_zero_has_the_least_ridge_as_its_noise(cells):
+    c = cells(2, 4, 30, 2)
+    s = moments(problem(rbf, c))
+    closed = collapsed_elbo(problem(rbf, c), torch.zeros(2, dtype=torch.float64))
+    eye = torch.eye(4, dtype=torch.float64)
+    covariance = torch.linalg.inv(eye + s.AA / s.least_ridge[:, None, None])
+    torch.testing.assert_close(closed.L @ closed.L.mT, covariance, rtol=1e-5, atol=0)
+
+
 @settings(max_examples=20)
 @given(M=st.integers(1, 12), N=st.integers(1, 20), seed=st.integers(0, 10**6))
 def test_path_is_a_direct_solve_at_every_beta(M, N, seed, cells):
