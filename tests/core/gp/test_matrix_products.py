@@ -97,7 +97,7 @@ def test_columns_are_added_only_where_tiles_pay(monkeypatch):
     assert columns(Z, 32) == 32
 
 
-@pytest.mark.parametrize("n", [1, 63, 64, 200, 3000])
+@pytest.mark.parametrize("n", [1, 63, 64, 200, 3000, 100_000])
 def test_gram_of_float32_rows_keeps_the_digits_of_float64_sums(n):
     rows = 1 + torch.randn(2, 7, n, generator=torch.Generator().manual_seed(0))
     exact = rows.double() @ rows.double().mT

@@ -58,6 +58,21 @@ def test_no_piece_has_more_rows_than_asked_for():
     assert sizes == [4, 4, 2]
 
 
+@pytest.mark.parametrize(("rows_at_once", "calls"), [(None, 1), (10, 1), (5, 4)])
+def test_only_pieces_are_computed_again_in_the_backward_pass(rows_at_once, calls):
+    X = torch.ones(1, 10, 2, dtype=torch.float64, requires_grad=True)
+    y = torch.ones(1, 10, dtype=torch.float64)
+    sizes = []
+
+    def f(X, y):
+        sizes.append(X.shape[-2])
+        return ((X.exp().sum(-1) * y).sum(-1),)
+
+    (total,) = sum_over_rows(f, X, y, rows_at_once)
+    total.sum().backward()
+    assert len(sizes) == calls
+
+
 def test_backward_pass_keeps_only_views_of_the_rows():
     w = torch.ones(3, dtype=torch.float64, requires_grad=True)
     X = torch.ones(1, 1000, 3, dtype=torch.float64)

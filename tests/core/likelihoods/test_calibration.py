@@ -8,7 +8,13 @@ import scipy.stats as st
 import torch
 
 from dlmexp.core.likelihoods import Gaussian, Poisson, PoissonSoftplus, StudentT
-from dlmexp.core.likelihoods.calibration import LEVELS, brier, half_width
+from dlmexp.core.likelihoods.calibration import (
+    LEVELS,
+    _distribution,
+    _quantile_by_blocks,
+    brier,
+    half_width,
+)
 from tests.support.product_density import t
 
 DRAWS = 200_000
@@ -27,6 +33,7 @@ COUNTS = [
     (4.0, 1.0, 30),
     (6.5, 1e-4, 700),
     (8.6, 1e-5, 5400),
+    (8.6, 1e-5, 9000),
     (7.5, 0.02, 1500),
 ]
 OF_NUMBERS = [Gaussian(t(0.3)), StudentT(t(0.5), t(4.0))]
@@ -135,6 +142,26 @@ def test_large_counts_in_blocks_have_the_scores_of_a_normal(rate, distance):
     normal = scores_of(Gaussian(t(rate)), rate, 1e-14, float(y))
     assert scores["crps"] == pytest.approx(normal["crps"], rel=0.02)
     assert scores["width_95"] == pytest.approx(normal["width_95"], rel=0.02)
+
+
+@pytest.mark.parametrize("s", [0.5, 2.0, 4.0])
+def test_tabulated_distribution_of_counts_is_theirs(s):
+    likelihood = Poisson()
+    k = torch.arange(0.0, 30, dtype=torch.float64)[None]
+    mu = torch.ones_like(k)
+    tabulated = _distribution(likelihood.conditional_mean, likelihood.peak, mu[:, 0], t([s]), k)
+    exact = likelihood.cdf(mu, torch.full_like(k, s * s), k)
+    # The first 16 counts are summed.
+    torch.testing.assert_close(tabulated[:, :16], exact[:, :16], rtol=0, atol=1e-12)
+    torch.testing.assert_close(tabulated, exact, rtol=0, atol=2e-5)
+
+
+def test_quantile_in_a_block_is_the_first_count_that_reaches_the_share():
+    edges = t([[-1.0, 9.0, 19.0]])
+    # F(k) = (k + 1) / 20
+    F = t([[0.0, 0.5, 1.0]])
+    quantiles = [_quantile_by_blocks(edges, F, share).item() for share in (0.01, 0.24, 0.26, 0.74)]
+    assert quantiles == [0, 4, 5, 14]
 
 
 def test_count_without_a_distribution_has_no_scores():

@@ -39,6 +39,14 @@ def test_softplus_has_all_digits_where_torchs_own_has_not():
     np.testing.assert_allclose(softplus(f).numpy(), exact, rtol=1e-15)
 
 
+def test_terms_of_softplus_counts_are_those_of_an_exponential_link_far_on_the_left():
+    f = t([-1e4, -800.0, -40.0])
+    at = PoissonSoftplus().terms(f, t(3.0))
+    torch.testing.assert_close(at.value, 3 * f, rtol=1e-12, atol=0)
+    torch.testing.assert_close(at.slope, torch.full_like(f, 3.0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(at.curvature, torch.zeros_like(f), rtol=0, atol=1e-12)
+
+
 def test_standard_deviation_of_counts_adds_the_spread_of_the_rate():
     mu = t([[0.3, 1.0]])
     v = t([[0.2, 0.5]])
