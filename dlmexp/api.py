@@ -21,9 +21,10 @@ from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import flat, literal
 from dlmexp.common.provenance import COMMAND, portable
+from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import parse_terms
-from dlmexp.experiment.records.table import OWN_UNITS, TEST, as_text, rows_for
+from dlmexp.experiment.records.table import as_text, rows_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -309,7 +310,7 @@ class Results:
         `model`, whether its trained model is there.
         """
         frame = as_text(self._records.candidates).drop_duplicates("key").reset_index(drop=True)
-        has_model = frame["key"].isin(self._records.keys_with_models())
+        has_model = frame["key"].isin(self._records.store.keys_with_models())
         return frame.assign(model=has_model)
 
     @cached_property

@@ -191,7 +191,7 @@ def _figures_with_results(
     from dlmexp.presentation.figures.plot import drawings
 
     if not ids:
-        models = counted(len(results.keys_with_models()), "model")
+        models = counted(len(results.store.keys_with_models()), "model")
         yield ListedFigure(PREDICTIONS, models, PREDICTIONS_TITLE)
     for drawn in drawings(results, ids, request):
         yield ListedFigure(drawn.name, _completeness(drawn), drawn.figure.title)
@@ -284,13 +284,14 @@ def _results_and_request(
     args: argparse.Namespace, by: "Where"
 ) -> tuple["ResultsFolder", "Request"]:
     """Return the results, with the columns that figures need, and which of them to draw."""
+    from dlmexp.experiment.records.columns import columns_with, every_column
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.experiment.records.settings import parse_where
     from dlmexp.presentation.figures.choose import Request
     from dlmexp.presentation.figures.numbers import FACTS
 
     # A value of any setting can be asked for by --where; without it fewer columns are read.
-    columns = ("",) if args.where else (*FACTS, "test_", "validation_")
+    columns = every_column if args.where else columns_with(FACTS, ("test", "validation"))
     results = ResultsFolder(args.results, columns)
     where = parse_where(args.where, results.candidates, results.changes)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)

@@ -18,7 +18,8 @@ from dlmexp.cli import jobs, main
 from dlmexp.common.atomic import machine
 from dlmexp.experiment.cluster import jobs as jobs_module
 from dlmexp.experiment.cluster.jobs import SUBMITTED, write_submission
-from dlmexp.experiment.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.records.manifests import Manifest, write_manifest
+from dlmexp.experiment.records.store import Store
 from tests.support.cells import ELBO, candidates, scored
 
 LOADED = """

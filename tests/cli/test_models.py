@@ -18,7 +18,8 @@ from dlmexp.common.reading import tables
 from dlmexp.data.schema import MISSING_LEVEL, Column, Schema
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor
-from dlmexp.experiment.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.records.manifests import Manifest, write_manifest
+from dlmexp.experiment.records.store import Store
 from tests.support.cells import MIXED, candidates, made_up_model, scored
 
 NEW = pd.DataFrame(

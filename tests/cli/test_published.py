@@ -99,7 +99,7 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
         )
 
     count = 0
-    for pack in read(PAPER).packs:
+    for pack in read(PAPER).store.packs:
         table = pack.cells()
         rows = zip(*(values(name, table[name]) for name in FIELDS), strict=True)
         cells = (Cell(**dict(zip(FIELDS, row, strict=True))) for row in rows)  # pyright: ignore[reportArgumentType]

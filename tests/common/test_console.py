@@ -24,7 +24,8 @@ from dlmexp.common.console import (
     wide_console,
 )
 from dlmexp.common.errors import UserError
-from dlmexp.experiment.records.store import Store, read_manifests, write_manifest
+from dlmexp.experiment.records.manifests import read_manifests, write_manifest
+from dlmexp.experiment.records.store import Store
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # that a console of ours writes by itself

@@ -16,8 +16,9 @@ from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.records.manifests import Manifest, write_manifest
 from dlmexp.experiment.records.record import Record, Result
-from dlmexp.experiment.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.records.store import Store
 
 PLAIN = Cell(
     kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",

@@ -15,7 +15,8 @@ from dlmexp.common.console import counted, duration, wide_console
 from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.cluster.jobs import JobFacts, unfinished_jobs
 from dlmexp.experiment.plan.cell import Asked
-from dlmexp.experiment.records.store import FAILED, Store, read_manifests
+from dlmexp.experiment.records.manifests import read_manifests
+from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.leases import ActiveProcess, BatchProgress, active_processes
 
 # The states of cells. Those of jobs in the queue of a cluster are queued.

@@ -76,7 +76,7 @@ def _matching_models(
         UserError: there is none.
     """
     rows = results.candidates
-    has_model = rows["key"].isin(results.keys_with_models()) & (rows["status"] == "done")
+    has_model = rows["key"].isin(results.store.keys_with_models()) & (rows["status"] == "done")
     if "model" not in rows or not has_model.any():
         raise UserError(f"there are no models in '{results.root}': {TRAIN}")
     matching = rows
@@ -128,11 +128,11 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
         UserError: the file is not sound.
     """
     try:
-        model = decoded(results.beside(row.dataset, row.key, MODEL, row.model))
+        model = decoded(results.store.beside(row.dataset, row.key, MODEL, row.model))
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as error:
-        path = results.path(row.dataset, row.key, MODEL, row.model)
+        path = results.store.path(row.dataset, row.key, MODEL, row.model)
         raise UserError(f"'{path}' can't be used: {error}; {TRAIN}") from None
     return model
 

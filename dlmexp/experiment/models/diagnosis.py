@@ -118,7 +118,7 @@ def reload_dataset(
             have changed.
     """
     needed = f"the test rows of '{row.dataset}' are needed, and its"
-    record = results.read(results.path(row.dataset, row.key))
+    record = results.store.read(results.store.path(row.dataset, row.key))
     if record is None or record.dataset_spec is None:
         where = "record does not say where they are, as it was written before version 0.4"
         raise UserError(f"{needed} {where}: {TRAIN}")

@@ -1,14 +1,14 @@
-"""Packed records: many cells in one Parquet file, to be carried from machine to machine or kept in
-a repository.
+"""Packs: many records in one Parquet file, to carry between machines or to keep in a repository.
 
-One row per cell, learning curves and the like as columns of lists. The file's metadata holds what
-was asked for. Such a file in a results folder (`*.parquet`) is a read-only layer under the folder's
-own records: a folder with it reads like one with the same records as JSON, and a run goes on from
-both. Trained models are not packed."""
+A pack has a row per cell; learning curves and the like are columns of lists. What was asked for is
+in the metadata of the file. A pack in a results folder (`*.parquet`) is a read-only layer under the
+folder's own records: a folder with it reads like one with the same records as JSON, and a run goes
+on from both. Trained models are not packed.
+"""
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,20 @@ from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value, reading
-from dlmexp.experiment.plan.cell import Asked, Cell
+from dlmexp.experiment.plan.cell import FIELDS, Asked
+from dlmexp.experiment.records.columns import (
+    BY_NAME,
+    ColumnFilter,
+    chosen_names,
+    column_named,
+    every_column,
+)
 from dlmexp.experiment.records.record import FORMAT, MAPPINGS, Result
 
 PATTERN = "*.parquet"
-TABLE = "table.parquet"  # what `collect` writes beside packed records
+TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
 ARRAY = "array_"  # how the names of columns of lists begin
-NUMBERS = (
-    "validation_",
-    "test_",
-    "trivial_",
-    "hyper_",
-)  # how the names of metrics and hyperparameters begin
+# Rows of a pack are in this order, in which neighbours are alike and compress well.
 ORDER = (
     "dataset",
     "objective",
@@ -49,67 +51,57 @@ BROKEN = "can't be read as packed records: restore it, or move it away"
 MAX_ROWS = 5_000_000
 MAX_ASKED = 1 << 28  # bytes of what was asked for
 MAX_BYTES = 8 << 30  # of a file's columns before compression
+
 TEXT = pa.dictionary(pa.int32(), pa.string())
-ARROW = {
-    "FloatType": pa.float64(),
-    "IntType": pa.int64(),
-    "BoolType": pa.bool_(),
-}  # all else is text
+ARROW_TYPES = {str: TEXT, int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+DISTINCT_TEXTS = ("key", "model", "arrays")  # which a dictionary would not make smaller
+NEEDED_COLUMNS = {"key", "status", "asked", "beta"}
+RECORD_COLUMNS = (
+    "key",
+    "status",
+    *FIELDS,
+    *(name for name in Result.__struct_fields__ if name not in MAPPINGS),
+    *Provenance.__struct_fields__,
+)
+"""The columns that every table of records has."""
 
 
-def _arrow(kind: Any) -> pa.DataType:
-    """The Arrow type of a field; that of the other member where it may be None."""
-    members = [type(member).__name__ for member in getattr(kind, "types", [kind])]
-    return next((ARROW[name] for name in members if name in ARROW), TEXT)
-
-
-TYPES = {"key": pa.string(), "status": TEXT} | {
-    field.name: _arrow(field.type)
-    for struct in (Cell, Result, Provenance)
-    for field in msgspec.inspect.type_info(struct).fields  # pyright: ignore[reportAttributeAccessIssue]
-    if field.name not in MAPPINGS
-}
+def arrow_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a column of records."""
+    if name in DISTINCT_TEXTS:
+        return pa.string()
+    return ARROW_TYPES[column_named(name).type]
 
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Flat records (`record.flat`) as an Arrow table."""
-    names = dict.fromkeys([*TYPES, *(name for row in rows for name in row)])
-    kinds = {
-        name: TYPES.get(name, pa.float64() if name.startswith(NUMBERS) else pa.string())
-        for name in names
-    }
-    return pa.table(
-        {name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
-    )
+    """Return flat records (`record.flat`) as an Arrow table."""
+    names = dict.fromkeys(RECORD_COLUMNS)
+    for row in rows:
+        names |= dict.fromkeys(row)
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        columns[name] = pa.array(values, arrow_type(name))
+    return pa.table(columns)
 
 
-class Packed:
-    """One file of packed records, of which each part is read when first asked for."""
+class Pack:
+    """One pack; each part of the file is read when it is first needed."""
 
     def __init__(self, path: Path):
         self.path = path
 
     @cached_property
-    def _file(self) -> pq.ParquetFile:  # noqa: TID251
+    def _file(self) -> pq.ParquetFile:  # noqa: TID251 -- this module is the one place for packs
         with reading(self.path, BROKEN):
-            texts = [
-                field.name for field in pq.read_schema(self.path) if TYPES.get(field.name) == TEXT
-            ]
-            file = pq.ParquetFile(  # noqa: TID251
-                self.path, read_dictionary=texts, pre_buffer=True, page_checksum_verification=True
+            schema = pq.read_schema(self.path)
+            file = pq.ParquetFile(  # noqa: TID251 -- inside of `reading`
+                self.path,
+                read_dictionary=[name for name in schema.names if _is_category(name)],
+                pre_buffer=True,
+                page_checksum_verification=True,
             )
-            about = file.metadata
-            size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-            if about.num_rows > MAX_ROWS or size > MAX_BYTES:
-                raise ValueError(
-                    f"it has {about.num_rows} rows and {size} bytes: more than {MAX_ROWS} or {MAX_BYTES}"
-                )
-            if (version := (about.metadata or {}).get(b"dlmexp", b"0").decode()) != str(FORMAT):
-                raise ValueError(
-                    f"it has format {version}, and this dlmexp reads {FORMAT}: another version wrote it"
-                )
-            if missing := {"key", "status", "asked", "beta"} - {*file.schema_arrow.names}:
-                raise ValueError(f"it has no column {' or '.join(sorted(missing))}")
+            _check(file)
             return file
 
     def _read(self, columns: Sequence[str]) -> pa.Table:
@@ -120,95 +112,173 @@ class Packed:
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells."""
         table = self._read(["key", "status"])
-        keys, status = table["key"].to_pylist(), table["status"].cast(pa.string()).to_pylist()
-        done = {key for key, each in zip(keys, status, strict=True) if each == "done"}
-        return done, {*keys} - done
+        keys = table["key"].to_pylist()
+        statuses = table["status"].cast(pa.string()).to_pylist()
+        done = {key for key, status in zip(keys, statuses, strict=True) if status == "done"}
+        return done, set(keys) - done
 
     @cached_property
     def asked(self) -> list[Asked]:
         """What was asked for; the keys of a group are those that have rows here."""
         with reading(self.path, BROKEN):
-            text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
-            try:
-                groups = json_value(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
-            except Unreadable as why:  # which does not name the file
-                raise ValueError(str(why)) from None
-            table = self._read(["key", "beta", "asked"])
-            lists = table["asked"].combine_chunks()
-            group, row = lists.flatten().to_numpy(), lists.value_parent_indices().to_numpy()
-            if len(group) and not 0 <= group.min() <= group.max() < len(groups):
-                raise ValueError("it names groups that it does not have")
-            order = np.lexsort((-table["beta"].to_numpy()[row], group))  # the largest beta first
-            keys = table["key"].to_numpy()[row[order]]
-            ends = np.cumsum(np.bincount(group, minlength=len(groups)))
+            groups = self._groups()
+            keys = self._keys_of_groups(len(groups))
         return [
-            msgspec.structs.replace(each, keys=tuple(own))
-            for each, own in zip(groups, np.split(keys, ends[:-1]), strict=True)
+            msgspec.structs.replace(group, keys=tuple(own_keys))
+            for group, own_keys in zip(groups, keys, strict=True)
         ]
 
-    def cells(self, columns: tuple[str, ...] = ("",)) -> pa.Table:
-        """One row per cell, with the columns whose names begin like one of `columns`; none of them
-        are of lists."""
-        names = [name for name in self._file.schema_arrow.names if name.startswith(columns)]
-        return self._read(
-            [name for name in names if name != "asked" and not name.startswith(ARRAY)]
-        )
+    def _groups(self) -> list[Asked]:
+        """Return what was asked for, still without keys, from the metadata of the file."""
+        metadata = self._file.metadata.metadata or {}
+        compressed = base64.b64decode(metadata[b"asked"])
+        try:
+            text = zlib.decompressobj().decompress(compressed, MAX_ASKED)
+            return json_value(text, list[Asked])
+        except Unreadable as why:  # which does not name the file
+            raise ValueError(str(why)) from None
+
+    def _keys_of_groups(self, count: int) -> list[np.ndarray]:
+        """Return the keys of each of `count` groups, the largest beta first."""
+        table = self._read(["key", "beta", "asked"])
+        # Each row lists the numbers of its groups: one entry per row and group.
+        lists = table["asked"].combine_chunks()
+        group = lists.flatten().to_numpy()
+        row = lists.value_parent_indices().to_numpy()
+        if len(group) and not 0 <= group.min() <= group.max() < count:
+            raise ValueError("it names groups that it does not have")
+        beta = table["beta"].to_numpy()[row]
+        order = np.lexsort((-beta, group))
+        keys = table["key"].to_numpy()[row[order]]
+        ends = np.cumsum(np.bincount(group, minlength=count))
+        return np.split(keys, ends[:-1])
+
+    def cells(self, columns: ColumnFilter = every_column) -> pa.Table:
+        """Return one row per cell with these columns; none of them are of lists."""
+        names = [name for name in self._names() if name != "asked" and not _is_of_lists(name)]
+        return self._read(chosen_names(names, columns))
+
+    def _names(self) -> list[str]:
+        return self._file.schema_arrow.names
 
     @cached_property
     def _lists(self) -> Any:
-        """The columns of lists, by key, as a DataFrame: pandas is loaded where they are drawn."""
-        names = [name for name in self._file.schema_arrow.names if name.startswith(ARRAY)]
+        """The columns of lists by key, as a DataFrame; pandas is loaded only for them."""
+        names = [name for name in self._names() if _is_of_lists(name)]
         lists = self._read(["key", *names]).to_pandas().set_index("key").dropna(how="all")
         return lists.rename(columns=lambda name: name.removeprefix(ARRAY))
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a cell by name; empty for one without any."""
-        return self._lists.loc[key].dropna().to_dict() if key in self._lists.index else {}
+        """Return the arrays of a cell by name; empty for a cell without any."""
+        if key not in self._lists.index:
+            return {}
+        return self._lists.loc[key].dropna().to_dict()
 
 
-def write_packed(
+def _is_of_lists(name: str) -> bool:
+    return name.startswith(ARRAY)
+
+
+def _is_category(name: str) -> bool:
+    return name in BY_NAME and arrow_type(name) == TEXT
+
+
+def _check(file: pq.ParquetFile) -> None:  # noqa: TID251 -- a type, nothing is opened
+    """Raise ValueError for a file that is too large, of another version, or no pack."""
+    about = file.metadata
+    size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    if about.num_rows > MAX_ROWS or size > MAX_BYTES:
+        limits = f"more than {MAX_ROWS} or {MAX_BYTES}"
+        raise ValueError(f"it has {about.num_rows} rows and {size} bytes: {limits}")
+    version = (about.metadata or {}).get(b"dlmexp", b"0").decode()
+    if version != str(FORMAT):
+        raise ValueError(
+            f"it has format {version}, and this dlmexp reads {FORMAT}: another version wrote it"
+        )
+    if missing := NEEDED_COLUMNS - set(file.schema_arrow.names):
+        raise ValueError(f"it has no column {' or '.join(sorted(missing))}")
+    for field in file.schema_arrow:
+        if field.name in BY_NAME and not _holds(field.type, BY_NAME[field.name].type):
+            raise ValueError(f"its column {field.name} holds {field.type}")
+
+
+def _holds(arrow: pa.DataType, declared: type) -> bool:
+    """Return whether an Arrow type fits the declared type of a column; all may be missing."""
+    if pa.types.is_null(arrow):
+        return True
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    fits = {
+        str: pa.types.is_string,
+        int: pa.types.is_integer,
+        float: pa.types.is_floating,
+        bool: pa.types.is_boolean,
+    }
+    return fits[declared](arrow)
+
+
+def write_pack(
     path: Path,
     cells: pa.Table,
     arrays: Mapping[str, Mapping[str, np.ndarray]],
     asked: Sequence[Asked],
 ) -> None:
     """Write cells (`Store.cells`) with their arrays by key and name, and what was asked for."""
-    plain = pa.schema(
-        [field.with_type(pa.string()) if field.type == TEXT else field for field in cells.schema]
-    )
-    cells = cells.cast(plain).drop_columns(
-        [name for name in ("model", "arrays") if name in cells.column_names]
-    )
-    cells = cells.sort_by([(name, "ascending") for name in ORDER])
-    keys = cells["key"].to_pylist()
-    groups: dict[str, list[int]] = {key: [] for key in keys}
-    for index, group in enumerate(asked):
-        for key in groups.keys() & {*group.keys}:
-            groups[key].append(index)
-    cells = cells.append_column(
-        "asked", pa.array([groups[key] for key in keys], pa.list_(pa.int32()))
-    )
-    for name in sorted({name for named in arrays.values() for name in named}):
+    table = _with_plain_texts(cells)
+    beside = [name for name in ("model", "arrays") if name in table.column_names]
+    table = table.drop_columns(beside)
+    table = table.sort_by([(name, "ascending") for name in ORDER])
+    keys = table["key"].to_pylist()
+    table = table.append_column("asked", _groups_of_rows(keys, asked))
+    for name in sorted({name for own_arrays in arrays.values() for name in own_arrays}):
         values = [arrays.get(key, {}).get(name) for key in keys]
-        kind = (
-            pa.float32()
-            if all(v is None or v.dtype == np.float32 for v in values)
-            else pa.float64()
-        )
-        cells = cells.append_column(ARRAY + name, pa.array(values, pa.list_(kind)))
-    bare = [msgspec.structs.replace(group, keys=()) for group in asked]
-    text = base64.b64encode(zlib.compress(msgspec.json.encode(bare), 9))
-    cells = cells.replace_schema_metadata({b"dlmexp": str(FORMAT).encode(), b"asked": text})
-    texts: Any = [
-        field.name for field in cells.schema if field.type == pa.string()
-    ]  # numbers are smaller without
+        table = table.append_column(ARRAY + name, _lists(values))
+    metadata = {b"dlmexp": str(FORMAT).encode(), b"asked": _compressed(asked)}
+    table = table.replace_schema_metadata(metadata)
+    write_atomically(path, _as_parquet(table))
+
+
+def _with_plain_texts(table: pa.Table) -> pa.Table:
+    """Return a table with strings in place of categories."""
+    schema = table.schema
+    for position, field in enumerate(schema):
+        if field.type == TEXT:
+            schema = schema.set(position, field.with_type(pa.string()))
+    return table.cast(schema)
+
+
+def _groups_of_rows(keys: Sequence[str], asked: Iterable[Asked]) -> pa.Array:
+    """Return, for each key, the numbers of the groups of `asked` that it belongs to."""
+    groups: dict[str, list[int]] = {key: [] for key in keys}
+    for number, group in enumerate(asked):
+        for key in groups.keys() & set(group.keys):
+            groups[key].append(number)
+    return pa.array([groups[key] for key in keys], pa.list_(pa.int32()))
+
+
+def _lists(values: Sequence[np.ndarray | None]) -> pa.Array:
+    """Return arrays as a column of lists, in the precision that they have."""
+    known = [value for value in values if value is not None]
+    single = all(value.dtype == np.float32 for value in known)
+    return pa.array(values, pa.list_(pa.float32() if single else pa.float64()))
+
+
+def _compressed(asked: Iterable[Asked]) -> bytes:
+    """Return what was asked for as text; its keys are those of the rows."""
+    without_keys = [msgspec.structs.replace(group, keys=()) for group in asked]
+    return base64.b64encode(zlib.compress(msgspec.json.encode(without_keys), 9))
+
+
+def _as_parquet(table: pa.Table) -> bytes:
+    # Texts compress better with a dictionary, numbers without one.
+    texts: Any = [field.name for field in table.schema if field.type == pa.string()]
     sink = pa.BufferOutputStream()
     pq.write_table(
-        cells,
+        table,
         sink,
         compression="zstd",
         compression_level=19,
         write_page_checksum=True,
         use_dictionary=texts,
     )
-    write_atomically(path, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()

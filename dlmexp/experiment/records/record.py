@@ -1,9 +1,11 @@
-"""A record: a cell, what came out of it, and how it was made. As sealed JSON, or flat, as a row of
-a table.
+"""A record: a cell, what came out of it, and how it was made.
+
+It is sealed JSON on disk, and flat as the row of a table.
 
 A field may be added here with a default, which then stands for all records without it. Fields that
 this version does not know are ignored, except in a cell: there an unknown field changes what the
-record is about."""
+record is about.
+"""
 
 import hashlib
 import json
@@ -28,9 +30,8 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
-    trivial: dict[
-        str, dict[str, float]
-    ] = {}  # by part: the metrics of a predictor that knows only training targets
+    # By part: the metrics of a predictor that knows only the training targets.
+    trivial: dict[str, dict[str, float]] = {}
     hyperparameters: dict[str, float] = {}
     iterations: Count | None = None
     converged: bool | None = None
@@ -43,13 +44,12 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     y_std: float | None = None
     reason: str | None = None  # of a failure
     note: str | None = None  # what a reader of the result must know
-    draws: Count | None = (
-        None  # gradients: how many, and their bias against two estimates G of the true one
-    )
+    # Measured gradients: their number, and their bias against two estimates G of the true gradient.
+    draws: Count | None = None
     bias: float | None = None
     bias_quadrature: float | None = None
-    norm2_G: float | None = None
-    norm2_G_quadrature: float | None = None
+    norm2_G: float | None = None  # noqa: N815 -- G as in the paper; published records have it
+    norm2_G_quadrature: float | None = None  # noqa: N815 -- as above
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -74,6 +74,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def done(self) -> bool:
+        """Whether the cell has a result; otherwise it failed."""
         return self.status == "done"
 
 
@@ -81,64 +82,72 @@ class OtherFormat(Unreadable):
     """A record in a format that another version of dlmexp reads."""
 
 
-MAPPINGS = (
-    "validation",
-    "test",
-    "trivial",
-    "hyperparameters",
-)  # of a result; all else are single values
+# Fields of a result with several values; all others have a single one.
+MAPPINGS = ("validation", "test", "trivial", "hyperparameters")
 
 
 def sealed(content: bytes) -> bytes:
-    """A JSON object with its own checksum as the last field: the SHA-256 of the object as it was
-    without that field."""
-    return content[:-1] + SEAL % hashlib.sha256(content).hexdigest().encode() + b"}"
+    """Return a JSON object with its own checksum as the last field.
+
+    The checksum is the SHA-256 of the object without that field.
+    """
+    checksum = hashlib.sha256(content).hexdigest()
+    return content[:-1] + SEAL % checksum.encode() + b"}"
 
 
 def encoded(record: Record) -> bytes:
-    """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both
-    as null)."""
-    values = msgspec.to_builtins(record, enc_hook=np.generic.item) | {
-        "format": FORMAT
-    }  # NumPy's numbers as Python's
+    """Return a record as one line of JSON."""
+    values = msgspec.to_builtins(record, enc_hook=np.generic.item)  # NumPy's numbers as Python's
+    values["format"] = FORMAT
+    # Python's writer keeps NaN and infinity; msgspec would write both as null.
     return json.dumps(values, separators=(",", ":")).encode()
 
 
 def decoded(text: bytes) -> Record:
-    """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not
-    sound."""
+    """Return the record of a sealed JSON text.
+
+    Raises:
+        OtherFormat: Another version of dlmexp reads it.
+        Unreadable: It is no record, or its checksum does not fit.
+    """
     values = json_value(text)
     version = values.get("format") if isinstance(values, dict) else None
     if isinstance(version, int) and version != FORMAT:
         raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}")
     record: Record = json_value(text, Record)
-    body = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
-    if hashlib.sha256(body).hexdigest() != record.sha256:
+    unsealed = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
+    if hashlib.sha256(unsealed).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")
     return record
 
 
 def flat(record: Record) -> dict[str, Any]:
-    """A record as a row: `key`, `status`, `model`, `arrays`, the cell's fields (`options` and
-    `initial` as JSON), metrics as `test_nll`, `validation_mse`, `trivial_test_nll`, hyperparameters
-    as `hyper_noise`, the result's other values, and how it was made."""
-    result, cell = record.result, record.cell
-    row: dict[str, Any] = {
-        name: getattr(record, name) for name in ("key", "status", "model", "arrays")
-    }
-    row |= msgspec.structs.asdict(cell)
-    row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
-    measured = {"validation": result.validation, "test": result.test}
-    measured |= {f"trivial_{part}": metrics for part, metrics in result.trivial.items()}
-    measured |= {"hyper": result.hyperparameters}
-    row |= {
-        f"{part}_{name}": float(value)
-        for part, values in measured.items()
-        for name, value in values.items()
-    }
-    row |= {
-        name: value
-        for name, value in msgspec.structs.asdict(result).items()
-        if name not in MAPPINGS
-    }
+    """Return a record as a row of a table: one value for each of its columns.
+
+    `options` and `initial` are JSON. Metrics are `test_nll`, `validation_mse`, `trivial_test_nll`
+    and the like, hyperparameters `hyper_noise`. The spec of the dataset is left out.
+    """
+    row: dict[str, Any] = {}
+    for name in ("key", "status", "model", "arrays"):
+        row[name] = getattr(record, name)
+    row |= msgspec.structs.asdict(record.cell)
+    for name in ("options", "initial"):
+        row[name] = json.dumps(row[name], sort_keys=True)
+    row |= _measured(record.result)
+    for name, value in msgspec.structs.asdict(record.result).items():
+        if name not in MAPPINGS:
+            row[name] = value
     return row | msgspec.structs.asdict(record.made)
+
+
+def _measured(result: Result) -> dict[str, float]:
+    """Return metrics and hyperparameters by the names of their columns."""
+    parts = {"validation": result.validation, "test": result.test}
+    for part, metrics in result.trivial.items():
+        parts[f"trivial_{part}"] = metrics
+    parts["hyper"] = result.hyperparameters
+    columns = {}
+    for part, values in parts.items():
+        for name, value in values.items():
+            columns[f"{part}_{name}"] = float(value)
+    return columns

@@ -1,11 +1,16 @@
-"""A results folder: its tidy table with candidates and arrays, which trained models stay in it, and
-what `dlmexp collect` writes."""
+"""A results folder as its users see it: tidy table, candidates and arrays.
+
+Here stands, too, which trained models stay in a folder, and what `dlmexp collect` writes.
+"""
 
 import io
 import logging
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import pandas as pd
 
 from dlmexp.common.atomic import within, write_atomically
@@ -14,23 +19,74 @@ from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
 from dlmexp.common.reading.tables import read_table
 from dlmexp.experiment.plan.cell import Asked, Changes
-from dlmexp.experiment.records.packed import TABLE, write_packed
-from dlmexp.experiment.records.store import FIGURES, Store, distinct, read_manifests
-from dlmexp.experiment.records.table import as_text, candidate_cells, selected_or_undecided, tidy
+from dlmexp.experiment.records.columns import ColumnFilter, every_column
+from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
+from dlmexp.experiment.records.packed import TABLE, write_pack
+from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store
+from dlmexp.experiment.records.table import (
+    as_text,
+    candidate_cells,
+    selected_or_undecided,
+    tidy,
+    without_internal_columns,
+)
 
 log = logging.getLogger(__name__)
 
 
-class ResultsFolder(Store):
-    """A folder with the candidates and the tidy table of its records (those of their columns whose
-    names begin like one of `columns`); `UserError` for a folder without records."""
+class TidyResults(Protocol):
+    """What figures, claims and the report read of a results folder."""
 
-    def __init__(self, folder: str | Path, columns: tuple[str, ...] = ("",)):
-        super().__init__(folder)
-        cells = self.cells(columns=columns)
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        ...
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """One row per cell that was asked for and has a record (`table.candidate_cells`)."""
+        ...
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per selected result (`table.tidy`)."""
+        ...
+
+    @property
+    def changes(self) -> Mapping[str, Changes]:
+        """The changed values of every setting, by their text in the column `changes`."""
+        ...
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a done cell by name (`Store.arrays`)."""
+        ...
+
+    def command(self, command: str) -> str:
+        """Return a command of dlmexp with the option that names this folder."""
+        ...
+
+
+class ResultsFolder:
+    """A folder with the candidates and the tidy table of its records (`TidyResults`).
+
+    Args:
+        folder: The folder.
+        columns: The columns of records to read.
+
+    Raises:
+        UserError: The folder has no records.
+    """
+
+    def __init__(self, folder: str | Path, columns: ColumnFilter = every_column):
+        self.store = Store(folder)
+        self.root = self.store.root
+        cells = self.store.cells(columns=columns)
         self.candidates = candidate_cells(cells, self.asked)
         if unknown := len(cells) - self.candidates["key"].nunique():
-            why = "belong to no run that is written down there; give its command again, which trains nothing twice"
+            why = (
+                "belong to no run that is written down there; "
+                "give its command again, which trains nothing twice"
+            )
             log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
         if self.candidates.empty:
             computes = (
@@ -40,9 +96,13 @@ class ResultsFolder(Store):
 
     @cached_property
     def asked(self) -> list[Asked]:
-        """What was asked for in this folder, by its own manifests and in its packed records."""
-        manifests = [asked for each in read_manifests(self.root) for asked in each.candidates]
-        return distinct([*(asked for pack in self.packs for asked in pack.asked), *manifests])
+        """What was asked for in this folder, by its packs and its own manifests."""
+        groups: list[Asked] = []
+        for pack in self.store.packs:
+            groups += pack.asked
+        for manifest in read_manifests(self.root):
+            groups += manifest.candidates
+        return distinct(groups)
 
     @cached_property
     def changes(self) -> dict[str, Changes]:
@@ -51,54 +111,71 @@ class ResultsFolder(Store):
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per selected result (`table.tidy`). `predict_seconds.csv` in the folder, which
-        `python -m scripts.benchmark models inducing --out FILE` writes, adds the seconds to predict
-        10 000 rows."""
-        table, times = tidy(self.candidates), self.root / "predict_seconds.csv"
-        if not times.exists():
+        """One row per selected result (`table.tidy`).
+
+        `predict_seconds.csv` in the folder, which `python -m scripts.benchmark models inducing
+        --out FILE` writes, adds the seconds to predict 10 000 rows.
+        """
+        table = tidy(self.candidates)
+        path = self.root / "predict_seconds.csv"
+        if not path.exists():
             return table
-        with reading(times, "is not a table of dataset, M and predict_seconds"):
-            return table.join(
-                read_table(times).to_pandas().set_index(["dataset", "M"]), ["dataset", "M"]
-            )
+        with reading(path, "is not a table of dataset, M and predict_seconds"):
+            seconds = read_table(path).to_pandas().set_index(["dataset", "M"])
+            return table.join(seconds, ["dataset", "M"])
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a done cell by name (`Store.arrays`)."""
+        return self.store.arrays(key)
 
     def command(self, command: str) -> str:
-        """A command of ours, so that it goes on with this folder."""
+        """Return a command of dlmexp with the option that names this folder."""
         return with_results_option(command, self.root)
 
 
 def drop_unselected(store: Store) -> int:
-    """Delete the models that no run in the folder keeps; returns how many cells had one.
+    """Delete the models that no run in the folder keeps; return how many cells had one.
 
-    Every fit writes its model, for nobody knows yet whether it will be selected. What is deleted
+    Every fit writes its model, since nobody knows yet whether it will be selected. What is deleted
     follows from manifests and records alone, so any process may do it, at any time and more than
-    once."""
+    once.
+    """
     files = store.keys_with_models()
-    unwanted, kept = set[str](), set[str]()
-    for manifest in read_manifests(store.root) if files else ():
-        asked = [group for group in manifest.candidates if not files.keys().isdisjoint(group.keys)]
-        if manifest.keep != "none" and asked:
-            unwanted |= {key for group in asked for key in group.keys if key in files}
-            candidates = candidate_cells(
-                store.cells({key for group in asked for key in group.keys}), asked
-            )
-            kept |= {
-                *(candidates if manifest.keep == "all" else selected_or_undecided(candidates))[
-                    "key"
-                ]
-            }
-    for key in unwanted - kept:
+    if not files:
+        return 0
+    of_runs: set[str] = set()
+    kept: set[str] = set()
+    for manifest in read_manifests(store.root):
+        with_models = [group for group in manifest.candidates if files.keys() & set(group.keys)]
+        if manifest.keep == "none" or not with_models:
+            continue
+        of_runs |= _keys(with_models)
+        kept |= _kept_keys(store, manifest, with_models)
+    unwanted = (of_runs & files.keys()) - kept
+    for key in unwanted:
         for path in files[key]:
             within(store.root, path).unlink(missing_ok=True)
-    return len(unwanted - kept)
+    return len(unwanted)
+
+
+def _keys(groups: list[Asked]) -> set[str]:
+    """Return the keys of the cells in groups of candidates."""
+    return {key for group in groups for key in group.keys}
+
+
+def _kept_keys(store: Store, manifest: Manifest, groups: list[Asked]) -> set[str]:
+    """Return the keys of the cells whose models a run keeps, out of these groups."""
+    candidates = candidate_cells(store.cells(_keys(groups)), groups)
+    if manifest.keep != "all":
+        candidates = selected_or_undecided(candidates)
+    return set(candidates["key"])
 
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
-    """Write the tidy table of a folder into it; returns the file and its number of rows."""
-    table = as_text(ResultsFolder(results).table).drop(
-        columns=["group", "model", "arrays"], errors="ignore"
-    )
-    path, buffer = Path(results, TABLE), io.BytesIO()
+    """Write the tidy table of a folder into it; return the file and its number of rows."""
+    table = without_internal_columns(as_text(ResultsFolder(results).table))
+    path = Path(results, TABLE)
+    buffer = io.BytesIO()
     if csv:
         path = path.with_suffix(".csv")
         table.to_csv(buffer, index=False, float_format="%.8g")
@@ -109,32 +186,52 @@ def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
 
 
 def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
-    """All records of a folder, packed ones included, as one Parquet file; returns their number.
-    `protocol`: only what was asked for under it, without changes of its values. Reliability
-    diagrams are kept for the cells that a selection may show."""
+    """Write all records of a folder, those in packs included, as one pack; return their number.
+
+    Reliability diagrams are kept for the cells that a selection may show.
+
+    Args:
+        results: The folder.
+        path: The Parquet file to write.
+        protocol: Only what was asked for under it, without changes of its values.
+
+    Raises:
+        UserError: `path` does not name a Parquet file, or nothing was asked for under the protocol.
+    """
     if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
-    read = ResultsFolder(results)
-    asked = read.asked
-    if protocol is not None:
-        of_it = [group for group in asked if group.setting.protocol == protocol]
-        asked = [
-            group
-            for group in of_it
-            if not group.setting.changes or group.role not in ("fit", "curve")
-        ]
-    if not asked:
-        known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
+    folder = ResultsFolder(results)
+    asked = folder.asked if protocol is None else _under_protocol(folder.asked, protocol)
+    cells = folder.store.cells(_keys(asked))
+    shown = set(selected_or_undecided(folder.candidates)["key"])
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    for key in map(str, cells["key"].to_pylist()):
+        arrays[key] = _packed_arrays(folder.arrays(key), key in shown)
+    write_pack(Path(path), cells, arrays, asked)
+    return len(cells)
+
+
+def _under_protocol(asked: list[Asked], protocol: str) -> list[Asked]:
+    """Return what was asked for under a protocol, fits and curves only without changed values."""
+    groups = []
+    for group in asked:
+        if group.setting.protocol != protocol:
+            continue
+        if not group.setting.changes or group.role not in ("fit", "curve"):
+            groups.append(group)
+    if not groups:
+        known = ", ".join(dict.fromkeys(group.setting.protocol for group in asked))
         raise UserError(
             f"--protocol {protocol}: no record was made under it as it stands; there are {known}"
         )
-    cells = read.cells({key for group in asked for key in group.keys})
-    shown, arrays = {*selected_or_undecided(read.candidates)["key"]}, {}
-    for key in map(str, cells["key"].to_pylist()):
-        arrays[key] = {
-            name: values
-            for name, values in read.arrays(key).items()
-            if name.startswith(FIGURES) and (key in shown or not name.startswith("reliability_"))
-        }
-    write_packed(Path(path), cells, arrays, asked)
-    return len(cells)
+    return groups
+
+
+def _packed_arrays(arrays: dict[str, np.ndarray], is_shown: bool) -> dict[str, np.ndarray]:
+    """Return the arrays of a cell that a pack has."""
+    packed = {}
+    for name, values in arrays.items():
+        is_reliability = name.startswith("reliability_")
+        if name.startswith(DRAWN_ARRAYS) and (is_shown or not is_reliability):
+            packed[name] = values
+    return packed

@@ -14,7 +14,7 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.literals import literal
 from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.cell import Changes, assignments
-from dlmexp.experiment.records.table import IDENTITY, SELECTION
+from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 
 PAPER = "paper"  # the protocol that is meant where none is named
 # Rows that differ in one of these columns are never drawn, averaged or judged together.
@@ -175,7 +175,7 @@ def _options(setting: Any, selected: tuple[str, ...], changes: ChangesByText) ->
 
 
 def _short_name(name: str) -> str:
-    """Return the name of a setting without `training` and the kind of data, dataset or estimator."""
+    """Return the name of a setting without what it belongs to: a kind of data, a dataset, ..."""
     parts = [part for part in name.split(".") if part not in ("training", *KINDS)]
     if parts[:1] in (["dataset"], ["estimator"]):
         return parts[-1]

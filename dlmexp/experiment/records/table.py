@@ -1,9 +1,10 @@
-"""The tidy table: one row per selected result, one column per fact. Made here, from records and
-what was asked for; figures, claims, the report, closing tables and Python users read it and nothing
-else.
+"""The tidy table: one row per selected result, one column per fact (`columns.COLUMNS`).
 
-`candidate_cells` has a row for every cell that was asked for and has a record, `tidy` keeps of each
-group of candidates the one with the lowest validation metric (`select`). No refit follows."""
+It is made here, from records and what was asked for. Figures, claims, the report, closing tables
+and Python users read it and nothing else. `candidate_cells` has a row for every cell that was asked
+for and has a record. `tidy` keeps of each group of candidates the one with the lowest validation
+metric (`select`); no refit follows.
+"""
 
 from collections.abc import Iterable
 
@@ -13,18 +14,17 @@ import pyarrow as pa
 
 from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, Asked
+from dlmexp.experiment.records.columns import (
+    IDENTITY,
+    OWN_UNITS,
+    SELECTION,
+    TEST,
+    chosen_names,
+    names_with_role,
+)
 
-IDENTITY = [
-    "dataset", "stands_for", "task", "n", "size", "seed", "method", "estimator", "samples", "parameterisation", "role",
-    "protocol", "changes",
-]  # fmt: skip
-SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
-TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
-OWN_UNITS = [
-    f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")
-]  # of users' own tables, beside TEST
-PLAIN = pd.Series(["text"]).dtype  # of texts, which depends on the version of pandas
-JSON = ("options", "initial")  # columns of records that are objects
+TEXT_DTYPE = pd.Series(["text"]).dtype  # depends on the version of pandas
+# What `candidate_cells` takes from a group of candidates, apart from the keys of its cells.
 GROUP = [
     "size",
     "method",
@@ -36,149 +36,212 @@ GROUP = [
     "stands_for",
     "candidates",
 ]
+SELECTING = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
 
 
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
-    """One row per cell that was asked for and has a record, from `Store.cells`; a cell of two
-    groups of candidates has two. Groups with the same cells, role and setting are one, which names
-    all their experiments. `failed` and `missing` count the cells of a row's group. Texts other than
-    keys are categories."""
-    groups: dict[tuple[object, ...], tuple[Asked, dict[str, None]]] = {}
-    for each in asked:
-        groups.setdefault(each.identity[1:], (each, {}))[1][each.experiment] = None
-    rows = [
-        (each.size, each.method, each.role, each.setting.protocol, each.setting.text, each.setting.selection,
-         ", ".join(experiments), each.stands_for, len(each.betas), [*dict.fromkeys(each.keys)])
-        for each, experiments in groups.values()
-    ]  # fmt: skip
-    about = pd.DataFrame(rows, columns=[*GROUP, "key"]).astype(dict.fromkeys(GROUP, "category"))
-    groups_of_cells = about.explode("key").rename_axis("group").reset_index()
-    frame = groups_of_cells.join(
-        _records(cells).set_index("key"), on="key", how="inner"
-    ).reset_index(drop=True)
-    by_group = frame.assign(failed=frame["status"] != "done").groupby("group")["failed"]
-    frame["candidates"] = frame["candidates"].astype("int64")
-    frame["failed"], frame["missing"] = (
-        by_group.transform("sum"),
-        frame["candidates"] - by_group.transform("size"),
-    )
-    return _ordered(frame)
+    """Return one row per cell that was asked for and has a record; a cell of two groups has two.
+
+    Groups with the same cells, role and setting are one, which names all their experiments.
+    `failed` and `missing` count the cells of a row's group. Texts other than keys are categories.
+
+    Args:
+        cells: Records as rows (`Store.cells`).
+        asked: Groups of candidates.
+    """
+    keys_of_groups = _groups(asked).explode("key").rename_axis("group").reset_index()
+    records = _records(cells).set_index("key")
+    rows = keys_of_groups.join(records, on="key", how="inner").reset_index(drop=True)
+    rows["candidates"] = rows["candidates"].astype("int64")
+    is_failed = rows["status"] != "done"
+    by_group = is_failed.groupby(rows["group"])
+    rows["failed"] = by_group.transform("sum")
+    rows["missing"] = rows["candidates"] - by_group.transform("size")
+    return _ordered(rows)
+
+
+def _groups(asked: Iterable[Asked]) -> pd.DataFrame:
+    """Return one row per distinct group of candidates, with the list of its keys."""
+    groups: dict[tuple[object, ...], Asked] = {}
+    experiments: dict[tuple[object, ...], dict[str, None]] = {}
+    for group in asked:
+        # The same group may be part of several experiments.
+        _, *same = group.identity
+        groups.setdefault(tuple(same), group)
+        experiments.setdefault(tuple(same), {})[group.experiment] = None
+    rows = []
+    for identity, group in groups.items():
+        setting = group.setting
+        rows.append(
+            (
+                group.size,
+                group.method,
+                group.role,
+                setting.protocol,
+                setting.text,
+                setting.selection,
+                ", ".join(experiments[identity]),
+                group.stands_for,
+                len(group.betas),
+                list(dict.fromkeys(group.keys)),
+            )
+        )
+    return pd.DataFrame(rows, columns=[*GROUP, "key"]).astype(dict.fromkeys(GROUP, "category"))
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
-    """Records as a frame: options of estimators as columns, initial values as one text."""
-    frame = cells.to_pandas(split_blocks=True).astype(dict.fromkeys(["M", "n", "seed"], "int64"))
-    given, initial = (
-        {text: json_value(text.encode()) for text in frame[name].cat.categories} for name in JSON
-    )
-    names = dict.fromkeys([*FIRST_OPTIONS, *(name for each in given.values() for name in each)])
-    names = [name for name in names if name not in {*frame, *GROUP}]
-    options = pd.DataFrame(
-        [[each.get(name) for name in names] for each in given.values()], list(given), names
-    )
-    options["samples"] = pd.to_numeric(options["samples"], errors="coerce").astype("float64")
-    texts = {
-        text: ", ".join(f"{name}={each[name]:g}" for name in sorted(each))
-        for text, each in initial.items()
-    }
+    """Return records as a frame: options of estimators as columns, initial values as one text."""
+    frame = cells.to_pandas(split_blocks=True)
+    frame = frame.astype({"M": "int64", "n": "int64", "seed": "int64"})
+    options = _options(frame)
+    texts = {text: _initial_as_text(text) for text in frame["initial"].cat.categories}
     frame["initial"] = frame["initial"].map(texts).astype("category")
-    coded = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
-    frame = frame.assign(
-        **{name: text.set_categories(sorted(text.categories)) for name, text in coded.items()}
-    )
+    for name in _categories(frame):
+        sorted_texts = sorted(frame[name].cat.categories)
+        frame[name] = frame[name].cat.set_categories(sorted_texts)
     frame = frame.join(options, "options").drop(columns="options")
-    return frame.assign(**{name: np.nan for name in TEST if name not in frame})
+    for name in TEST:
+        if name not in frame:
+            frame[name] = np.nan
+    return frame
+
+
+def _options(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the options of estimators as columns, by their JSON text."""
+    options = {text: json_value(text.encode()) for text in frame["options"].cat.categories}
+    names = dict.fromkeys(FIRST_OPTIONS)
+    for values in options.values():
+        names |= dict.fromkeys(values)
+    free = [name for name in names if name not in frame and name not in GROUP]
+    rows = [[values.get(name) for name in free] for values in options.values()]
+    columns = pd.DataFrame(rows, list(options), free)
+    columns["samples"] = pd.to_numeric(columns["samples"], errors="coerce").astype("float64")
+    return columns
+
+
+def _initial_as_text(text: str) -> str:
+    """Return initial values, which are JSON, as `lengthscale=0.5, noise=1`."""
+    values = json_value(text.encode())
+    return ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
 
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
-    """The tidy table from `candidate_cells`: selected rows, by NLL and by MSE where candidates have
-    both; groups that lack records or failed are rows without metrics. Without validation rows, as
-    on airline, only groups with a single candidate are selected."""
-    names = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
-    measured = dict.fromkeys(
-        ["validation_nll", "validation_mse", *_starting(candidates, "validation_")]
-    )
-    rows = candidates.reindex(columns=[*names, *measured]).astype({"status": str})
-    known = rows[[*measured]].notna().groupby(rows["group"]).transform("any")
-    nll, mse, validated = known["validation_nll"], known["validation_mse"], known.any(axis=1)
-    undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
-    fits = (rows["role"] != "gradient") & (validated | (rows["candidates"] == 1) | undecided)
-    complete = fits & (rows["missing"] == 0)
-    by_mse = mse & (
-        (rows["selection"] == "reported") | ~nll
-    )  # a protocol may ask for NLL whatever is reported
-    by_nll = select(rows[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
-    by_mse = select(rows[complete & by_mse], "mse").assign(selected_by="mse")
-    rest = rows[fits & ~rows["group"].isin([*by_nll["group"], *by_mse["group"]])].drop_duplicates(
-        "group"
-    )
-    rest = rest.assign(
-        selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed")
-    )
-    chosen = pd.concat([by_nll, by_mse, rest]).sort_values(
-        ["group", "selected_by"], ascending=[True, False]
-    )
+    """Return the tidy table from `candidate_cells`.
+
+    It has the selected rows, by NLL and by MSE where candidates have both. Groups that lack records
+    or failed are rows without metrics. Without validation rows, as on airline, only groups with a
+    single candidate are selected.
+    """
+    chosen = _chosen(candidates)
     table = candidates.loc[chosen.index].assign(
         selected_by=chosen["selected_by"], status=chosen["status"]
     )
-    empty = table["status"] != "done"
-    table.loc[empty, [*_starting(table, "test_", "validation_", "hyper_"), "beta"]] = np.nan
-    table.loc[empty, "key"] = None
-    betas = rows.groupby("group")["beta"]
-    ends = [betas.transform(end)[table.index] == table["beta"] for end in ("min", "max")]
-    table["edge"] = np.select(
-        [end & (table["candidates"] > 1) for end in ends], ["smallest", "largest"], ""
-    )
+    undone = table["status"] != "done"
+    results = names_with_role(table, "test", "validation", "hyperparameter")
+    table.loc[undone, [*results, "beta"]] = np.nan
+    table.loc[undone, "key"] = None
+    table["edge"] = _edges(candidates, table)
     return _ordered(table)
 
 
+def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the tidy table, with `selected_by` and `status`.
+
+    A group that no metric selects from has one row, with the status `incomplete` or `failed`.
+    """
+    metrics = dict.fromkeys(["validation_nll", "validation_mse"])
+    metrics |= dict.fromkeys(names_with_role(candidates, "validation"))
+    rows = candidates.reindex(columns=[*SELECTING, *metrics]).astype({"status": str})
+    is_known = rows[list(metrics)].notna().groupby(rows["group"]).transform("any")
+    has_nll = is_known["validation_nll"]
+    has_mse = is_known["validation_mse"]
+    is_validated = is_known.any(axis=1)
+    # What measures gradients, or cannot be validated, has no row.
+    is_undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
+    is_shown = is_validated | (rows["candidates"] == 1) | is_undecided
+    is_shown &= rows["role"] != "gradient"
+    is_complete = is_shown & (rows["missing"] == 0)
+    # A protocol may select by NLL whatever is reported.
+    wants_mse = has_mse & ((rows["selection"] == "reported") | ~has_nll)
+    by_nll = select(rows[is_complete & (has_nll | ~is_validated)], "nll").assign(selected_by="nll")
+    by_mse = select(rows[is_complete & wants_mse], "mse").assign(selected_by="mse")
+    is_selected = rows["group"].isin([*by_nll["group"], *by_mse["group"]])
+    rest = rows[is_shown & ~is_selected].drop_duplicates("group")
+    status = np.where(rest["missing"] > 0, "incomplete", "failed")
+    rest = rest.assign(selected_by="nll", status=status)
+    chosen = pd.concat([by_nll, by_mse, rest])
+    return chosen.sort_values(["group", "selected_by"], ascending=[True, False])
+
+
+def _edges(candidates: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
+    """Return for each row whether its beta is the `smallest` or `largest` of several, or ''."""
+    betas = candidates.groupby("group")["beta"]
+    has_choice = table["candidates"] > 1
+    is_smallest = betas.transform("min")[table.index] == table["beta"]
+    is_largest = betas.transform("max")[table.index] == table["beta"]
+    conditions = [has_choice & is_smallest, has_choice & is_largest]
+    return np.select(conditions, ["smallest", "largest"], "")
+
+
 def selected_or_undecided(candidates: pd.DataFrame) -> pd.DataFrame:
-    """The candidates that some metric selects, and all of a group in which nothing is selected
-    (yet)."""
+    """Return the candidates that some metric selects, and all of groups without a selection yet."""
     table = tidy(candidates)
     selected = table[table["status"] == "done"]
-    undecided = ~candidates["group"].isin(selected["group"])
-    return candidates[undecided | candidates["key"].isin(selected["key"])]
+    is_undecided = ~candidates["group"].isin(selected["group"])
+    return candidates[is_undecided | candidates["key"].isin(selected["key"])]
 
 
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The row of each `group` with the lowest finite validation metric, the larger beta of equals.
-    Groups without such a row are left out. A single candidate needs no validation rows."""
+    """Return the row of each `group` with the lowest finite validation metric.
+
+    Of equals the one with the larger beta is taken. Groups without such a row are left out. A
+    single candidate needs no validation rows.
+    """
     name = f"validation_{metric}"
-    values = candidates[name] if name in candidates else pd.Series(np.nan, index=candidates.index)
-    alone = (candidates["candidates"] == 1) & values.isna() & (candidates["role"] != "gradient")
-    usable = (candidates["status"] == "done") & (np.isfinite(values) | alone)
+    unknown = pd.Series(np.nan, index=candidates.index)
+    values = candidates.get(name, unknown)
+    is_alone = (candidates["candidates"] == 1) & (candidates["role"] != "gradient")
+    is_finite = pd.Series(np.isfinite(values), index=candidates.index)
+    is_usable = (candidates["status"] == "done") & (is_finite | (is_alone & values.isna()))
     ranked = pd.DataFrame(
         {"group": candidates["group"], "value": values, "beta": -candidates["beta"].fillna(0.0)}
     )
-    ranked = ranked[usable].sort_values(["group", "value", "beta"], kind="stable")
+    ranked = ranked[is_usable].sort_values(["group", "value", "beta"], kind="stable")
     return candidates.loc[ranked.drop_duplicates("group").index]
 
 
-def _starting(frame: pd.DataFrame, *beginnings: str) -> list[str]:
-    """The columns whose names begin so."""
-    return [name for name in map(str, frame.columns) if name.startswith(beginnings)]
+def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the row of each group selected for a reported metric.
+
+    That is by MSE for MSE, by NLL for all others; the only row where there is one.
+    """
+    wanted = "mse" if metric == "mse" else "nll"
+    is_other = (table["selected_by"] != wanted).to_numpy()
+    wanted_first = table.iloc[np.argsort(is_other, kind="stable")]
+    return wanted_first.drop_duplicates("group").sort_index()
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns in the order in which people look for them."""
-    first = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
-    return frame[[*first, *(name for name in frame.columns if name not in first)]].reset_index(
-        drop=True
-    )
+    """Return the columns in the order in which people look for them."""
+    leading = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
+    rest = [name for name in frame.columns if name not in leading]
+    return frame[[*leading, *rest]].reset_index(drop=True)
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with plain texts in place of categories, for users."""
-    coded = {name: frame[name].cat.categories for name in frame if frame[name].dtype == "category"}
-    return frame.astype(
-        {name: texts.dtype if len(texts) else PLAIN for name, texts in coded.items()}
-    )
+    """Return the frame with plain texts in place of categories, for users."""
+    dtypes = {}
+    for name in _categories(frame):
+        texts = frame[name].cat.categories
+        dtypes[name] = texts.dtype if len(texts) else TEXT_DTYPE
+    return frame.astype(dtypes)
 
 
-def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The row of each group selected for a reported metric: by MSE for MSE, by NLL for all others;
-    the only row where there is one."""
-    wanted = "mse" if metric == "mse" else "nll"
-    ordered = table.iloc[np.argsort((table["selected_by"] != wanted).to_numpy(), kind="stable")]
-    return ordered.drop_duplicates("group").sort_index()
+def without_internal_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame without the columns that mean nothing outside of its results folder."""
+    return frame[chosen_names(map(str, frame), lambda column: column.role != "internal")]
+
+
+def _categories(frame: pd.DataFrame) -> list[str]:
+    """Return the names of the columns of categories."""
+    return [str(name) for name in frame if frame[name].dtype == "category"]

@@ -16,8 +16,9 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.config import RunConfig
+from dlmexp.experiment.records.manifests import Manifest, check_same_data, write_manifest
 from dlmexp.experiment.records.results import drop_unselected
-from dlmexp.experiment.records.store import Manifest, Store, check_same_data, write_manifest
+from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
 from dlmexp.experiment.running.checkpoints import resumed_first
 from dlmexp.experiment.running.clock import Clock, step_seconds

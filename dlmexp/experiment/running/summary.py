@@ -11,15 +11,9 @@ from rich.table import Table
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell
+from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.records.table import (
-    OWN_UNITS,
-    TEST,
-    as_text,
-    candidate_cells,
-    rows_for,
-    tidy,
-)
+from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, tidy
 from dlmexp.experiment.running.sweep import Plan, Sweep
 
 MAX_RESULT_LINES = 60

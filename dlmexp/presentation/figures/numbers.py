@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.common.console import counted
+from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
-from dlmexp.experiment.records.table import IDENTITY, SELECTION, rows_for, select
+from dlmexp.experiment.records.table import rows_for, select
 from dlmexp.presentation.figures.panels import SHORTEST, Line, Panel
 from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
 

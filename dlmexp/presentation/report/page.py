@@ -15,9 +15,10 @@ from dlmexp import __version__
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.console import counted, duration
 from dlmexp.common.processes import map_in_processes
+from dlmexp.experiment.records.columns import IDENTITY
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import parse_where
-from dlmexp.experiment.records.table import IDENTITY, as_text
+from dlmexp.experiment.records.table import as_text
 from dlmexp.presentation.claims.claim import Claim
 from dlmexp.presentation.claims.columns import VerdictColumn
 from dlmexp.presentation.claims.judge import ClaimVerdict, judge

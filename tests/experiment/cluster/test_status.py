@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.experiment.cluster.slurm import JobState
 from dlmexp.experiment.cluster.status import print_status, read_status
-from dlmexp.experiment.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.records.manifests import Manifest, write_manifest
+from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.leases import BatchProgress, Leases
 from tests.support.cells import PLAIN, candidates, scored
 from tests.support.jobs import submit_job

@@ -16,8 +16,9 @@ from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.choice import choose_models
 from dlmexp.experiment.models.file import ABOUT, decoded, encoded, lower_triangular
 from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.records.manifests import Manifest, read_manifests, write_manifest
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.store import Manifest, Store, read_manifests, write_manifest
+from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.checkpoints import Checkpoint, save_checkpoint
 from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.support.cells import candidates, made_up_model, scored

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.plan.cell import Setting
+from dlmexp.experiment.records.manifests import Manifest, write_manifest
 from dlmexp.experiment.records.record import FORMAT
 from dlmexp.experiment.records.results import ResultsFolder, collect_packed, collect_table
-from dlmexp.experiment.records.store import Manifest, Store, write_manifest
+from dlmexp.experiment.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
 
 CURVE = {

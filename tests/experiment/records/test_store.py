@@ -26,14 +26,14 @@ from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.provenance import Provenance, provenance_here
 from dlmexp.common.reading.files import read_npz
 from dlmexp.experiment.cluster.status import read_status
-from dlmexp.experiment.records.record import FORMAT, Record, Result, decoded, encoded, flat, sealed
-from dlmexp.experiment.records.store import (
+from dlmexp.experiment.records.manifests import (
     Manifest,
-    Store,
     check_same_data,
     read_manifests,
     write_manifest,
 )
+from dlmexp.experiment.records.record import FORMAT, Record, Result, decoded, encoded, flat, sealed
+from dlmexp.experiment.records.store import Store
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}

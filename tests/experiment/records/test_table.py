@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.plan.cell import Setting
+from dlmexp.experiment.records.manifests import Manifest, distinct, write_manifest
 from dlmexp.experiment.records.packed import arrow_table
 from dlmexp.experiment.records.record import flat
 from dlmexp.experiment.records.results import ResultsFolder, drop_unselected
 from dlmexp.experiment.records.settings import parse_where, select_setting
-from dlmexp.experiment.records.store import Manifest, Store, distinct, write_manifest
+from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import candidate_cells, rows_for, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 

@@ -3,6 +3,8 @@
 # Made-up tables stand where results are expected.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
+from types import SimpleNamespace
+
 import pytest
 
 from dlmexp.cli import main
@@ -18,7 +20,8 @@ from tests.support.tidy import Made, sweep
 def run(tmp_path, monkeypatch):
     """`dlmexp plot` on made-up results."""
     results = Made(sweep())
-    results.keys_with_models, results.root = set, tmp_path / "results"
+    results.store = SimpleNamespace(keys_with_models=set)
+    results.root = tmp_path / "results"
     monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns: results)
     results.root.mkdir()
     return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])

@@ -1,0 +1,252 @@
+"""The schema of the tidy table: what its columns mean, their types, units and roles.
+
+`COLUMNS` is the one list of them. Tables are built and checked by it, and docs/api.md lists it.
+Plugins may add metrics, hyperparameters and options of estimators; `column_named` tells from the
+name what such a column is.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+Role = Literal[
+    "identity",  # what a row is about
+    "selection",  # how it was selected among the candidates, and from how many
+    "asked for",  # further facts about the run that asked for it
+    "setting",  # fields of its cell
+    "option",  # options of its gradient estimator
+    "result",  # what came out of training, apart from metrics
+    "test",  # metrics by part of the data
+    "validation",
+    "trivial",
+    "hyperparameter",
+    "provenance",
+    "internal",  # not in tables for users
+]
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the tidy table; a value that does not apply is missing."""
+
+    name: str
+    type: type[str] | type[int] | type[float] | type[bool]
+    role: Role
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, which is a column for each part of the data that it is computed on."""
+
+    name: str
+    meaning: str
+    unit: str
+    parts: tuple[str, ...]
+
+
+PARTS: dict[str, Role] = {
+    "validation": "validation",
+    "test": "test",
+    "trivial_validation": "trivial",
+    "trivial_test": "trivial",
+}
+"""How the names of metrics begin, with the role of such columns."""
+
+EVERY_PART = tuple(PARTS)
+MODEL_PARTS = ("validation", "test")
+TEST_PART = ("test",)
+SCALED = "standard deviations of the target"
+METRICS = (
+    Metric("nll", "negative log likelihood (SPEC, 7)", "nats per row", EVERY_PART),
+    Metric("mse", "mean squared error; regression", f"squared {SCALED}", EVERY_PART),
+    Metric("error", "share of wrong classes; binary data", "", EVERY_PART),
+    Metric("mre", "mean relative error; counts", "", EVERY_PART),
+    Metric("crps", "continuous ranked probability score", f"{SCALED}; counts: counts", EVERY_PART),
+    Metric("coverage_50", "share of rows inside of the central 50 % interval", "", EVERY_PART),
+    Metric("width_50", "width of this interval", SCALED, EVERY_PART),
+    Metric("coverage_90", "share of rows inside of the central 90 % interval", "", EVERY_PART),
+    Metric("width_90", "width of this interval", SCALED, EVERY_PART),
+    Metric("coverage_95", "share of rows inside of the central 95 % interval", "", EVERY_PART),
+    Metric("width_95", "width of this interval", f"{SCALED}; counts: counts", EVERY_PART),
+    Metric("brier", "Brier score; binary data", "", EVERY_PART),
+    Metric("ece", "expected calibration error; binary data", "", EVERY_PART),
+    Metric("recalibrated_nll", "`nll` after recalibration", "nats per row", MODEL_PARTS),
+    Metric("recalibrated_crps", "`crps` after recalibration; regression", SCALED, MODEL_PARTS),
+    Metric(
+        "recalibrated_coverage_95", "`coverage_95` after recalibration; regression", "", MODEL_PARTS
+    ),
+    Metric("rmse", "root mean squared error; user tables", "units of the target", TEST_PART),
+    Metric("mae", "mean absolute error; user tables", "units of the target", TEST_PART),
+    Metric("r2", "coefficient of determination; user tables", "", TEST_PART),
+)
+
+
+def _metric_columns() -> list[TableColumn]:
+    """Return a column for each metric and part of the data."""
+    columns = []
+    for part, metric in product(PARTS, METRICS):
+        if part in metric.parts:
+            name = f"{part}_{metric.name}"
+            columns.append(TableColumn(name, float, PARTS[part], metric.meaning, metric.unit))
+    return columns
+
+
+ROWS = "rows"
+ITERATIONS = "iterations"
+SECONDS = "seconds"
+SQUARED_GRADIENT = "squared norm of a gradient"
+
+COLUMNS: list[TableColumn] = [
+    TableColumn("dataset", str, "identity", "name of the dataset"),
+    TableColumn("stands_for", str, "identity", "the paper's dataset that it stands in for"),
+    TableColumn("task", str, "identity", "`regression`, `binary` or `count`"),
+    TableColumn("n", int, "identity", "training rows", ROWS),
+    TableColumn("size", str, "identity", "the training size as it was typed: `100`, `5%`"),
+    TableColumn("seed", int, "identity", "number of the repetition"),
+    TableColumn("method", str, "identity", "name of the method (`conf/method`)"),
+    TableColumn("estimator", str, "identity", "estimator of the log loss (SPEC, 4)"),
+    TableColumn("samples", float, "identity", "samples per row that it draws"),
+    TableColumn("parameterisation", str, "identity", "of q: `whitened` or `unwhitened`"),
+    TableColumn(
+        "role", str, "identity", "`fit`, `curve`, `gradient`, or the role of an experiment"
+    ),
+    TableColumn("protocol", str, "identity", "the protocol (SPEC, 6), with its preset"),
+    TableColumn("changes", str, "identity", "values that differ from the protocol's, as typed"),
+    TableColumn("selected_by", str, "selection", "the validation metric: `nll` or `mse`"),
+    TableColumn("beta", float, "selection", "the selected weight of the penalty"),
+    TableColumn("candidates", int, "selection", "cells to select from"),
+    TableColumn("missing", int, "selection", "candidates without a record"),
+    TableColumn("failed", int, "selection", "candidates that failed"),
+    TableColumn("edge", str, "selection", "`smallest` or `largest` where beta is at an end"),
+    TableColumn("status", str, "selection", "`done`, `failed` or `incomplete`"),
+    TableColumn("key", str, "selection", "key of the selected cell"),
+    TableColumn("group", int, "internal", "number of the selection that a row belongs to"),
+    TableColumn("selection", str, "asked for", "`nll`: beta is always selected by NLL"),
+    TableColumn("experiment", str, "asked for", "the experiments that asked for it"),
+    TableColumn("kind", str, "setting", "`fit` or `gradient`"),
+    TableColumn("data", str, "setting", "checksum of the data"),
+    TableColumn("split", str, "setting", "kind and version of the split"),
+    TableColumn("likelihood", str, "setting", "likelihood (SPEC, 3)"),
+    TableColumn("kernel", str, "setting", "kernel"),
+    TableColumn("ard", bool, "setting", "whether every feature has a lengthscale of its own"),
+    TableColumn("mean", str, "setting", "prior mean: `zero` or `constant`"),
+    TableColumn("M", int, "setting", "inducing inputs"),
+    TableColumn("objective", str, "setting", "objective (SPEC, 2)"),
+    TableColumn("variant", str, "setting", "`joint` or `fixed`"),
+    TableColumn("form", str, "setting", "`collapsed` or `explicit` q"),
+    TableColumn("options", str, "internal", "options of the estimator as JSON"),
+    TableColumn("lr", float, "setting", "learning rate"),
+    TableColumn("minibatch", int, "setting", "rows of a minibatch", ROWS),
+    TableColumn("window", int, "setting", "what the stopping rule looks at", ITERATIONS),
+    TableColumn("tolerance", float, "setting", "tolerance of the stopping rule"),
+    TableColumn("max_iterations", int, "setting", "limit of training", ITERATIONS),
+    TableColumn("epochs", int, "setting", "passes over the data, in place of the limit"),
+    TableColumn("evaluate", str, "setting", "when test metrics are computed: `end`, `epoch`, `10`"),
+    TableColumn("dtype", str, "setting", "type of numbers by row: `float64` or `float32`"),
+    TableColumn("base", str, "setting", "key of the fit that gave the hyperparameters"),
+    TableColumn("initial", str, "setting", "initial hyperparameters other than the model's own"),
+    TableColumn("inducing", str, "setting", "initial inducing inputs: `first` or `last` rows"),
+    TableColumn("minibatch_rows", str, "setting", "how minibatches are drawn"),
+    TableColumn("criterion", str, "setting", "what the tolerance is compared with"),
+    TableColumn("final_lr", float, "setting", "learning rate at the end of its decay"),
+    TableColumn("decay", int, "setting", "length of the decay", ITERATIONS),
+    TableColumn("epsilon", float, "setting", "epsilon of Adam"),
+    TableColumn("resolution", float, "setting", "Adam's steps are multiples of lr * resolution"),
+    TableColumn("noise_floor", float, "setting", "lower bound of the noise variance"),
+    TableColumn("iterations", int, "result", "iterations that were made", ITERATIONS),
+    TableColumn("converged", bool, "result", "whether training ended before its limit"),
+    TableColumn("stopped", str, "result", "why training ended"),
+    TableColumn("seconds", float, "result", "training time", SECONDS),
+    TableColumn("alone", bool, "result", "whether no other batch shared the device"),
+    TableColumn("acceptance", float, "result", "share of accepted proposals of a sampler"),
+    TableColumn("objective_value", float, "result", "last value of the objective", "nats per row"),
+    TableColumn("y_mean", float, "result", "mean of the training targets", "units of the target"),
+    TableColumn("y_std", float, "result", "their standard deviation", "units of the target"),
+    TableColumn("reason", str, "result", "why the cell failed"),
+    TableColumn("note", str, "result", "what a reader of the result must know"),
+    TableColumn("draws", int, "result", "measured gradients"),
+    TableColumn("bias", float, "result", "squared distance of their mean from G", SQUARED_GRADIENT),
+    TableColumn(
+        "bias_quadrature", float, "result", "the same, with G by quadrature", SQUARED_GRADIENT
+    ),
+    TableColumn("norm2_G", float, "result", "size of the gradient G", SQUARED_GRADIENT),
+    TableColumn(
+        "norm2_G_quadrature", float, "result", "the same, with G by quadrature", SQUARED_GRADIENT
+    ),
+    TableColumn("version", str, "provenance", "version of dlmexp"),
+    TableColumn("commit", str, "provenance", "its commit; `+`: with uncommitted changes"),
+    TableColumn("python", str, "provenance", "version of Python"),
+    TableColumn("torch", str, "provenance", "version of PyTorch"),
+    TableColumn("gpytorch", str, "provenance", "version of GPyTorch"),
+    TableColumn("numpy", str, "provenance", "version of NumPy"),
+    TableColumn("device", str, "provenance", "`cpu` or `cuda`"),
+    TableColumn("host", str, "provenance", "name of the machine"),
+    TableColumn("command", str, "provenance", "the command that was typed"),
+    TableColumn("job", str, "provenance", "job of the cluster's scheduler"),
+    TableColumn("time", str, "provenance", "when the record was written, UTC"),
+    *_metric_columns(),
+    TableColumn("hyper_lengthscale", float, "hyperparameter", "lengthscale; ARD: their mean"),
+    TableColumn("hyper_outputscale", float, "hyperparameter", "outputscale of the kernel"),
+    TableColumn("hyper_mean", float, "hyperparameter", "constant prior mean"),
+    TableColumn("hyper_noise", float, "hyperparameter", "noise variance", f"squared {SCALED}"),
+    TableColumn("nu", float, "option", "smoothing constant of `smooth_bmc`"),
+    TableColumn("nodes", float, "option", "nodes of `quadrature`"),
+    TableColumn("sampler", str, "option", "product sampler of `ups`: `auto` or `rejection`"),
+    TableColumn(
+        "predict_seconds",
+        float,
+        "result",
+        "time to predict 10 000 rows, where `predict_seconds.csv` has it",
+        SECONDS,
+    ),
+    TableColumn("model", str, "internal", "checksum of the trained model"),
+    TableColumn("arrays", str, "internal", "checksum of the arrays"),
+]
+
+BY_NAME = {column.name: column for column in COLUMNS}
+IDENTITY = [column.name for column in COLUMNS if column.role == "identity"]
+SELECTION = [column.name for column in COLUMNS if column.role == "selection"]
+INTERNAL = [column.name for column in COLUMNS if column.role == "internal"]
+TEST = ["test_nll", "test_mse", "test_error", "test_mre"]
+"""The test metrics that figures and closing tables show."""
+OWN_UNITS = ["test_rmse", "test_mae", "test_r2", "test_coverage_95"]
+"""The test errors of user tables, in the units of their target."""
+
+ColumnFilter = Callable[[TableColumn], bool]
+"""Says of a column whether it is read."""
+
+
+def every_column(_: TableColumn) -> bool:
+    """Return True: nothing is left out."""
+    return True
+
+
+def columns_with(names: Collection[str], roles: Collection[Role] = ()) -> ColumnFilter:
+    """Return a filter that reads the columns with these names, and all with these roles."""
+    return lambda column: column.name in names or column.role in roles
+
+
+def chosen_names(names: Iterable[str], columns: ColumnFilter) -> list[str]:
+    """Return those of the `names` of columns that the filter reads."""
+    return [name for name in names if columns(column_named(name))]
+
+
+def names_with_role(names: Iterable[object], *roles: Role) -> list[str]:
+    """Return those of the `names` of columns that have one of these roles."""
+    return chosen_names(map(str, names), columns_with((), roles))
+
+
+def column_named(name: str) -> TableColumn:
+    """Return the column of that name: a declared one, or one that a plugin has added."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    # The names of parts are no beginnings of one another, so their order does not matter.
+    for part, role in PARTS.items():
+        if name.startswith(f"{part}_"):
+            return TableColumn(name, float, role, "metric of a plugin")
+    if name.startswith("hyper_"):
+        return TableColumn(name, float, "hyperparameter", "hyperparameter of a plugin")
+    return TableColumn(name, str, "option", "option of a plugin's estimator")

@@ -1,0 +1,82 @@
+"""Manifests: what runs asked for, written before anything is trained.
+
+`status` knows from manifests what is missing, and the tidy table takes its groups of candidates and
+their settings from them. Neither is ever concluded from the records that happen to be there.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from dlmexp.common.atomic import ABSENT, within, write_atomically
+from dlmexp.common.errors import Unreadable, UserError
+from dlmexp.common.reading.files import content, json_value
+from dlmexp.experiment.plan.cell import Asked, Name
+
+
+class Manifest(msgspec.Struct, omit_defaults=True):
+    """What one run asked for, and whose trained models are kept (`none | selected | all`)."""
+
+    experiment: Name
+    candidates: Sequence[Asked]
+    keep: str = "none"
+
+
+def distinct(asked: Iterable[Asked]) -> list[Asked]:
+    """Return all that was asked for, each group of candidates once."""
+    return list({group.identity: group for group in asked}.values())
+
+
+def write_manifest(root: Path, manifest: Manifest) -> None:
+    """Write a manifest into the folder of its experiment.
+
+    There is one file for each content, with a name made from it, so that no two collide.
+    """
+    groups = distinct(manifest.candidates)
+    text = msgspec.json.encode(msgspec.structs.replace(manifest, candidates=groups))
+    path = root / manifest.experiment / "cells" / _file_name(text)
+    if not path.exists() or path.read_bytes() != text:
+        write_atomically(within(root, path), text)
+
+
+def _file_name(text: bytes) -> str:
+    return f"{hashlib.sha256(text).hexdigest()[:16]}.json"
+
+
+def read_manifests(root: Path) -> list[Manifest]:
+    """Return all manifests in a results folder, without files that are torn or foreign."""
+    manifests = []
+    for path in sorted(root.glob("*/cells/*.json")):
+        try:
+            text = content(path)
+            if _file_name(text) != path.name:
+                continue
+            manifest = json_value(text, Manifest)
+        except (Unreadable, *ABSENT):
+            continue
+        # Tables are written, and files removed, in the folder that a manifest names.
+        if manifest.experiment == path.parent.parent.name:
+            manifests.append(manifest)
+    return manifests
+
+
+def check_same_data(root: Path, dataset: str, checksum: str) -> None:
+    """Refuse to mix results of different contents under one dataset's name.
+
+    Raises:
+        UserError: The folder has results of the dataset with another checksum.
+    """
+    path = root / "data" / f"{dataset}.json"
+    text = json.dumps({"dataset": dataset, "checksum": checksum}).encode()
+    if not path.exists():
+        write_atomically(within(root, path), text)
+    elif content(path) != text:
+        changed = f"dataset '{dataset}' has changed: its checksum is {checksum[:16]}"
+        advice = (
+            "restore the data, give another folder with results=DIR, or name a table of your own "
+            "with csv.name=NAME"
+        )
+        raise UserError(f"{changed}, and '{path}' has another; {advice}")
