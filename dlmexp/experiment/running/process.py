@@ -163,12 +163,13 @@ def extra_processes(
     started: dict[Path, subprocess.Popen[bytes]] = {}
     try:
         for i in range(1, number + 1):
-            if gpus:
-                variables["CUDA_VISIBLE_DEVICES"] = gpus[i]
+            own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[i]} if gpus else {}
             log = root / "running" / f"process-{i + 1}.log"
             log.unlink(missing_ok=True)
             with open(within(root, log), "xb") as file:
-                started[log] = subprocess.Popen(command, stdout=file, stderr=file, env=variables)
+                started[log] = subprocess.Popen(
+                    command, stdout=file, stderr=file, env=variables | own_gpu
+                )
         yield started
     except BaseException:
         for process in started.values():

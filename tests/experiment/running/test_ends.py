@@ -3,7 +3,6 @@ Nothing is lost, and nothing is left running."""
 
 import os
 import signal
-import subprocess
 import time
 
 import pytest
@@ -12,16 +11,13 @@ import dlmexp
 from dlmexp.cli import main
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.leases import active_processes
-from dlmexp.experiment.running.process import StopRequest, extra_processes
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.processes
 ENDLESS = ["training.binary.max_iterations=100000", "training.binary.tolerance=0.0"]
 
 
-def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_is_killed(
-    launcher, here, tiny, undisturbed
-):
+def test_process_takes_over_what_a_killed_one_trained(launcher, here, tiny, undisturbed):
     words = [*tiny, "training.binary.tolerance=0.0", "checkpoint_seconds=0.05"]
     first = launcher.start(here, "run", *words, log="first")
     first.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
@@ -42,7 +38,8 @@ def test_workers_share_the_batches_and_leave_the_records_of_one_process(
     Nothing is imported from the current folder."""
     for name in ("random", "torch", "dlmexp"):
         (here / f"{name}.py").write_text("import sys; open('executed', 'w'); sys.exit(7)")
-    words, log = [*tiny, "batch_cells=3"], here / "results" / "running" / "process-2.log"
+    words = [*tiny, "batch_cells=3"]
+    log = here / "results" / "running" / "process-2.log"
     process = launcher.start(here, "run", *words, "workers=2")
     process.until(lambda: log.exists() and "batch 1/" in process.said)
     process.send(signal.SIGSTOP)
@@ -59,11 +56,9 @@ def test_workers_share_the_batches_and_leave_the_records_of_one_process(
         assert {record.result.alone for record in Store(root).own()} == {alone}
 
 
-def test_a_hangup_stops_all_processes_of_a_run(launcher, here, tiny):
-    process, root = (
-        launcher.start(here, "run", *tiny, *ENDLESS, "batch_cells=3", "workers=2"),
-        here / "results",
-    )
+def test_hangup_stops_all_processes_of_a_run(launcher, here, tiny):
+    root = here / "results"
+    process = launcher.start(here, "run", *tiny, *ENDLESS, "batch_cells=3", "workers=2")
     process.until(lambda: sum(bool(other.keys) for other in active_processes(root)) == 2)
     process.send(signal.SIGHUP)
     assert process.wait() == 128 + signal.SIGHUP
@@ -84,7 +79,7 @@ def test_nine_quick_interrupts_leave_no_traceback(launcher, here, tiny):
     assert "Traceback" not in process.said
 
 
-def test_a_run_whose_reader_has_gone_stops_as_by_sigpipe(launcher, here, tiny):
+def test_run_whose_reader_has_gone_stops_as_by_sigpipe(launcher, here, tiny):
     """As `dlmexp run | head -1`."""
     os.mkfifo(here / "pipe")
     reader = os.open(here / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -96,7 +91,7 @@ def test_a_run_whose_reader_has_gone_stops_as_by_sigpipe(launcher, here, tiny):
     assert "Traceback" not in (here / "errors").read_text()
 
 
-def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(launcher, here, tiny):
+def test_full_device_of_the_output_is_not_blamed_on_the_results_folder(launcher, here, tiny):
     process = launcher.start(here, "run", *tiny, log="/dev/full", errors="errors")
     assert process.wait() == 1
     said = (here / "errors").read_text()
@@ -105,7 +100,7 @@ def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(launcher
     assert "Traceback" not in said
 
 
-def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
+def test_worker_that_died_is_reported(here, tiny, capsys, monkeypatch):
     monkeypatch.setattr("dlmexp.experiment.running.process.COMMAND", "import sys; sys.exit(7)")
     assert main(["run", *tiny, "method=[elbo]", "workers=2"]) == 1
     said = capsys.readouterr()
@@ -114,38 +109,8 @@ def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
     assert "process-2.log" in said.err
 
 
-def test_no_worker_is_left_where_a_later_one_cant_start(tmp_path, monkeypatch):
-    (tmp_path / "running" / "process-3.log").mkdir(parents=True)
-    monkeypatch.setattr("dlmexp.experiment.running.process.COMMAND", "import time; time.sleep(600)")
-    started, plain = [], subprocess.Popen
-    monkeypatch.setattr(
-        subprocess,
-        "Popen",
-        lambda *words, **how: started.append(plain(*words, **how)) or started[-1],
-    )
-    with pytest.raises(OSError, match="process-3"), extra_processes(2, [], tmp_path, "cpu"):
-        pass
-    assert [process.poll() for process in started] == [-signal.SIGTERM]
-
-
-def test_a_second_ctrl_c_interrupts_at_once():
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # it may be ignored, as in the background
-    try:
-        with StopRequest() as stop:
-            signal.raise_signal(signal.SIGINT)
-            assert stop.requested
-            assert stop.requested.code == 130
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)  # it leaves: a third one is nothing
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_a_run_from_python_leaves_environment_and_handlers_as_they_were(here):
-    before = dict(os.environ), signal.getsignal(signal.SIGINT)
+def test_run_from_python_restores_environment_and_signal_handlers(here):
+    before = (dict(os.environ), signal.getsignal(signal.SIGINT))
     dlmexp.run(
         "ringnorm_drawn",
         "elbo",

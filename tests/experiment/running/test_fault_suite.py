@@ -42,15 +42,15 @@ class Suite:
     """The undisturbed run, and what every disturbed one is compared with."""
 
     def __init__(self, launcher: Launcher, folder: Path):
-        self.launcher, self.folder, self._runs = launcher, folder, itertools.count()
+        self.launcher = launcher
+        self.folder = folder
+        self._runs = itertools.count()
         root = folder / "undisturbed"
         outcome = self.run(root)
         assert outcome.code == 0, outcome.said
-        self.operations, self.records, self.files = (
-            outcome.operations,
-            comparable(root),
-            files(root),
-        )
+        self.operations = outcome.operations
+        self.records = comparable(root)
+        self.files = files(root)
         assert len(self.records) == 2
         assert len(self.operations) > 50  # enough to fail at, of every kind
 
@@ -91,7 +91,7 @@ def suite(launcher: Launcher) -> Iterator[Suite]:
 
 
 @pytest.mark.parametrize("what", ["kill", "ENOSPC", *(["EIO"] if ALL else [])])
-def test_a_fault_at_every_kind_of_operation(suite, what):
+def test_fault_at_every_kind_of_operation_is_recovered(suite, what):
     counts = Counter[str]()
     for at in random.Random(what).sample(
         range(1, len(suite.operations) + 1), len(suite.operations)
@@ -120,7 +120,7 @@ def test_a_fault_at_every_kind_of_operation(suite, what):
     print(what, counts)
 
 
-def test_a_clock_that_jumps(suite):
+def test_clock_that_jumps_loses_nothing(suite):
     root = suite.folder / "clock"
     first = suite.run(root, jumps=True, what="kill", at=len(suite.operations) // 2)
     assert first.code == -9
@@ -135,13 +135,9 @@ def test_two_processes_train_no_batch_twice_and_lose_none(suite):
     hosts = (("first", 9 * 3600), ("second", -9 * 3600))
     ends = [suite.start(root, machine=machine, skew=by) for machine, by in hosts]
     outcomes = [end() for end in ends]
-    assert [one.code for one in outcomes] == [0, 0], outcomes
-    batches = [
-        line.partition("  ")[2]
-        for one in outcomes
-        for line in one.said.splitlines()
-        if line[:6] == "batch "
-    ]
+    assert [outcome.code for outcome in outcomes] == [0, 0], outcomes
+    lines = [line for outcome in outcomes for line in outcome.said.splitlines()]
+    batches = [line.partition("  ")[2] for line in lines if line.startswith("batch ")]
     assert len(batches) == len(set(batches)) == 2
     suite.check_recovery(root)
 
@@ -156,9 +152,8 @@ def test_memory_that_runs_out_on_a_cpu_halves_the_batch(suite):
         "beta.values=[8,4,2,1]",
         "batch_cells=12",
     ]
-    scarce, none = (
-        suite.run(suite.folder / f"at most {m}", most_cells=m, words=words) for m in (3, 0)
-    )
+    scarce = suite.run(suite.folder / "at most 3", most_cells=3, words=words)
+    none = suite.run(suite.folder / "at most 0", most_cells=0, words=words)
     assert scarce.code == 0, scarce.said
     assert re.findall(r"out of memory with (\d+) cells", scarce.said) == ["12", "6", "6"]
     assert len(comparable(suite.folder / "at most 3")) == 12

@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.common.atomic import machine, owner, replacing
 from dlmexp.experiment.running import leases as module
-from dlmexp.experiment.running.leases import Leases, active_processes, disk_time, remove_leftovers
+from dlmexp.experiment.running.leases import (
+    ActiveProcess,
+    BatchProgress,
+    Leases,
+    active_processes,
+    disk_time,
+    is_stale,
+    remove_leftovers,
+)
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def test_no_cell_has_two_leases(tmp_path_factory, batches):
     assert not list((root / "running").iterdir())
 
 
-def test_a_batch_is_free_once_it_is_released_and_waits_for_what_it_needs(leases, tmp_path):
+def test_batch_is_free_once_it_is_released_and_waits_for_its_base_fits(leases, tmp_path):
     first, second = leases(), leases()
     assert first.take(["a", "b"]) is None
     assert second.take(["b", "c"]).keys == frozenset("ab")
@@ -61,7 +70,7 @@ def test_a_batch_is_free_once_it_is_released_and_waits_for_what_it_needs(leases,
     }
 
 
-def test_many_at_once_take_every_batch_once(leases):
+def test_threads_that_start_together_take_every_batch_once(leases):
     """In threads that start together and want the same in the same order."""
     barrier, taken = threading.Barrier(4), list[str]()
 
@@ -78,7 +87,7 @@ def test_many_at_once_take_every_batch_once(leases):
 
 
 @pytest.mark.parametrize("age", [module.STALE_SECONDS + 5, -24 * 3600.0])
-def test_a_silent_process_elsewhere_loses_its_lease_and_notices(leases, tmp_path, age):
+def test_silent_process_elsewhere_loses_its_lease_and_notices(leases, tmp_path, age):
     """Also one whose files are from the future, of a clock that was wrong. A record that it was
     writing goes later."""
     first, second = leases("elsewhere-77.json"), leases()
@@ -106,7 +115,7 @@ def test_a_silent_process_elsewhere_loses_its_lease_and_notices(leases, tmp_path
 
 
 @pytest.mark.processes
-def test_what_a_killed_process_of_this_machine_held_is_free_at_once(leases, tmp_path):
+def test_lease_of_a_killed_process_of_this_machine_is_free_at_once(leases, tmp_path):
     code = f"""
 import os, pathlib
 from dlmexp.experiment.running.leases import Leases
@@ -122,3 +131,62 @@ os.kill(os.getpid(), 9)
         "the file of the process, and a lease that it had not finished"
     )
     assert len(active_processes(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("process", "alone", "expected"),
+    [
+        ("elsewhere-77", 59.0, False),
+        ("elsewhere-77", 60.0, True),
+        (f"{machine()}-999999999", 0.0, True),
+    ],
+)
+def test_file_is_stale_after_a_minute_or_when_its_process_has_ended(
+    tmp_path, process, alone, expected
+):
+    path = tmp_path / f"{process}.json"
+    path.touch()
+    os.utime(path, (1000.0, 1000.0))
+    assert is_stale(path, 1000.0 + alone) == expected
+
+
+def test_file_that_is_gone_is_stale(tmp_path):
+    assert is_stale(tmp_path / f"{owner()}.json", 0.0)
+
+
+def test_unfinished_file_of_a_live_process_here_stays_however_old(tmp_path):
+    with replacing(tmp_path / "record.json") as temporary:
+        temporary.touch()
+        os.utime(temporary, (1.0, 1.0))
+        assert remove_leftovers(tmp_path) == []
+        assert temporary.exists()
+
+
+def test_lease_file_has_the_process_and_its_progress(leases, tmp_path):
+    process = leases()
+    process.progress = lambda: {"settled": 3, "total": 9, "seconds_left": 12.0}
+    process.take(["a"])
+    process._beat()
+    (active,) = active_processes(tmp_path)
+    assert (active.settled, active.total, active.seconds_left) == (3, 9, 12.0)
+    assert (active.pid, active.machine, active.keys) == (os.getpid(), machine(), {"a"})
+
+
+@pytest.mark.parametrize(("job", "description"), [(None, "h pid 7"), ("12_1", "h pid 7 job 12_1")])
+def test_process_is_described_by_host_id_and_job(job, description):
+    assert ActiveProcess(host="h", pid=7, job=job).description == description
+
+
+@pytest.mark.parametrize(
+    ("rate", "objective", "expected"),
+    [
+        (1204.3, 0.25, "iteration 4 of 9, 1 live, 1204 it/s, objective 0.2500"),
+        (9.96, None, "iteration 4 of 9, 1 live, 10 it/s"),
+        (0.123, None, "iteration 4 of 9, 1 live, 0.12 it/s"),
+    ],
+)
+def test_numbers_of_a_batch_are_rounded(rate, objective, expected):
+    progress = BatchProgress(
+        what="", cells=2, live=1, iteration=4, limit=9, rate=rate, objective=objective
+    )
+    assert progress.numbers == expected

@@ -1,47 +1,29 @@
-"""`dlmexp run` in this process: what is planned, read, refused, interrupted, kept, and said at the
-end."""
+"""`dlmexp run` in this process: what is planned, refused, interrupted and kept."""
 
 import os
 import shlex
 import signal
 
-import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.common.catalogue import stand_ins
 from dlmexp.common.errors import UserError
 from dlmexp.data.dataset import as_spec
-from dlmexp.data.splits import split
 from dlmexp.experiment.models.file import decoded
 from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.plan.overrides import spelled_out
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import MODEL, Store
 from dlmexp.experiment.running import run as module
 from dlmexp.experiment.running.clock import Clock
-from dlmexp.experiment.running.process import (
-    BUDGET_SPENT,
-    default_worker_count,
-    gpus_for,
-    select_target,
-)
+from dlmexp.experiment.running.process import BUDGET_SPENT
 from dlmexp.experiment.running.progress import Progress
-from dlmexp.experiment.running.run import execute
-from dlmexp.experiment.running.summary import print_summary, summarize
-from dlmexp.experiment.running.sweep import prepare_sweep, prepared_splits
-from tests.support.cells import PLAIN, candidates, scored
+from dlmexp.experiment.running.run import execute, make_folder
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.slow
 
 
-def _sweep(*words):
-    return prepare_sweep(compose(spelled_out(words)))
-
-
-def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkeypatch):
+def test_plan_says_how_long_the_run_takes_and_writes_nothing(here, tiny, capsys, monkeypatch):
     monkeypatch.setattr(Clock, "is_short", lambda *_: False)
     monkeypatch.setattr(module, "HOUR", 0.0)
     assert execute(compose([*tiny, "plan=true", "batch_cells=4"]), [*tiny, "plan=true"]) == 0
@@ -52,13 +34,14 @@ def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkey
     assert list(here.iterdir()) == []
 
 
-def test_an_interrupted_run_ends_with_the_command_that_goes_on(here, tiny, capsys, monkeypatch):
-    plain, shown = Progress.finished, []
+def test_interrupted_run_ends_with_the_command_that_continues_it(here, tiny, capsys, monkeypatch):
+    finished = Progress.finished
+    counts = []
 
     def interrupt_after_two(self, record):
-        plain(self, record)
-        shown.append((self.settled, self.total))
-        if len(shown) == 2:
+        finished(self, record)
+        counts.append((self.settled, self.total))
+        if len(counts) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(Progress, "finished", interrupt_after_two)
@@ -70,108 +53,101 @@ def test_an_interrupted_run_ends_with_the_command_that_goes_on(here, tiny, capsy
     before = {path: path.stat().st_mtime_ns for path in here.glob("results/records/*/*.json")}
     assert main(["run", *tiny, "budget=0.001s"]) == BUDGET_SPENT
     assert execute(compose([*tiny, "batch_cells=2"])) == 0
-    assert shown[-1][0] == shown[-1][1]
+    assert counts[-1] == (16, 16)
     assert "18 of 18 cells done, 0 failed" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.fixture
+def plan_lines(tiny, capsys, monkeypatch):
+    """Returns the lines that `plan=true` announces for a bound of so many seconds."""
+
+    def announce(seconds, *words, **options):
+        monkeypatch.setattr(Clock, "is_short", lambda *_: seconds is None)
+        monkeypatch.setattr(Clock, "bound", lambda *_: seconds)
+        typed = [*tiny, *words, "plan=true"]
+        assert execute(compose(typed), typed, **options) == 0
+        lines = capsys.readouterr().out.splitlines()
+        start = [i for i, line in enumerate(lines) if " to run in " in line][-1]
+        return lines[start + 1 :]
+
+    return announce
+
+
 @pytest.mark.parametrize(
-    ("cores", "batches", "expected"),
-    [(1, 9, 1), (2, 1, 1), (2, 2, 1), (2, 3, 2), (8, 6, 3), (64, 99, 8)],
+    ("seconds", "expected"),
+    [
+        (None, "18 cells in 3 batches"),
+        (0.0, "18 cells in 3 batches"),
+        (
+            600.0,
+            "18 cells in 3 batches: at most about 10 min if no cell converges before its limit",
+        ),
+    ],
 )
-def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    for given in (False, True):
-        monkeypatch.setattr(
-            "dlmexp.experiment.running.process.threads_are_set", lambda given=given: given
-        )
-        assert default_worker_count(batches, "cpu") == (1 if given else expected)
-        assert default_worker_count(batches, "cuda") == 1
+def test_bound_is_announced_unless_the_run_is_short(here, plan_lines, seconds, expected):
+    assert plan_lines(seconds) == [expected]
 
 
-def test_a_gpu_has_one_process(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert (gpus_for(8, "cpu"), gpus_for(2, "cuda")) == ([], ["4", "7"])
-    with pytest.raises(UserError, match="workers=8"):
-        gpus_for(8, "cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert select_target("auto", "float32").device.type == "cpu"
-    for device in ("cuda", "cuda:1"):
-        with pytest.raises(UserError, match=device):
-            select_target(device, "float64")
+def test_run_of_more_than_an_hour_comes_with_a_shorter_command(here, tiny, plan_lines):
+    _, advice = plan_lines(3601.0)
+    assert advice.endswith(shlex.join(["dlmexp", "run", *tiny, "preset=quick"]))
+    assert len(plan_lines(3600.0)) == 1
 
 
-def _own(path, rows):
-    """Words for a table of random numbers."""
-    np.savetxt(
-        path,
-        np.random.default_rng(rows).normal(size=(rows, 3)),
-        delimiter=",",
-        header="a,b,y",
-        comments="",
+def test_shorter_command_of_a_quick_run_has_a_budget(here, plan_lines):
+    _, advice = plan_lines(3601.0, "preset=quick")
+    assert advice.endswith(" preset=quick budget=30min")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words", "choose_workers", "announced"),
+    [
+        (600.0, [], True, ", 5 processes: "),
+        (600.0, [], False, " batches: "),
+        (None, [], True, "batches"),
+        (600.0, ["workers=3"], True, ", 3 processes: "),
+    ],
+)
+def test_number_of_workers_is_chosen_on_request_for_long_runs(
+    here, plan_lines, monkeypatch, seconds, words, choose_workers, announced
+):
+    monkeypatch.setattr(module.process, "default_worker_count", lambda *_: 5)
+    line = plan_lines(seconds, *words, choose_workers=choose_workers)[0]
+    assert line.partition(": at most")[0].endswith(announced.removesuffix(": "))
+
+
+def test_folder_that_can_not_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="can't write there"):
+        make_folder(tmp_path / "file")
+
+
+def test_folder_with_a_reserved_name_that_leads_elsewhere_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "records").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic link"):
+        make_folder(tmp_path / "results")
+
+
+def test_error_of_the_disk_is_one_line_and_a_failure(here, tiny, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "results/file")
+
+    monkeypatch.setattr(module, "write_manifests", full)
+    assert execute(compose(tiny), tiny) == 1
+    assert capsys.readouterr().err == (
+        "dlmexp: can't read or write 'results/file': No space left on device; "
+        "what is finished is safe, the same command goes on from there\n"
     )
-    return [
-        "dataset=csv",
-        f"csv.path={path}",
-        "csv.target=y",
-        "csv.task=regression",
-        "method=[elbo]",
-        "seeds=[0]",
-    ]
 
 
-def _parts(*parts: list[str]) -> str:
-    return f"parts=[{','.join(str(part) for part in parts)}]"
-
-
-def test_two_tables_under_one_name_are_refused(tmp_path):
-    first, second = (_own(tmp_path / f"{rows}.csv", rows) for rows in (60, 90))
-    with pytest.raises(UserError, match="'both'"):
-        _sweep(_parts([*first, "csv.name=both"], [*second, "csv.name=both"]))
-    sweep = _sweep(_parts([*first, "csv.name=both"], [*second, "csv.name=other"]))
-    assert {cell.dataset for cell in sweep.cells} == {"both", "other"}
-
-
-def test_parts_of_one_dataset_have_their_own_splits():
-    """Two limits of test rows, or two kinds of split, under one name: each cell gets the split of
-    its key."""
-    drawn = ["dataset=ringnorm_drawn", "method=[elbo]", "seeds=[0]", "sizes=[20]", "M=5"]
-    own = [
-        f"dataset.ringnorm_drawn.{word}"
-        for word in ("test_cap=50", "test_cap=200", "split=regression")
-    ]
-    sweep = _sweep(_parts(*([*drawn, word] for word in own)))
-    prepared = prepared_splits(sweep)
-    rows = {cell.split: len(prepared(cell).y_test) for cell in sweep.cells}
-    data, *others = (data for _, data in sweep.datasets.values())
-    assert all(other is data for other in others), "read once"
-    quarter = len(split(len(data.y), "regression", 0).test)
-    assert rows == {"counts-50-v1": 50, "counts-200-v1": 200, "regression-v1": quarter}
-
-
-def test_stand_ins_run_on_request_under_their_own_names(data_root):
-    words = [
-        "experiment=reg-log",
-        "dataset=sarcos",
-        "seeds=[0]",
-        "sizes=[50]",
-        f"data_root={data_root}",
-    ]
-    with pytest.raises(UserError, match="stand_ins=true"):
-        _sweep(*words)
-    sweep = _sweep(*words, "stand_ins=true")
-    assert {cell.dataset for cell in sweep.cells} == {"sarcos_test"}
-    assert sweep.notes[-1].endswith("(sarcos_test stands in)")
-    assert stand_ins("peds1_dir0") == ["peds1_left"], "one direction serves for all"
-
-
-def _kept(folder: str) -> set[str]:
-    """Keys with a sound model, which is that of the record."""
+def keys_with_models(folder: str) -> set[str]:
+    """Return the keys with a sound model, which is that of the record."""
     store = Store(folder)
-    files, records = store.keys_with_models(), {record.key: record for record in store.own()}
+    files = store.keys_with_models()
+    records = {record.key: record for record in store.own()}
     for key, paths in files.items():
         written = store.beside(records[key].cell.dataset, key, MODEL, records[key].model)
         assert len(paths) == 1
@@ -179,7 +155,7 @@ def _kept(folder: str) -> set[str]:
     return set(files)
 
 
-def test_a_record_has_the_spec_that_its_data_was_loaded_by(here, tiny):
+def test_record_has_the_spec_that_its_data_was_loaded_by(here, tiny):
     cfg = compose(tiny)
     assert execute(cfg, tiny) == 0
     (spec,) = cfg.dataset.values()
@@ -188,44 +164,24 @@ def test_a_record_has_the_spec_that_its_data_was_loaded_by(here, tiny):
     assert all(values is not None and as_spec(values) == as_spec(spec) for values in specs)
 
 
-def test_models_that_are_kept(here, tiny):
-    """Models of what is selected, all, or none; also where betas come in runs that know nothing of
-    each other."""
-    words = [*tiny, "method=[joint_log_dlm]", "beta.values=[10,1]"]
-    for keep, expected in (("selected", 2), ("all", 4), ("none", 0)):  # 2 seeds
-        assert main(["run", *words, f"results={keep}", f"keep={keep}"]) == 0
-        assert len(_kept(keep)) == expected
-    assert _kept("selected") == set(ResultsFolder("selected").table["key"])
+WORDS = ["method=[joint_log_dlm]", "beta.values=[10,1]"]  # with two seeds
+
+
+@pytest.mark.parametrize(("keep", "count"), [("selected", 2), ("all", 4), ("none", 0)])
+def test_models_of_the_selected_cells_all_or_none_are_kept(here, tiny, keep, count):
+    assert main(["run", *tiny, *WORDS, f"keep={keep}"]) == 0
+    assert len(keys_with_models("results")) == count
+    if keep == "selected":
+        assert keys_with_models("results") == set(ResultsFolder("results").table["key"])
+
+
+def test_records_do_not_depend_on_which_models_are_kept(here, tiny):
+    for keep in ("selected", "all", "none"):
+        assert main(["run", *tiny, *WORDS, f"results={keep}", f"keep={keep}"]) == 0
     assert comparable(here / "selected") == comparable(here / "all") == comparable(here / "none")
+
+
+def test_runs_that_know_nothing_of_each_other_keep_the_models_of_each(here, tiny):
     for betas in ("10", "1", "10,1"):
-        assert main(["run", *words, "results=apart", f"beta.values=[{betas}]"]) == 0
-    assert len(_kept("apart")) == 4, "the earlier runs still keep theirs"
-
-
-CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (2, 1, 0) for beta in (10.0, 1.0, 0.1)]
-CHOSEN = {2: 1.0, 1: 0.1, 0: 10.0}  # each of the grid, none of them a mean or a median
-
-
-@pytest.mark.parametrize(("there", "code"), [(9, 0), (8, 1)])
-def test_the_closing_table(tmp_path, capsys, there, code):
-    """Betas in the order of seeds; fits at their limit are counted; the betas of each seed are
-    asked for together."""
-    store, forever = (
-        Store(tmp_path),
-        replace(PLAIN, window=None, seed=9),
-    )  # it has no limit to stop at
-    for cell in (*CELLS[:there], forever):
-        record = scored(cell, nll=float(cell.beta != CHOSEN.get(cell.seed, 0.1)), error=0.25)
-        record.result.converged = cell.beta == 10.0
-        store.write(record)
-    groups = [CELLS[:3], CELLS[3:6], CELLS[6:], [forever]]
-    summary = summarize([candidates("fixed_log_dlm", group) for group in groups], store)
-    print_summary(summary, store)
-    assert summary.exit_code == code
-    said = capsys.readouterr().out
-    lines = [line.split() for line in said.splitlines() if "fixed_log_dlm" in line]
-    words = "banana 100 53 fixed_log_dlm 20.0 3 10, 0.1, 1 0.5000±0.0000 0.7500±0.0000"
-    assert (words.split() in lines) == (code == 0)
-    assert f"{there + 1} of 10 cells done, 0 failed" in said
-    assert ("1 without a record" in said) == (code == 1)
-    assert f"{6 if there == 9 else 5} of {there} fits stopped at the limit" in said
+        assert main(["run", *tiny, *WORDS, f"beta.values=[{betas}]"]) == 0
+    assert len(keys_with_models("results")) == 4
