@@ -11,7 +11,8 @@
     dlmexp.fit(X, y, betas=[10, 1, 0.1])          # models of arrays, trained side by side
 
 `DLMRegressor`, `DLMClassifier` and `DLMCountRegressor` are estimators in the style of scikit-learn.
-Everything is imported when it is first used: `import dlmexp` loads neither torch nor pandas."""
+Everything is imported when it is first used: `import dlmexp` loads neither torch nor pandas.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

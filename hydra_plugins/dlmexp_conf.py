@@ -13,5 +13,6 @@ class UserConf(SearchPathPlugin):
     """Behind our own folder: a name that both have is ours."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folders that are not ours."""
         for folder in conf_dirs()[1:]:
             search_path.append("dlmexp", f"file://{folder.resolve()}")

@@ -80,8 +80,16 @@ def decay(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
         kept=both["beta"] == both["beta_once"],
     )
     groups = both.groupby(["dataset", "n", "method"])
-    return groups.agg(mean_change=("change", "mean"), largest_change=("change", "max"), beta_kept=("kept", "mean"),
-                      repetitions=("change", "size")).reset_index().assign(role="decay")  # fmt: skip
+    return (
+        groups.agg(
+            mean_change=("change", "mean"),
+            largest_change=("change", "max"),
+            beta_kept=("kept", "mean"),
+            repetitions=("change", "size"),
+        )
+        .reset_index()
+        .assign(role="decay")
+    )
 
 
 def calibration(published: pd.DataFrame) -> pd.DataFrame:

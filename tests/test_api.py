@@ -149,10 +149,14 @@ def test_plot_and_claims(tmp_path):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), min_size=1),
-    lambda inner: st.lists(inner, max_size=3), max_leaves=5,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
 
 
 @given(VALUES)
@@ -169,5 +173,6 @@ def _plain(value):
 
 @pytest.mark.processes
 def test_nothing_heavy_is_imported_with_the_package():
-    code = "import sys, dlmexp; dir(dlmexp); sys.exit(bool({'torch', 'pandas', 'numpy'} & set(sys.modules)))"
+    heavy = "{'torch', 'pandas', 'numpy'}"
+    code = f"import sys, dlmexp; dir(dlmexp); sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -53,16 +53,31 @@ from tests.support import mutations
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 CODES = (0, 1, 2, 3, 130)
 READERS = (
-    ["status", "--failed", "--missing"], ["status", "--json"], ["collect"],
-    ["collect", "--pack", "out/records.parquet"], ["claims"], ["claims", "--json"],
-)  # fmt: skip
+    ["status", "--failed", "--missing"],
+    ["status", "--json"],
+    ["collect"],
+    ["collect", "--pack", "out/records.parquet"],
+    ["claims"],
+    ["claims", "--json"],
+)
 SLOW_READERS = (["plot", "--list"], ["plot", "default"], ["report", "--out", "report.html"])
 TWO_COLUMNS = Schema("z", (Column("y"), Column("x", "category", ("a", "b"))))
 RUN = [
-    "run", "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3",
-    "sizes=[10]", "seeds=[0,1]", "method=[elbo]", "beta=list", "beta.values=[1]", "device=cpu", "evaluate=1",
-    "batch_cells=1", "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
-]  # fmt: skip
+    "run",
+    "dataset=ringnorm_drawn",
+    "dataset.ringnorm_drawn.options.rows=60",
+    "dataset.ringnorm_drawn.M=3",
+    "sizes=[10]",
+    "seeds=[0,1]",
+    "method=[elbo]",
+    "beta=list",
+    "beta.values=[1]",
+    "device=cpu",
+    "evaluate=1",
+    "batch_cells=1",
+    "training.binary.max_iterations=2",
+    "checkpoint_seconds=1e-9",
+]
 MEMORY = 3 << 30  # bytes of address space on top of what the process has when it starts
 AT_ONCE = 25  # cases in one process
 
@@ -267,9 +282,19 @@ TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
 }
 DIRECT = {"mat", "npz", "csv", "parquet", "archive", "overrides"}  # they read no results
 IN_CI = {
-    "record": 30, "arrays": 20, "pack": 30, "manifest": 20, "processes": 40, "checkpoint": 8, "mat": 10, "npz": 400,
-    "csv": 200, "parquet": 100, "archive": 300, "overrides": 35,
-}  # fmt: skip
+    "record": 30,
+    "arrays": 20,
+    "pack": 30,
+    "manifest": 20,
+    "processes": 40,
+    "checkpoint": 8,
+    "mat": 10,
+    "npz": 400,
+    "csv": 200,
+    "parquet": 100,
+    "archive": 300,
+    "overrides": 35,
+}
 OWN = {"results", "out", "report.html"}  # what cases may write
 
 
@@ -353,6 +378,7 @@ if __name__ == "__main__":
         if time.monotonic() >= end:
             break
     print(
-        f"{counts.total()} cases from seed {first}: {dict(counts)}; not passed in {failed.total()} processes"
+        f"{counts.total()} cases from seed {first}: {dict(counts)}; "
+        f"not passed in {failed.total()} processes"
     )
     sys.exit(bool(failed.total()))

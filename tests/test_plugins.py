@@ -48,7 +48,8 @@ def test_the_recipes_import_from_it_alone():
 @pytest.mark.processes
 def test_figures_and_claims_do_not_load_torch():
     code = (
-        "import sys; from dlmexp.plugins import FIGURES, Figure, Line, Panel, CLAIMS, claim, BETTER;"
+        "import sys;"
+        "from dlmexp.plugins import FIGURES, Figure, Line, Panel, CLAIMS, claim, BETTER;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0

@@ -1,4 +1,4 @@
-"""What the documentation and docstrings name is there: files, tests, sections, settings, objects."""
+"""Docs and docstrings name files, tests, sections, settings and objects that exist."""
 
 import ast
 import re

@@ -129,10 +129,15 @@ def test_every_run_of_the_results_is_sound_and_nothing_is_missing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("suite", "words", "says"), [
-    (core, ["memory"], "peak memory"), (core, ["square", "--seconds", "0"], "twenty betas / one"),
-    (models, ["memory", "--rows", "2000"], "peak memory"), (models, ["predict", "--rows", "300"], "times as fast"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("suite", "words", "says"),
+    [
+        (core, ["memory"], "peak memory"),
+        (core, ["square", "--seconds", "0"], "twenty betas / one"),
+        (models, ["memory", "--rows", "2000"], "peak memory"),
+        (models, ["predict", "--rows", "300"], "times as fast"),
+    ],
+)
 def test_suites_measure(suite, words, says, capsys):
     assert suite.main([*words, "--device", "cpu"]) in (0, 1)
     assert says in capsys.readouterr().out

@@ -106,10 +106,18 @@ def test_a_class_of_one_row_is_trained_on():
 
 
 WRONG = {
-    "objective": ["fitc", None], "betas": [[-1.0], [], -0.5, "a", [float("nan")]], "validation_fraction": [1.0, "a"],
-    "n_inducing": [0, 2.5, "a"], "max_iter": [0, 10.5], "window": [0], "learning_rate": [-0.1, "x"], "tol": [-1.0],
-    "batch_size": [0, -5, 2.5], "kernel": ["rbff", None], "device": ["tpu"],
-}  # fmt: skip
+    "objective": ["fitc", None],
+    "betas": [[-1.0], [], -0.5, "a", [float("nan")]],
+    "validation_fraction": [1.0, "a"],
+    "n_inducing": [0, 2.5, "a"],
+    "max_iter": [0, 10.5],
+    "window": [0],
+    "learning_rate": [-0.1, "x"],
+    "tol": [-1.0],
+    "batch_size": [0, -5, 2.5],
+    "kernel": ["rbff", None],
+    "device": ["tpu"],
+}
 
 
 @pytest.mark.parametrize(

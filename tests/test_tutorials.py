@@ -1,7 +1,7 @@
 """The tutorials of docs/tutorials do what they say: their blocks run in order, in a folder of their
 own, print what is shown, and draw their pictures.
 
-    ```console                  lines with `$` are commands, the others what they print (progress is left out);
+    ```console                  lines with `$` are commands, the others print what follows;
     ```python                   runs in this process, all blocks of a page in one module;
     ```text                     directly after it: what it prints;
     ```python title="FILE"      (yaml, too) is written to FILE;

@@ -26,8 +26,24 @@ WITH_ALL = {
     "protocol": "annealed",
     "seeds": [0, 1],
 }  # what results/paper/DETAILS.md states the share for
-SAME = ("dataset", "n", "seed", "M", "method", "objective", "variant", "estimator", "samples", "sampler", "kernel",
-        "parameterisation", "beta", "lr", "max_iterations", "minibatch")  # fmt: skip
+SAME = (
+    "dataset",
+    "n",
+    "seed",
+    "M",
+    "method",
+    "objective",
+    "variant",
+    "estimator",
+    "samples",
+    "sampler",
+    "kernel",
+    "parameterisation",
+    "beta",
+    "lr",
+    "max_iterations",
+    "minibatch",
+)
 WAYS = {
     "batches": [{"device": "cpu"}, {"device": "cpu", "batch_cells": FEW}],
     "gpu-batches": [{"device": "cuda"}, {"device": "cuda", "batch_cells": FEW}],

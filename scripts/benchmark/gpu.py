@@ -22,8 +22,14 @@ REPLAYS, ROUNDS = (
     5,
     4,
 )  # of a batch before the next one is given to the device; of all, before the device is waited for
-COLUMNS = ("model-steps/s", "one batch", "batches together", "of the product limit",
-           "x GPyTorch batch_shape", "x GPyTorch, one model")  # fmt: skip
+COLUMNS = (
+    "model-steps/s",
+    "one batch",
+    "batches together",
+    "of the product limit",
+    "x GPyTorch batch_shape",
+    "x GPyTorch, one model",
+)
 
 
 class Shape(NamedTuple):
@@ -79,8 +85,13 @@ def shape_row(shape: Shape, device: str, seconds: float, limit: float) -> list[s
             times.append(f"{everything / rate:.1f}")
         except torch.OutOfMemoryError:
             times.append("out of memory")
-    return [f"{objective}, {likelihood}, n={n} M={M} d={D} B={B}", f"{alone:.0f}", f"{everything:.0f} ({together})",
-            f"{everything * PRODUCTS * M**2 * n / limit:.0%}", *times]  # fmt: skip
+    return [
+        f"{objective}, {likelihood}, n={n} M={M} d={D} B={B}",
+        f"{alone:.0f}",
+        f"{everything:.0f} ({together})",
+        f"{everything * PRODUCTS * M**2 * n / limit:.0%}",
+        *times,
+    ]
 
 
 def steps_per_second(shape: Shape, device: str, together: int, seconds: float) -> float:

@@ -25,7 +25,9 @@ class Measurement:
         line = f"{self.name:64} {self.value:10.4g} {self.unit:6} "
         if self.limit is None:
             return line
-        return f"{line}{'>=' if self.at_least else '<='} {self.limit:g}  {'met' if self.meets_limit else 'NOT MET'}"
+        relation = ">=" if self.at_least else "<="
+        verdict = "met" if self.meets_limit else "NOT MET"
+        return f"{line}{relation} {self.limit:g}  {verdict}"
 
     @property
     def meets_limit(self) -> bool:

@@ -39,11 +39,34 @@ def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedCell:
     """A model of made-up numbers with M inducing inputs on D features."""
     rng, task = np.random.default_rng(0), TASKS[likelihood]
     cell = Cell(
-        kind="fit", dataset="made-up", data="", split="", task=task, likelihood=likelihood, kernel="rbf", ard=False,
-        mean="zero", M=M, n=1000, objective="log_dlm", variant="joint", form="explicit", parameterisation="whitened",
-        estimator="exact", options={}, lr=0.1, minibatch=None, window=None, tolerance=None, max_iterations=1,
-        epochs=None, evaluate="end", dtype="float64", seed=0, beta=1.0,
-    )  # fmt: skip
+        kind="fit",
+        dataset="made-up",
+        data="",
+        split="",
+        task=task,
+        likelihood=likelihood,
+        kernel="rbf",
+        ard=False,
+        mean="zero",
+        M=M,
+        n=1000,
+        objective="log_dlm",
+        variant="joint",
+        form="explicit",
+        parameterisation="whitened",
+        estimator="exact",
+        options={},
+        lr=0.1,
+        minibatch=None,
+        window=None,
+        tolerance=None,
+        max_iterations=1,
+        epochs=None,
+        evaluate="end",
+        dtype="float64",
+        seed=0,
+        beta=1.0,
+    )
     hyper = {"Z": rng.normal(size=(M, D)), "mean": np.array(0.0), "lengthscale": np.array([2.0])}
     hyper |= {
         "outputscale": np.array(1.0),

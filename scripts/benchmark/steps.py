@@ -28,9 +28,16 @@ STEPS = Settings(lr=1e-3, iterations=100_000, window=None)
 
 
 def joint_step(
-    B: int, likelihood: str = "probit", objective: str = "log_dlm", estimator: Estimator | None = None, n: int = 1000,
-    M: int = 74, D: int = 20, device: str = "cpu", captured: bool = True,
-) -> Callable[[], None]:  # fmt: skip
+    B: int,
+    likelihood: str = "probit",
+    objective: str = "log_dlm",
+    estimator: Estimator | None = None,
+    n: int = 1000,
+    M: int = 74,
+    D: int = 20,
+    device: str = "cpu",
+    captured: bool = True,
+) -> Callable[[], None]:
     """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed
     graph on a GPU."""
     X, y = synthetic_data(1, n, D, likelihood, device)

@@ -73,9 +73,12 @@ def test_help_fits_80_columns_and_no_command_loads_more_than_it_needs(mine):
     foreign.write_text("{}")
     lines = [*LIGHT, "status", *REFUSED, "collect"]
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], input="\n".join(lines), capture_output=True, text=True,
+        [sys.executable, "-c", LOADED],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
         env={**os.environ, "COLUMNS": "80"},
-    )  # fmt: skip
+    )
     out = done.stdout
     ends = [line.split()[1:] for line in out.splitlines() if line.startswith("ended")]
     assert ends[: len(LIGHT)] == [["0"]] * len(LIGHT)
@@ -94,16 +97,28 @@ def test_help_fits_80_columns_and_no_command_loads_more_than_it_needs(mine):
 
 
 NAMED = {  # what is typed: what the sentence names
-    "": "COMMAND", "runn": "'runn'", "status --unknown": "--unknown", "stats": "did you mean status",
-    "status --faild": "did you mean --failed", "data fech": "did you mean fetch",
-    "collect --protocol paper": "--pack", "collect --pack records.tar.xz": "records.tar.xz",
-    "collect --results empty": "dlmexp run results=empty", "collect --pack afile/records.parquet": "afile/",
-    "collect --pack records.parquet --results nowhere": "nowhere", "collect --pack r.parquet --protocol mine": "mine",
-    "status --results nowhere": "dlmexp run results=nowhere", "logs 99": "'99'", "logs bananna": "'bananna'",
-    "data fetch cadata sonng": "did you mean song", "data import sonng x": "did you mean song",
-    "data check sonng": "did you mean song", "logs --results nowhere": "nowhere", "cancel 12": "'12'",
+    "": "COMMAND",
+    "runn": "'runn'",
+    "status --unknown": "--unknown",
+    "stats": "did you mean status",
+    "status --faild": "did you mean --failed",
+    "data fech": "did you mean fetch",
+    "collect --protocol paper": "--pack",
+    "collect --pack records.tar.xz": "records.tar.xz",
+    "collect --results empty": "dlmexp run results=empty",
+    "collect --pack afile/records.parquet": "afile/",
+    "collect --pack records.parquet --results nowhere": "nowhere",
+    "collect --pack r.parquet --protocol mine": "mine",
+    "status --results nowhere": "dlmexp run results=nowhere",
+    "logs 99": "'99'",
+    "logs bananna": "'bananna'",
+    "data fetch cadata sonng": "did you mean song",
+    "data import sonng x": "did you mean song",
+    "data check sonng": "did you mean song",
+    "logs --results nowhere": "nowhere",
+    "cancel 12": "'12'",
     "cancel --results nowhere --yes": "nowhere",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("typed", NAMED)
@@ -182,8 +197,8 @@ def test_status(mine, capsys):
         "1",
     ]
     assert (
-        "mine: banana n=100 seed=2 elbo exact beta=0.1: the objective is [red]NaN[/red] (iteration 3)"
-        in said
+        "mine: banana n=100 seed=2 elbo exact beta=0.1: "
+        "the objective is [red]NaN[/red] (iteration 3)" in said
     )
     assert "mine: missing banana n=100 seed=3 elbo exact beta=0.1" in said
     main(["collect", "--pack", "other/records.parquet"])
@@ -192,11 +207,12 @@ def test_status(mine, capsys):
 
 
 LOGS = {
-    "12_1": ["first of 12_1", "last of 12_1"], "12": ["first of 12_0", "last of 12_0", "first of 12_1", "last of 12_1"],
+    "12_1": ["first of 12_1", "last of 12_1"],
+    "12": ["first of 12_0", "last of 12_0", "first of 12_1", "last of 12_1"],
     "12 seeds=[1]": ["first of 12_1", "last of 12_1"],
     "13": ["(no log: the job has not started, or never did)"],
     "": ["job 12_0: seeds=[0]", "job 12_1: seeds=[1]", "job 13: seeds=[2]"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("typed", LOGS)
@@ -207,9 +223,11 @@ def test_whose_log(mine, capsys, typed):
 
 
 STATES = {
-    "12_0": ("RUNNING", "node1", ""), "12_1": ("CAN'T START", "", "PartitionConfig"),
-    "13": ("ENDED", "node1", "COMPLETED"), "14": ("PENDING", "", "Priority"),
-}  # fmt: skip
+    "12_0": ("RUNNING", "node1", ""),
+    "12_1": ("CAN'T START", "", "PartitionConfig"),
+    "13": ("ENDED", "node1", "COMPLETED"),
+    "14": ("PENDING", "", "Priority"),
+}
 OURS = os.getppid()
 
 

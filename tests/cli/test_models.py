@@ -148,13 +148,16 @@ def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
 ROWS = {  # what is wrong: the file, and what the sentence names
     "several are missing": ("room,sorts\n1,a\n", ["'rooms'", "'sort', 'age'", "did you mean room"]),
     "a column is there twice": ("rooms,sort,age,age\n1,a,10,10\n", ["age"]),
-    "far down": ("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9, ["row 71, column 'age'", "'x'"]),
+    "far down": (
+        "rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9,
+        ["row 71, column 'age'", "'x'"],
+    ),
     "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'"]),
     "an empty file": ("", ["new.csv"]),
     "only a header": ("rooms,sort,age\n", ["no rows"]),
     "not UTF-8": ("rooms,sort,age\n1,a,10\n3,é,30\n", ["new.csv", "UTF-8"]),
     "no Parquet": ("hello", ["new.parquet"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", ROWS)
@@ -233,10 +236,14 @@ def test_mistakes_in_what_is_asked_for(mistake, here, refused):
     refused(typed.split(), *expected)
 
 
-@pytest.mark.parametrize(("words", "name"), [
-    (["KEY"], "model.pt"), (["--where", "seed=1"], "my-model v1.2.pt"),
-    (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["KEY"], "model.pt"),
+        (["--where", "seed=1"], "my-model v1.2.pt"),
+        (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
+    ],
+)
 def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(
     here, capsys, monkeypatch, words, name
 ):

@@ -17,9 +17,15 @@ from dlmexp.cli import main
 pytestmark = pytest.mark.slow
 RESULTS = "my results"  # not the usual folder, which every advised command has to name
 OWN = [
-    "method=[elbo,joint_log_dlm]", "estimator=[ups]", "beta=list", "beta.values=[1,0.1]", "sizes=[20]", "device=cpu",
-    "training.count.max_iterations=3", "seeds=[0]",
-]  # fmt: skip
+    "method=[elbo,joint_log_dlm]",
+    "estimator=[ups]",
+    "beta=list",
+    "beta.values=[1,0.1]",
+    "sizes=[20]",
+    "device=cpu",
+    "training.count.max_iterations=3",
+    "seeds=[0]",
+]
 TABLE = [
     "dataset=csv",
     "csv.path=mall visits.csv",
@@ -29,9 +35,13 @@ TABLE = [
 ]
 RUN = ["run", *TABLE, *OWN, f"results={RESULTS}"]
 READERS = {
-    "plot": ["plot"], "by": ["plot", "count-log", "--by", "dataset=mall"], "claims": ["claims", "--details"],
-    "status": ["status", "--missing", "--failed"], "report": ["report"], "logs": ["logs", "mall"],
-}  # fmt: skip
+    "plot": ["plot"],
+    "by": ["plot", "count-log", "--by", "dataset=mall"],
+    "claims": ["claims", "--details"],
+    "status": ["status", "--missing", "--failed"],
+    "report": ["report"],
+    "logs": ["logs", "mall"],
+}
 
 
 def told(words: list[str]) -> tuple[int, str]:
@@ -69,7 +79,10 @@ def said(folder) -> dict[str, str]:
 
 
 def test_what_was_read_is_said_before_anything_is_trained(said, folder):
-    read = "mall: 120 rows of mall visits.csv, 2 features from 2 columns: a (number), kind (category of 2 levels"
+    read = (
+        "mall: 120 rows of mall visits.csv, 2 features from 2 columns: a (number), "
+        "kind (category of 2 levels"
+    )
     assert read in said["plan"]
     assert (
         "divided at random: 54 rows for training, 12 for validation, 54 for testing; n = 20; M = 20"
@@ -200,8 +213,9 @@ def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
         made.mkdir(parents=True)
     (folder / "data" / "mall" / "visits.csv").write_bytes((folder / "mall visits.csv").read_bytes())
     (folder / "my" / "dataset" / "town.yaml").write_text(
-        "# @package dataset.town\nname: town\nloader: table\ntask: count\nlikelihood: poisson\nM: 5\nsizes: [20]\n"
-        "split: counts\noptions: {target: visits, drop: [kind]}\nfiles:\n  - name: mall/visits.csv\n"
+        "# @package dataset.town\nname: town\nloader: table\ntask: count\nlikelihood: poisson\n"
+        "M: 5\nsizes: [20]\nsplit: counts\noptions: {target: visits, drop: [kind]}\n"
+        "files:\n  - name: mall/visits.csv\n"
     )
     assert (
         told(["run", *OWN, "dataset=town", "results=town", "data_root=data", "--config-dir", "my"])[
@@ -210,8 +224,11 @@ def test_own_files_of_settings_work_in_every_command(folder, monkeypatch):
         == 0
     )
     assert (folder / "town" / "town" / "cells").is_dir()
-    for words in (["data", "check", "town", "--config-dir", "my"], ["status", "--results", "town"],
-                  ["--config-dir", "my", "data", "list"]):  # fmt: skip
+    for words in (
+        ["data", "check", "town", "--config-dir", "my"],
+        ["status", "--results", "town"],
+        ["--config-dir", "my", "data", "list"],
+    ):
         code, text = told(words)
         assert (code, "town" in text) == (0, True), text
     assert told(["data", "check", "town"])[0] == 2

@@ -42,14 +42,29 @@ NUMBER = re.compile(
     r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)"
 )
 GROUPS = [
-    "dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "noise_floor", "protocol", "role",
+    "dataset",
+    "method",
+    "n",
+    "estimator",
+    "samples",
+    "parameterisation",
+    "evaluate",
+    "noise_floor",
+    "protocol",
+    "role",
     "selected_by",
-]  # fmt: skip
+]
 # Which metrics a paragraph is about, by its words; without any of them, NLL.
 METRICS = {
-    "MSE": ["mse"], "error rate": ["error"], "MRE": ["mre"], "Brier": ["brier"], "ECE": ["ece"], "CRPS": ["crps"],
-    "cover": ["coverage_50", "coverage_90", "coverage_95"], "NLL": ["nll"],
-}  # fmt: skip
+    "MSE": ["mse"],
+    "error rate": ["error"],
+    "MRE": ["mre"],
+    "Brier": ["brier"],
+    "ECE": ["ece"],
+    "CRPS": ["crps"],
+    "cover": ["coverage_50", "coverage_90", "coverage_95"],
+    "NLL": ["nll"],
+}
 PUBLISHED = 155_060
 read = cache(ResultsFolder)
 judge_once = cache(
