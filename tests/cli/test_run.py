@@ -54,7 +54,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "dataset=csv csv.task=regresion": "regresion",
     "dataset=csv csv.task=binary": "csv.path",
     "dataset=csv csv.task=binary csv.path=x.csv": "csv.target",
-    "dataset=csv csv.task=binary csv.path=x csv.target=y csv.name=m dataset.m.M=5": "dataset.csv.M=",
+    "dataset=csv csv.task=count csv.path=x csv.target=y csv.name=m dataset.m.M=5": "dataset.csv.M=",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=ringnorm": "ringnorm",
     f"dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name={'x' * 300}": "xxx",
     "csv.missing=zero": "csv.missing=zero",
