@@ -100,7 +100,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "strategy", "batch"), CASES)
 def test_equals_gpytorchs_predictive_log_likelihood(name, strategy, batch):
-    """It has a closed form for two likelihoods; 60 nodes come near to the exact values of others."""
+    """It has a closed form for two likelihoods; 60 nodes are nearly exact for others."""
     kind, column = LIKELIHOODS[name]
     m, likelihood = model(batch, strategy), kind().double()
     direct = DirectLoss(likelihood, m, 100, beta=0.3)
