@@ -176,7 +176,7 @@ class Candidate:
         self.stopped = "it broke" if failed else "limit"
 
 
-def selected(*candidates):
+def selected(*candidates: Any) -> int:
     """The index of the selected candidate; the first has the largest beta."""
     scores = [validation_score(candidate, "nll") for candidate in candidates]
     return candidates.index(best_fit(candidates, scores, "nll"))

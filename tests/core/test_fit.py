@@ -2,6 +2,8 @@
 refuses."""
 
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -346,3 +348,15 @@ def test_rows_to_predict_of_another_shape_are_refused():
     (result,) = run("log_dlm")
     with pytest.raises(dlmexp.UserError, match=r"give \[N, 2\]"):
         result.predict(np.zeros((3, 5)))
+
+
+def test_the_example_of_the_api_page_runs(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (example,) = [text for text in examples if "dlmexp.fit(" in text]
+    names = {}
+    exec(example, names)
+    assert [fit.seed for fit in names["fits"]] == [0, 0, 0, 1, 1, 1]
+    assert names["best"].metrics["test"]["nll"] < 1.0
+    assert len(names["prediction"].mean) == 50
+    assert capsys.readouterr().out.startswith(str(names["best"].beta))
