@@ -57,15 +57,15 @@ def logistic(f: Values) -> TableRow:
 def gaussian(f: Values, sigma: float) -> TableRow:
     """Return the row of p = c exp(-f^2 / (2 sigma^2)), with c = 1 / (sqrt(2 pi) sigma)."""
     z = f / sigma
-    c = NORMAL / sigma
+    c = 1 / (math.sqrt(2 * math.pi) * sigma)
     p = c * np.exp(-(z**2) / 2)
     # p' = -f / sigma^2 p, steepest at f = sigma
     first = -z / sigma * p
-    steepest = c / sigma / math.sqrt(math.e)
+    steepest = c / (math.sqrt(math.e) * sigma)
     # p'' = (f^2 / sigma^2 - 1) / sigma^2 p, lowest at f = 0, highest at f = sqrt(3) sigma
     second = (z**2 - 1) / sigma**2 * p
     lowest = -c / sigma**2
-    highest = -2 * lowest / math.e**1.5
+    highest = 2 * c / (sigma**2 * math.e**1.5)
     bounds = Bounds(c, (-steepest, steepest), (lowest, highest))
     return TableRow(p, first, second, bounds)
 
@@ -76,7 +76,7 @@ def probit(f: Values) -> TableRow:
     first = NORMAL * np.exp(-(f**2) / 2)
     # p'' = -f p', extreme at f = -1 and 1
     second = -f * first
-    extreme = NORMAL / math.sqrt(math.e)
+    extreme = 1 / math.sqrt(2 * math.pi * math.e)
     bounds = Bounds(1, (-NORMAL, NORMAL), (-extreme, extreme))
     return TableRow(ndtr(f), first, second, bounds)
 

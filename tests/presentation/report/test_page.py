@@ -30,9 +30,15 @@ VISIBLE = (
     "return [...document.querySelectorAll('#table tbody tr')].filter(r => r.offsetParent !== null)"
 )
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +231,8 @@ def test_protocols_sorting_and_filtering(browser: Browser) -> None:
     def column(index: int) -> list[str]:
         return browser.run(VISIBLE + ".map(r => r.cells[arguments[0]].textContent)", index)
 
-    shown = "return document.querySelector('#claim-7 summary [data-under]:not([hidden])').textContent.trim()"
+    verdict = "document.querySelector('#claim-7 summary [data-under]:not([hidden])')"
+    shown = f"return {verdict}.textContent.trim()"
     switch = "document.querySelector('#switch input[value=' + arguments[0] + ']').click()"
     before = browser.run(shown)
     browser.run(switch, "released")
@@ -236,7 +243,10 @@ def test_protocols_sorting_and_filtering(browser: Browser) -> None:
     for reverse in (False, True):
         browser.run("document.querySelectorAll('#table th button')[1].click()")
         assert column(1) == sorted(column(1), key=int, reverse=reverse)
-    typed = "const f = document.querySelector('#filter'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))"
+    typed = (
+        "const filter = document.querySelector('#filter'); filter.value = arguments[0]; "
+        "filter.dispatchEvent(new Event('input'))"
+    )
     browser.run(typed, "banana JOINT")
     assert column(2) == ["joint DLM"] * 5
     browser.run(typed, "")

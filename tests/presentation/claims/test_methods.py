@@ -1,0 +1,252 @@
+"""Claims about methods: what makes them hold, fail or say something in between."""
+
+import pytest
+
+from dlmexp.presentation.claims.claim import CLAIMS, Part
+from dlmexp.presentation.claims.evidence import DLM
+from dlmexp.presentation.claims.methods import (
+    FIXED_AS_GOOD,
+    JOINT_LOWEST,
+    lowest_count,
+    three_of_four,
+)
+from dlmexp.presentation.claims.rules import Verdict
+from tests.support.tidy import fits
+from tests.support.verdicts import ALL_METHODS, HIGH, LOG_METHODS, LOW, Rows, lines, parts, words
+
+RATES = dict.fromkeys(("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm"), 0.1)
+WITHIN = "within the margin"
+
+
+def curve_ends(dataset: str, **means: float) -> Rows:
+    """Ends of learning curves, by method and ten times beta: `joint_log_dlm_1` has beta = 0.1."""
+    rows = []
+    for name, mean in means.items():
+        method, _, tenfold = name.rpartition("_")
+        rows += fits(dataset, method, mean, sizes=(900,), role="curve", beta=int(tenfold) / 10)
+    return rows
+
+
+AIRLINE = {"beta_elbo_1": 0.4, "beta_elbo_10": 0.5, "beta_elbo_100": 0.4}
+DLM_LOW = {f"{method}_{tenfold}": 0.3 for method in DLM for tenfold in (1, 10, 100)}
+
+
+def on_counts(*joint: float) -> Rows:
+    """Count data, with a mean of joint DLM for each dataset; all others are equal."""
+    datasets = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+    others = {"elbo": HIGH, "beta_elbo": HIGH, "fixed_log_dlm": HIGH}
+    rows = []
+    for dataset, mean in zip(datasets, joint, strict=False):
+        rows += lines(dataset, **others, joint_log_dlm=mean)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "expected"),
+    [
+        (1, lines("pol", **LOG_METHODS | {"joint_log_dlm": LOW}), "holds on 1 of 3"),
+        (1, lines("pol", **LOG_METHODS | {"fitc": LOW}), "fails on 1 of 3"),
+        (1, lines("sarcos_test", **LOG_METHODS | {"joint_log_dlm": LOW}), "stand-ins: holds"),
+        (2, lines("cadata", **LOG_METHODS | {"fixed_log_dlm": LOW}), "holds"),
+        (2, lines("cadata", **LOG_METHODS), "no difference found"),
+        (3, lines("pol", "mse", **ALL_METHODS | {"joint_sq_dlm": LOW}), "holds on 1 of 4"),
+        (3, lines("cadata", "mse", **ALL_METHODS | {"fixed_sq_dlm": LOW}), "holds on 1 of 4"),
+        (
+            3,
+            lines("pol", "mse", **ALL_METHODS | {"joint_sq_dlm": LOW, "elbo": 0.1}),
+            "fails on 1 of 4",
+        ),
+        (4, lines("sarcos", "mse", **ALL_METHODS | {"joint_sq_dlm": LOW}), "mixed"),
+        (
+            4,
+            lines("sarcos", "mse", **ALL_METHODS | {"joint_sq_dlm": LOW, "fixed_sq_dlm": LOW}),
+            "holds",
+        ),
+        (5, lines("sarcos", **LOG_METHODS | {"beta_elbo": 0.7}), "fails"),
+        (5, lines("sarcos", **LOG_METHODS | {"beta_elbo": LOW}), "holds"),
+        (
+            7,
+            lines("ringnorm", **LOG_METHODS | {"joint_log_dlm": LOW, "fixed_log_dlm": LOW}),
+            "holds on 1 of 4",
+        ),
+        (
+            7,
+            lines("ringnorm", **LOG_METHODS | {"joint_log_dlm": 0.49, "fixed_log_dlm": 0.49}),
+            f"better {WITHIN} on 1 of 4",
+        ),
+        (7, lines("banana", **LOG_METHODS), "holds on 1 of 4"),
+        (
+            7,
+            lines("banana", **LOG_METHODS | {"joint_log_dlm": LOW, "fixed_log_dlm": LOW}),
+            "fails on 1 of 4",
+        ),
+        (8, lines("banana", "error", **RATES), "holds on 1 of 8"),
+        (
+            8,
+            lines("banana", "error", **RATES | dict.fromkeys(DLM, 0.105)),
+            f"worse {WITHIN} on 1 of 8",
+        ),
+        (
+            8,
+            lines("abalone", "mre", elbo=0.2, beta_elbo=0.2, joint_log_dlm=0.3, fixed_log_dlm=0.3),
+            "fails on 1 of 8",
+        ),
+        (9, on_counts(0.9, LOW), "1 of 2 seen"),
+        (9, on_counts(LOW, LOW, LOW, LOW), "holds"),
+        (9, on_counts(LOW, LOW, LOW, 0.9), "holds"),
+        (9, on_counts(LOW, LOW, 0.9, 0.9), "fails"),
+        (9, on_counts(LOW, LOW, 0.9, HIGH), "mixed"),
+        (10, curve_ends("flights", **AIRLINE, **DLM_LOW), "stand-ins: holds"),
+        (
+            10,
+            curve_ends("flights", **AIRLINE, **DLM_LOW | {"fixed_log_dlm_10": 0.6}),
+            "stand-ins: mixed",
+        ),
+        (
+            10,
+            curve_ends("flights", **AIRLINE | {"beta_elbo_100": 0.2}, **DLM_LOW),
+            "stand-ins: mixed",
+        ),
+    ],
+)
+def test_verdict(number, rows, expected):
+    assert words(rows, number) == expected
+
+
+def test_claim_10_compares_with_elbo_at_beta_1_and_with_beta_elbo_at_the_same_beta():
+    rows = curve_ends("flights", **AIRLINE, **DLM_LOW)
+    rivals = {part.statement: [test.rival_name for test in part.tests] for part in parts(rows, 10)}
+    assert rivals == {
+        "joint DLM, β=0.1 beats β-ELBO, β=0.1, and ELBO": ["β-ELBO, β=0.1", "β-ELBO, β=1"],
+        "fixed DLM, β=0.1 beats β-ELBO, β=0.1, and ELBO": ["β-ELBO, β=0.1", "β-ELBO, β=1"],
+        "joint DLM, β=1 beats ELBO": ["β-ELBO, β=1"],
+        "fixed DLM, β=1 beats ELBO": ["β-ELBO, β=1"],
+        "joint DLM, β=10 beats β-ELBO, β=10, and ELBO": ["β-ELBO, β=10", "β-ELBO, β=1"],
+        "fixed DLM, β=10 beats β-ELBO, β=10, and ELBO": ["β-ELBO, β=10", "β-ELBO, β=1"],
+    }
+
+
+def counting(*verdicts: str, fixed: str = "holds") -> list[Part]:
+    """Parts of claim 9, with a verdict on joint DLM per dataset."""
+    made = []
+    for number, verdict in enumerate(verdicts):
+        dataset = f"data{number}"
+        made.append(Part(JOINT_LOWEST, dataset, verdict=Verdict(verdict)))
+        made.append(Part(FIXED_AS_GOOD, dataset, verdict=Verdict(fixed)))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "fixed", "expected"),
+    [
+        (["holds"] * 3 + ["fails"], "holds", "holds"),
+        (["holds"] * 3 + ["fails"], "fails", "mixed"),
+        (["holds"] * 3 + ["fails"], "worse within the margin", "mixed"),
+        (["holds"] * 4, "fails", "holds"),
+        (["holds", "holds"], "holds", "partly seen"),
+        (["holds", "holds", "undecided", "mixed"], "holds", "undecided"),
+        (["holds", "holds", "undecidable", "mixed"], "holds", "undecided"),
+        (["holds", "holds", "mixed", "fails"], "holds", "mixed"),
+        (["holds", "holds", "fails", "fails"], "holds", "fails"),
+        (["holds", "fails", "undecided", "fails"], "holds", "fails"),
+        ([], "holds", "not run"),
+    ],
+)
+def test_three_of_four(verdicts, fixed, expected):
+    assert three_of_four(counting(*verdicts, fixed=fixed)) == expected
+
+
+def test_a_dataset_counts_as_lowest_if_it_is_so_in_all_parameterisations():
+    run = counting("holds", "holds", "holds")
+    run.append(Part(JOINT_LOWEST, "data0", "unwhitened", verdict=Verdict.FAILS))
+    assert lowest_count(run) == "2 of 3 seen"
+
+
+def with_validation(joint: float, fixed: float) -> Rows:
+    """Fits of pol with validation NLLs: joint DLM tests at 0.2, fixed DLM at 0.8, ELBO at 0.5."""
+    rows = lines("pol", elbo=0.5, beta_elbo=0.5)
+    for method, tested, validation in (
+        ("joint_log_dlm", 0.2, joint),
+        ("fixed_log_dlm", 0.8, fixed),
+    ):
+        rows += fits("pol", method, tested, validation_nll=validation)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("joint", "fixed", "verdict", "share"),
+    [(0.1, 0.2, "holds", 1.0), (0.2, 0.1, "fails", 0.0), (0.1, 0.1, "holds", 1.0)],
+)
+def test_the_better_variant_has_the_lower_validation_nll(joint, fixed, verdict, share):
+    (part,) = parts(with_validation(joint, fixed), 21)
+    assert part.verdict == verdict
+    assert part.figures == {"joint_selected": share}
+
+
+def test_without_both_validation_nlls_no_variant_is_better():
+    assert parts(with_validation(0.1, float("nan")), 21) == []
+
+
+def calibration(measure: str, elbo: float, dlm: float, dataset: str = "banana") -> list[Part]:
+    rows = lines(dataset, measure, elbo=elbo, joint_log_dlm=dlm)
+    return [part for part in parts(rows, 22) if part.statement.startswith("joint DLM")]
+
+
+@pytest.mark.parametrize(
+    ("dlm", "verdict"),
+    [(0.08, "holds"), (0.092, "better within the margin"), (0.12, "fails")],
+)
+def test_calibration_errors_have_a_margin_of_one_percentage_point(dlm, verdict):
+    (part,) = calibration("ece", 0.1, dlm)
+    assert part.verdict == verdict
+    assert {test.margin for test in part.tests} == {0.01}
+
+
+@pytest.mark.parametrize("measure", ["brier"])
+def test_scores_have_the_margin_of_their_metric(measure):
+    (part,) = calibration(measure, 0.1, 0.05)
+    assert part.tests[0].margin == pytest.approx(0.01, rel=0.05)  # 10 % of ELBO's
+
+
+@pytest.mark.parametrize("level", [50, 90, 95])
+def test_coverage_is_judged_by_its_distance_from_the_nominal_level(level):
+    too_high, too_low = level / 100 + 0.02, level / 100 - 0.05
+    (part,) = calibration(f"coverage_{level}", too_low, too_high, dataset="pol")
+    assert part.statement == f"joint DLM has a lower coverage error at {level}% than ELBO"
+    assert part.verdict == "holds"
+    test = part.tests[0]
+    assert test.ours == pytest.approx(0.02, abs=0.002)
+    assert test.rival == pytest.approx(0.05, abs=0.002)
+    assert part.figures["signed_error"] == pytest.approx(0.02, abs=0.002)
+    assert part.figures["signed_error_elbo"] == pytest.approx(-0.05, abs=0.002)
+    assert part.reason.startswith("coverage minus nominal, mean over sizes: +0.0")
+
+
+def test_equal_values_in_every_repetition_are_undecidable():
+    rows = []
+    for method in ("elbo", "joint_log_dlm"):
+        rows += fits("banana", method, 0.1, metric="ece", scatter=0)
+    (part,) = parts(rows, 22)
+    assert part.verdict == part.corrected == "undecidable"
+    assert part.reason == "both have the same value in every repetition, so it tells nothing"
+
+
+def test_measures_of_calibration_depend_on_the_task():
+    measures = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
+    statements = {}
+    for dataset in ("pol", "banana", "abalone"):
+        elbo = fits(dataset, "elbo", 0.5, **{f"test_{name}": 0.9 for name in measures})
+        dlm = fits(dataset, "joint_log_dlm", 0.5, **{f"test_{name}": 0.8 for name in measures})
+        rows = elbo + dlm
+        statements[dataset] = {
+            part.statement.removeprefix("joint DLM has a lower ").removesuffix(" than ELBO")
+            for part in parts(rows, 22)
+        }
+    levels = {f"coverage error at {level}%" for level in (50, 90, 95)}
+    assert statements["pol"] == levels | {"CRPS"}
+    assert statements["banana"] == {"ECE", "Brier score"}
+    assert statements["abalone"] == {"coverage error at 95%"}
+
+
+def test_texts_of_claims_name_what_is_compared():
+    assert CLAIMS["1"].text == "pol, sarcos, song: joint log-DLM has the lowest NLL."
