@@ -80,9 +80,8 @@ def checked_seeds(seeds: int | Sequence[int] | None, splits: int | None) -> list
     if seeds is None:
         return list(range(splits or 1))
     values: list[Any] = [seeds] if isinstance(seeds, int) else list(seeds)
-    for seed in values:
-        if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
-            raise UserError(f"seeds={_short(seeds)}: give whole numbers >= 0")
+    if not all(_is_whole(seed) and seed >= 0 for seed in values):
+        raise UserError(f"seeds={_short(seeds)}: give whole numbers >= 0")
     if not values or len(set(values)) < len(values):
         raise UserError(f"seeds={_short(seeds)}: give at least one seed, and each of them once")
     if splits is not None and len(values) != splits:
@@ -95,12 +94,8 @@ def checked_seeds(seeds: int | Sequence[int] | None, splits: int | None) -> list
 def checked_betas(betas: float | Sequence[float], objective: Objective) -> list[float]:
     """Return the betas as numbers."""
     values: list[Any] = [betas] if isinstance(betas, Real) else list(np.atleast_1d(betas))
-    for beta in values:
-        is_number = isinstance(beta, Real) and not isinstance(beta, bool)
-        if not is_number or not isfinite(beta) or beta < 0:
-            raise UserError(f"betas={_short(betas)}: give numbers >= 0")
-    if not values:
-        raise UserError("betas=[]: give at least one number >= 0")
+    if not values or not all(_is_number(beta) and beta >= 0 for beta in values):
+        raise UserError(f"betas={_short(betas)}: give numbers >= 0")
     if not objective.has_beta and any(beta != 1 for beta in values):
         raise UserError(f"betas={_short(betas)}: objective '{objective.name}' has no beta")
     return [float(beta) for beta in values]
@@ -171,16 +166,18 @@ def check_initial(model: Model, D: int) -> None:
 
 def check_settings(settings: Settings) -> None:
     """Check that training can follow the settings."""
-    positive = ("lr", "epsilon", "final_lr", "resolution")
-    whole = ("iterations", "window", "evaluate_every", "check_every", "decay")
-    for name in positive:
+    for name in ("lr", "epsilon", "final_lr", "resolution"):
         value = getattr(settings, name)
         if value is not None and not (_is_number(value) and value > 0):
             raise UserError(f"Settings({name}={_short(value)}): give a number > 0")
-    for name in whole:
+    for name in ("iterations", "window", "evaluate_every", "check_every", "decay"):
         value = getattr(settings, name)
         if value is not None and not (_is_whole(value) and value > 0):
             raise UserError(f"Settings({name}={_short(value)}): give a whole number > 0")
+    _check_stopping(settings)
+
+
+def _check_stopping(settings: Settings) -> None:
     if not _is_number(settings.tolerance) or settings.tolerance < 0:
         raise UserError(f"Settings(tolerance={_short(settings.tolerance)}): give a number >= 0")
     if settings.criterion not in CRITERIA:

@@ -82,10 +82,15 @@ class Training:
         self.seconds = [self.seconds[i] for i in indices]
         self.curves = [self.curves[i] for i in indices]
 
-    def add_seconds(self, seconds: float, cells: Bool[np.ndarray, "B"]) -> None:
-        """Add the same number of seconds to each of the cells."""
-        for i in np.flatnonzero(cells):
-            self.seconds[i] += seconds
+    def share_time(self, seconds: float, live: Bool[np.ndarray, "B"], batches_at_once: int) -> None:
+        """Share the seconds of a stretch of iterations between the cells that were live in it.
+
+        Batches that train at the same time share the device equally.
+        """
+        self.alone &= batches_at_once == 1
+        share = seconds / (batches_at_once * max(1, live.sum()))
+        for i in np.flatnonzero(live):
+            self.seconds[i] += share
 
     def _mirror_state(self) -> None:
         """Read the iteration, and copy the outcomes to the host (on a GPU: into pinned memory)."""

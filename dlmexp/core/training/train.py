@@ -41,10 +41,9 @@ def train(
     pool = torch.cuda.graph_pool_handle() if training.on_gpu else None
     compact_at = _compact_at(training)
     advance = make_stepper(training.program, training.state, settings, pool)
+    yield from _start_curves(training, settings)
     while training.unreported().any():
         unreported = training.unreported()
-        if settings.evaluate_every and training.iteration == 0:
-            yield from _extend_curves(training, list(range(len(unreported))))
 
         # 1. A stretch of iterations, whose time the live cells share.
         live = training.live()
@@ -55,18 +54,12 @@ def train(
         if training.on_gpu:
             yield None
         training.iteration += stretch
-        sharing = batches_at_once()
-        training.alone &= sharing == 1
-        training.add_seconds((perf_counter() - start) / (sharing * max(1, live.sum())), live)
+        training.share_time(perf_counter() - start, live, batches_at_once())
 
-        # 2. Learning curves: of all cells when they are due, of stopped ones at their end.
+        # 2. Learning curves.
         live = training.live()
         stopped = np.flatnonzero(unreported & ~live).tolist()
-        if settings.evaluate_every:
-            due = training.iteration % settings.evaluate_every == 0
-            yield from _extend_curves(
-                training, np.flatnonzero(unreported).tolist() if due else stopped
-            )
+        yield from _extend_curves(training, np.flatnonzero(unreported).tolist(), stopped, settings)
 
         # 3. Stopped cells are reported, and leave the batch when they are many.
         compact = live.any() and live.sum() <= compact_at * len(live)
@@ -109,10 +102,26 @@ def _run_steps(
     advance()
 
 
-def _extend_curves(training: Training, indices: list[int]) -> Iterator[None]:
-    """Add an entry to the curves of some cells, at the iteration their parameters are from."""
-    if not indices:
+def _start_curves(training: Training, settings: Settings) -> Iterator[None]:
+    """Begin the learning curves of all cells before the first iteration, where there are any."""
+    if settings.evaluate_every and training.iteration == 0:
+        yield from _evaluate_curves(training, list(range(len(training.cells))))
+
+
+def _extend_curves(
+    training: Training, unreported: list[int], stopped: list[int], settings: Settings
+) -> Iterator[None]:
+    """Extend the learning curves of all cells when they are due, of stopped ones at their end."""
+    if not settings.evaluate_every:
         return
+    is_due = training.iteration % settings.evaluate_every == 0
+    cells = unreported if is_due else stopped
+    if cells:
+        yield from _evaluate_curves(training, cells)
+
+
+def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
+    """Add an entry to the curves of some cells, at the iteration their parameters are from."""
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration=False, parts=("test",))

@@ -3,6 +3,7 @@ or watched; rows of minibatches; GPyTorch's kernels. The stepper: parts in threa
 captured graphs, with the same numbers."""
 
 import contextlib
+import traceback
 from copy import deepcopy
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from dlmexp.core.estimators import UPS
+from dlmexp.core.likelihoods import Probit
 from dlmexp.core.training import stepper as stepper_module
 from dlmexp.core.training import train
 from dlmexp.core.training.batch import Training
@@ -241,3 +243,40 @@ def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     # The products of a library depend in the last bit on how many there are; where cells share one,
     # that is the batch.
     _same(found, _advanced(program(**CASES[case]), 12, eager=True), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "evaluate_every", "expected"),
+    [(0, None, 20), (15, None, 5), (95, None, 3), (0, 6, 6), (4, 6, 2), (18, 6, 2)],
+)
+def test_a_stretch_ends_at_the_next_look_evaluation_or_limit(iteration, evaluate_every, expected):
+    settings = Settings(iterations=98, check_every=20, evaluate_every=evaluate_every)
+    assert train.steps_until_next_event(iteration, settings) == expected
+
+
+def test_acceptance_is_the_mean_over_iterations_also_in_a_last_block_that_is_shorter():
+    sums = np.array([50.0, 75.0, 10.0, 0.0])
+    mean, by_block = train.acceptance_rates(sums, 220)
+    assert mean == pytest.approx(135 / 220)
+    assert by_block.tolist() == [0.5, 0.75, 0.5]
+
+
+def test_where_nothing_is_drawn_there_is_no_acceptance():
+    mean, by_block = train.acceptance_rates(np.zeros(4), 220)
+    assert mean is None
+    assert by_block.tolist() == [0, 0, 0]
+
+
+def test_a_step_passes_few_frames_between_the_loop_and_the_likelihood(monkeypatch):
+    """Of our own code: whoever debugs a loss should see the whole way to it."""
+    depths = []
+    plain = Probit.log_loss
+
+    def counted(*arguments):
+        names = [frame.name for frame in traceback.extract_stack() if "dlmexp" in frame.filename]
+        depths.append(len(names) - names.index("train"))
+        return plain(*arguments)
+
+    monkeypatch.setattr(Probit, "log_loss", counted)
+    trained(program(), Settings(iterations=1, window=None))
+    assert depths[0] <= 10
