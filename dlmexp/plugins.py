@@ -35,7 +35,11 @@ if TYPE_CHECKING:
         NO_WORSE,
         Verdict,
     )
+    from dlmexp.presentation.figures.axes import Tile
+    from dlmexp.presentation.figures.kinds.kind import PANEL_KINDS, PanelKind
+    from dlmexp.presentation.figures.numbers import Series
     from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
+    from dlmexp.presentation.figures.stats import half_width, statistics
 
 HOME = {
     # Datasets
@@ -68,6 +72,13 @@ HOME = {
     "Figure": "dlmexp.presentation.figures.panels",
     "Line": "dlmexp.presentation.figures.panels",
     "Panel": "dlmexp.presentation.figures.panels",
+    # Kinds of panels
+    "PANEL_KINDS": "dlmexp.presentation.figures.kinds.kind",
+    "PanelKind": "dlmexp.presentation.figures.kinds.kind",
+    "Series": "dlmexp.presentation.figures.numbers",
+    "Tile": "dlmexp.presentation.figures.axes",
+    "half_width": "dlmexp.presentation.figures.stats",
+    "statistics": "dlmexp.presentation.figures.stats",
     # Claims
     "CLAIMS": "dlmexp.presentation.claims.claim",
     "Claim": "dlmexp.presentation.claims.claim",
@@ -108,6 +119,12 @@ __all__ = [  # noqa: RUF022 - in the order of HOME
     "Figure",
     "Line",
     "Panel",
+    "PANEL_KINDS",
+    "PanelKind",
+    "Series",
+    "Tile",
+    "half_width",
+    "statistics",
     "CLAIMS",
     "Claim",
     "Part",

@@ -31,7 +31,7 @@ class Registry(Generic[T]):
     | `dlmexp.core.objectives.OBJECTIVES` | objectives | objects |
     | `dlmexp.core.estimators.ESTIMATORS` | estimators | classes |
     | `dlmexp.presentation.figures.panels.FIGURES` | figures | objects |
-    | `dlmexp.presentation.figures.kinds.kind.KINDS` | panels | objects |
+    | `dlmexp.presentation.figures.kinds.kind.PANEL_KINDS` | panels | objects |
     | `dlmexp.presentation.claims.claim.CLAIMS` | claims | objects |
 
     Example:

@@ -2,7 +2,7 @@
 
 To add a figure, declare a `Figure` of `Panel`s and register it: `FIGURES.add(id, figure)` in a
 plugin, a function under `@declare` in `declared`. What to draw, what is missing and the command
-that computes it follow from the declaration. A new kind of panel is a `PanelKind` in `KINDS`.
+that computes it follow from the declaration. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from typing import Literal
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
-from dlmexp.presentation.figures.kinds.kind import KINDS, PanelKind
+from dlmexp.presentation.figures.kinds.kind import PANEL_KINDS, PanelKind
 from dlmexp.presentation.figures.looks import (
     EFFECT_LOOKS,
     Dashes,
@@ -102,7 +102,7 @@ class Panel:
     Kinds: `sizes`: metric against `x`, beta selected. `betas`: metric against beta at size `n`.
     `curve`: metric in training. `histogram`: a statistic of gradient draws. `reliability`: observed
     minus predicted shares of class 1, beta selected, at one size. `effects`: what makes up a
-    difference between methods, beta selected. Plugins may add kinds (`KINDS`).
+    difference between methods, beta selected. Plugins may add kinds (`PANEL_KINDS`).
 
     Attributes:
         experiment: Name in conf/experiment of what computes the panel; '' on a user's own data.
@@ -131,8 +131,10 @@ class Panel:
     column: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or self.metric not in KINDS[self.kind].metrics:
-            known = "; ".join(f"{kind}: {', '.join(KINDS[kind].metrics)}" for kind in KINDS)
+        if self.kind not in PANEL_KINDS or self.metric not in PANEL_KINDS[self.kind].metrics:
+            known = "; ".join(
+                f"{kind}: {', '.join(PANEL_KINDS[kind].metrics)}" for kind in PANEL_KINDS
+            )
             raise UserError(
                 f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; "
                 f"there are {known}"
@@ -141,7 +143,7 @@ class Panel:
     @property
     def facts(self) -> PanelKind:
         """The facts that panels of this kind share."""
-        return KINDS[self.kind]
+        return PANEL_KINDS[self.kind]
 
     @property
     def against(self) -> str:

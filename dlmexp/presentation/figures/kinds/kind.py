@@ -59,8 +59,8 @@ class PanelKind:
         return import_module(self.module)
 
 
-KINDS: Registry[PanelKind] = Registry("panel")
-KINDS.add(
+PANEL_KINDS: Registry[PanelKind] = Registry("panel")
+PANEL_KINDS.add(
     "sizes",
     PanelKind(
         f"{MODULES}.sizes",
@@ -70,15 +70,15 @@ KINDS.add(
         shared_limits="xy",
     ),
 )
-KINDS.add(
+PANEL_KINDS.add(
     "betas",
     PanelKind(f"{MODULES}.betas", metrics=(*LOSSES, "excess_nll"), x="beta", every_beta=True),
 )
-KINDS.add(
+PANEL_KINDS.add(
     "curve",
     PanelKind(f"{MODULES}.curves", metrics=LOSSES, role="curve", legend="betas"),
 )
-KINDS.add(
+PANEL_KINDS.add(
     "histogram",
     PanelKind(
         f"{MODULES}.histograms",
@@ -91,11 +91,11 @@ KINDS.add(
         scale="metric",
     ),
 )
-KINDS.add(
+PANEL_KINDS.add(
     "reliability",
     PanelKind(f"{MODULES}.reliability", metrics=("reliability",), x="predicted", by_selection=True),
 )
-KINDS.add(
+PANEL_KINDS.add(
     "effects",
     PanelKind(
         f"{MODULES}.effects",

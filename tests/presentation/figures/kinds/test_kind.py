@@ -8,7 +8,7 @@ import pytest
 
 from dlmexp.common.errors import UserError
 from dlmexp.presentation.figures.axes import Tile
-from dlmexp.presentation.figures.kinds.kind import KINDS, PanelKind
+from dlmexp.presentation.figures.kinds.kind import PANEL_KINDS, PanelKind
 from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import draw
@@ -36,9 +36,9 @@ def seeds_kind(monkeypatch) -> None:
     module = ModuleType("my_seeds")
     module.__dict__.update(measure=measure_seeds, draw=draw_seeds)
     monkeypatch.setitem(sys.modules, "my_seeds", module)
-    monkeypatch.setattr(KINDS, "_items", dict(KINDS._items))
+    monkeypatch.setattr(PANEL_KINDS, "_items", dict(PANEL_KINDS._items))
     monkeypatch.setattr(FIGURES, "_items", {name: FIGURES[name] for name in FIGURES})
-    KINDS.add("seeds", PanelKind("my_seeds", metrics=("nll",), x="seed"))
+    PANEL_KINDS.add("seeds", PanelKind("my_seeds", metrics=("nll",), x="seed"))
     panel = Panel("seeds", "banana", "nll", methods("elbo", "beta_elbo"), "class-log", n="100")
     FIGURES.add("by-seed", Figure("by-seed", (panel,), 1, "NLL by seed."))
 
@@ -60,9 +60,9 @@ def test_a_panel_of_a_plugins_kind_is_checked_as_ours_are():
         Panel("seeds", "banana", "mse", (), "")
 
 
-@pytest.mark.parametrize("name", KINDS.names())
+@pytest.mark.parametrize("name", PANEL_KINDS.names())
 def test_the_module_of_a_kind_measures_and_draws(name):
-    module = KINDS[name].load()
+    module = PANEL_KINDS[name].load()
     assert callable(module.measure)
     assert callable(module.draw)
-    assert hasattr(module, "legend") == (KINDS[name].legend == "module")
+    assert hasattr(module, "legend") == (PANEL_KINDS[name].legend == "module")
