@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from dlmexp.cli import main
+from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.records import results as records
 from dlmexp.experiment.records.settings import parse_where
+from dlmexp.presentation.figures.choose import _stand_ins, _with_lines, pages
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import Request, draw, drawings
 from tests.support.tidy import Made, sweep
@@ -148,3 +150,56 @@ def test_a_plugins_figure_is_drawn(monkeypatch):
         "elbo",
         "tempered",
     ]
+
+
+def test_side_by_side_more_than_six_panels_need_pages_of_equal_length():
+    rows = []
+    for protocol in ("paper", "released"):
+        for name in ("pol", "cadata", "sarcos", "song"):
+            rows += sweep(dataset=name, protocol=protocol)
+    request = Request(compare_protocols=True)
+    lengths = {
+        page.name + page.number: len(page.figure.panels)
+        for page in pages(Made(rows), ["reg-log", "reg-sq", "calibration-reg"], request)
+    }
+    assert lengths["reg-log"] == 6, "fits on one page"
+    assert lengths["reg-sq"] == 4
+    numbers = [f"calibration-reg{number}" for number in "1234"]
+    assert [lengths[name] for name in numbers] == [5, 5, 5, 5]
+
+
+def test_the_first_of_several_stand_ins_is_drawn(monkeypatch):
+    monkeypatch.setattr(catalogue, "stands_for", lambda name: "peds1_dir1")
+    assert _stand_ins(["peds1_left", "peds1_right"]) == {"peds1": "peds1_left"}
+
+
+def test_a_dataset_of_the_paper_has_no_panels_of_others():
+    results = Made([*sweep(), *sweep(dataset="thyroid")])
+    only = shown(results, "class-log", by={"dataset": ["thyroid"]})
+    assert only == {"class-log-thyroid": ["thyroid"]}
+    with pytest.raises(UserError, match="banana has no panel in default"):
+        shown(results, "default", by={"dataset": ["banana"]})
+
+
+def test_own_data_that_is_named_has_the_panels_of_its_task():
+    results = Made([*sweep(), *sweep(dataset="houses")])
+    named = shown(results, "default", by={"dataset": ["houses"]})
+    assert named == {"default-houses": ["houses"]}
+
+
+def test_only_panels_against_size_are_drawn_at_chosen_betas():
+    panels = (
+        Panel("sizes", "banana", "nll", methods("elbo", "joint_log_dlm"), ""),
+        Panel("betas", "banana", "nll", methods("joint_log_dlm"), ""),
+    )
+    sizes, betas = _with_lines(panels, {"beta": ["1", "0.1"]})
+    assert [line.beta for line in sizes.lines] == [None, 1.0, 0.1], "the ELBO has no beta"
+    assert [line.names for line in sizes.lines] == ["method", "beta", "beta"]
+    assert betas == panels[1]
+
+
+def test_a_figure_that_needs_all_datasets_is_drawn_unasked_only_with_them():
+    drawn_data = sweep(dataset="ringnorm_drawn")
+    names = {page.name for page in pages(Made(drawn_data), [], Request())}
+    assert "truth" not in names
+    assert "default" in names

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import integrate, stats
 
 from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
 
@@ -59,23 +59,27 @@ def test_half_widths_are_students_for_any_number_of_repetitions(repetitions):
     assert half_width(points) == pytest.approx([expected], rel=1e-12)
 
 
-def _log_odds_of_twonorm(X: np.ndarray, y: np.ndarray, a: float) -> np.ndarray:
-    return 2 * a * (X + a * (2 * y - 1)[:, None]).sum(1)
+def _mean_log_loss(odds, density, low: float, high: float) -> float:
+    """Return E log(1 + exp(-odds)), the mean log loss of true probabilities, by quadrature."""
+    mean, _ = integrate.quad(
+        lambda z: np.logaddexp(0, -odds(z)) * density(z), low, high, epsabs=1e-13, limit=500
+    )
+    return mean
 
 
-def _log_odds_of_ringnorm(X: np.ndarray, y: np.ndarray, a: float) -> np.ndarray:
-    X = X * (2 - y)[:, None] + a * y[:, None]
-    return (X**2).sum(1) / 8 + 20 * np.log(2) - ((X - a) ** 2).sum(1) / 2
+def test_nll_of_the_truth_of_twonorm_is_exact():
+    # Means +-a with a = 2 / sqrt(20) in each of 20 dimensions, unit variance: the log odds of a
+    # row's own class are N(8, 16).
+    exact = _mean_log_loss(lambda z: z, stats.norm(8, 4).pdf, -40, 60)
+    assert BAYES_NLL["twonorm_drawn"] == pytest.approx(exact, rel=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("name", "log_odds"),
-    [("twonorm_drawn", _log_odds_of_twonorm), ("ringnorm_drawn", _log_odds_of_ringnorm)],
-)
-def test_nll_of_the_truth_is_the_mean_log_loss_of_the_true_probabilities(name, log_odds):
-    rng = np.random.default_rng(1)
-    y = rng.integers(0, 2, 200_000)
-    X = rng.standard_normal((len(y), 20), dtype=np.float32)
-    losses = np.logaddexp(0, -(2 * y - 1) * log_odds(X, y, 2 / np.sqrt(20)))
-    standard_error = losses.std() / len(y) ** 0.5
-    assert BAYES_NLL[name] == pytest.approx(losses.mean(), abs=4 * standard_error)
+def test_nll_of_the_truth_of_ringnorm_is_exact():
+    # Class 1 is N(a, I), class 0 is N(0, 4 I). The log odds of class 1 are
+    # 2/3 + 20 log 2 - 3/8 |x - 4/3 a|^2, with a noncentral chi-square of 20 degrees of freedom.
+    constant = 2 / 3 + 20 * np.log(2)
+    own = stats.ncx2(20, 4 / 9).pdf
+    other = stats.ncx2(20, 16 / 9).pdf
+    class_1 = _mean_log_loss(lambda q: constant - 3 / 8 * q, own, 0, 200)
+    class_0 = _mean_log_loss(lambda q: 3 / 2 * q - constant, other, 0, 200)
+    assert BAYES_NLL["ringnorm_drawn"] == pytest.approx((class_0 + class_1) / 2, rel=1e-11)
