@@ -31,10 +31,6 @@ class ClaimVerdict:
         stand_in: The verdict on stand-ins.
         corrected: The verdict with Nadeau and Bengio's standard errors.
         basis: What the verdict rests on: `paper`, `stand-in`, or `none` where no data are involved.
-        data: The datasets judged, with what they stand in for.
-        seen: Number of the paper's datasets that were run.
-        named: Number of the paper's datasets that the claim names.
-        repetitions: Fewest and most repetitions of a part; empty where none was run.
         origin: How the records came to be.
         missing: Commands that would compute what was not run on the paper's data.
     """
@@ -46,10 +42,6 @@ class ClaimVerdict:
     stand_in: Verdict
     corrected: Verdict
     basis: str
-    data: list[str]
-    seen: int
-    named: int
-    repetitions: list[int]
     origin: Origin
     missing: list[str]
 
@@ -64,9 +56,36 @@ class ClaimVerdict:
         return [part for part in self.parts if part.was_run]
 
     @property
+    def judged(self) -> list[Part]:
+        """The parts that were run, are about data and count for the verdict."""
+        return [part for part in self.parts_run if part.dataset and not part.supplementary]
+
+    @property
+    def data(self) -> list[str]:
+        """The datasets judged, with what they stand in for."""
+        labels = [labelled(str(part.dataset), part.stands_for) for part in self.judged]
+        return list(dict.fromkeys(labels))
+
+    @property
+    def seen(self) -> int:
+        """The number of the paper's datasets that were run."""
+        return len(_paper_datasets(self.judged))
+
+    @property
+    def named(self) -> int:
+        """The number of the paper's datasets that the claim names."""
+        return len(_paper_datasets(counting_parts(self.parts)))
+
+    @property
+    def repetitions(self) -> list[int]:
+        """The fewest and most repetitions of a part; empty where none was run."""
+        counts = [part.repetitions for part in self.judged]
+        return [min(counts), max(counts)] if counts else []
+
+    @property
     def words(self) -> str:
         """The verdict as tables show it, such as `holds on 1 of 3; stand-ins: undecided`."""
-        judged = judged_on_data(self.parts)
+        judged = self.judged
         if self.claim.seen and Verdict.PARTLY_SEEN in (self.paper, self.stand_in):
             stand_ins = len(self.data) - self.seen
             count = self.claim.seen(judged)
@@ -184,7 +203,7 @@ def verdict_on(claim: Claim, evidence: Evidence, column: VerdictColumn) -> Claim
         replace(part, stands_for=stands_for.get(str(part.dataset)))
         for part in claim.parts(evidence)
     ]
-    counting = [part for part in parts if not part.supplementary]
+    counting = counting_parts(parts)
     on_paper = [part for part in counting if part.stands_for is None]
     on_stand_ins = [part for part in counting if part.stands_for is not None]
     paper = claim.sum_up(on_paper)
@@ -192,10 +211,6 @@ def verdict_on(claim: Claim, evidence: Evidence, column: VerdictColumn) -> Claim
     rests_on_stand_ins = paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN
     deciding = on_stand_ins if rests_on_stand_ins else on_paper
 
-    judged = judged_on_data(parts)
-    repetitions = [part.repetitions for part in judged]
-    labels = [labelled(str(part.dataset), part.stands_for) for part in judged]
-    paper_data_judged = {part.dataset for part in judged if part.stands_for is None}
     return ClaimVerdict(
         claim=claim,
         column=column.label,
@@ -204,18 +219,18 @@ def verdict_on(claim: Claim, evidence: Evidence, column: VerdictColumn) -> Claim
         stand_in=stand_in,
         corrected=claim.sum_up([_with_corrected_verdict(part) for part in deciding]),
         basis=_basis(parts, rests_on_stand_ins),
-        data=list(dict.fromkeys(labels)),
-        seen=len(paper_data_judged),
-        named=len({part.dataset for part in on_paper}),
-        repetitions=[min(repetitions), max(repetitions)] if repetitions else [],
         origin=_common_origin(parts),
         missing=_missing_commands(claim, on_paper, evidence.results, column),
     )
 
 
-def judged_on_data(parts: list[Part]) -> list[Part]:
-    """Return the parts that were run, are about data and count for the verdict."""
-    return [part for part in parts if part.was_run and part.dataset and not part.supplementary]
+def counting_parts(parts: list[Part]) -> list[Part]:
+    """Return the parts that count for the verdict on the claim."""
+    return [part for part in parts if not part.supplementary]
+
+
+def _paper_datasets(parts: list[Part]) -> set[str | None]:
+    return {part.dataset for part in parts if part.stands_for is None}
 
 
 def _with_corrected_verdict(part: Part) -> Part:

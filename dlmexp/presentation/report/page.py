@@ -28,7 +28,7 @@ from dlmexp.presentation.figures.own import own_datasets
 from dlmexp.presentation.figures.panels import FIGURES
 from dlmexp.presentation.figures.plot import Request, drawings
 from dlmexp.presentation.labels import METRICS, estimator_label, method_label
-from dlmexp.presentation.report.findings import Finding, findings
+from dlmexp.presentation.report.findings import findings
 from dlmexp.presentation.report.picture import png_address
 
 # Figures on the page, the paper's figure 1 first; `dlmexp plot` draws the others.
@@ -239,14 +239,12 @@ def page(results: ResultsFolder) -> str:
     claims = judged.by_claim()
     any_records = any(verdict.origin.records for verdict in judged.verdicts)
     rows = result_rows(results)
-    found: dict[str, list[Finding]] = {
-        column.label: findings(results, column) for column in judged.columns
-    }
+    findings_by_column = {column.label: findings(results, column) for column in judged.columns}
     return _environment().get_template("report.html.j2").render(
         version=__version__,
         overview=overview(results),
         columns=[column.label for column in judged.columns],
-        findings=found,
+        findings=findings_by_column,
         claims=claims if any_records else [],
         shown=_clearest(claims),
         summaries=summaries(judged),
