@@ -1,5 +1,5 @@
 """What programs compute: the objective written out with dense matrices, the variants against each
-other, float32 rows against float64 ones, and statistics of gradients."""
+other, float32 rows against float64 ones."""
 
 import math
 from dataclasses import replace
@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.core.estimators import BMC, UPS, Exact, Quadrature
+from dlmexp.core.estimators import UPS, Exact, Quadrature
 from dlmexp.core.gp.cholesky import FIRST_JITTER
 from dlmexp.core.gp.posterior import marginals, projection
-from dlmexp.core.training import gradients
 from dlmexp.core.training.fixed import Fixed
-from dlmexp.core.training.gradients import gradient_statistics
 from dlmexp.core.training.parameters import constrain, unconstrain, unsoftplus
 from dlmexp.core.training.settings import Settings
-from dlmexp.core.training.solve import solve
 from dlmexp.core.training.state import State
 from dlmexp.core.training.step import step
 from tests.support.small_programs import (
@@ -169,32 +166,6 @@ def test_the_jitter_that_fixed_hyperparameters_need_is_found_once_for_all():
     assert value.objective.isfinite().all()
 
 
-@pytest.mark.parametrize("path", [True, False])
-def test_solutions_against_the_normal_equations(path):
-    betas, index = (10.0, 1.0, 0.1, 1.0), (0, 0, 1, 1)
-    made = program("fixed", betas, index, likelihood="gaussian", objective="sq_dlm")
-    assert isinstance(made, Fixed)
-    if not path:
-        objective = replace(made.loss.objective, path=None)
-        made = replace(made, loss=replace(made.loss, objective=objective))
-    X_test, y_test = made.data.parts["test"]
-    for i, (finished, beta, s) in enumerate(zip(solve(made), betas, index, strict=True)):
-        h = {name: value[s] for name, value in made.hyper.items()}
-        Luu = torch.linalg.cholesky(
-            _kernel(h["Z"], h["Z"], h) + FIRST_JITTER * h["outputscale"] * EYE
-        )
-        A, A_test = (
-            torch.linalg.solve(Luu, _kernel(h["Z"], X, h)) for X in (made.data.X[s], X_test[s])
-        )
-        y = made.data.y[s] - h["mean"]
-        m = torch.linalg.solve(A @ A.T + beta * EYE, A @ y)
-        objective = 0.5 * (y - A.T @ m).square().sum() + 0.5 * beta * m @ m
-        mse = (h["mean"] + A_test.T @ m - y_test[s]).square().mean()
-        assert finished.objective[-1] == pytest.approx(float(objective) / made.n, rel=1e-9)
-        assert finished.metrics["test"] == pytest.approx({"mse": float(mse)}, rel=1e-8)
-        assert (finished.cell, finished.stopped, finished.failed) == (i, "closed form", False)
-
-
 @pytest.mark.parametrize("kind", ["joint", "fixed"])
 def test_minibatch_objectives_average_to_the_whole_one(kind):
     """30 rows in batches of 10: an epoch is three steps and every row is in exactly one of them."""
@@ -278,53 +249,3 @@ def test_objective_and_gradient_are_those_of_float64(kind):
     for name, expected in gradients.items():
         size = max(float(expected.abs().max()), 1e-3)
         torch.testing.assert_close(theirs[name], expected, rtol=0, atol=1e-3 * size)
-
-
-def _statistics(estimator, betas=(0.1,), index=(0,)):
-    made = program("fixed", betas, index, estimator=estimator, likelihood="poisson")
-    return [statistics for statistics in gradient_statistics(made) if statistics is not None]
-
-
-@pytest.mark.slow
-def test_the_exact_gradient_has_no_error():
-    ((result, arrays),) = _statistics(Exact())
-    names = ("condition_i", "condition_ii", "error")
-    assert set(arrays) == {f"{name}{suffix}" for name in names for suffix in ("", "_quadrature")}
-    assert all(array.shape == (gradients.DRAWS,) for array in arrays.values())
-    assert (
-        result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]
-    )  # the rounding of a mean of 100
-    assert np.allclose(arrays["condition_i_quadrature"], 1, rtol=1e-12)
-    assert np.allclose(arrays["condition_ii_quadrature"], result["norm2_G_quadrature"], rtol=1e-12)
-    # 10 000 samples leave an error of some percent in G.
-    assert 0 < result["bias"] < 0.01 * result["norm2_G_quadrature"]
-
-
-@pytest.mark.slow
-def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
-    ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
-    # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave
-    # room for chance.
-    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / gradients.DRAWS
-    assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
-
-
-@pytest.mark.slow
-def test_cells_do_not_depend_on_each_other(monkeypatch):
-    monkeypatch.setattr(gradients, "DRAWS", 5)
-    monkeypatch.setattr(gradients, "TRUTH_SAMPLES", 50)
-    (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
-    ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
-    for name, array in alone.items():
-        np.testing.assert_allclose(first[name], array, rtol=1e-9)
-    assert not np.allclose(first["error"], second["error"])
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_draws_by_a_captured_graph_are_those_of_single_calls():
-    made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
-    pools = torch.cuda.graph_pool_handle(), None
-    both = [gradients.gradient_of(made, made.loss.estimator, pool) for pool in pools]
-    together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
-    torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12)
-    assert not torch.equal(together[0], together[1])
