@@ -1,11 +1,8 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
 import pytest
-from argcomplete.finders import CompletionFinder
 
 from dlmexp.cli import main
-from dlmexp.cli.completion import known_values
-from dlmexp.cli.parser import make_parser
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import scored
 from tests.support.processes import TINY
@@ -136,26 +133,6 @@ def test_run_and_again_with_a_torn_record_and_with_a_failed_one(here, capfd):
     assert "8 of 9 cells done, 1 failed" in said
     assert "retry_failed=true" in said
     assert main([*words, "retry_failed=true"]) == 0
-
-
-COMPLETED = {
-    "st": {"status"},
-    "status --": {"--failed", "--json"},
-    "data fetch aba": {"abalone"},
-    "plot --protocol re": {"released"},
-    "run data": {"dataset=", "data_root="},
-    "run dtype=": {"dtype=float32"},
-    "run dataset=[pol,ca": {"dataset=[pol,cadata"},
-    "run experiment=class": {"experiment=class-log"},
-    "run training.binary.cr": {"training.binary.criterion="},
-}
-
-
-@pytest.mark.parametrize("line", COMPLETED)
-def test_shell_completion(line):
-    *words, last = ["dlmexp", *line.split()]
-    finder = CompletionFinder(make_parser(), default_completer=known_values)  # pyright: ignore[reportArgumentType]
-    assert {*finder._get_completions(words, last, "'", None)} >= COMPLETED[line]
 
 
 def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_written(
