@@ -40,6 +40,8 @@ KINDS = (
     "objectives",
     "estimators",
     "figures",
+    "panels",
+    "samplers",
     "claims",
 )
 NOT_OBJECTS = {*(f"dlmexp.{kind}" for kind in KINDS), "dlmexp.sif"}
