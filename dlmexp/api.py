@@ -112,7 +112,7 @@ def run(
         ```
     """
     from dlmexp.experiment.plan.compose import with_default
-    from dlmexp.experiment.plan.overrides import spelled_out
+    from dlmexp.experiment.plan.overrides import expand_shorthand
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
     table = None
@@ -132,7 +132,7 @@ def run(
     if method is not None:
         settings["method"] = [method] if isinstance(method, str) else method
     words = [f"{key}={literal(value)}" for key, value in flat(settings | overrides)]
-    code = _execute(with_default(spelled_out(words)), table, verbose)
+    code = _execute(with_default(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
     return Results(ResultsFolder(Path(results)))
 

@@ -100,7 +100,7 @@ def is_setting(key: str) -> bool:
     if key.startswith("hydra") or key in overrides.GROUPS:
         return True
     (spelled,) = {
-        word.lstrip("+").partition("=")[0] for word in overrides.spelled_out([f"{key}=1"])[-1:]
+        word.lstrip("+").partition("=")[0] for word in overrides.expand_shorthand([f"{key}=1"])[-1:]
     }
     known = overrides.settings(spelled)
     return spelled in known or spelled in overrides.GROUPS or ".initial." in spelled

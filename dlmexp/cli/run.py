@@ -74,9 +74,9 @@ def add_commands(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one job here, or several by a launcher; return the exit code."""
     from dlmexp.experiment.plan.compose import launcher, plugins_in
-    from dlmexp.experiment.plan.overrides import spelled_out
+    from dlmexp.experiment.plan.overrides import expand_shorthand
 
-    typed = spelled_out(args.overrides, args.multirun)
+    typed = expand_shorthand(args.overrides, args.multirun)
     with extended(plugins=plugins_in(typed)):
         overrides, jobs = _composed_jobs(typed, args.multirun)
         if args.cfg:

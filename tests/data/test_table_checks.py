@@ -19,7 +19,7 @@ from dlmexp.data.table_checks import (
     numbers_rows,
 )
 from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.plan.overrides import spelled_out
+from dlmexp.experiment.plan.overrides import expand_shorthand
 from tests.support.user_tables import (
     BINARY,
     LABEL,
@@ -61,11 +61,11 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
         "csv.date_format=%d.%m.%Y",
         *shlex.split(str(said).rpartition("All of it: ")[2]),
     ]
-    node = compose(spelled_out(overrides)).dataset["csv"]
+    node = compose(expand_shorthand(overrides)).dataset["csv"]
     data = load(node, "data")
     assert node.options["drop"] == ["day", "id", "cents"]
     assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date")
-    logs = load(compose(spelled_out([*overrides, "csv.log=true"])).dataset["csv"], "data")
+    logs = load(compose(expand_shorthand([*overrides, "csv.log=true"])).dataset["csv"], "data")
     np.testing.assert_array_equal(logs.y, np.log(data.y))
     assert logs.schema.log
     assert logs.checksum != data.checksum
@@ -120,7 +120,7 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
 def test_advised_settings_are_read_as_they_are():
     names = ["age", "the age, in years (est.)", "it's", "null", "1e3", "$x", "end\\", " b", "a'\"!"]
     table = ["dataset=csv", "csv.path=a.csv", "csv.task=count", "csv.target=it's $x (b"]
-    own = compose(spelled_out([*table, *shlex.split(setting("drop", names))])).csv
+    own = compose(expand_shorthand([*table, *shlex.split(setting("drop", names))])).csv
     assert (list(own.drop), own.target) == (names, "it's $x (b")
 
 

@@ -1,6 +1,6 @@
-"""From what is typed to cells in batches. Needs torch only for what the registries know. Read in
-this order:
+"""From what is typed to cells in batches. Torch is needed only for what the registries know.
 
-`overrides` (short forms, names, values, sentences), `compose` (Hydra makes a config, which is
-checked), `grid` (which cells it asks for, under which setting), `cell` (a cell and its key,
-settings, and which cells are trained together)."""
+Read in this order: `overrides` (shorthand, names, values, messages), `compose` (Hydra makes a
+config, which is checked), `grid` (which cells it asks for, under which setting), `cell` (a cell and
+its key, settings, and which cells are trained together).
+"""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any, Self
 
@@ -14,9 +15,9 @@ import msgspec
 from dlmexp.common.limits import Evaluate
 from dlmexp.common.literals import literal
 
-KEY_VERSION = (
-    1  # raised when the meaning of a field changes, so that old records are not taken for new ones
-)
+# Raised when the meaning of a field changes, so that old records are not taken for new ones.
+KEY_VERSION = 1
+KEY_DIGITS = 20
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -76,19 +77,16 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     def key(self) -> str:
         """A name that is the same on every machine: the first 20 digits of a SHA-256 of the
         fields."""
-        values, options = (
-            msgspec.structs.asdict(self) | {"version": KEY_VERSION},
-            dict(self.options),
-        )
-        del values["options"]
-        values |= {name: options.pop(name, None) for name in FIRST_OPTIONS}
-        values |= {"options": options} if options else {}
-        values = {
-            name: value
-            for name, value in values.items()
-            if name not in LATER or value != LATER[name]
-        }
-        return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:20]
+        values = msgspec.structs.asdict(self) | {"version": KEY_VERSION}
+        options = dict(values.pop("options"))
+        for name in FIRST_OPTIONS:
+            values[name] = options.pop(name, None)
+        if options:
+            values["options"] = options
+        for name, default in LATER.items():
+            if values[name] == default:
+                del values[name]
+        return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:KEY_DIGITS]
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -100,10 +98,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Some of the fields, as something that can be compared and hashed."""
-        values = attrgetter(*names)(self)
-        return tuple(
-            [tuple(sorted(value.items())) if type(value) is dict else value for value in values]
-        )
+        return tuple([_hashable(value) for value in attrgetter(*names)(self)])
 
     @property
     def samples(self) -> int | None:
@@ -147,6 +142,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         trained = f"{self.variant} {self.objective} {self.model_label}{beta}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(sorted(value.items())) if type(value) is dict else value
 
 
 FIELDS = Cell.__struct_fields__
@@ -206,19 +205,15 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, method: str, cells: Sequence[Cell], **about: Any) -> Self:
         """What is asked for with these cells; `about` has what they do not say."""
-        cell, betas, keys = (
-            cells[0],
-            tuple(each.beta for each in cells),
-            tuple(each.key for each in cells),
-        )
+        cell = cells[0]
         return cls(
             method,
             cell.dataset,
             cell.n,
             cell.seed,
             label=cell.model_label,
-            betas=betas,
-            keys=keys,
+            betas=tuple(candidate.beta for candidate in cells),
+            keys=tuple(candidate.key for candidate in cells),
             **about,
         )
 
@@ -244,31 +239,44 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 def batches(
     cells: Iterable[Cell], skip: Set[str], cells_at_once: Callable[[Cell], int]
 ) -> list[Batch]:
-    """Cells in batches of equal shape, without those whose keys are in `skip`; the order in which
-    cells are given does not matter.
+    """Return cells in batches of equal shape, without those whose keys are in `skip`.
 
-    Small before large, so that something shows early; ELBO fits before the fixed variants that
-    start from them. Batches are cut from all cells and then lose those that are skipped: who trains
-    with whom, and with it the last bit of a result, does not depend on how far an interrupted run
-    had come."""
-    chosen = {cell.key: cell for cell in cells}
-    bases: dict[tuple, set[str]] = {}
-    for cell in chosen.values():
-        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in sorted(chosen.values(), key=lambda cell: (cell.seed, -(cell.beta or 0.0))):
-        # A batch takes one fit per seed as its start; cells that start from another one go with
-        # their like.
-        start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
-        work = (cell.M * cell.n, cell.dataset, cell.base is not None)
-        groups.setdefault((*work, cell.group, start), []).append(cell)
-    cut: list[Batch] = []
+    The order in which cells are given does not matter. Small batches come before large ones, so
+    that something shows early; ELBO fits before the fixed variants that start from them. Batches
+    are cut from all cells and then lose those that are skipped: who trains with whom, and with it
+    the last bit of a result, does not depend on how far an interrupted run had come.
+
+    Args:
+        cells: All cells.
+        skip: Keys of cells that need no training.
+        cells_at_once: Returns how many cells like the given one fit into a batch.
+    """
+    groups = _batch_groups({cell.key: cell for cell in cells})
+    cut: list[list[Cell]] = []
     for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
         members = groups[rank]
-        parts = -(
-            -len(members) // max(1, cells_at_once(members[0]))
-        )  # even parts, rather than full ones and a rest
-        for i in range(parts):
-            together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
-            cut.append(tuple(cell for cell in together if cell.key not in skip))
-    return list(filter(None, cut))
+        cut += _even_parts(members, cells_at_once(members[0]))
+    pending = [tuple(cell for cell in batch if cell.key not in skip) for batch in cut]
+    return [batch for batch in pending if batch]
+
+
+def _batch_groups(cells: dict[str, Cell]) -> dict[tuple, list[Cell]]:
+    """Return the cells that may train together, by what ranks them: work, dataset, has a base."""
+    bases: dict[tuple, set[str]] = {}
+    for cell in cells.values():
+        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in sorted(cells.values(), key=lambda cell: (cell.seed, -(cell.beta or 0.0))):
+        # A batch takes one fit per seed as its start: cells that start from another one are
+        # grouped with their like.
+        start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+        rank = (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group, start)
+        groups.setdefault(rank, []).append(cell)
+    return groups
+
+
+def _even_parts(cells: list[Cell], most: int) -> list[list[Cell]]:
+    """Return the cells in as few parts as possible, all of even size."""
+    count = -(-len(cells) // max(1, most))
+    ends = [len(cells) * i // count for i in range(count + 1)]
+    return [cells[start:end] for start, end in pairwise(ends)]

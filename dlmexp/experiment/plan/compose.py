@@ -1,4 +1,4 @@
-"""From overrides to a composed config, with every mistake in them turned into one sentence."""
+"""From overrides to a composed and checked config; every mistake in them is a UserError."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.types import RangeSweep
+from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from dlmexp.common.catalogue import entries, read_settings
@@ -19,118 +19,186 @@ from dlmexp.common.extensions import import_plugins
 from dlmexp.common.literals import flat
 from dlmexp.common.paths import conf_dirs
 from dlmexp.data.dataset import USER_TABLE, Task
-from dlmexp.experiment.config import KINDS, MethodConfig, RunConfig, checked
-from dlmexp.experiment.plan.overrides import as_sentences, parsed, spelled_out, unknown
+from dlmexp.experiment.config import (
+    KINDS,
+    MethodConfig,
+    MethodTrainingConfig,
+    RunConfig,
+    TrainingConfig,
+    checked,
+)
+from dlmexp.experiment.plan.overrides import (
+    expand_shorthand,
+    hydra_errors_as_user_errors,
+    parsed,
+    unknown,
+)
 
-MOST_JOBS = 10_000  # of a multirun
+MAX_JOBS = 10_000  # of a multirun
 ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the embedded default job where they select no data, and with the
-    experiment for a user's own table where they select that alone."""
-    typed = {_key(override): override.partition("=")[2].strip(" []") for override in overrides}
-    if "experiment" in typed or "parts" in typed or typed.get("dataset", USER_TABLE) != USER_TABLE:
+    """Return the overrides, with an experiment where they select none.
+
+    It is the embedded default job where they select no data either, and the one for a user's own
+    table where they select that alone.
+    """
+    values = {}
+    for override in overrides:
+        values[_key(override)] = override.partition("=")[2].strip(" []")
+    selects_experiment = "experiment" in values or "parts" in values
+    if selects_experiment or values.get("dataset", USER_TABLE) != USER_TABLE:
         return list(overrides)
-    return ["experiment=own" if "dataset" in typed else "experiment=default", *overrides]
+    experiment = "own" if "dataset" in values else "default"
+    return [f"experiment={experiment}", *overrides]
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
-    """The config of one job, from our conf folder and users' own (`dlmexp.common.paths.conf_dirs`),
-    with its values checked; its plugins are imported.
+    """Return the config of one job, with its values checked; its plugins are imported.
 
-    An experiment's parts get what the user typed, so that e.g. `seeds=[0]` holds for all of them.
+    It is composed from our conf folder and users' own (`conf_dirs`). An experiment's parts get what
+    the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
-    typed = parsed(overrides)
-    for override, text in zip(typed, overrides, strict=True):
-        if override.is_sweep_override():
-            raise UserError(
-                f"{text}: several values are several jobs, for which add -m; a list is written as [a,b]"
-            )
-        if override.value() == {} and not override.is_add() and not override.is_force_add():
-            raise UserError(
-                f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out"
-            )
+    overrides_of_hydra = parsed(overrides)
+    for override, text in zip(overrides_of_hydra, overrides, strict=True):
+        _check_has_single_effect(override, text)
     composed = _composed(overrides)
     _check_table(composed)
-    with as_sentences(overrides):
-        values = cast(
-            dict[str, Any], OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        )
+    with hydra_errors_as_user_errors(overrides):
+        container = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        values = cast(dict[str, Any], container)
         cfg = checked(values)
-        if (
-            strange := dict(flat(values)).keys() - dict(flat(cfg)).keys()
-        ):  # which was added as +name=value
-            raise UserError(unknown(min(strange)))
-    if odd := sorted(cfg.training.keys() ^ {*KINDS}):
+        _check_names(values, cfg)
+    if odd := sorted(cfg.training.keys() ^ set(KINDS)):
         raise UserError(
             f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others"
         )
-    _follow_typed(cfg, {override.key_or_group: override.value() for override in typed})
+    typed = {override.key_or_group: override.value() for override in overrides_of_hydra}
+    apply_precedence(cfg, typed)
     _check_together(cfg)
     import_plugins(cfg.plugins)
-    if cfg.name == "custom" and len(cfg.dataset) == 1:
-        (dataset,) = cfg.dataset.values()
-        if (
-            dataset.loader == "table"
-        ):  # an own table: an experiment of its own, named after its data
-            cfg.name = dataset.name
-    if cfg.preset:
-        cfg.name = f"{cfg.name}-{cfg.preset}"
-    for_parts = [text for text in overrides if _key(text) not in ("experiment", "parts")]
-    own = [spelled_out(part) for part in cfg.parts]
-    cfg.parts = [
-        [*part, *(o for o in for_parts if _key(o) not in {_key(p) for p in part})] for part in own
-    ]
+    cfg.name = _name(cfg)
+    cfg.parts = [_with_overrides(part, overrides) for part in cfg.parts]
     return cfg
 
 
-def _follow_typed(cfg: RunConfig, typed: dict[str, Any]) -> None:
-    """What is typed holds where the protocol or the experiment says more.
+def _check_has_single_effect(override: Override, text: str) -> None:
+    """Refuse an override that stands for several jobs, and one that changes nothing."""
+    if override.is_sweep_override():
+        raise UserError(
+            f"{text}: several values are several jobs, for which add -m; a list is written as [a,b]"
+        )
+    is_added = override.is_add() or override.is_force_add()
+    if override.value() == {} and not is_added:
+        raise UserError(
+            f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out"
+        )
 
-    Estimators that only the experiment has options for are dropped if the user selects others. What
-    is typed for all methods or estimators (`training.regression.initial.noise=0.3`) holds for those
-    too that the protocol has a value of their own for, unless the user types theirs. An
-    experiment's limit of iterations gives way to the protocol's where it leaves no room for the
-    protocol's decay: the stopping rule would never apply. What users or presets say about the limit
-    holds; without a stopping rule the decay ends with it."""
+
+def _check_names(values: dict[str, Any], cfg: RunConfig) -> None:
+    """Refuse settings that the schema does not know, which were added as `+name=value`."""
+    strange = dict(flat(values)).keys() - dict(flat(cfg)).keys()
+    if strange:
+        raise UserError(unknown(min(strange)))
+
+
+def _name(cfg: RunConfig) -> str:
+    """Return the name of the experiment, under which its manifests stand."""
+    name = cfg.name
+    if name == "custom" and len(cfg.dataset) == 1:
+        (dataset,) = cfg.dataset.values()
+        # A user's own table makes an experiment of its own, named after its data.
+        if dataset.loader == "table":
+            name = dataset.name
+    return f"{name}-{cfg.preset}" if cfg.preset else name
+
+
+def _with_overrides(part: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of a part, with those of the user that it does not say itself."""
+    expanded = expand_shorthand(part)
+    keys = {_key(override) for override in expanded} | {"experiment", "parts"}
+    return [*expanded, *(text for text in overrides if _key(text) not in keys)]
+
+
+def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
+    """Let what is typed hold where the protocol or the experiment says more.
+
+    Args:
+        cfg: The config, which is changed.
+        typed: The values of overrides by their keys.
+    """
     keys = {name for name, _ in flat(typed)}
+    _drop_estimators(cfg, typed, keys)
+    for kind, training in cfg.training.items():
+        prefix = f"training.{kind}"
+        _apply_learning_rate(training, prefix, keys)
+        for method, own in training.by_method.items():
+            _apply_to_method(training, own, prefix, method, keys)
+        _apply_limit(cfg, kind, keys)
+
+
+def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> None:
+    """Drop estimators that only the experiment has options for, if the user selects others."""
     selected: Any = typed.get("estimator", list(cfg.estimator))
-    for name in cfg.estimator.keys() - {
-        *map(str, selected if isinstance(selected, list) else [selected])
-    }:
+    names = map(str, selected if isinstance(selected, list) else [selected])
+    for name in cfg.estimator.keys() - set(names):
         if not any(key.startswith(f"estimator.{name}.") for key in keys):
             del cfg.estimator[name]
-    for kind, training in cfg.training.items():
-        at = f"training.{kind}"
-        for name in training.estimator_lr if f"{at}.lr" in keys else ():
-            if f"{at}.estimator_lr.{name}" not in keys:
-                training.estimator_lr[name] = training.lr
-        for method, own in training.by_method.items():
-            for name in own.initial.keys() & training.initial.keys():
-                if (
-                    f"{at}.initial.{name}" in keys
-                    and f"{at}.by_method.{method}.initial.{name}" not in keys
-                ):
-                    own.initial[name] = training.initial[name]
-            if "collapsed" in keys and f"{at}.by_method.{method}.collapsed" not in keys:
-                own.collapsed = None
-        limited = f"{at}.max_iterations" in keys
-        if limited and training.decay and training.window is None and f"{at}.decay" not in keys:
-            training.decay = training.max_iterations
-        if training.max_iterations < training.least_iterations and not cfg.preset and not limited:
-            training.max_iterations = (
-                protocol_config(cfg.protocol, None).training[kind].max_iterations
-            )
+
+
+def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) -> None:
+    """Use a typed learning rate for estimators, too, that the protocol has another one for."""
+    if f"{prefix}.lr" not in keys:
+        return
+    for name in training.estimator_lr:
+        if f"{prefix}.estimator_lr.{name}" not in keys:
+            training.estimator_lr[name] = training.lr
+
+
+def _apply_to_method(
+    training: TrainingConfig, own: MethodTrainingConfig, prefix: str, method: str, keys: set[str]
+) -> None:
+    """Use typed values for a method, too, that the protocol has values of its own for."""
+    of_method = f"{prefix}.by_method.{method}"
+    for name in own.initial.keys() & training.initial.keys():
+        is_typed = f"{prefix}.initial.{name}" in keys
+        if is_typed and f"{of_method}.initial.{name}" not in keys:
+            own.initial[name] = training.initial[name]
+    if "collapsed" in keys and f"{of_method}.collapsed" not in keys:
+        own.collapsed = None
+
+
+def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
+    """Let the decay of the learning rate and the limit of iterations fit each other.
+
+    Without a stopping rule the decay ends with a limit that is typed. An experiment's limit gives
+    way to the protocol's where it leaves no room for the protocol's decay: the stopping rule would
+    never apply. What users or presets say about the limit holds.
+    """
+    training = cfg.training[kind]
+    prefix = f"training.{kind}"
+    is_limited = f"{prefix}.max_iterations" in keys
+    has_rule = training.window is not None
+    if is_limited and training.decay and not has_rule and f"{prefix}.decay" not in keys:
+        training.decay = training.max_iterations
+    leaves_no_room = training.max_iterations < training.least_iterations
+    if leaves_no_room and not cfg.preset and not is_limited:
+        usual = protocol_config(cfg.protocol, None).training[kind]
+        training.max_iterations = usual.max_iterations
 
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
-    """The modules that `plugins=[...]` names on the command line: they are needed before anything
-    is composed."""
-    values: list[Any] = [
-        override.value() for override in parsed([o for o in overrides if _key(o) == "plugins"])
-    ]
-    return [str(name) for value in values for name in (value if isinstance(value, list) else [])]
+    """Return the modules that `plugins=[...]` names on the command line.
+
+    They are needed before anything is composed.
+    """
+    names: list[str] = []
+    for override in parsed([text for text in overrides if _key(text) == "plugins"]):
+        value: Any = override.value()
+        modules = value if isinstance(value, list) else [value]
+        names += map(str, modules)
+    return names
 
 
 def _check_together(cfg: RunConfig) -> None:
@@ -139,71 +207,93 @@ def _check_together(cfg: RunConfig) -> None:
     for group in ("method", "estimator"):
         if not getattr(cfg, group):
             raise UserError(f"{group}=[]: a run needs at least one")
-    for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
-        training = cfg.training[kind]
-        if (training.final_lr is None) != (training.decay is None):
-            raise UserError(
-                f"training.{kind}: final_lr and decay belong together; give both, or null for both"
-            )
-        if training.max_iterations < (least := training.least_iterations):
-            given = f"training.{kind}.max_iterations={training.max_iterations}"
-            raise UserError(
-                f"{given}: give at least {least}, for decay and the window of the stopping rule after it"
-            )
+    for kind in dict.fromkeys(dataset.kind for dataset in cfg.dataset.values()):
+        _check_training(kind, cfg.training[kind])
     for name, method in cfg.method.items():
-        ours = entries("method").get(name)
-        if ours and method != MethodConfig(**ours):
+        shipped = entries("method").get(name)
+        if shipped and method != MethodConfig(**shipped):
             raise UserError(
-                f"method.{name}: a method of ours has this name, and other settings; choose another name"
+                f"method.{name}: a method of ours has this name, and other settings; "
+                "choose another name"
             )
+
+
+def _check_training(kind: str, training: TrainingConfig) -> None:
+    """Raise a UserError about settings of the learning rate's decay that do not fit."""
+    if (training.final_lr is None) != (training.decay is None):
+        raise UserError(
+            f"training.{kind}: final_lr and decay belong together; give both, or null for both"
+        )
+    least = training.least_iterations
+    if training.max_iterations < least:
+        limit = f"training.{kind}.max_iterations={training.max_iterations}"
+        raise UserError(
+            f"{limit}: give at least {least}, "
+            "for decay and the window of the stopping rule after it"
+        )
 
 
 @cache
 def protocol_config(protocol: str, preset: str | None) -> RunConfig:
-    """The config of a protocol, made smaller by a preset, and nothing else: what settings are
-    compared with."""
-    words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
-    return cast(RunConfig, OmegaConf.to_object(_composed(words)))
+    """Return the config of a protocol, made smaller by a preset, and nothing else.
+
+    It is what settings are compared with.
+    """
+    overrides = [f"protocol={protocol}"]
+    if preset:
+        overrides.append(f"preset={preset}")
+    return cast(RunConfig, OmegaConf.to_object(_composed(overrides)))
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
     """Refuse settings of a user's own table that no job reads."""
-    typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
-    if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
+    typed = next((text for text in overrides if _key(text).startswith("csv.")), None)
+    is_read = any(USER_TABLE in job.dataset or job.parts for job in jobs)
+    if typed and not is_read:
         raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
 
 
 def _check_table(composed: DictConfig) -> None:
-    """Check what the user says of an own table before anything is resolved: the other settings are
-    derived from it."""
-    if USER_TABLE in composed.dataset:
-        if composed.csv.task not in get_args(Task):
-            raise UserError(
-                f"csv.task={composed.csv.task or ''}: give one of {', '.join(get_args(Task))}"
-            )
-        if missing := [f"csv.{name}" for name in ("path", "target") if not composed.csv[name]]:
-            raise UserError(
-                f"dataset=csv needs {missing[0]}: csv.path=FILE csv.target=COLUMN csv.task=TASK"
-            )
+    """Check what the user says of an own table before anything is resolved.
+
+    The other settings are derived from it.
+    """
+    if USER_TABLE not in composed.dataset:
+        return
+    tasks = get_args(Task)
+    if composed.csv.task not in tasks:
+        raise UserError(f"csv.task={composed.csv.task or ''}: give one of {', '.join(tasks)}")
+    for name in ("path", "target"):
+        if not composed.csv[name]:
+            how = "csv.path=FILE csv.target=COLUMN csv.task=TASK"
+            raise UserError(f"dataset=csv needs csv.{name}: {how}")
 
 
 def launcher(overrides: Sequence[str]) -> dict[str, Any]:
-    """The settings of `hydra.launcher`, resolved; `_target_` is the class that Hydra would launch
-    jobs with."""
-    chosen = _composed(overrides, hydra_too=True).hydra.launcher
-    with as_sentences(overrides):
-        return cast(dict[str, Any], OmegaConf.to_container(chosen, resolve=True))
+    """Return the settings of `hydra.launcher`, resolved.
+
+    `_target_` is the class that Hydra would launch jobs with.
+    """
+    settings = _composed(overrides, hydra_too=True).hydra.launcher
+    with hydra_errors_as_user_errors(overrides):
+        return cast(dict[str, Any], OmegaConf.to_container(settings, resolve=True))
 
 
 def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
-    ours, *others = conf_dirs()
-    for file in (file for folder in others for file in folder.glob("*/*.yaml")):
-        if (ours / file.parent.name / file.name).exists():
-            raise UserError(
-                f"{file}: we have a {file.parent.name} of that name, which is taken first; rename yours"
-            )
-        read_settings(file)
-    with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
+    """Return what Hydra composes, not yet resolved."""
+    shipped, *others = conf_dirs()
+    for folder in others:
+        for file in folder.glob("*/*.yaml"):
+            if (shipped / file.parent.name / file.name).exists():
+                raise UserError(
+                    f"{file}: we have a {file.parent.name} of that name, "
+                    "which is taken first; rename yours"
+                )
+            read_settings(file)
+    with (
+        hydra_errors_as_user_errors(overrides),
+        initialize_config_dir(str(shipped), version_base="1.3"),
+    ):
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 
 
@@ -212,33 +302,44 @@ def _key(override: str) -> str:
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each job of a multirun: the product of all `key=a,b,c`."""
-    choices = []
+    """Return the overrides of each job of a multirun: the product of all `key=a,b,c`."""
+    choices: list[list[str]] = []
     for override, text in zip(parsed(overrides), overrides, strict=True):
-        with as_sentences(overrides):
-            if isinstance(value := override.value(), RangeSweep):
-                value.shuffle = (
-                    False  # for which it would be listed, however long; jobs have no order
-                )
-            values = (
-                islice(override.sweep_string_iterator(), MOST_JOBS + 1)
-                if override.is_sweep_override()
-                else ()
-            )
-            choices.append([f"{override.get_key_element()}={value}" for value in values] or [text])
-        if math.prod(map(len, choices)) > MOST_JOBS:
-            raise UserError(f"{text}: that makes more than {MOST_JOBS} jobs; give fewer values")
+        with hydra_errors_as_user_errors(overrides):
+            choices.append(_choices(override, text))
+        if math.prod(map(len, choices)) > MAX_JOBS:
+            raise UserError(f"{text}: that makes more than {MAX_JOBS} jobs; give fewer values")
     return [list(job) for job in product(*choices)]
 
 
+def _choices(override: Override, text: str) -> list[str]:
+    """Return an override for each value that makes a job, at most MAX_JOBS + 1 of them."""
+    value = override.value()
+    if isinstance(value, RangeSweep):
+        # To shuffle a range Hydra would list it, however long; jobs have no order.
+        value.shuffle = False
+    if not override.is_sweep_override():
+        return [text]
+    key = override.get_key_element()
+    values = islice(override.sweep_string_iterator(), MAX_JOBS + 1)
+    return [f"{key}={value}" for value in values] or [text]
+
+
 def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and those of its
-    `parts`. `around`: the parts that this one is a part of."""
+    """Return the selections that an experiment consists of.
+
+    They are its own, if it names data, and those of its `parts`.
+
+    Args:
+        cfg: A composed config.
+        around: The parts that this one is a part of.
+    """
     selections = [cfg] if cfg.dataset else []
     for part in cfg.parts:
         if part in around:
             raise UserError(
-                f"the part [{', '.join(part)}] is a part of itself, without an end: take it out of `parts`"
+                f"the part [{', '.join(part)}] is a part of itself, without an end: "
+                "take it out of `parts`"
             )
         selections += parts(compose(part), [*around, part])
     return selections

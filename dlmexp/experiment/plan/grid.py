@@ -4,7 +4,7 @@ or it does not fit the data."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
@@ -29,7 +29,7 @@ from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, spl
 from dlmexp.experiment.config import BetaConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import protocol_config
-from dlmexp.experiment.plan.overrides import INITIAL
+from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
 # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
@@ -53,24 +53,30 @@ UNTRAINED: dict[str, Any] = {
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
-    """The grid that `BetaConfig` describes for `n` rows, or the listed values; largest first,
-    without repeats."""
+    """Return the grid of betas for `n` rows, or the listed values; largest first, without repeats.
+
+    Raises:
+        UserError: The grid lacks a ratio or its smallest value.
+    """
     if beta.values is not None:
         return sorted({float(value) for value in beta.values}, reverse=True)
     coarse_ratio = beta.ratio if beta.coarse_above is None else beta.coarse_ratio
     if beta.ratio is None or beta.smallest is None or coarse_ratio is None:
         raise UserError(
-            "beta: a grid needs beta.ratio, beta.smallest and, with beta.coarse_above, beta.coarse_ratio"
+            "beta: a grid needs beta.ratio, beta.smallest and, with beta.coarse_above, "
+            "beta.coarse_ratio"
         )
-    values, following = list[float](), n / beta.first
-    while following >= beta.smallest or not values:
+    coarse_above = math.inf if beta.coarse_above is None else beta.coarse_above
+    values = [n / beta.first]  # even where it is below the smallest
+    while True:
+        ratio = coarse_ratio if values[-1] > coarse_above else beta.ratio
+        following = values[-1] / ratio
+        if following < beta.smallest:
+            break
         values.append(following)
-        following /= (
-            beta.ratio
-            if beta.coarse_above is None or following <= beta.coarse_above
-            else coarse_ratio
-        )
-    return [*values, *([0.0] if beta.zero else [])]
+    if beta.zero:
+        values.append(0.0)
+    return values
 
 
 def split_name(dataset: DatasetConfig, data: Dataset) -> str:
@@ -82,253 +88,385 @@ def split_name(dataset: DatasetConfig, data: Dataset) -> str:
 
 
 def check(cfg: RunConfig) -> None:
-    """Raise a UserError about the first name that nothing is registered under, or that does not go
-    with the data."""
+    """Check the names of a config against the registries, and against its data.
+
+    Raises:
+        UserError: Nothing is registered under a name, or it does not go with the data.
+    """
     for key, dataset in cfg.dataset.items():
-        if (
-            dataset.name in dataset_names()
-        ):  # results under a name that we ship are taken for the data we ship
-            given, ours = as_spec(dataset), read_spec(dataset.name)
-            source = ("loader", "files") if is_drawn(ours) else ("loader", "files", "options")
-            if key != dataset.name or any(
-                getattr(given, part) != getattr(ours, part) for part in source
-            ):
-                raise UserError(
-                    f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name"
-                )
+        _check_name(key, dataset)
         kernel_named(dataset.kernel, typed=True)
-        likelihood = LIKELIHOODS[dataset.likelihood]
-        if likelihood.task != dataset.task:
-            what = f"dataset.{dataset.name}.likelihood={dataset.likelihood}"
-            raise UserError(
-                f"{what} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data"
-            )
-        for name, method in cfg.method.items():
-            if not OBJECTIVES[method.objective].fits(likelihood):
-                raise UserError(
-                    f"method {name} is not for {dataset.task} data such as {dataset.name}: leave it out"
-                )
+        _check_task(cfg, dataset)
     for name, options in cfg.estimator.items():
-        known = [field.name for field in fields(ESTIMATORS[name])]
-        for option, values in options.items():
-            if option not in known or values == []:
-                raise UserError(
-                    f"estimator.{name}.{option}: {name} takes values of {', '.join(known) or 'no options'}"
-                )
+        _check_options(name, options)
         for values in _combinations(options):
-            estimator = converted(f"estimator.{name}", values, ESTIMATORS[name])
-            for option, value in values.items():
-                converted(f"estimator.{name}.{option}", value, Option)
-            if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
-                for dataset in cfg.dataset.values():
-                    estimator.check(LIKELIHOODS[dataset.likelihood])
+            _check_estimator(cfg, name, values)
+
+
+def _check_name(key: str, dataset: DatasetConfig) -> None:
+    """Refuse the name of a shipped dataset for other data, whose results would be taken for its."""
+    if dataset.name not in dataset_names():
+        return
+    spec = as_spec(dataset)
+    shipped = read_spec(dataset.name)
+    source = ["loader", "files"]
+    if not is_drawn(shipped):
+        source.append("options")
+    is_other = any(getattr(spec, part) != getattr(shipped, part) for part in source)
+    if key != dataset.name or is_other:
+        raise UserError(
+            f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name"
+        )
+
+
+def _check_task(cfg: RunConfig, dataset: DatasetConfig) -> None:
+    """Refuse a likelihood or a method that is not for the task of a dataset."""
+    likelihood = LIKELIHOODS[dataset.likelihood]
+    if likelihood.task != dataset.task:
+        setting = f"dataset.{dataset.name}.likelihood={dataset.likelihood}"
+        raise UserError(
+            f"{setting} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data"
+        )
+    for name, method in cfg.method.items():
+        if not OBJECTIVES[method.objective].fits(likelihood):
+            raise UserError(
+                f"method {name} is not for {dataset.task} data such as {dataset.name}: leave it out"
+            )
+
+
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse an option that an estimator does not have, and one without any value."""
+    known = [field.name for field in fields(ESTIMATORS[name])]
+    for option, values in options.items():
+        if option not in known or values == []:
+            raise UserError(
+                f"estimator.{name}.{option}: {name} takes values of "
+                f"{', '.join(known) or 'no options'}"
+            )
+
+
+def _check_estimator(cfg: RunConfig, name: str, values: dict[str, Any]) -> None:
+    """Refuse options of an estimator of the wrong type, or that do not fit the likelihoods."""
+    estimator = converted(f"estimator.{name}", values, ESTIMATORS[name])
+    for option, value in values.items():
+        converted(f"estimator.{name}.{option}", value, Option)
+    if not any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
+        return
+    for dataset in cfg.dataset.values():
+        estimator.check(LIKELIHOODS[dataset.likelihood])
 
 
 def _combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of an estimator's options, of which any may be a list."""
+    """Yield every combination of an estimator's options, of which any may be a list."""
     lists = [value if isinstance(value, list) else [value] for value in options.values()]
     for values in product(*lists):
         yield dict(zip(options, values, strict=True))
 
 
 class Grid:
-    """What a config asks for on one dataset. `key` is the name of the dataset's file."""
+    """What a config asks for on one dataset.
+
+    Args:
+        cfg: A checked config.
+        key: The name of the dataset's file.
+        dataset: The settings of the dataset.
+        data: Its rows.
+    """
 
     def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
-        self.cfg, self.dataset, self.data = cfg, dataset, data
-        self.file = read_spec(key, cfg.csv)
-        self.usual, self.training = (
-            protocol_config(cfg.protocol, cfg.preset),
-            cfg.training[dataset.kind],
-        )
+        self.cfg = cfg
+        self.dataset = dataset
+        self.data = data
+        self.shipped_dataset = read_spec(key, cfg.csv)
+        self.protocol = protocol_config(cfg.protocol, cfg.preset)
+        self.training = cfg.training[dataset.kind]
         self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self.pool = len(split(len(data.y), dataset.split, 0, None, data.arrangement).train)
 
     @cached_property
     def sizes(self) -> dict[int, str]:
-        """The training sizes in rows, and as they were typed, without those beyond
-        `cfg.largest`."""
-        asked = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
-        sizes = {resolve_size(size, self.pool): size for size in reversed(asked)}
-        if self.cfg.sizes and all(size.isdigit() and int(size) > self.pool for size in asked):
-            many = (
-                f"sizes=[{','.join(asked)}]: {self.dataset.name} has {self.pool} rows to train on"
+        """The training sizes in rows, and as they were typed, without those beyond `largest`."""
+        typed = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
+        # Of sizes that are the same number of rows the first one counts.
+        sizes = {resolve_size(size, self.pool): size for size in reversed(typed)}
+        is_beyond = [size.isdigit() and int(size) > self.pool for size in typed]
+        if self.cfg.sizes and all(is_beyond):
+            raise UserError(
+                f"sizes=[{','.join(typed)}]: {self.dataset.name} has {self.pool} rows to train on; "
+                "give at most so many"
             )
-            raise UserError(f"{many}; give at most so many")
         most = min(self.cfg.largest or self.pool, self.pool)
         return {n: sizes[n] for n in sorted(sizes) if n <= most} or {most: str(most)}
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The hyperparameters of the model, by name."""
-        kernel = kernel_named(self.dataset.kernel).parameters(
-            self.data.X.shape[1], self.dataset.ard
-        )
-        mean = {"mean": Parameter(0.0)} if self.dataset.mean == "constant" else {}
-        return {**kernel, **self.likelihood.parameters, **mean}
+        kernel = kernel_named(self.dataset.kernel)
+        parameters = dict(kernel.parameters(self.data.X.shape[1], self.dataset.ard))
+        parameters |= self.likelihood.parameters
+        if self.dataset.mean == "constant":
+            parameters["mean"] = Parameter(0.0)
+        return parameters
 
     def candidates(self) -> Iterator[tuple[Asked, tuple[Cell, ...]]]:
-        """All that is asked for, with its cells; the base fits that fixed variants take their
-        hyperparameters from included."""
-        cfg, gradients = self.cfg, self.cfg.measure == "gradient"
-        of_run = cfg.role or (
-            "gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve"
-        )
-        for (n, size), seed in product(self.sizes.items(), dict.fromkeys(cfg.seeds)):
+        """Yield all that is asked for, with its cells.
+
+        The base fits that fixed variants take their hyperparameters from are included.
+        """
+        seeds = dict.fromkeys(self.cfg.seeds)
+        for (n, size), seed in product(self.sizes.items(), seeds):
             for method, cells in self._methods(self._template(n, seed)):
-                role = "fit" if gradients and cells[0].kind == "fit" else of_run
-                about = {
-                    "setting": self._setting(cells[0]),
-                    "experiment": cfg.name,
-                    "role": role,
-                    "size": size,
-                }
-                yield Asked.of(method, cells, **about, stands_for=self.dataset.stands_for), cells
+                asked = Asked.of(
+                    method,
+                    cells,
+                    setting=self._setting(cells[0]),
+                    experiment=self.cfg.name,
+                    role=self._role(cells[0]),
+                    size=size,
+                    stands_for=self.dataset.stands_for,
+                )
+                yield asked, cells
+
+    def _role(self, cell: Cell) -> str:
+        """Return what a cell is for."""
+        measures_gradients = self.cfg.measure == "gradient"
+        if measures_gradients and cell.kind == "fit":
+            return "fit"  # a base fit
+        if self.cfg.role:
+            return self.cfg.role
+        if measures_gradients:
+            return "gradient"
+        return "fit" if self.cfg.evaluate == "end" else "curve"
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """What differs from the config of the protocol (and preset) alone, and from the dataset's
-        own file."""
-        cfg, usual, training = self.cfg, self.usual, self.training
-        beta = (
-            cfg.beta
-            if cfg.beta.values is None
-            else with_changed(usual.beta, values=cfg.beta.values)
-        )  # no grid
-        model = with_changed(self.dataset, M=cfg.M or self.dataset.M)
-        ours = self._compared(with_changed(cfg, beta=beta), model)
-        theirs = self._compared(usual, self.file)
-        if (
-            training.window is None and training.decay == training.max_iterations
-        ):  # it follows the limit users type
-            del ours["training.decay"], theirs["training.decay"]
-        names = dict.fromkeys([*ours, *theirs])
-        return {name: ours.get(name) for name in names if ours.get(name) != theirs.get(name)}
+        """What differs from the config of the protocol (and preset), and from the dataset's file.
 
-    def _compared(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
-        """What a setting is made of, by dotted names."""
-        training = with_changed(
-            cfg.training[self.dataset.kind], parameterisation=[]
-        )  # which is told by cell
-        of_run = {name: getattr(cfg, name) for name in ("selection", "collapsed", "dtype", "beta")}
-        return dict(
-            flat(
-                {"training": training, **of_run, **{name: getattr(dataset, name) for name in MODEL}}
-            )
-        )
+        The values are those of this config, by their dotted names.
+        """
+        cfg = self.cfg
+        beta = cfg.beta
+        if beta.values is not None:  # listed values, so the grid means nothing
+            beta = with_changed(self.protocol.beta, values=beta.values)
+        dataset = with_changed(self.dataset, M=cfg.M or self.dataset.M)
+        values = self._values_of_setting(with_changed(cfg, beta=beta), dataset)
+        usual_values = self._values_of_setting(self.protocol, self.shipped_dataset)
+        training = self.training
+        if training.window is None and training.decay == training.max_iterations:
+            # The decay follows the limit that users type.
+            del values["training.decay"]
+            del usual_values["training.decay"]
+        changes = {}
+        for name in dict.fromkeys([*values, *usual_values]):
+            if values.get(name) != usual_values.get(name):
+                changes[name] = values.get(name)
+        return changes
+
+    def _values_of_setting(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
+        """Return what a setting is made of, by dotted names."""
+        training = cfg.training[self.dataset.kind]
+        values: dict[str, Any] = {
+            # The parameterisation of each cell is compared instead (`_setting`).
+            "training": with_changed(training, parameterisation=[]),
+            "selection": cfg.selection,
+            "collapsed": cfg.collapsed,
+            "dtype": cfg.dtype,
+            "beta": cfg.beta,
+        }
+        for name in MODEL:
+            values[name] = getattr(dataset, name)
+        return dict(flat(values))
 
     def _setting(self, cell: Cell) -> Setting:
-        """The setting that a cell is asked for under. What `cfg.factors` names is a column of
-        results, not a change."""
-        cfg, changes = self.cfg, dict(self.changes)
-        known = catalogue.entries("estimator").get(cell.estimator, {})
+        """Return the setting that a cell is asked for under.
+
+        What `cfg.factors` names is a column of results, not a change.
+        """
+        cfg = self.cfg
+        changes = dict(self.changes)
+        usual_options = catalogue.entries("estimator").get(cell.estimator, {})
         for name, value in cell.options.items():
-            if name != "samples" and value != known.get(name):
+            if name != "samples" and value != usual_options.get(name):
                 changes[f"estimator.{cell.estimator}.{name}"] = value
-        if cell.parameterisation not in self.usual.training[self.dataset.kind].parameterisation:
+        if cell.parameterisation not in self.protocol.training[self.dataset.kind].parameterisation:
             changes["parameterisation"] = cell.parameterisation
-        # A preset's run has a name of its own, so that it is never taken for the protocol's.
-        names = [
-            name
-            for name in ("" if cfg.preset and cfg.protocol == "paper" else cfg.protocol, cfg.preset)
-            if name
-        ]
-        kept = {name: value for name, value in changes.items() if name not in cfg.factors}
-        return Setting("-".join(names), kept, cfg.selection)
+        changes = {name: value for name, value in changes.items() if name not in cfg.factors}
+        return Setting(self._protocol_name(), changes, cfg.selection)
+
+    def _protocol_name(self) -> str:
+        """Return the protocol with its preset, whose results are never taken for the protocol's."""
+        protocol = self.cfg.protocol
+        preset = self.cfg.preset
+        if not preset:
+            return protocol
+        return preset if protocol == "paper" else f"{protocol}-{preset}"
 
     def notes(self) -> Iterator[str]:
-        """Sentences about what is not done quite as it was typed: sizes beyond the data, more
-        inducing inputs than rows."""
-        name, M = self.dataset.name, self.cfg.M or 0
+        """Yield what is not done quite as it was typed.
+
+        These are sizes beyond the data, and more inducing inputs than rows.
+        """
+        name = self.dataset.name
+        M = self.cfg.M or 0
         for n, size in self.sizes.items():
             if size.isdigit() and int(size) > n:
                 yield f"{name}: there are {n} rows to train on, so n = {n} in place of {size}"
             if n < M:
-                yield f"{name}: no more inducing inputs than rows: M = {n} in place of {M} with n = {n}"
+                yield (
+                    f"{name}: no more inducing inputs than rows: "
+                    f"M = {n} in place of {M} with n = {n}"
+                )
 
     def _template(self, n: int, seed: int) -> Cell:
-        """The beta = 1 ELBO fit on this split: every other cell is this one with something
-        changed."""
-        cfg, dataset, data, training = self.cfg, self.dataset, self.data, self.training
-        minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
-        if cfg.evaluate == "epoch" and minibatch is None:
-            raise UserError(
-                f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number"
-            )
-        window = None if training.epochs else training.window
+        """Return the beta = 1 ELBO fit on this split, of which every other cell is a variation."""
+        dataset = self.dataset
+        training = self.training
+        M = self.cfg.M or dataset.M or inducing_points(len(self.data.y))
         return Cell(
-            kind="fit", dataset=dataset.name, data=data.checksum, split=split_name(dataset, data), task=dataset.task,
-            likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
-            M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
-            form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,
-            dtype=cfg.dtype, seed=seed, beta=1.0, lr=training.minibatch_lr if minibatch else training.lr,
-            minibatch=minibatch, minibatch_rows=training.minibatch_rows if minibatch else "epochs", window=window,
-            tolerance=None if window is None else training.tolerance,
-            criterion="mean" if window is None else training.criterion,
-            max_iterations=None if training.epochs else training.max_iterations, epochs=training.epochs,
-            inducing=training.inducing, final_lr=training.final_lr, decay=training.decay, epsilon=training.epsilon,
-            resolution=training.resolution, noise_floor=training.noise_floor,
-        )  # fmt: skip
+            kind="fit",
+            dataset=dataset.name,
+            data=self.data.checksum,
+            split=split_name(dataset, self.data),
+            task=dataset.task,
+            likelihood=dataset.likelihood,
+            kernel=dataset.kernel,
+            ard=dataset.ard,
+            mean=dataset.mean,
+            M=min(M, n),
+            n=n,
+            objective=BASE,
+            variant="joint",
+            form="explicit",
+            parameterisation="whitened",
+            estimator="exact",
+            options={},
+            evaluate=self.cfg.evaluate,
+            dtype=self.cfg.dtype,
+            seed=seed,
+            beta=1.0,
+            inducing=training.inducing,
+            final_lr=training.final_lr,
+            decay=training.decay,
+            epsilon=training.epsilon,
+            resolution=training.resolution,
+            noise_floor=training.noise_floor,
+            **self._rows_of_a_step(n),
+            **self._stopping(),
+        )
 
-    def _methods(self, plain: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-        """Each method with its cells, the largest beta first."""
-        cfg = self.cfg
-        q = cfg.parameterisation or self.training.parameterisation[:1]
-        for parameterisation in self.training.parameterisation if q == ["all"] else q:
-            explicit = replace(plain, parameterisation=parameterisation)
+    def _rows_of_a_step(self, n: int) -> dict[str, Any]:
+        """Return the fields of a cell that say which rows a step sees, and its learning rate."""
+        training = self.training
+        if training.minibatch and n > training.minibatch:
+            return {
+                "lr": training.minibatch_lr,
+                "minibatch": training.minibatch,
+                "minibatch_rows": training.minibatch_rows,
+            }
+        if self.cfg.evaluate == "epoch":
+            raise UserError(
+                f"evaluate=epoch: {self.dataset.name} with n={n} is not trained in minibatches; "
+                "give a number"
+            )
+        return {"lr": training.lr, "minibatch": None, "minibatch_rows": "epochs"}
+
+    def _stopping(self) -> dict[str, Any]:
+        """Return the fields of a cell that say when training stops."""
+        training = self.training
+        stopping: dict[str, Any] = {
+            "window": None,
+            "tolerance": None,
+            "criterion": "mean",
+            "max_iterations": None if training.epochs else training.max_iterations,
+            "epochs": training.epochs,
+        }
+        if training.window is not None and not training.epochs:
+            stopping["window"] = training.window
+            stopping["tolerance"] = training.tolerance
+            stopping["criterion"] = training.criterion
+        return stopping
+
+    def _methods(self, template: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+        """Yield each method with its cells, the largest beta first."""
+        of_protocol = self.training.parameterisation
+        parameterisations = self.cfg.parameterisation or of_protocol[:1]
+        if parameterisations == ["all"]:
+            parameterisations = of_protocol
+        for parameterisation in parameterisations:
+            explicit = replace(template, parameterisation=parameterisation)
             bases: dict[str, Cell] = {}
-            for name, given in cfg.method.items():
-                own = self.by_method[name]
-                method = with_changed(given, variant=own.variant or given.variant)
+            for name, method in self._methods_of_protocol():
                 if method.variant == "fixed" and method.base not in bases:
                     bases[method.base] = self._base(explicit, method.base)
                     yield method.base, (bases[method.base],)
-                has_beta = OBJECTIVES[method.objective].has_beta
-                values = (
-                    (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
-                )
-                collapsed = cfg.collapsed if own.collapsed is None else own.collapsed
                 start = self._with_initial_values(explicit, name)
-                for cell in self._cells(method, bases.get(method.base), start, collapsed):
+                values = self._betas(method, template.n)
+                for cell in self._cells(name, method, bases.get(method.base), start):
                     yield name, tuple(replace(cell, beta=beta) for beta in values)
 
+    def _methods_of_protocol(self) -> Iterator[tuple[str, MethodConfig]]:
+        """Yield the methods by name, in the variant that the protocol has of them."""
+        for name, method in self.cfg.method.items():
+            variant = self.by_method[name].variant or method.variant
+            yield name, with_changed(method, variant=variant)
+
+    def _betas(self, method: MethodConfig, n: int) -> Sequence[float | None]:
+        """Return the betas of a method; a single None where its objective has none."""
+        if not OBJECTIVES[method.objective].has_beta:
+            return [None]
+        return betas(self.cfg.beta, n) if method.select else [1.0]
+
     def _with_initial_values(self, cell: Cell, method: str) -> Cell:
-        """The cell with the initial values for a method, as far as its model has such parameters
-        and would start them elsewhere. UserError for a parameter that no model has, a value that it
-        can't have, and a floor of the noise that is not below its start."""
-        given, usual = {**self.training.initial, **self.by_method[method].initial}, self.parameters
-        for name, value in given.items():
-            if name not in usual and name not in INITIAL:
-                raise UserError(
-                    f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}"
-                )
-            if not math.isfinite(value) or (name in usual and usual[name].positive and value <= 0):
-                raise UserError(
-                    f"initial.{name}={value}: give a number{' > 0' if math.isfinite(value) else ''}"
-                )
-        initial = {
-            name: float(value)
-            for name, value in sorted(given.items())
-            if name in usual
-            and (isinstance(usual[name].initial, Tensor) or usual[name].initial != value)
-        }
-        if (floor := self.training.noise_floor) is not None:
-            start = {name: parameter.initial for name, parameter in usual.items()} | initial
-            if not floor < start.get("noise", 0.0):
-                below = f"it must be below the noise that {self.dataset.name} starts with"
-                raise UserError(
-                    f"noise_floor={floor:g}: {below} ({start.get('noise', 'it has none')}); null: no floor"
-                )
+        """Return the cell with the initial values for a method.
+
+        Those that its model does not have, or that are its own, are left out.
+
+        Raises:
+            UserError: No model has such a parameter, or it can't have this value.
+        """
+        typed = {**self.training.initial, **self.by_method[method].initial}
+        for name, value in typed.items():
+            self._check_initial_value(name, value)
+        initial: dict[str, float] = {}
+        for name, value in sorted(typed.items()):
+            if name in self.parameters and not _starts_at(self.parameters[name], value):
+                initial[name] = float(value)
+        self._check_noise_floor(initial)
         return replace(cell, initial=initial)
 
+    def _check_initial_value(self, name: str, value: float) -> None:
+        parameters = self.parameters
+        if name not in parameters and name not in HYPERPARAMETERS:
+            raise UserError(
+                f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}"
+            )
+        if not math.isfinite(value):
+            raise UserError(f"initial.{name}={value}: give a number")
+        if name in parameters and parameters[name].positive and value <= 0:
+            raise UserError(f"initial.{name}={value}: give a number > 0")
+
+    def _check_noise_floor(self, initial: dict[str, float]) -> None:
+        """Refuse a floor of the noise that is not below its start."""
+        floor = self.training.noise_floor
+        if floor is None:
+            return
+        start: Any = None
+        if "noise" in self.parameters:
+            start = initial.get("noise", self.parameters["noise"].initial)
+        if start is None or not floor < start:
+            below = f"it must be below the noise that {self.dataset.name} starts with"
+            shown = "it has none" if start is None else start
+            raise UserError(f"noise_floor={floor:g}: {below} ({shown}); null: no floor")
+
     def _base(self, explicit: Cell, method: str) -> Cell:
-        """The beta = 1 fit of `method`, for others to take its hyperparameters from."""
-        named = catalogue.entries("method").get(method, {})
-        objective = OBJECTIVES[named["objective"]] if named.get("variant") == "joint" else None
+        """Return the beta = 1 fit of `method`, for others to take its hyperparameters from."""
+        entry = catalogue.entries("method").get(method, {})
+        objective = OBJECTIVES[entry["objective"]] if entry.get("variant") == "joint" else None
         if objective is None or not objective.gives_hyperparameters:
             raise UserError(
-                f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; give one"
+                f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; "
+                "give one"
             )
         base = replace(self._with_initial_values(explicit, method), objective=objective.name)
         if self.cfg.collapsed and objective.collapses(self.likelihood):
@@ -336,39 +474,57 @@ class Grid:
         return replace(base, evaluate="end") if self.cfg.measure == "gradient" else base
 
     def _collapsed(self, cell: Cell) -> Cell:
-        """With q in closed form: all rows at every step, and no choice of coordinates for q."""
-        lr, rows = (
-            self.cfg.training["regression"].lr,
-            {"minibatch": None, "minibatch_rows": "epochs"},
+        """Return the cell with q in closed form.
+
+        It sees all rows at every step, and has no choice of coordinates for q.
+        """
+        return replace(
+            cell,
+            form="collapsed",
+            lr=self.cfg.training["regression"].lr,
+            parameterisation="whitened",
+            minibatch=None,
+            minibatch_rows="epochs",
         )
-        return replace(cell, form="collapsed", lr=lr, parameterisation="whitened", **rows)
 
     def _cells(
-        self, method: MethodConfig, base: Cell | None, start: Cell, collapsed: bool
+        self, name: str, method: MethodConfig, base: Cell | None, start: Cell
     ) -> Iterator[Cell]:
-        """The cells of a method, beta aside: a single cell, or one for each setting of each
-        estimator."""
+        """Yield the cells of a method, beta aside: one for each setting of each estimator."""
         objective = OBJECTIVES[method.objective]
-        closed = objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
         M = start.n if objective.all_rows_inducing else start.M
         cell = replace(start, objective=method.objective, variant=method.variant, M=M)
-        if (
-            base is not None and method.variant == "fixed"
-        ):  # nothing of it starts anywhere but at the base fit
+        is_fixed = method.variant == "fixed"
+        if base is not None and is_fixed:
+            # All but q starts at the base fit, and stays there.
             cell = replace(cell, base=base.key, initial={}, inducing="first")
+        collapsed = self.by_method[name].collapsed
+        if collapsed is None:
+            collapsed = self.cfg.collapsed
+        is_closed = objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
         if objective.takes_estimator:
-            for name, options in self.cfg.estimator.items():
-                sampled = replace(
-                    cell, estimator=name, lr=self.training.estimator_lr.get(name, cell.lr)
-                )
-                if self.cfg.measure == "gradient":
-                    sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
-                yield from (replace(sampled, options=values) for values in _combinations(options))
-        elif (
-            closed and method.variant == "fixed"
-        ):  # nothing of the training settings changes the result
+            yield from self._sampled(cell)
+        elif is_closed and is_fixed:
+            # It is solved: no training setting changes the result.
             yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
-        elif closed:
+        elif is_closed:
             yield self._collapsed(cell)
         else:
             yield cell
+
+    def _sampled(self, cell: Cell) -> Iterator[Cell]:
+        """Yield the cell with every setting of every estimator."""
+        for name, options in self.cfg.estimator.items():
+            lr = self.training.estimator_lr.get(name, cell.lr)
+            sampled = replace(cell, estimator=name, lr=lr)
+            if self.cfg.measure == "gradient":
+                sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
+            for values in _combinations(options):
+                yield replace(sampled, options=values)
+
+
+def _starts_at(parameter: Parameter, value: float) -> bool:
+    """Return whether a parameter of the model starts at this value anyway."""
+    if isinstance(parameter.initial, Tensor):
+        return False
+    return parameter.initial == value

@@ -1,9 +1,9 @@
-"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names held
-against the schema, and what Hydra raises as one sentence with the nearest names.
+"""What people type after `dlmexp run`, in the words of Hydra, and Hydra's errors as one line.
 
-`beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`,
-`csv.sep=;`, `hydra.launcher.partition=a,b`: an override with a single sensible meaning has that
-meaning."""
+An override with a single sensible meaning has that meaning: `beta=0.1`, `seeds=5`, `sizes=1000`,
+`lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
+`hydra.launcher.partition=a,b`. Names are checked against the schema.
+"""
 
 import os
 import re
@@ -25,174 +25,242 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import USER_TABLE
 from dlmexp.experiment.config import KINDS, RunConfig, TrainingConfig
 
-GROUPS = (
-    "beta",
-    "dataset",
-    "estimator",
-    "experiment",
-    "method",
-    "preset",
-    "protocol",
-)  # of `conf/`
+GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf`
 LIST_GROUPS = ("dataset", "estimator", "method")  # those that take lists of names
-FREE_TEXT = (
-    "csv.path",
-    "csv.test",
-    "csv.target",
-    "csv.by",
-    "csv.sep",
-    "csv.name",
-    "results",
-    "data_root",
-)
 PATHS = ("csv.path", "csv.test", "results", "data_root")
-MOST_SEEDS = 1000
+FREE_TEXT = (*PATHS, "csv.target", "csv.by", "csv.sep", "csv.name")
+MAX_SEEDS = 1000
+MAX_SHOWN_SEEDS = 40  # letters of what was typed
+MAX_MESSAGE = 400  # letters of what Hydra says
+MAX_SHOWN_OVERRIDES = 200
 SLURM = "hydra/launcher/submitit_slurm.yaml"
-OTHER_WORDS = {  # what people type for a setting that has another name
-    "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
-    "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
-    "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
-}  # fmt: skip
+NO_VALUE = ("null", "???", "")  # texts that Hydra or OmegaConf read as no value
+# What people type for a setting that has another name.
+OTHER_WORDS = {
+    "n": "sizes=",
+    "rows": "sizes=",
+    "iterations": "training.max_iterations=",
+    "steps": "training.max_iterations=",
+    "learning_rate": "training.lr=",
+    "inducing": "M=",
+    "num_inducing": "M=",
+    "optimizer": "protocol=",
+    "gpu": "device=cuda",
+    "cpu": "device=cpu",
+    "output": "results=",
+    "out": "results=",
+    "csv": "dataset=csv csv.path=",
+}
 
 
 def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
-    """The types of all settings of the schema, by their dotted names. The keys of a dictionary are
-    those of `near`; `training` without a kind of data stands for all kinds."""
+    """Return the types of all settings of the schema by their dotted names.
+
+    The schema does not know the keys of dictionaries; they are taken from `near`. `training`
+    without a kind of data stands for all kinds.
+
+    Args:
+        near: The dotted name of a setting.
+        node: The dataclass whose settings are listed.
+        prefix: The dotted name of `node`, with a dot at its end.
+    """
     known: dict[str, Any] = {}
     for field in fields(node):
-        name, kind = prefix + field.name, field.type
+        name = prefix + field.name
+        kind: Any = field.type
         known[name] = kind
         if get_origin(kind) is dict and near.startswith(f"{name}."):
-            key, kind = near.split(".")[name.count(".") + 1], get_args(kind)[1]
-            name = name if name == "training" and key not in KINDS else f"{name}.{key}"
+            key = near.split(".")[name.count(".") + 1]
+            kind = get_args(kind)[1]
+            if name != "training" or key in KINDS:
+                name = f"{name}.{key}"
             known[name] = kind
         if isinstance(kind, type) and is_dataclass(kind):
             known |= settings(near, kind, f"{name}.")
         if name.startswith("estimator."):
-            known |= {
-                f"{name}.{option}": Any
-                for option in entries("estimator").get(name.split(".")[1], {})
-            }
+            known |= _options_of_estimator(name)
     return known
 
 
-LISTS = {name for name, kind in settings().items() if "list[" in str(kind)} - {"parts"} | {
-    "hydra.launcher.setup"
-}
-TOP, TRAINING = ({field.name for field in fields(node)} for node in (RunConfig, TrainingConfig))
-INITIAL = ("lengthscale", "outputscale", "noise", "mean")  # hyperparameters
+def _options_of_estimator(name: str) -> dict[str, Any]:
+    """Return the options of `estimator.NAME` by their dotted names."""
+    options = entries("estimator").get(name.split(".")[1], {})
+    return {f"{name}.{option}": Any for option in options}
 
 
-def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
-    """The overrides in Hydra's words. In a multirun, values with commas between them stay the jobs'
-    values."""
-    general: list[str] = []  # settings for all kinds of data: before those for a single kind
+def _names_of_lists() -> set[str]:
+    """Return the dotted names of settings that are lists of single values."""
+    lists = {name for name, kind in settings().items() if "list[" in str(kind)}
+    return (lists - {"parts"}) | {"hydra.launcher.setup"}
+
+
+LISTS = _names_of_lists()
+HYPERPARAMETERS = ("lengthscale", "outputscale", "noise", "mean")
+# Settings of training that may be typed without `training.`, since nothing else has their name.
+TRAINING_SETTINGS = {field.name for field in fields(TrainingConfig)}
+TOP_SETTINGS = {field.name for field in fields(RunConfig)}
+
+
+def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[str]:
+    """Return the overrides in Hydra's words.
+
+    Args:
+        overrides: What was typed.
+        multirun: Values with commas between them stay the values of jobs.
+
+    Raises:
+        UserError: `seeds` is a number that makes no list of seeds.
+    """
+    # Settings for all kinds of data come before those for a single kind, which so win.
+    for_all_kinds: list[str] = []
     others: list[str] = []
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
             others.append(override)
             continue
-        key, value = f"training.initial.{key}" if key in INITIAL else key, value.strip()
-        key = f"training.{key}" if key in TRAINING - TOP else key
-        if (
-            key in PATHS and value.startswith("~") and "\0" not in value
-        ):  # which no name of a user can have
-            value = os.path.expanduser(value)  # as shells do for words that begin with it
-        if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
-            name = key.removeprefix("training.")
-            names = ("lr", "minibatch_lr") if name == "lr" else (name,)
-            new = (
-                "++" if "." in name else ""
-            )  # what is in a dictionary, such as `initial.noise`, may be new there
-            general += [f"{new}training.{kind}.{name}={value}" for kind in KINDS for name in names]
-        elif ".initial." in key:
-            others.append(f"++{key}={value}")  # names that the schema does not know
-        elif key == "beta" and re.match(r"[\[\d.+-]", value):
-            others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
-        elif key == "seeds":
-            others.append(f"seeds={_seeds(value, multirun)}")
-        elif key in LIST_GROUPS and "," in value and not value.startswith("[") and not multirun:
-            others.append(f"{key}=[{value}]")
-        elif (
-            multirun
-            and key.startswith("hydra.launcher.")
-            and "," in value
-            and re.match(r"[^'\"\[{(]+$", value)
-        ):
-            others.append(
-                f"{key}='{value}'"
-            )  # a single launcher for all jobs: no values of jobs, but `partition=a,b`
-        elif key in FREE_TEXT and not (multirun and "," in value):
-            quoted = value in ("", "null", "???") or value[0] in "'\""
-            others.append(f"{key}={value if quoted else in_quotes(value)}")
+        key = _full_name(key)
+        value = _without_tilde(key, value.strip())
+        if _is_for_all_kinds(key):
+            for_all_kinds += _for_all_kinds(key.removeprefix("training."), value)
         else:
-            others.append(f"{key}={_listed(value, multirun) if key in LISTS else value}")
-    return [*general, *others]
+            others += _expanded(key, value, multirun)
+    return [*for_all_kinds, *others]
 
 
-def _listed(value: str, multirun: bool) -> str:
-    """The value as a list; `a,b` is a list unless it stands for the values of jobs."""
-    if (
-        value in ("null", "???", "")
-        or value.startswith(("[", "${", "'[", '"['))
-        or re.match(r"\w+\(", value)
-    ):
+def _full_name(key: str) -> str:
+    """Return the dotted name of a setting of training that may be typed without its beginning."""
+    if key in HYPERPARAMETERS:
+        return f"training.initial.{key}"
+    if key in TRAINING_SETTINGS - TOP_SETTINGS:
+        return f"training.{key}"
+    return key
+
+
+def _without_tilde(key: str, value: str) -> str:
+    """Return a path with the home folder in place of `~`, as shells do for whole words."""
+    # os.path raises for a path with NUL in it, which is refused later.
+    if key in PATHS and value.startswith("~") and "\0" not in value:
+        return os.path.expanduser(value)
+    return value
+
+
+def _is_for_all_kinds(key: str) -> bool:
+    """Return whether a key is `training.NAME` without a kind of data."""
+    if not key.startswith("training."):
+        return False
+    return key.split(".")[1] in TRAINING_SETTINGS - {"by_method"}
+
+
+def _for_all_kinds(name: str, value: str) -> list[str]:
+    """Return the overrides of a setting of training for every kind of data."""
+    names_of_settings = ("lr", "minibatch_lr") if name == "lr" else (name,)
+    # An entry of a dictionary, such as `initial.noise`, may be new there.
+    force = "++" if "." in name else ""
+    return [
+        f"{force}training.{kind}.{setting}={value}"
+        for kind in KINDS
+        for setting in names_of_settings
+    ]
+
+
+def _expanded(key: str, value: str, multirun: bool) -> list[str]:
+    """Return one override, spelled with its full name, in Hydra's words."""
+    if ".initial." in key:
+        return [f"++{key}={value}"]  # the schema does not know the names of hyperparameters
+    if key == "beta" and re.match(r"[\[\d.+-]", value):
+        return ["beta=list", f"beta.values={_as_list(value, multirun)}"]
+    if key == "seeds":
+        return [f"seeds={_seeds(value, multirun)}"]
+    return [f"{key}={_hydra_value(key, value, multirun)}"]
+
+
+def _hydra_value(key: str, value: str, multirun: bool) -> str:
+    """Return the value of a setting in Hydra's grammar."""
+    is_several = "," in value
+    if key in LIST_GROUPS and is_several and not value.startswith("[") and not multirun:
+        return f"[{value}]"
+    if multirun and is_several and key.startswith("hydra.launcher."):
+        # One launcher serves all jobs: `partition=a,b` is a text, not the values of jobs.
+        if re.match(r"[^'\"\[{(]+$", value):
+            return f"'{value}'"
+    elif key in FREE_TEXT and not (multirun and is_several):
+        is_quoted = value in NO_VALUE or value[0] in "'\""
+        return value if is_quoted else in_quotes(value)
+    return _as_list(value, multirun) if key in LISTS else value
+
+
+def _as_list(value: str, multirun: bool) -> str:
+    """Return the value as a list; `a,b` is a list unless it stands for the values of jobs."""
+    is_list = value.startswith(("[", "${", "'[", '"['))
+    is_function = re.match(r"\w+\(", value)
+    if value in NO_VALUE or is_list or is_function:
         return value
-    return ",".join(f"[{item}]" for item in value.split(",")) if multirun else f"[{value}]"
+    if multirun:
+        return ",".join(f"[{item}]" for item in value.split(","))
+    return f"[{value}]"
 
 
 def _seeds(value: str, multirun: bool) -> str:
-    """`5`: five seeds, from 0 on; or a list of seeds."""
+    """Return a list of seeds; `5` stands for five seeds, from 0 on."""
     if not (value.isascii() and value.isdigit()):
-        return _listed(value, multirun)
-    if not 0 < (count := int(value[:10])) <= MOST_SEEDS:
+        return _as_list(value, multirun)
+    count = int(value[:10])
+    if not 0 < count <= MAX_SEEDS:
+        shown = value[:MAX_SHOWN_SEEDS]
         raise UserError(
-            f"seeds={value[:40]}: seeds=5 means five seeds (at most {MOST_SEEDS}), seeds=[5] seed 5"
+            f"seeds={shown}: seeds=5 means five seeds (at most {MAX_SEEDS}), seeds=[5] seed 5"
         )
     return f"[{','.join(map(str, range(count)))}]"
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
-    """The overrides in Hydra's grammar."""
-    with as_sentences(overrides):
+    """Return the overrides as Hydra parses them.
+
+    Raises:
+        UserError: Hydra cannot parse one of them.
+    """
+    with hydra_errors_as_user_errors(overrides):
         return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def unknown(key: str) -> str:
-    """Why a setting can't be changed, and what to type in its place: there is none of that name, or
-    the run has no such dataset, method, estimator or value."""
-    known = list(dict.fromkeys([*settings(key), *GROUPS]))
-    group, name, setting = [*key.split(".", 2), "", ""][:3]
-    if key.startswith("hydra.launcher."):
-        known = [f"hydra.launcher.{name}" for name in ConfigStore.instance().load(SLURM).node]
+    """Return why a setting cannot be changed, and what to type in its place.
+
+    Either there is no setting of that name, or the run has no such dataset, method, estimator or
+    value.
+    """
     if key in OTHER_WORDS:
         return f"there is no setting '{key}': write {OTHER_WORDS[key]}"
+    known = _known_settings(key)
     if key not in known:
-        of_data = [
-            f"dataset.NAME.{field.name}=" for field in fields(DatasetConfig) if field.name == key
-        ]
-        return f"there is no setting '{key}': {nearest(key, of_data or known)}"
-    selected = (
-        f"{group}={name} selects it"
-        if group in LIST_GROUPS and name
-        else f"write +{key}=VALUE to add it"
-    )
-    own = (
-        f"; for your own table write dataset.{USER_TABLE}.{setting}="
-        if group == "dataset" and setting
-        else ""
-    )
-    return f"'{key}' is not in this run: {selected}{own}"
+        if key in {field.name for field in fields(DatasetConfig)}:
+            known = [f"dataset.NAME.{key}="]
+        return f"there is no setting '{key}': {nearest(key, known)}"
+    group, name, setting = [*key.split(".", 2), "", ""][:3]
+    advice = f"write +{key}=VALUE to add it"
+    if group in LIST_GROUPS and name:
+        advice = f"{group}={name} selects it"
+    if group == "dataset" and setting:
+        advice += f"; for your own table write dataset.{USER_TABLE}.{setting}="
+    return f"'{key}' is not in this run: {advice}"
+
+
+def _known_settings(key: str) -> list[str]:
+    """Return the names that may be meant by a key."""
+    if key.startswith("hydra.launcher."):
+        node = ConfigStore.instance().load(SLURM).node
+        return [f"hydra.launcher.{name}" for name in node]
+    return list(dict.fromkeys([*settings(key), *GROUPS]))
 
 
 @contextmanager
-def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
-    """While entered, what Hydra raises about the overrides is raised as `UserError`."""
+def hydra_errors_as_user_errors(overrides: Sequence[str]) -> Iterator[None]:
+    """Raise what Hydra raises about the overrides as UserError."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_sentence(error)) from error
+        raise UserError(_message(error)) from error
     except (
         ValueError,
         TypeError,
@@ -201,34 +269,43 @@ def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
         AssertionError,
         RecursionError,
     ) as error:
-        # Hydra is not strict with all that its grammar allows.
-        raise UserError(
-            f"can't compose '{shortened(' '.join(overrides), 200)}': {shortened(error, 400)}"
-        ) from error
+        # Hydra does not check all that its grammar allows.
+        shown = shortened(" ".join(overrides), MAX_SHOWN_OVERRIDES)
+        reason = shortened(error, MAX_MESSAGE)
+        raise UserError(f"can't compose '{shown}': {reason}") from error
 
 
-def _sentence(error: Exception) -> str:
-    """What Hydra says in one sentence, with the nearest valid names."""
-    inner = error.__cause__ or error.__context__
-    lines = "\n".join(str(each) for each in (error, inner) if each).splitlines()
-    said = "; ".join(
-        dict.fromkeys(
-            line.strip(" .:") for line in lines if not re.search("^$|_type=|full_key:", line)
-        )
-    )
+def _message(error: Exception) -> str:
+    """Return what Hydra says in one line, with the nearest valid names."""
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
-        return f"can't read '{typed}': write it as key=value, lists as key=[a,b], in quotes where it has spaces"
-    if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", said):
-        group, name = match.groups()
-        if (group, name) == ("hydra/launcher", "submitit_slurm"):
-            return "this launcher is an extra: pip install 'dlmexp[slurm]'"
-        return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
+        how = "write it as key=value, lists as key=[a,b], in quotes where it has spaces"
+        return f"can't read '{typed}': {how}"
+    inner = error.__cause__ or error.__context__
+    text = _joined_lines(error, inner)
+    if missing := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
+        return _no_such_file(*missing.groups())
     if isinstance(inner, ConfigKeyError | ConfigAttributeError):
-        typed = re.match(r"Could not override '(.+?)'", said)
-        return (
-            unknown(typed[1])
-            if typed
-            else f"{said.partition(':')[0]}: {unknown(str(inner.full_key))}"
-        )
-    return shortened(said.replace("Error merging override", "can't use"), 400)
+        override = re.match(r"Could not override '(.+?)'", text)
+        if override:
+            return unknown(override[1])
+        return f"{text.partition(':')[0]}: {unknown(str(inner.full_key))}"
+    return shortened(text.replace("Error merging override", "can't use"), MAX_MESSAGE)
+
+
+def _joined_lines(*errors: BaseException | None) -> str:
+    """Return the different lines of errors as one, without OmegaConf's own facts."""
+    lines: dict[str, None] = {}
+    for error in errors:
+        text = str(error) if error else ""
+        for line in text.splitlines():
+            if line and not re.search("_type=|full_key:", line):
+                lines[line.strip(" .:")] = None
+    return "; ".join(lines)
+
+
+def _no_such_file(group: str, name: str) -> str:
+    """Return what to type in place of a name that no file of a config group has."""
+    if (group, name) == ("hydra/launcher", "submitit_slurm"):
+        return "this launcher is an extra: pip install 'dlmexp[slurm]'"
+    return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"

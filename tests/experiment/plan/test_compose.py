@@ -15,7 +15,7 @@ from dlmexp.common.extensions import extended
 from dlmexp.common.paths import conf_dir
 from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.compose import compose, expand, parts
-from dlmexp.experiment.plan.overrides import spelled_out
+from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
@@ -79,9 +79,11 @@ def test_a_file_of_a_user_with_a_name_of_ours(tmp_path, monkeypatch):
         compose(["dataset=banana"])
 
 
+# The sdist has no results.
 PAGES = [
     (REPOSITORY / name).read_text(encoding="utf-8")
     for name in ("README.md", "results/paper/README.md")
+    if (REPOSITORY / name).exists()
 ]
 COMMANDS = [
     line.strip()
@@ -99,7 +101,9 @@ COMMANDS += [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_experiment_and_every_command_of_readmes_composes(command: str):
     words = shlex.split(command, comments=True)[2:]
-    cfg = compose(expand(spelled_out([word for word in words if word != "-m"], "-m" in words))[0])
+    cfg = compose(
+        expand(expand_shorthand([word for word in words if word != "-m"], "-m" in words))[0]
+    )
     cfg.parts = cfg.parts[:2]  # the whole paper has many, and each takes its time
     assert all(part.name and part.dataset and part.method for part in parts(cfg))
 
@@ -127,20 +131,22 @@ def test_every_experiment_and_every_command_of_readmes_composes(command: str):
 )
 def test_what_is_meant(typed, meant, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
-    assert spelled_out([typed]) == meant
-    assert spelled_out(spelled_out([typed])) == meant
+    assert expand_shorthand([typed]) == meant
+    assert expand_shorthand(expand_shorthand([typed])) == meant
 
 
 @given(st.text(max_size=30) | st.just("~\0"))
 def test_anything_can_be_typed(text):
-    assert spelled_out([text])
-    assert spelled_out([f"csv.path={text}"])[0].startswith("csv.path=")
+    assert expand_shorthand([text])
+    assert expand_shorthand([f"csv.path={text}"])[0].startswith("csv.path=")
     with suppress(UserError):
-        assert spelled_out([f"seeds={text}"])[0].startswith("seeds=")
+        assert expand_shorthand([f"seeds={text}"])[0].startswith("seeds=")
 
 
 def test_a_learning_rate_for_all_kinds_of_data():
-    cfg = compose(spelled_out(["training.binary.lr=0.5", "training.lr=0.01", "dataset=banana"]))
+    cfg = compose(
+        expand_shorthand(["training.binary.lr=0.5", "training.lr=0.01", "dataset=banana"])
+    )
     assert cfg.training["binary"].lr == 0.5, "what is said of one kind wins, wherever it stands"
     for kind in ("regression", "count", "large"):
         assert (cfg.training[kind].lr, cfg.training[kind].minibatch_lr) == (0.01, 0.01)
@@ -164,7 +170,7 @@ def test_what_is_not_done_as_typed_is_said(words, note):
         "seeds=1",
         "sizes=20",
     ]
-    notes = prepare_sweep(compose(spelled_out([*tiny, *words.split()]))).notes
+    notes = prepare_sweep(compose(expand_shorthand([*tiny, *words.split()]))).notes
     assert (note in "".join(notes), len(notes)) == (True, len(note) > 0)
 
 
@@ -180,7 +186,7 @@ def test_what_is_not_done_as_typed_is_said(words, note):
     ],
 )
 def test_commas_in_a_multirun_are_jobs_but_for_settings_of_the_launcher(typed, meant):
-    (spelled,) = spelled_out([typed], multirun=True)
+    (spelled,) = expand_shorthand([typed], multirun=True)
     assert spelled == meant
     assert OverridesParser.create().parse_override(spelled).is_sweep_override() == (
         not typed.startswith("hydra")

@@ -18,7 +18,7 @@ from dlmexp.data.dataset import Dataset
 from dlmexp.experiment.config import BetaConfig
 from dlmexp.experiment.plan.compose import compose, parts
 from dlmexp.experiment.plan.grid import Grid, betas
-from dlmexp.experiment.plan.overrides import spelled_out
+from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.results import ResultsFolder
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
@@ -26,7 +26,7 @@ from tests.support.cells import planned
 
 def _cells(words, rows=600):
     """The cells, each once, in the order they are asked for."""
-    made = planned(*spelled_out(words.split()), rows=rows)
+    made = planned(*expand_shorthand(words.split()), rows=rows)
     return list(dict.fromkeys(cell for some in made for cell in some.cells))
 
 
@@ -215,7 +215,7 @@ CHANGES = {
 
 @cache
 def asked(*words: str):
-    return tuple(planned(*spelled_out(["dataset=cadata", *SMALL, *words])))
+    return tuple(planned(*expand_shorthand(["dataset=cadata", *SMALL, *words])))
 
 
 def _full(key: str) -> str:

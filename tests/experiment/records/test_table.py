@@ -139,6 +139,22 @@ def test_without_validation_rows_only_a_single_candidate_is_selected():
     ]
 
 
+def test_a_failed_record_is_never_selected_even_with_the_lowest_metric():
+    worse, best, failed = _at(10.0, 1.0, 0.1)
+    records = [scored(worse, nll=0.3), scored(best, nll=0.2)]
+    diverged = scored(failed, nll=0.1)
+    diverged.status = "failed"  # its validation metric was finite
+    table = _table([candidates("fixed_log_dlm", [worse, best, failed])], [*records, diverged])
+    assert table[["beta", "failed", "status"]].to_numpy().tolist() == [[1.0, 1, "done"]]
+
+
+def test_a_single_failed_candidate_is_not_selected():
+    (cell,) = _at(1.0)
+    table = _table([candidates("ppgpr", [cell])], [scored(cell, "failed")])
+    assert table["status"].tolist() == ["failed"]
+    assert table[["key", "beta"]].isna().all(axis=None)
+
+
 def test_roles_are_rows_apart_and_experiments_are_named_together():
     cell = replace(PLAIN, beta=1.0)
     curve = replace(cell, evaluate="10")

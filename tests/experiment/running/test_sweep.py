@@ -11,7 +11,7 @@ from dlmexp.common.catalogue import stand_ins
 from dlmexp.common.errors import UserError
 from dlmexp.data.splits import split
 from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.plan.overrides import spelled_out
+from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import sweep as module
 from dlmexp.experiment.running.process import select_target
@@ -24,7 +24,7 @@ DRAWN = ["dataset=ringnorm_drawn", "method=[elbo]", "seeds=[0]", "sizes=[20]", "
 
 
 def sweep_of(*words):
-    return prepare_sweep(compose(spelled_out(words)))
+    return prepare_sweep(compose(expand_shorthand(words)))
 
 
 def table(path, rows):
