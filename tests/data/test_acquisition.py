@@ -123,3 +123,33 @@ def test_import_by_name_and_checksum(tmp_path):
         with pytest.raises(UserError, match=word):
             import_files(spec, tmp_path / "root", [tmp_path / name])
     assert all_files(tmp_path / "root") == []
+
+
+def test_download_without_a_known_size_stops_at_the_limit(monkeypatch):
+    monkeypatch.setattr(acquisition, "MAX_BYTES", 100)
+    bar = acquisition._DownloadBar(SILENT, "a")
+    bar.update(100)
+    with pytest.raises(ValueError, match="more than 100 bytes"):
+        bar.update(1)
+    bar.reset()
+    bar.update(100)
+
+
+def test_other_file_that_need_not_be_the_published_one_is_kept(tmp_path):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "toy.dat").write_bytes(OTHER)
+    spec = toy(url="http://127.0.0.1:9/x", sha256=SHA, pinned=False)
+    assert fetch(spec, tmp_path, SILENT) == []
+
+
+def test_files_of_an_incomplete_group_are_imported_unparsed(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"1,2,x\n")
+    spec = toy(FileSpec("toy/a.csv", group="i"), FileSpec("toy/b.csv", group="i"))
+    assert import_files(spec, tmp_path / "root", [tmp_path / "a.csv"])
+
+
+def test_files_of_python_packages_are_not_imported(tmp_path):
+    (tmp_path / "a.csv").write_bytes(TABLE)
+    spec = toy(FileSpec("a.csv", package="numpy"), FileSpec("toy/b.csv"))
+    with pytest.raises(UserError, match=r"none of the files.*: b\.csv$"):
+        import_files(spec, tmp_path / "root", [tmp_path / "a.csv"])

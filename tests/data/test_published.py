@@ -278,3 +278,9 @@ def test_drawn_data_is_known_by_its_definition():
     for rows in (0, -3, "many"):
         with pytest.raises(UserError, match=f"options.rows={rows}"):
             load(replace(read_spec("twonorm_drawn"), rows=None, options={"rows": rows}), "")
+
+
+def test_larger_label_is_class_1_if_both_have_as_many_rows(tmp_path):
+    rows = "1,2,1\n3,4,2\n5,6,1\n7,8,2\n"
+    data = loaded(tmp_path, "label_last", {"a.csv": rows}, "binary", 2, checks={"positives": 2})
+    assert data.y.tolist() == [0, 1, 0, 1]

@@ -174,3 +174,15 @@ def test_division_by_time_and_by_groups(tmp_path, path):
     options = {"split": "time", "by": "day", "drop": ["house"]}
     reversed_days = written(tmp_path / "u.csv", day=VALUES["day"][::-1])
     assert loaded(reversed_days, **options).checksum != loaded(written(path), **options).checksum
+
+
+def test_rows_left_out_of_both_files_are_told(tmp_path, path):
+    written(path, **lacking("a", 3))
+    other = written(tmp_path / "other.csv", **lacking("b", 1, 2))
+    data = loaded(path, test=str(other), missing="drop")
+    assert [text.split(" with")[0] for text in data.facts["left_out"]] == ["1 row", "2 rows"]
+
+
+def test_checksum_depends_on_the_task(path):
+    written(path, y=np.arange(ROWS) % 7)
+    assert loaded(path).checksum != loaded(path, task="count").checksum

@@ -12,16 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.experiment.models.choice import choose_models
+from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.models.file import ABOUT, decoded, encoded, lower_triangular
 from dlmexp.experiment.plan.compose import compose
-from dlmexp.experiment.records.manifests import Manifest, read_manifests, write_manifest
-from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.manifests import read_manifests, write_manifest
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.checkpoints import Checkpoint, save_checkpoint
 from dlmexp.experiment.running.sweep import prepare_sweep
-from tests.support.cells import candidates, made_up_model, scored
+from tests.support.cells import made_up_model
 
 
 def test_another_square_root_becomes_triangular():
@@ -46,6 +44,22 @@ def _changed(swap=(b"", b""), **arrays):
     return buffer.getvalue()
 
 
+def test_model_is_read_back_as_it_was_written():
+    model = made_up_model()
+    read = decoded(encoded(model))
+    assert (read.cell, read.schema, read.y_mean, read.y_std, read.jitter) == (
+        model.cell,
+        model.schema,
+        model.y_mean,
+        model.y_std,
+        model.jitter,
+    )
+    np.testing.assert_array_equal(read.L, model.L)
+    np.testing.assert_array_equal(read.m, model.m)
+    np.testing.assert_array_equal(read.normalisation.std, model.normalisation.std)
+    assert read.hyper.keys() == model.hyper.keys()
+
+
 WRONG = {
     "nothing": (lambda: b"", "npz file"),
     "half": (lambda: encoded(made_up_model())[:900], "npz file"),
@@ -64,33 +78,20 @@ WRONG = {
     "NaN": (lambda: _changed(m=np.full(5, np.nan)), "'m'"),
     "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "no numbers"),
     "no spread": (lambda: _changed(X_std=np.zeros(3)), "not positive"),
+    "no spread of targets": (lambda: _changed((b'"y_std":2.0', b'"y_std":0.0')), "not positive"),
+    "a negative jitter": (lambda: _changed(jitter=np.float64(-1e-9)), "not positive"),
+    "numbers in place of truth": (lambda: _changed(X_constant=np.zeros(3)), "'X_constant'"),
+    "infinite L": (lambda: _changed(L=np.full(15, np.inf)), "'L'"),
     "a foreign array": (lambda: _changed(extra=np.zeros(3)), "'extra'"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_not_a_sound_model_is_refused(what):
+def test_unsound_model_is_refused_with_the_reason(what):
     content, expected = WRONG[what]
     with pytest.raises(Unreadable) as refused:
         decoded(content())
     assert expected in str(refused.value)
-
-
-def test_mistakes_in_the_choice_name_the_option_that_was_used(tmp_path):
-    models = [made_up_model(seed=seed) for seed in (0, 1)]
-    for model in models:
-        record = scored(model.cell, nll=0.1)
-        record.result.validation.clear()
-        Store(tmp_path).write(record, model=encoded(model))
-    write_manifest(
-        tmp_path, Manifest("mine", [candidates("elbo", [model.cell]) for model in models])
-    )
-    with pytest.raises(
-        UserError, match=f"plot: key=KEY, of ({models[0].cell.key}|{models[1].cell.key})"
-    ):
-        choose_models(ResultsFolder(tmp_path), [], option="plot:")
-    with pytest.raises(UserError, match=r"^plot: seed=0"):
-        choose_models(ResultsFolder(tmp_path), ["seed=0"], every_seed=True, option="plot:")
 
 
 MODULE = """

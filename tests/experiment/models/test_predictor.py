@@ -15,6 +15,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.core import prediction
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.splits import split
+from dlmexp.experiment.models import predictor
 from dlmexp.experiment.models.choice import load_model
 from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.records.results import ResultsFolder
@@ -169,3 +170,90 @@ def test_square_loss_has_a_mean_only_and_a_kernel_must_fit():
     model.hyper["lengthscale"] = np.ones(2)
     with pytest.raises(UserError, match="'lengthscale'"):
         Predictor([model])
+
+
+def uniform_cdf(y: torch.Tensor) -> torch.Tensor:
+    """P(Y <= y) of a number that is uniform on [0, 1]."""
+    return y.clamp(0, 1)
+
+
+def count_cdf(y: torch.Tensor) -> torch.Tensor:
+    """P(Y <= y) of a count that is 0 or 3 with probability 1/2 each."""
+    return 0.5 * (y >= 0) + 0.5 * (y >= 3)
+
+
+def test_quantile_of_a_number_is_found_to_rounding():
+    ends = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    found = predictor.quantile(uniform_cdf, 0.3, *ends, is_count=False)
+    torch.testing.assert_close(found, torch.full_like(found, 0.3), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.1, 0), (0.5, 0), (0.51, 3), (1.0, 3)])
+def test_quantile_of_a_count_is_the_least_that_reaches_the_share(share, count):
+    low = torch.zeros(1, dtype=torch.float64)
+    assert predictor.quantile(count_cdf, share, low, low + 7, is_count=True) == count
+
+
+def test_interval_is_widened_until_it_holds_both_quantiles():
+    low = torch.full((1,), 0.45, dtype=torch.float64)
+    low, high = predictor._widened(uniform_cdf, 0.005, 0.995, low, low + 0.1, is_count=False)
+    assert uniform_cdf(low) < 0.005
+    assert uniform_cdf(high) >= 0.995
+
+
+def test_interval_without_width_is_widened_too():
+    low = torch.full((1,), 0.5, dtype=torch.float64)
+    low, high = predictor._widened(uniform_cdf, 0.005, 0.995, low, low, is_count=False)
+    assert low < 0.005 < 0.995 < high
+
+
+def test_wider_levels_hold_narrower_ones_and_95_is_that_of_the_likelihood():
+    predict = Predictor([made_up_model("poisson")]).predict
+    usual, wide, narrow = predict(X), predict(X, 0.999), predict(X, 0.5)
+    assert (wide["lower_99.9"] <= usual["lower_95"]).all()
+    assert (usual["lower_95"] <= narrow["lower_50"]).all()
+    assert (narrow["upper_50"] <= usual["upper_95"]).all()
+    assert (usual["upper_95"] < wide["upper_99.9"]).all()
+
+
+def test_level_of_a_gaussian_is_its_quantile():
+    columns = Predictor([made_up_model()]).predict(X, 0.99)
+    factor = scipy.stats.norm.ppf(0.995)
+    np.testing.assert_allclose(columns["upper_99"], columns["mean"] + factor * columns["std"])
+    np.testing.assert_allclose(columns["lower_99"], columns["mean"] - factor * columns["std"])
+
+
+def test_mixture_of_a_model_with_itself_is_the_model():
+    model = made_up_model("student_t")
+    single, twice = Predictor([model]).predict(X, 0.9), Predictor([model, model]).predict(X, 0.9)
+    for name, values in single.items():
+        np.testing.assert_allclose(twice[name], values, rtol=1e-9)
+
+
+def test_models_with_other_columns_make_no_mixture():
+    with pytest.raises(UserError, match="make no mixture"):
+        Predictor([made_up_model(D=3), made_up_model(D=2)])
+
+
+def test_errors_are_those_of_the_textbook():
+    columns = {
+        "mean": np.array([1.0, 2.0, 6.0]),
+        "lower_95": np.array([1.0, 0.0, 5.0]),
+        "upper_95": np.array([2.0, 2.0, 7.0]),
+    }
+    targets = np.array([1.0, 3.0, 5.0])
+    errors = predictor.errors_in_own_units(columns, targets)
+    assert errors["rmse"] == pytest.approx(np.sqrt(2 / 3))
+    assert errors["mae"] == pytest.approx(2 / 3)
+    assert errors["r2"] == pytest.approx(1 - 2 / 8)
+    assert errors["coverage_95"] == pytest.approx(2 / 3)  # the ends belong to the interval
+    assert "r2" not in predictor.errors_in_own_units({"mean": targets}, np.full(3, 2.0))
+
+
+def test_labels_are_those_of_the_schema_and_the_more_probable_one():
+    model = made_up_model("probit", seed=3, schema=replace(MIXED, labels=("no", "yes")))
+    columns = Predictor([model]).predict(np.random.default_rng(0).normal(size=(40, 4)))
+    likely = columns["probability_yes"] > 0.5
+    assert set(likely) == {True, False}
+    assert columns["label"].tolist() == np.where(likely, "yes", "no").tolist()
+    np.testing.assert_allclose(columns["probability_no"] + columns["probability_yes"], 1)
