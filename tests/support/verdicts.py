@@ -1,8 +1,7 @@
 """Verdicts on made-up tables, for the tests of claims."""
 
 # Made-up tables stand where results are expected.
-# pyright: reportArgumentType=false
-
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 from typing import Any
 
 from dlmexp.presentation.claims.claim import Part

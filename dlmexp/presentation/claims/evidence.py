@@ -155,7 +155,7 @@ class Evidence:
 
         arranged = np.full((len(sizes), len(seeds)), np.nan)
         arranged[size_of_rows, seed_of_rows] = np.where(infinite, np.nan, value_of_rows)
-        lost = np.count_nonzero(failed | infinite)
+        lost = int(np.count_nonzero(failed | infinite))
         return MetricLine(name, arranged, at, lost)
 
     def fit(

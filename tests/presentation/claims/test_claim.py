@@ -38,6 +38,7 @@ def test_a_claim_without_text_is_refused_with_what_to_write():
         @claim(100, "our note", "waves")
         def function(evidence):
             """waves: DLM beats ELBO."""
+            return []
 
 
 def test_claims_are_in_the_order_of_their_numbers():

@@ -71,11 +71,10 @@ def test_a_difference_at_the_margin_is_undecided():
 
 
 def test_least_effect_counts_from_the_margin_on():
-    without_noise = {"noise": 0.0, "margin": 0.25}
-    assert state(BETTER, 0.25, **without_noise) is S
-    assert state(BETTER, 0.2499, **without_noise) is B
-    assert state(BETTER, -0.25, **without_noise) is C
-    assert state(BETTER, -0.2499, **without_noise) is W
+    assert state(BETTER, 0.25, margin=0.25, noise=0.0) is S
+    assert state(BETTER, 0.2499, margin=0.25, noise=0.0) is B
+    assert state(BETTER, -0.25, margin=0.25, noise=0.0) is C
+    assert state(BETTER, -0.2499, margin=0.25, noise=0.0) is W
 
 
 def test_an_interval_as_wide_as_the_margin_is_narrow_enough():
