@@ -1,8 +1,8 @@
-"""The schema of `conf/`: what can be configured, of which type, within which limits, and its
-defaults.
+"""The schema of `conf/`: what can be configured, with its types, limits and defaults.
 
 Sections 5 and 6 of docs/SPEC.md give the reasons. `checked` holds every composed config against the
-schema."""
+schema.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -26,18 +26,16 @@ from dlmexp.common.limits import (
 )
 from dlmexp.data.config import CsvConfig, DatasetConfig
 
-KINDS = (
-    "regression",
-    "binary",
-    "count",
-    "large",
-)  # of data, each with its own settings of training
+# The kinds of data, each with its own settings of training.
+KINDS = ("regression", "binary", "count", "large")
 
 
 @dataclass
 class MethodConfig:
-    """One line of a figure: an objective, who sets the hyperparameters, and whether beta is
-    selected."""
+    """One line of a figure.
+
+    It is an objective, with who sets the hyperparameters, and whether beta is selected.
+    """
 
     objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc | power_ep | exact
     variant: Variant = "joint"  # fixed: hyperparameters from the beta = 1 fit of `base`
@@ -47,9 +45,12 @@ class MethodConfig:
 
 @dataclass
 class BetaConfig:
-    """The regularisation weights: the listed values, or a geometric grid from n / first downwards,
-    each beta divided by `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it
-    is >= smallest."""
+    """The regularisation weights: the listed values, or a geometric grid.
+
+    The grid starts at n / `first`. Each beta is the one before divided by `ratio`, or by
+    `coarse_ratio` while that one is above `coarse_above`. It ends before the first beta below
+    `smallest`.
+    """
 
     first: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0
     ratio: Ratio | None = None
@@ -71,23 +72,23 @@ class MethodTrainingConfig:
 
 @dataclass
 class TrainingConfig:
-    """How one kind of data is trained on. `minibatch` applies where there are more rows than
-    that."""
+    """How one kind of data is trained on.
+
+    `minibatch` applies where there are more rows than that.
+    """
 
     lr: Rate = 0.1
-    final_lr: Rate | None = None  # the learning rate decays to this value ...
-    decay: Whole | None = (
-        None  # ... within so many iterations; the stopping rule applies after them
-    )
+    # The learning rate decays to `final_lr` within `decay` iterations. The stopping rule applies
+    # after them.
+    final_lr: Rate | None = None
+    decay: Whole | None = None
     epsilon: Positive = 1e-8  # of Adam: added to the size of a gradient that it divides by
-    resolution: Positive | None = (
-        None  # steps are multiples of lr * resolution, so that rounding errors vanish
-    )
+    # Steps are multiples of lr * resolution, so that rounding errors vanish.
+    resolution: Positive | None = None
     minibatch: Whole | None = None
     minibatch_lr: Rate = 0.1
-    minibatch_rows: Annotated[str, one_of("epochs", "afresh")] = (
-        "epochs"  # permuted in every epoch, or drawn anew
-    )
+    # Rows are permuted in every epoch, or drawn anew for every step.
+    minibatch_rows: Annotated[str, one_of("epochs", "afresh")] = "epochs"
     estimator_lr: dict[str, Rate] = field(default_factory=dict)  # of estimators with their own
     window: Whole | None = 20  # null: all iterations are made
     tolerance: Annotated[float, Meta(ge=0, le=1e300)] = 1e-4
@@ -96,14 +97,12 @@ class TrainingConfig:
     criterion: Annotated[str, one_of("mean", "sum", "relative")] = "mean"
     max_iterations: Whole = 3000
     epochs: Whole | None = None  # train for so many passes instead of until convergence
-    initial: dict[str, float] = field(
-        default_factory=dict
-    )  # hyperparameters by name; others: the model's own values
+    # Initial hyperparameters by name; the others start at the model's own values.
+    initial: dict[str, float] = field(default_factory=dict)
     inducing: Annotated[str, one_of("first", "last")] = "first"  # rows of the training set
-    noise_floor: Positive | None = (
-        None  # which the noise variance stays above; null: it may fall towards 0
-    )
-    # Those of q that the protocol has; the first, unless all are asked for.
+    # The noise variance stays above this value; null: it may fall towards 0.
+    noise_floor: Positive | None = None
+    # The parameterisations of q that the protocol has; the first, unless all are asked for.
     parameterisation: Annotated[list[Parameterisation], Filled] = field(
         default_factory=lambda: ["whitened"]
     )
@@ -111,9 +110,14 @@ class TrainingConfig:
 
     @property
     def least_iterations(self) -> int:
-        """The limit of iterations that leaves room for the decay, and for the window of the
-        stopping rule after it."""
-        return 0 if self.decay is None or self.epochs else self.decay + (self.window or 0)
+        """The least limit of iterations that leaves room for the decay and the stopping rule.
+
+        The window of the stopping rule comes after the decay. 0 where nothing decays, or the number
+        of epochs is given.
+        """
+        if self.decay is None or self.epochs:
+            return 0
+        return self.decay + (self.window or 0)
 
 
 @dataclass
@@ -121,23 +125,20 @@ class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
     name: FolderName = "custom"
-    preset: str | None = (
-        None  # the name of a smaller version, which results are named after (conf/preset)
-    )
-    measure: Annotated[str, one_of("fit", "gradient")] = (
-        "fit"  # gradient: statistics of the estimators' gradients
-    )
+    # The name of a smaller version, which results are named after (conf/preset).
+    preset: str | None = None
+    # gradient: statistics of the estimators' gradients.
+    measure: Annotated[str, one_of("fit", "gradient")] = "fit"
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
     method: dict[str, MethodConfig] = field(default_factory=dict)
-    estimator: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # options of each; lists are swept
+    # Options of each estimator; lists are swept.
+    estimator: dict[str, dict[str, Any]] = field(default_factory=dict)
     protocol: str = "custom"  # the name of the values below that conf/protocol/*.yaml sets
     beta: BetaConfig = field(default_factory=BetaConfig)
-    selection: Annotated[str, one_of("reported", "nll")] = (
-        "reported"  # beta by the metric reported, or always by NLL
-    )
-    # Of q; null: the protocol's first for each kind of data; [all]: all of the protocol's.
+    # Beta is selected by the metric that is reported, or always by NLL.
+    selection: Annotated[str, one_of("reported", "nll")] = "reported"
+    # The parameterisations of q; null: the protocol's first for each kind of data; [all]: all of
+    # the protocol's.
     parameterisation: (
         Annotated[list[Annotated[str, one_of("whitened", "unwhitened", "all")]], Filled] | None
     ) = None
@@ -147,51 +148,48 @@ class RunConfig:
     M: Whole | None = None  # inducing points; null: each dataset's own number
     training: dict[str, TrainingConfig] = field(default_factory=dict)  # for each of KINDS
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
-    # At the end of training, after every epoch, or iterations between evaluations on test.
+    # When fits are evaluated on test: at the end of training, after every epoch, or the number of
+    # iterations between evaluations.
     evaluate: Evaluate = "end"
-    role: str | None = (
-        None  # of the cells, where they are not fits, learning curves or gradients: anatomy | ...
-    )
-    factors: list[str] = field(
-        default_factory=list
-    )  # settings that such an experiment varies: no change of protocol
-    parts: list[list[str]] = field(
-        default_factory=list
-    )  # other selections whose cells belong to this experiment
+    # What the cells are for, where they are not fits, learning curves or gradients: anatomy | ...
+    role: str | None = None
+    # Settings that such an experiment varies; they are no change of its protocol.
+    factors: list[str] = field(default_factory=list)
+    # Other selections whose cells belong to this experiment.
+    parts: list[list[str]] = field(default_factory=list)
     csv: CsvConfig = field(default_factory=CsvConfig)
     device: Device = "auto"  # which GPU: CUDA_VISIBLE_DEVICES=N in the environment
-    dtype: Annotated[str, one_of("float64", "float32")] = (
-        "float64"  # of rows, not parameters; for GPUs slow in float64
-    )
+    # Of rows, not of parameters. float32 is for GPUs that are slow in float64.
+    dtype: Annotated[str, one_of("float64", "float32")] = "float64"
     batch_cells: Whole | None = None  # cells trained at once; null: chosen for the device
     data_root: str | None = None
     results: Annotated[str, Filled] = "results"
     checkpoint_seconds: Positive = 60.0
-    # where a dataset is missing, run the datasets that stand in for it, under their own names
+    # Where a dataset is missing, run the datasets that stand in for it, under their own names.
     stand_ins: bool = False
-    plugins: list[str] = field(
-        default_factory=list
-    )  # modules of users that register objectives, kernels, figures, ...
+    # Modules of users that register objectives, kernels, figures, ...
+    plugins: list[str] = field(default_factory=list)
     wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
-    # Processes that share the batches of this run; on GPUs at most one for each. Default: one; for
-    # `dlmexp run` on a CPU as many as pay.
+    # Processes that share the batches of this run; on GPUs at most one for each. By default it is
+    # one, and for `dlmexp run` on a CPU as many as pay.
     workers: Annotated[int, Meta(gt=0, le=256)] | None = None
     plan: bool = False
     retry_failed: bool = False
-    keep: Annotated[str, one_of("selected", "all", "none")] = (
-        "selected"  # models: those that methods select, ...
-    )
+    # Which models are kept: those that methods select, all, or none.
+    keep: Annotated[str, one_of("selected", "all", "none")] = "selected"
 
 
 def checked(values: dict[str, Any]) -> RunConfig:
-    """The config with these values; UserError about the first that its field does not allow:
-    OmegaConf knows no limits, and takes a list for a number that is in a list."""
-    for group, kind in (
-        ("dataset", DatasetConfig),
-        ("method", MethodConfig),
-        ("training", TrainingConfig),
-    ):
+    """Return the config with these values, each held against its field.
+
+    OmegaConf knows no limits, and takes a list for a number that is in a list.
+
+    Raises:
+        UserError: A field does not allow its value.
+    """
+    entry_types = {"dataset": DatasetConfig, "method": MethodConfig, "training": TrainingConfig}
+    for group, kind in entry_types.items():
         for name, node in values[group].items():
             converted(f"{group}.{name}", node, kind)
     return converted("", values, RunConfig)

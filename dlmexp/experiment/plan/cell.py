@@ -1,6 +1,8 @@
-"""A cell: the smallest thing with a result, and its key. Cells as a run asks for them (`Asked`: the
-candidates of one selection, under a `Setting`) and as it trains them: in which batches, and in
-which order (`batches`)."""
+"""A cell: the smallest thing with a result, and its key.
+
+A run asks for cells as `Asked`: the candidates of one selection, under a `Setting`. It trains them
+in `batches`, which have an order.
+"""
 
 import hashlib
 import json
@@ -29,7 +31,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     A field that is added has a default, which means what cells without the field meant; it comes
     last, and enters the key only where it differs from that default. So the keys of all earlier
-    records stay what they were."""
+    records stay what they were.
+    """
 
     kind: str  # fit | gradient
     dataset: Name
@@ -58,25 +61,26 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     dtype: str
     seed: Count
     beta: float | None
-    base: str | None = (
-        None  # key of the base fit (ELBO, PPGPR) whose hyperparameters a fixed variant takes
-    )
+    # Key of the base fit (ELBO, PPGPR) whose hyperparameters a fixed variant takes.
+    base: str | None = None
     initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
     inducing: str = "first"  # which training rows are the initial inducing inputs: first | last
     minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
     criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
-    final_lr: float | None = None  # of a learning rate that decays, ...
-    decay: Count | None = None  # ... within so many iterations
+    # The learning rate decays to `final_lr` within `decay` iterations.
+    final_lr: float | None = None
+    decay: Count | None = None
     epsilon: float = 1e-8  # of Adam
     resolution: float | None = None  # Adam's steps are multiples of lr * resolution
-    noise_floor: float | None = (
-        None  # which the noise variance stays above; of a fixed variant: that of its base fit
-    )
+    # The noise variance stays above this value; in a fixed variant it is that of the base fit.
+    noise_floor: float | None = None
 
     @cached_property
     def key(self) -> str:
-        """A name that is the same on every machine: the first 20 digits of a SHA-256 of the
-        fields."""
+        """A name that is the same on every machine.
+
+        It is the first 20 digits of a SHA-256 of the fields.
+        """
         values = msgspec.structs.asdict(self) | {"version": KEY_VERSION}
         options = dict(values.pop("options"))
         for name in FIRST_OPTIONS:
@@ -97,7 +101,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.values(SHARED)
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Some of the fields, as something that can be compared and hashed."""
+        """Return the fields with these names, as something that can be compared and hashed."""
         return tuple([_hashable(value) for value in attrgetter(*names)(self)])
 
     @property
@@ -108,8 +112,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def model_label(self) -> str:
-        """Estimator and samples, q where it is not whitened, floor of the noise: `bmc-10 unwhitened
-        noise>0.01`."""
+        """Estimator and samples, q where it is not whitened, and the floor of the noise.
+
+        An example is `bmc-10 unwhitened noise>0.01`.
+        """
         samples = "" if self.samples is None else f"-{self.samples}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
         floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
@@ -117,17 +123,22 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def iterations_per_epoch(self) -> int:
+        """Iterations in one epoch: its whole minibatches, or a single one with all rows."""
         return self.n // self.minibatch if self.minibatch else 1
 
     @property
     def iterations(self) -> int:
-        """The limit; 0 where nothing is trained."""
-        return self.epochs * self.iterations_per_epoch if self.epochs else self.max_iterations or 0
+        """The limit of iterations; 0 where nothing is trained."""
+        if self.epochs:
+            return self.epochs * self.iterations_per_epoch
+        return self.max_iterations or 0
 
     @property
     def solved(self) -> bool:
-        """Whether it is solved, not trained: its hyperparameters are held, and q has a closed
-        form."""
+        """Whether the cell is solved, not trained.
+
+        Its hyperparameters are held, and q has a closed form.
+        """
         return self.variant == "fixed" and self.form == "collapsed"
 
     @property
@@ -138,30 +149,39 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.iterations_per_epoch if self.evaluate == "epoch" else int(self.evaluate)
 
     def describe(self) -> str:
-        """One line for people: what is trained on what."""
+        """Return in one line for people what is trained on which data."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         trained = f"{self.variant} {self.objective} {self.model_label}{beta}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 
 def _hashable(value: Any) -> Any:
+    """Return the value of a field, a dictionary as its sorted items."""
     return tuple(sorted(value.items())) if type(value) is dict else value
 
 
 FIELDS = Cell.__struct_fields__
-FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
+# Options of estimators that are fields of their own in records of format 1.
+FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")
+# Fields that were added later, with their defaults. That of a dictionary is empty.
 LATER = {
     field.name: {} if field.default is msgspec.NODEFAULT else field.default
     for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
-}  # fields with their defaults
+}
+# Fields that cells of one batch share.
 SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
 Batch = tuple[Cell, ...]
 Changes = Mapping[str, Any]  # values that differ from those of a protocol, by dotted names
 
 
 class Setting(msgspec.Struct, frozen=True, dict=True):
-    """A protocol, and the values that are different from it by the names that `dlmexp run` knows,
-    in their order. `selection` is the metric that selects beta: the reported one, or always NLL."""
+    """A protocol, and the values that differ from it.
+
+    Attributes:
+        protocol: The name of the protocol.
+        changes: The values by the names that `dlmexp run` knows, in their order.
+        selection: The metric that selects beta: `reported`, or `nll` for all.
+    """
 
     protocol: str
     changes: dict[str, Any] = {}
@@ -186,8 +206,11 @@ def assignments(changes: Changes) -> list[str]:
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The candidates of one selection, as a run asks for them: cells that differ only in beta, the
-    largest first. A single one where there is nothing to select."""
+    """The candidates of one selection, as a run asks for them.
+
+    They are cells that differ only in beta, the largest first. It is a single one where there is
+    nothing to select.
+    """
 
     method: str
     dataset: Name
@@ -203,8 +226,14 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     stands_for: str | None = None  # the paper's dataset that this one stands in for
 
     @classmethod
-    def of(cls, method: str, cells: Sequence[Cell], **about: Any) -> Self:
-        """What is asked for with these cells; `about` has what they do not say."""
+    def of(cls, method: str, cells: Sequence[Cell], **other_fields: Any) -> Self:
+        """Return what is asked for with these cells.
+
+        Args:
+            method: The name of the method.
+            cells: The candidates, the largest beta first.
+            **other_fields: The fields that the cells do not have.
+        """
         cell = cells[0]
         return cls(
             method,
@@ -214,18 +243,18 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
             label=cell.model_label,
             betas=tuple(candidate.beta for candidate in cells),
             keys=tuple(candidate.key for candidate in cells),
-            **about,
+            **other_fields,
         )
 
     def describe(self, key: str) -> str:
-        """One line for people about one of the candidates."""
+        """Return one line for people about the candidate with this key."""
         beta = self.betas[self.keys.index(key)]
         chosen = "" if beta is None else f" beta={beta:g}"
         return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes it the same as another one."""
+        """What is equal where the same is asked for again."""
         return (
             self.experiment,
             self.role,

@@ -22,7 +22,6 @@ from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.experiment.config import (
     KINDS,
     MethodConfig,
-    MethodTrainingConfig,
     RunConfig,
     TrainingConfig,
     checked,
@@ -92,7 +91,8 @@ def _check_has_single_effect(override: Override, text: str) -> None:
     is_added = override.is_add() or override.is_force_add()
     if override.value() == {} and not is_added:
         raise UserError(
-            f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out"
+            f"{text}: that changes nothing, since values are added; "
+            f"~{_key(text)}.NAME takes one out"
         )
 
 
@@ -133,8 +133,8 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
     for kind, training in cfg.training.items():
         prefix = f"training.{kind}"
         _apply_learning_rate(training, prefix, keys)
-        for method, own in training.by_method.items():
-            _apply_to_method(training, own, prefix, method, keys)
+        for method in training.by_method:
+            _apply_to_method(training, prefix, method, keys)
         _apply_limit(cfg, kind, keys)
 
 
@@ -156,17 +156,16 @@ def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) 
             training.estimator_lr[name] = training.lr
 
 
-def _apply_to_method(
-    training: TrainingConfig, own: MethodTrainingConfig, prefix: str, method: str, keys: set[str]
-) -> None:
+def _apply_to_method(training: TrainingConfig, prefix: str, method: str, keys: set[str]) -> None:
     """Use typed values for a method, too, that the protocol has values of its own for."""
-    of_method = f"{prefix}.by_method.{method}"
-    for name in own.initial.keys() & training.initial.keys():
+    method_prefix = f"{prefix}.by_method.{method}"
+    method_training = training.by_method[method]
+    for name in method_training.initial.keys() & training.initial.keys():
         is_typed = f"{prefix}.initial.{name}" in keys
-        if is_typed and f"{of_method}.initial.{name}" not in keys:
-            own.initial[name] = training.initial[name]
-    if "collapsed" in keys and f"{of_method}.collapsed" not in keys:
-        own.collapsed = None
+        if is_typed and f"{method_prefix}.initial.{name}" not in keys:
+            method_training.initial[name] = training.initial[name]
+    if "collapsed" in keys and f"{method_prefix}.collapsed" not in keys:
+        method_training.collapsed = None
 
 
 def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
@@ -265,8 +264,9 @@ def _check_table(composed: DictConfig) -> None:
         raise UserError(f"csv.task={composed.csv.task or ''}: give one of {', '.join(tasks)}")
     for name in ("path", "target"):
         if not composed.csv[name]:
-            how = "csv.path=FILE csv.target=COLUMN csv.task=TASK"
-            raise UserError(f"dataset=csv needs csv.{name}: {how}")
+            raise UserError(
+                f"dataset=csv needs csv.{name}: csv.path=FILE csv.target=COLUMN csv.task=TASK"
+            )
 
 
 def launcher(overrides: Sequence[str]) -> dict[str, Any]:
@@ -298,6 +298,7 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
 
 
 def _key(override: str) -> str:
+    """Return the key of an override, without the sign that adds or deletes."""
     return override.lstrip("+~").partition("=")[0]
 
 

@@ -1,6 +1,9 @@
-"""Which cells a composed config asks for, under which setting, and which of them are candidates of
-one another (docs/SPEC.md, 2, 5, 6); and what is refused before, since the registries do not know it
-or it does not fit the data."""
+"""The cells that a composed config asks for.
+
+`Grid` says under which setting they are asked for, and which of them are candidates of one another
+(docs/SPEC.md, 2, 5, 6). `check` refuses before what the registries do not know, or what does not
+fit the data.
+"""
 
 import math
 from collections import defaultdict
@@ -32,9 +35,10 @@ from dlmexp.experiment.plan.compose import protocol_config
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
-# the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
-# another
+# The method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
+# another.
 BASE = "elbo"
+# Fields of a dataset that are part of a setting.
 MODEL = (
     "likelihood",
     "kernel",
@@ -45,11 +49,19 @@ MODEL = (
     "test_cap",
     "validation",
     "options",
-)  # of a dataset
+)
+# Fields of cells that are not trained.
 UNTRAINED: dict[str, Any] = {
-    "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
-    "decay": None, "epsilon": 1e-8, "resolution": None,
-}  # fmt: skip
+    "lr": 0.0,
+    "window": None,
+    "tolerance": None,
+    "max_iterations": None,
+    "criterion": "mean",
+    "final_lr": None,
+    "decay": None,
+    "epsilon": 1e-8,
+    "resolution": None,
+}
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
@@ -80,11 +92,14 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
 
 
 def split_name(dataset: DatasetConfig, data: Dataset) -> str:
-    """The field `split` of cells: kind, limit of test rows, use of the validation rows, version,
-    and the arrangement of a user's own table."""
+    """Return the field `split` of cells.
+
+    It has the kind of split, the limit of test rows, the use of the validation rows, the version,
+    and the arrangement of a user's own table.
+    """
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
-    cap += "" if dataset.validation == "all" else f"-{dataset.validation}"
-    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{data.arrangement.label}"
+    validation = "" if dataset.validation == "all" else f"-{dataset.validation}"
+    return f"{dataset.split}{cap}{validation}-v{SPLIT_VERSION}{data.arrangement.label}"
 
 
 def check(cfg: RunConfig) -> None:
@@ -436,6 +451,7 @@ class Grid:
         return replace(cell, initial=initial)
 
     def _check_initial_value(self, name: str, value: float) -> None:
+        """Refuse an initial value that no parameter has, or that the parameter can't have."""
         parameters = self.parameters
         if name not in parameters and name not in HYPERPARAMETERS:
             raise UserError(

@@ -279,8 +279,8 @@ def _message(error: Exception) -> str:
     """Return what Hydra says in one line, with the nearest valid names."""
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
-        how = "write it as key=value, lists as key=[a,b], in quotes where it has spaces"
-        return f"can't read '{typed}': {how}"
+        advice = "write it as key=value, lists as key=[a,b], in quotes where it has spaces"
+        return f"can't read '{typed}': {advice}"
     inner = error.__cause__ or error.__context__
     text = _joined_lines(error, inner)
     if missing := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
