@@ -81,7 +81,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
         It is the first 20 digits of a SHA-256 of the fields.
         """
-        values = msgspec.structs.asdict(self) | {"version": KEY_VERSION}
+        values: dict[str, Any] = {**msgspec.structs.asdict(self), "version": KEY_VERSION}
         options = dict(values.pop("options"))
         for name in FIRST_OPTIONS:
             values[name] = options.pop(name, None)
