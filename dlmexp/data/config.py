@@ -19,11 +19,11 @@ class DatasetConfig:
         ard: Whether the kernel has a lengthscale per feature.
         mean: The prior mean of the model.
         M: The number of inducing inputs; null chooses by the number of rows.
-        sizes: Rows, or shares of the training pool as '5%'; empty: all of it.
+        sizes: Numbers of training rows, or shares of the training pool as '5%'; empty: all of it.
         split: The shares of training, validation and test rows: regression, counts or airline.
-        test_cap: The most test rows.
-        validation: What rows for validation are for: all select beta; or only n / 10 of them; or
-            they are training rows too, and select nothing.
+        test_cap: The largest number of test rows.
+        validation: Which validation rows select beta: all; tenth: only n / 10 of them; train: none,
+            they are training rows too.
         stands_for: The paper's dataset that this one is a part of or stands in for.
         rows: The number of rows, which is checked.
         features: The number of features, which is checked.
@@ -68,16 +68,16 @@ class CsvConfig:
         name: The name of the dataset, in records and figures.
         columns: The features; empty: all columns but the target and those of `drop`.
         drop: Columns that are not used.
-        categories: Numbers, or many different texts, that are categories.
+        categories: Columns to take as categories though they have numbers, or many different texts.
         date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
         sep: What separates the columns of a text file: a character, or tab, semicolon, ...
         na: Texts that mark missing values, besides NA and the like.
-        missing: What happens to missing values: they are refused; their rows are dropped; the mean
-            of the training rows or a level of their own stands for them.
+        missing: What happens to missing values: they are refused; their rows are dropped; they are
+            replaced by the mean of the training rows, or by a level of their own.
         log: Whether to model the logarithm of a positive target; predictions are in its own units.
         test: A file of test rows.
-        split: How rows are divided. time: the latest rows are tested on; group: no group is in two
-            parts.
+        split: How rows are divided. time: the latest rows are the test rows; group: no group is in
+            two parts.
         by: The column with times or groups.
     """
 

@@ -1,4 +1,4 @@
-"""What objectives with a closed form over q are made of: rows seen through the inducing inputs.
+"""The parts of objectives whose best q has a closed form: sums over rows, and that q.
 
 `Problem` has the rows of B cells and their hyperparameters. Two ways lead from it to sums over
 rows, and both can be differentiated in all hyperparameters:
@@ -27,13 +27,14 @@ from dlmexp.core.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum
 from dlmexp.core.gp.special import once_differentiable
 
 SINGULAR = 1e-10
-"""Ridge that stands for beta = 0, relative to the mean of the diagonal of A A^T."""
+"""Ridge added to A A^T, which may be singular, where beta = 0; relative to its mean diagonal."""
 
 
 class Problem(NamedTuple):
     """The rows of B cells and their hyperparameters.
 
-    With `rows_at_once`, memory (the backward pass included) is that of as many rows.
+    With `rows_at_once`, sums are taken in pieces of that many rows, which bounds the memory, in the
+    backward pass too.
     """
 
     kernel: Kernel
@@ -71,7 +72,7 @@ class Closed(NamedTuple):
 
 
 CollapsedObjective = Callable[[Problem, Float[Tensor, "B"]], Closed]
-"""A function of the hyperparameters alone, in which `loss` is differentiable, and of beta [B]."""
+"""From a problem and beta [B] to the minimum over q; `loss` can be differentiated in `hyper`."""
 
 
 class Moments(NamedTuple):
@@ -88,7 +89,7 @@ class Moments(NamedTuple):
 
     @property
     def least_ridge(self) -> Float[Tensor, "B"]:
-        """What is added to the diagonal of A A^T, which may be singular, where beta = 0."""
+        """What is added to the diagonal of A A^T where beta = 0 (`SINGULAR`)."""
         return SINGULAR * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
@@ -96,27 +97,29 @@ def moments(problem: Problem) -> Moments:
     """Return the moments of all rows, differentiable in the hyperparameters."""
     kernel = problem.kernel
     hyper = problem.hyper
-    Kuu = problem.factorise_Kuu()
+    factor = problem.factorise_Kuu()
     X = problem.X
     y = problem.centred_y
     row_hyper = hyper_as_rows(X, hyper)
-    K, Luu_inv = as_rows(X, Kuu.K, Kuu.inverse.detach())
+    # Luu^-1 is detached: the backward pass below gives the whole gradient in Kuu.
+    Kuu, Luu_inv = as_rows(X, factor.K, factor.inverse.detach())
 
-    def moments_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        if parameters := fused_parameters(kernel, row_hyper, X):
+    def moments_of_piece(X_piece: Tensor, y_piece: Tensor) -> tuple[Tensor, ...]:
+        if parameters := fused_parameters(kernel, row_hyper, X_piece):
             from dlmexp.core.gp.fused.projected import FusedMoments
 
-            AA, Ay = FusedMoments.apply(*parameters, X, K, Luu_inv, y)  # pyright: ignore[reportGeneralTypeIssues]
+            AA, Ay = FusedMoments.apply(*parameters, X_piece, Kuu, Luu_inv, y_piece)  # pyright: ignore[reportGeneralTypeIssues]
         else:
-            Kuf = kernel(row_hyper["Z"], X, row_hyper)
-            AA, Ay = _ProjectedMoments.apply(Kuf, K, Luu_inv, y)  # pyright: ignore[reportGeneralTypeIssues]
+            Kuf = kernel(row_hyper["Z"], X_piece, row_hyper)
+            AA, Ay = _ProjectedMoments.apply(Kuf, Kuu, Luu_inv, y_piece)  # pyright: ignore[reportGeneralTypeIssues]
         return AA, Ay.to(PARAMETERS)
 
     AA, Ay = sum_over_rows(moments_of_piece, X, y, problem.rows_at_once)
     # tr(Kff - Qff) = tr(Kff) - tr(A A^T)
-    trace_of_Kff = kernel.trace(X if kernel.stationary else X.to(PARAMETERS), hyper)
+    X_of_trace = X if kernel.stationary else X.to(PARAMETERS)
+    trace_of_Kff = kernel.trace(X_of_trace, hyper)
     residual = trace_of_Kff - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return Moments(AA, Ay, row_sum(y.square()), residual, problem.n, Kuu.ok)
+    return Moments(AA, Ay, row_sum(y.square()), residual, problem.n, factor.ok)
 
 
 class _ProjectedMoments(torch.autograd.Function):
@@ -173,11 +176,11 @@ def row_projection(problem: Problem) -> RowProjection:
     """Return the projection of a problem's rows, differentiable in the hyperparameters."""
     kernel = problem.kernel
     X = problem.X
-    Kuu = problem.factorise_Kuu()
+    factor = problem.factorise_Kuu()
     row_hyper = hyper_as_rows(X, problem.hyper)
-    (Luu_inv,) = as_rows(X, Kuu.inverse)
+    (Luu_inv,) = as_rows(X, factor.inverse)
     kff = kernel.diagonal(X[..., :1, :], row_hyper) if kernel.stationary else None
-    return RowProjection(kernel, row_hyper, Luu_inv, kff, Kuu.ok)
+    return RowProjection(kernel, row_hyper, Luu_inv, kff, factor.ok)
 
 
 class GaussianPosterior(NamedTuple):
@@ -205,7 +208,7 @@ def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> Ga
     no_jitter = torch.zeros_like(b[..., 0])
     factor = factorise(H.flip(-2, -1) + eye, no_jitter)
     L = factor.inverse.flip(-2, -1).mT
-    # L^T b, of which |L^T b|^2 = b^T (I + H)^-1 b and L L^T b = m
+    # |L^T b|^2 = b^T (I + H)^-1 b, and L (L^T b) = m
     Lb = L.mT @ b[..., None]
     # log |I + H| = -2 log |L|
     log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -4,6 +4,8 @@ On a CPU they are cut into strips; on a GPU, large ones go through the tiles of
 `fused.tile_products`.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,9 +28,9 @@ def triangular_product(
 ) -> Float[Tensor, "B M N"]:
     """Return `R K` [B, M, N] for lower triangles R, without most of the products with zeros."""
     if K.shape[-1] % MULTIPLE == 0 and _is_large(K, K.numel()):
-        from dlmexp.core.gp.fused.tile_products import triangular_product
+        from dlmexp.core.gp.fused.tile_products import triangular_product as tiled_product
 
-        return triangular_product(R, K)
+        return tiled_product(R, K)
     strips = _strips(K)
     if len(strips) == 1:
         return torch.bmm(R, K, out=out)
@@ -47,11 +49,11 @@ def columns(Z: Float[Tensor, "B M D"], N: int) -> int:
     entries = Z.shape[0] * Z.shape[1] * N
     if not _is_large(Z, entries):
         return N
-    return MULTIPLE * -(-N // MULTIPLE)
+    return MULTIPLE * math.ceil(N / MULTIPLE)
 
 
 def _is_large(like: Tensor, entries: int) -> bool:
-    """Return whether our own tiles are faster for as many entries, of the kind of `like`."""
+    """Return whether our own tiles are faster: on a GPU, in float64, for so many entries."""
     return fused(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
 
 
@@ -73,10 +75,10 @@ def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Te
     K, M = L.shape[-3:-1]
     N = A.shape[-1]
     if _is_large(A, L.shape[:-1].numel() * N):
-        from dlmexp.core.gp.fused.tile_products import spread
+        from dlmexp.core.gp.fused.tile_products import spread as tiled_spread
 
-        squares = spread(L.reshape(-1, K, M, M), A.reshape(-1, M, N))
-        return squares.reshape(*L.shape[:-2], N)
+        spreads = tiled_spread(L.reshape(-1, K, M, M), A.reshape(-1, M, N))
+        return spreads.reshape(*L.shape[:-2], N)
     LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, (K, M))
     if not fused(LA):
         return LA.square_().sum(-2)
@@ -105,7 +107,8 @@ def symmetric_product(
 ) -> Float[Tensor, "B M M"]:
     """Return `left right^T` [B, M, M] where that is symmetric.
 
-    What lies above the strips on the diagonal is copied, unless torch is to differentiate it.
+    On a CPU each strip of rows is computed as far as the diagonal, and what lies right of it is
+    copied, unless torch is to differentiate the product.
     """
     strips = _strips(left)
     differentiated = torch.is_grad_enabled() and left.requires_grad
@@ -132,10 +135,10 @@ def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
 def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
     """Return `A A^T` [B, M, M] in float64, of float32 rows in pieces that are summed in float64.
 
-    A product of n float32 rows adds them up one after the other, and its error grows with n:
-    `log |I + A A^T / t|` with a small t (a small beta or noise) was wrong by 1e-4 a row, in pieces
-    by 2e-6 (cadata, n = 691). A piece has at least M / 2 rows, so that all of their products take
-    no more than twice the memory of A.
+    A product of n float32 rows adds them up one after the other, and its error grows with n. For
+    `log |I + A A^T / t|` with a small t (a small beta or noise), the error was 1e-4 per row, and
+    2e-6 with pieces (cadata, n = 691). A piece has at least M / 2 rows, so that the products of all
+    pieces take no more than twice the memory of A.
     """
     if A.dtype == PARAMETERS:
         return gram(A)

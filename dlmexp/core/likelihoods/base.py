@@ -56,7 +56,7 @@ class Likelihood(ABC):
     task: ClassVar[str] = "regression"
     """regression | binary (y in {0, 1}) | count"""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
-    """learned with the kernel's; by default fields of these names"""
+    """learned together with the kernel's; `from_hyper` sets the fields of these names"""
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """reported with the NLL, also in learning curves"""
     conjugate: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class Likelihood(ABC):
         return expectation(lambda f: -sampled.log_prob(f, y), mu, v)
 
     def conditional_mean(self, f: Tensor) -> Tensor:
-        """Return E[y|f], elementwise: f itself in regression, p(1|f) of binary data.
+        """Return E[y|f], elementwise: f in regression, p(y = 1|f) for binary data.
 
         Raises:
             UserError: a likelihood of counts has not overridden it.
@@ -117,7 +117,7 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "*B N"] | None:
         """Return the standard deviation of y under the predictive distribution.
 
-        None if the likelihood does not say (as for binary data, whose mean says it all).
+        None unless it is overridden; for binary data the mean says it all.
         """
         return None
 
@@ -177,7 +177,7 @@ class Likelihood(ABC):
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def over_samples(self) -> Self:
-        """Return the likelihood with its parameters ready to meet samples [..., L, N]."""
+        """Return the likelihood whose parameters broadcast against samples [..., L, N] of f."""
         lifted = {}
         for name, value in self.own_tensors().items():
             lifted[name] = value.unsqueeze(-2) if value.ndim else value

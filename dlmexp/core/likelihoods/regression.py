@@ -81,17 +81,19 @@ class Gaussian(Likelihood):
 MIXTURE_NODES = 160
 """Nodes over the scale mixture of the Student t, for the log loss."""
 MIXTURE_SCORE_NODES = 20
-"""Nodes over the same mixture without y, which is smooth."""
+"""Nodes over the same mixture for its weights alone: without y they are smooth in u."""
 MIXTURE_DROP = 25.0
 """The nodes end where the log of the integrand has fallen by about this much."""
 NU = 4.0
-"""Degrees of freedom where the model is trained by dlmexp: held, only the scale is learned."""
+"""Degrees of freedom in models that dlmexp trains: these are fixed, only the scale is learned."""
 
 
 @LIKELIHOODS.register("student_t")
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom, both broadcastable to [..., N].
+    """A t density around f with `scale` sigma > 0 and `nu` > 0 degrees of freedom.
+
+    Both broadcast to [..., N]. `noise`, which is learned, is scale^2 (`from_hyper`).
 
     It is not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture,
     y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and b = nu sigma^2 / 2. So
@@ -146,18 +148,20 @@ class StudentT(Likelihood):
     ) -> tuple[Tensor, Tensor]:
         """Return ends of u [..., N] beyond which `log_mixture` lies far below its maximum.
 
-        It has fallen by at least `drop` at the left end, and by two thirds of it or more at the
-        right end. d2 is (y - mu)^2.
+        It has fallen by at least `drop` at the left end, and by at least two thirds of `drop` at
+        the right end. d2 is (y - mu)^2.
         """
         a, b = self.inverse_gamma
-        # Left of log(b/(a + 1/2)) it rises at least as b e^-u - a - 1/2, whatever v and y.
-        z = drop / (a + 0.5)
-        low = (b / (a + 0.5)).log() - torch.log1p(z + (2 * z).sqrt())
-        # Right of either of these its slope is at most -a (1 - e^-(u - start)): at a distance x it
-        # has fallen by a (x - 1 + e^-x).
-        start = (torch.minimum(b + d2 / 2, torch.maximum(b, a * (d2 - v))) / a).log()
-        z = drop / a
-        high = start + z / 3 + (z * z / 9 + 2 * z).sqrt()
+        # Left of log(b / (a + 1/2)) the slope in u is at least b e^-u - a - 1/2, whatever v and y.
+        left = drop / (a + 0.5)
+        low = (b / (a + 0.5)).log() - torch.log1p(left + (2 * left).sqrt())
+        # Right of either start the slope is at most -a (1 - e^-(u - start)): at a distance x from
+        # it, `log_mixture` has fallen by at least a (x - 1 + e^-x).
+        one_start = b + d2 / 2
+        other_start = torch.maximum(b, a * (d2 - v))
+        start = (torch.minimum(one_start, other_start) / a).log()
+        right = drop / a
+        high = start + right / 3 + (right * right / 9 + 2 * right).sqrt()
         return low.expand_as(start), high
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
@@ -170,7 +174,7 @@ class StudentT(Likelihood):
             u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps.unsqueeze(-1)
             log_step = ((high - low) / (MIXTURE_NODES - 1)).log()
         log_terms = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
-        return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(log_terms, -2)
+        return 0.5 * LOG_2PI - log_step - torch.logsumexp(log_terms, -2)
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         """Return mu."""
@@ -207,7 +211,8 @@ class StudentT(Likelihood):
         a, b = self.inverse_gamma
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
         steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device)
-        u = low + (high - low) * steps.view(-1, *(1,) * v.ndim)
+        nodes_first = [-1] + [1] * v.ndim
+        u = low + (high - low) * steps.view(nodes_first)
         variances = v + u.exp()
         weights = torch.softmax(-a * u - b / u.exp(), 0)
         return variances, weights

@@ -28,7 +28,7 @@ from dlmexp.core.likelihoods.regression import NU
 from dlmexp.experiment.models.file import TrainedCell, encoded, lower_triangular
 from dlmexp.experiment.models.predictor import checked_kernel
 
-MARK = '"""A sparse GP that was trained by dlmexp'
+MARK = '"""A sparse GP that was trained by dlmexp'  # by which we know our own files
 SOURCE = '''\
 {mark}: {about}.
 
@@ -212,8 +212,8 @@ def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
 def export(trained: TrainedCell, path: Path) -> Path:
     """Write a model to a file.
 
-    `.npz` is one file for `dlmexp predict --model`, which holds the schema of tables too. `.pt` is
-    the state dict, with the Python file beside it.
+    `.npz` is a single file for `dlmexp predict --model`, with the schema of tables in it. `.pt` is
+    the state dict; the Python file that loads it is written beside it.
 
     Returns:
         The path of the `.npz` file or of the Python file.
@@ -259,7 +259,8 @@ def _source(trained: TrainedCell, file: str) -> str:
     for name, value in trained.hyper.items():
         hyper[name] = torch.as_tensor(np.array(value))[None]
     # GPyTorch's jitter is absolute, ours is relative to the mean of Kuu's diagonal.
-    jitter = float(trained.jitter * checked_kernel(trained).diagonal(hyper["Z"], hyper).mean())
+    Kuu_diagonal = checked_kernel(trained).diagonal(hyper["Z"], hyper)
+    jitter = float(trained.jitter * Kuu_diagonal.mean())
     modules = sorted({"gpytorch", "torch", kernel.module})
     return SOURCE.format(
         mark=MARK,

@@ -36,11 +36,12 @@ GROUP = [
     "stands_for",
     "candidates",
 ]
+# What `_chosen` reads besides the validation metrics.
 SELECTING = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
 
 
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
-    """Return one row per cell that was asked for and has a record; a cell of two groups has two.
+    """Return one row per cell that was asked for and has a record; a cell in two groups has two.
 
     Groups with the same cells, role and setting are one, which names all their experiments.
     `failed` and `missing` count the cells of a row's group. Texts other than keys are categories.
@@ -49,9 +50,10 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
         cells: Records as rows (`Store.cells`).
         asked: Groups of candidates.
     """
-    keys_of_groups = _groups(asked).explode("key").rename_axis("group").reset_index()
+    # One row per key of a group; `group` is the number of the group.
+    asked_keys = _groups(asked).explode("key").rename_axis("group").reset_index()
     records = _records(cells).set_index("key")
-    rows = keys_of_groups.join(records, on="key", how="inner").reset_index(drop=True)
+    rows = asked_keys.join(records, on="key", how="inner").reset_index(drop=True)
     rows["candidates"] = rows["candidates"].astype("int64")
     is_failed = rows["status"] != "done"
     by_group = is_failed.groupby(rows["group"])
@@ -99,7 +101,7 @@ def _records(cells: pa.Table) -> pd.DataFrame:
     for name in _categories(frame):
         sorted_texts = sorted(frame[name].cat.categories)
         frame[name] = frame[name].cat.set_categories(sorted_texts)
-    frame = frame.join(options, "options").drop(columns="options")
+    frame = frame.join(options, on="options").drop(columns="options")
     for name in TEST:
         if name not in frame:
             frame[name] = np.nan
@@ -112,9 +114,9 @@ def _options(frame: pd.DataFrame) -> pd.DataFrame:
     names = dict.fromkeys(FIRST_OPTIONS)
     for values in options.values():
         names |= dict.fromkeys(values)
-    free = [name for name in names if name not in frame and name not in GROUP]
-    rows = [[values.get(name) for name in free] for values in options.values()]
-    columns = pd.DataFrame(rows, list(options), free)
+    new = [name for name in names if name not in frame and name not in GROUP]
+    rows = [[values.get(name) for name in new] for values in options.values()]
+    columns = pd.DataFrame(rows, index=list(options), columns=new)
     columns["samples"] = pd.to_numeric(columns["samples"], errors="coerce").astype("float64")
     return columns
 
@@ -156,20 +158,23 @@ def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
     has_nll = is_known["validation_nll"]
     has_mse = is_known["validation_mse"]
     is_validated = is_known.any(axis=1)
-    # What measures gradients, or cannot be validated, has no row.
+    # Groups that measure gradients have no row, nor have complete ones of several candidates that
+    # no validation metric tells apart.
     is_undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
     is_shown = is_validated | (rows["candidates"] == 1) | is_undecided
     is_shown &= rows["role"] != "gradient"
     is_complete = is_shown & (rows["missing"] == 0)
+    wants_nll = has_nll | ~is_validated
     # A protocol may select by NLL whatever is reported.
     wants_mse = has_mse & ((rows["selection"] == "reported") | ~has_nll)
-    by_nll = select(rows[is_complete & (has_nll | ~is_validated)], "nll").assign(selected_by="nll")
+    by_nll = select(rows[is_complete & wants_nll], "nll").assign(selected_by="nll")
     by_mse = select(rows[is_complete & wants_mse], "mse").assign(selected_by="mse")
     is_selected = rows["group"].isin([*by_nll["group"], *by_mse["group"]])
     rest = rows[is_shown & ~is_selected].drop_duplicates("group")
     status = np.where(rest["missing"] > 0, "incomplete", "failed")
     rest = rest.assign(selected_by="nll", status=status)
     chosen = pd.concat([by_nll, by_mse, rest])
+    # In each group nll is before mse.
     return chosen.sort_values(["group", "selected_by"], ascending=[True, False])
 
 
@@ -203,17 +208,17 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     is_alone = (candidates["candidates"] == 1) & (candidates["role"] != "gradient")
     is_finite = pd.Series(np.isfinite(values), index=candidates.index)
     is_usable = (candidates["status"] == "done") & (is_finite | (is_alone & values.isna()))
-    ranked = pd.DataFrame(
-        {"group": candidates["group"], "value": values, "beta": -candidates["beta"].fillna(0.0)}
-    )
-    ranked = ranked[is_usable].sort_values(["group", "value", "beta"], kind="stable")
+    minus_beta = -candidates["beta"].fillna(0.0)
+    ranked = pd.DataFrame({"group": candidates["group"], "value": values, "minus_beta": minus_beta})
+    ranked = ranked[is_usable].sort_values(["group", "value", "minus_beta"], kind="stable")
     return candidates.loc[ranked.drop_duplicates("group").index]
 
 
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the row of each group selected for a reported metric.
 
-    That is by MSE for MSE, by NLL for all others; the only row where there is one.
+    MSE takes the row selected by MSE, other metrics the one selected by NLL. A group with a single
+    row has that one.
     """
     wanted = "mse" if metric == "mse" else "nll"
     is_other = (table["selected_by"] != wanted).to_numpy()

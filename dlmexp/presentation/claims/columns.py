@@ -21,7 +21,7 @@ class VerdictColumn:
         protocol: Name of the protocol.
         changes: Values that differ from the protocol's, such as `training.lr=0.01, M=50`.
         terms: The same one by one, as users type them.
-        preset: A preset made the runs smaller.
+        preset: Whether a preset made the runs smaller.
     """
 
     protocol: str
@@ -42,29 +42,26 @@ class VerdictColumn:
     @property
     def options(self) -> str:
         """The options that make `dlmexp claims` show the setting."""
-        return " ".join(
-            [f"--protocol {self.protocol}", *(f"--where {term}" for term in self.terms)]
-        )
+        options = [f"--protocol {self.protocol}"]
+        options += [f"--where {term}" for term in self.terms]
+        return " ".join(options)
 
 
 def columns_of(candidates: pd.DataFrame, changes: ChangesByText) -> list[VerdictColumn]:
     """Return the settings of what was run, the most frequent first.
 
-    Those of runs for timing count only where there are no others.
+    Runs for timing count only where there are no others.
     """
-    timing = candidates["role"] == "timing"
-    run = candidates.loc[~timing | timing.all(), ["protocol", "changes"]]  # pyright: ignore[reportOperatorIssue]
+    is_other = candidates["role"] != "timing"
+    run = candidates[is_other] if is_other.any() else candidates
     counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
     settings = counts.sort_values(ascending=False, kind="stable").index
-    return [
-        VerdictColumn(
-            protocol,
-            text,
-            terms=tuple(assignments(changes[text])),
-            preset=bool(catalogue.of_preset(protocol)[0]),
-        )
-        for protocol, text in settings
-    ]
+    columns: list[VerdictColumn] = []
+    for protocol, text in settings:
+        preset, _ = catalogue.of_preset(protocol)
+        terms = tuple(assignments(changes[text]))
+        columns.append(VerdictColumn(protocol, text, terms, preset=bool(preset)))
+    return columns
 
 
 def choose_columns(
@@ -75,8 +72,8 @@ def choose_columns(
     Args:
         run: What was run, the most frequent first.
         protocol: The only protocol to judge; None: all.
-        everything: Judge all settings; otherwise of each protocol its own values or, if these were
-            not run, the fewest changes, and no preset where a whole protocol was run.
+        everything: Judge all settings. Otherwise each protocol has one column, that with the fewest
+            changes, and presets are left out where something was run without one.
 
     Raises:
         UserError: Nothing was run under the protocol.
@@ -97,8 +94,8 @@ def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
     """Return for each protocol the column with the fewest changes, the last one of equals."""
     chosen: dict[str, VerdictColumn] = {}
     for column in columns:
-        best = chosen.setdefault(column.protocol, column)
-        if len(column.terms) <= len(best.terms):
+        best = chosen.get(column.protocol)
+        if best is None or len(column.terms) <= len(best.terms):
             chosen[column.protocol] = column
     return list(chosen.values())
 
@@ -115,7 +112,7 @@ def _rank(column: VerdictColumn) -> tuple[int, str, str]:
 def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
     """Return the rows of one column, with runs for timing, which have values of their own.
 
-    Where a dataset was run with other contents or splits, those with most rows count.
+    Where a dataset was run with several contents or splits, those with the most rows are taken.
     """
     of_protocol = frame[frame["protocol"] == column.protocol]
     in_column = of_protocol["changes"] == column.changes
@@ -123,10 +120,10 @@ def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
         in_column |= of_protocol["role"] == "timing"
     rows = of_protocol[in_column]
 
-    source = ["dataset", "role"]
-    counts = rows.groupby([*source, *CONTENTS], observed=True, dropna=False).size()
-    ranked = counts.sort_values(ascending=False, kind="stable").reset_index()
-    usual = ranked.drop_duplicates(source)
+    each = ["dataset", "role"]
+    counts = rows.groupby([*each, *CONTENTS], observed=True, dropna=False).size()
+    ranked = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
+    usual = ranked.drop_duplicates(each)
     if len(usual) == len(counts):
         return rows
-    return rows.merge(usual.drop(columns=0), on=[*source, *CONTENTS])
+    return rows.merge(usual.drop(columns="rows"), on=[*each, *CONTENTS])

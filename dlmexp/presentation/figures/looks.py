@@ -1,8 +1,8 @@
 """How lines and effects are drawn: colours, markers and dashes, and the sizes of a printed figure.
 
-A method looks the same wherever it appears, and like no other thing. The methods' colours are those
-of Okabe and Ito, which colour-blind readers can distinguish. An estimator has one hue; its
-lightness shows the number of samples S. Markers tell lines apart in grey.
+A method looks the same wherever it appears, and no two methods share colour and marker. Most of
+their colours are those of Okabe and Ito, which colour-blind readers can distinguish. An estimator
+has one hue; its lightness shows the number of samples S. Markers tell lines apart in grey.
 """
 
 from bisect import bisect_right
@@ -91,7 +91,8 @@ def estimator_look(estimator: str, samples: int | None) -> Look:
     style = ESTIMATOR_STYLES.get(estimator)
     if style is None:
         return Look(label, "#8C6239", "h")
-    shade = 1 if samples is None else bisect_right(SHADE_LIMITS, samples)
+    middle = 1
+    shade = middle if samples is None else bisect_right(SHADE_LIMITS, samples)
     return Look(label, style.shades[shade], style.marker, style.dashes)
 
 

@@ -14,7 +14,7 @@ INTERVAL = "95 % interval of the mean (Student's t)"
 
 
 def command(measured: Measured, results: ResultsFolder) -> str:
-    """Return what computes a panel under the protocol that is drawn; '' if that is not known."""
+    """Return the command that computes a panel under the drawn protocol; '' if it is not known."""
     panel = measured.panel
     if not panel.experiment or catalogue.is_own(panel.dataset):
         return results.command(measured.command) if measured.command else ""
@@ -30,7 +30,8 @@ def command(measured: Measured, results: ResultsFolder) -> str:
 def settings(run: Sequence[Measured]) -> str:
     """Return a note on protocol, changes and parameterisation, by dataset where they differ."""
     pairs = [(_setting(measured), measured.panel.dataset) for measured in run]
-    return f"Setting: {'; '.join(_with_places(pairs, '{}: {}'))}."
+    texts = "; ".join(_with_places(pairs, "{}: {}"))
+    return f"Setting: {texts}."
 
 
 def _setting(measured: Measured) -> str:
@@ -65,7 +66,10 @@ def _with_places(pairs: Iterable[tuple[str, str]], form: str) -> list[str]:
 def repetitions(run: Sequence[Measured]) -> list[str]:
     """Return a note on the number of repetitions and on intervals, if anything has any."""
     counts = ", ".join(_with_places(_repetitions_by_task(run), "{} ({})"))
-    return [f"Repetitions: {counts}. {_intervals(run)}".strip()] if counts else []
+    if not counts:
+        return []
+    note = f"Repetitions: {counts}. {_intervals(run)}"
+    return [note.strip()]
 
 
 def _repetitions_by_task(run: Iterable[Measured]) -> Iterator[tuple[str, str]]:
@@ -78,8 +82,9 @@ def _repetitions_by_task(run: Iterable[Measured]) -> Iterator[tuple[str, str]]:
                 counts_of.setdefault(measured.task, set()).update(known)
     for task, counts in counts_of.items():
         if counts:
-            ends = sorted({min(counts), max(counts)})
-            yield " to ".join(map(str, ends)), task
+            least = min(counts)
+            most = max(counts)
+            yield str(least) if least == most else f"{least} to {most}", task
 
 
 def _intervals(run: Iterable[Measured]) -> str:
@@ -127,7 +132,7 @@ def _place(measured: Measured, is_comparison: bool) -> str:
 
 
 def gaps(panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool) -> list[str]:
-    """Return panels, lines and sizes without results, with what computes them; each once."""
+    """Return panels, lines and sizes without results, with the command for them; each once."""
     texts: list[str] = []
     for measured in panels:
         computes = command(measured, results)
@@ -139,11 +144,16 @@ def gaps(panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool
 
 
 def _missing_lines(measured: Measured) -> list[str]:
-    """Return `: ELBO, FITC` for lines without points, '' for a whole panel; none on own data."""
+    """Return one text at most: `: ELBO, FITC` for lines without points, '' for a whole panel.
+
+    Panels of a user's own data have none.
+    """
     labels = [series.line.label for series in measured.series if series.points.empty]
     if not labels or not measured.panel.experiment:
         return []
-    return [f": {', '.join(labels)}" if measured.filled else ""]
+    if not measured.filled:
+        return [""]
+    return [f": {', '.join(labels)}"]
 
 
 def _missing_sizes(measured: Measured) -> list[str]:
@@ -154,7 +164,7 @@ def _missing_sizes(measured: Measured) -> list[str]:
     sizes_of = {
         series.line.label: {int(x) for x in series.points["x"]} for series in measured.filled
     }
-    reached = set[int]().union(*sizes_of.values())
+    reached = {size for sizes in sizes_of.values() for size in sizes}
     texts: list[str] = []
     for label, sizes in sizes_of.items():
         lacking = sorted(reached - sizes)
@@ -177,7 +187,7 @@ def left_out(
         panels: Its numbers.
         results: The folder that the command names.
         request: What the figure was drawn with.
-        protocols: Those that stand side by side, which are not left out.
+        protocols: Protocols that are drawn side by side, and so are not left out.
     """
     plot = _plot_command(figure_id, request)
     drawn = {f"--protocol {name}" for name in protocols}
@@ -198,7 +208,7 @@ def _plot_command(figure_id: str, request: Request) -> str:
 def _results_by_options(panels: Iterable[Measured]) -> dict[str, int]:
     """Return the number of results of each other setting, by the options that draw them.
 
-    Panels of one dataset share most of their results, so that with the most of them counts.
+    Panels of one dataset share most of their results: only the panel with the most is counted.
     """
     others: list[tuple[str, str, int]] = []
     for measured in panels:

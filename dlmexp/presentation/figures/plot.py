@@ -19,7 +19,7 @@ from dlmexp.presentation.figures.drawn import Drawn
 from dlmexp.presentation.figures.looks import paper_style
 from dlmexp.presentation.figures.numbers import Measured, measure, panel_rows
 
-# Formats; without these values, matplotlib writes the time and its version.
+# By format, what a file says about its origin; None keeps out the time and a version.
 METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
     "png": {"Software": None},
@@ -44,7 +44,8 @@ def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> It
         ]
         drawn = _measure_page(page, results, rows, request)
         yield drawn
-        if request.parameterisation is None and not page.number and _has_coordinates(drawn.run):
+        takes_any = request.parameterisation is None
+        if takes_any and not page.number and _has_coordinates(drawn.run):
             unwhitened = replace(request, parameterisation="unwhitened")
             second = _measure_page(page, results, rows, unwhitened)
             if second.is_comparison or _has_both_parameterisations(drawn.run):
@@ -56,7 +57,7 @@ def _has_coordinates(run: Sequence[Measured]) -> bool:
 
 
 def _has_both_parameterisations(run: Sequence[Measured]) -> bool:
-    return all(measured.coordinates >= PARAMETERISATIONS for measured in run)
+    return all(PARAMETERISATIONS.issubset(measured.coordinates) for measured in run)
 
 
 def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
@@ -91,9 +92,12 @@ def _measure_page(
             measure(panel, results, table, protocol, request.where, parameterisation)
             for protocol in protocols
         ]
-    side_by_side = tuple(name for name in protocols if name) if len(protocols) > 1 else ()
-    of_protocols = "protocols" if side_by_side else protocols[0]
-    name = _file_name(page, of_protocols, request)
+    side_by_side: tuple[str, ...] = ()
+    protocol_in_name = protocols[0]
+    if len(protocols) > 1:
+        side_by_side = tuple(name for name in protocols if name)
+        protocol_in_name = "protocols"
+    name = _file_name(page, protocol_in_name, request)
     return Drawn(page.figure, name, measured, results, request, side_by_side)
 
 
@@ -101,19 +105,22 @@ def _protocols(
     rows: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
 ) -> list[str | None]:
     """Return the protocol of all panels of a figure, or those that stand side by side."""
-    side_by_side = _protocols_with_rows(rows, request) if request.compare_protocols else []
-    return list(side_by_side) or [request.protocol or _usual_protocol(rows, results, request)]
+    if request.compare_protocols:
+        side_by_side = _protocols_with_rows(rows, request)
+        if side_by_side:
+            return [*side_by_side]
+    return [request.protocol or _usual_protocol(rows, results, request)]
 
 
 def _protocols_with_rows(rows: Sequence[pd.DataFrame], request: Request) -> list[str]:
-    """Return the protocols that were run in the wanted parameterisation, ours first."""
-    known: set[str] = set()
+    """Return the protocols that were run in the wanted parameterisation, the paper's first."""
+    run: set[str] = set()
     for table in rows:
         if request.parameterisation is not None:
             table = table[table["parameterisation"] == request.parameterisation]
-        known.update(table["protocol"].unique())
-    ours = [name for name in catalogue.PROTOCOLS if name in known]
-    return [*ours, *sorted(known.difference(ours))]
+        run.update(table["protocol"].unique())
+    first = [name for name in catalogue.PROTOCOLS if name in run]
+    return [*first, *sorted(run.difference(first))]
 
 
 def _usual_protocol(
@@ -131,7 +138,7 @@ def _usual_protocol(
 
 
 def _file_name(page: Page, protocol: str | None, request: Request) -> str:
-    """Return the name of a figure's files, with all in which it differs from the usual one."""
+    """Return the name of a figure's files, with whatever differs from the usual figure."""
     words = [page.name]
     if request.parameterisation == "unwhitened":
         words.append("unwhitened")
@@ -165,8 +172,8 @@ def save(
 ) -> str:
     """Write a picture per format, its numbers as CSV and its caption as Markdown.
 
-    The same numbers give the same bytes: pictures have no dates, numbers 6 digits, which are the
-    same on all machines.
+    The same numbers give the same bytes: pictures have no dates, and numbers have 6 digits, as
+    later ones differ between machines.
 
     Args:
         folder: Where the files are written.
@@ -184,7 +191,8 @@ def save(
     contents["md"] = text.encode()
     for suffix, content in contents.items():
         write_atomically(folder / f"{name}.{suffix}", content)
-    return f"{name}: {folder / name}.{{{','.join(contents)}}}"
+    suffixes = "{" + ",".join(contents) + "}"
+    return f"{name}: {folder / name}.{suffixes}"
 
 
 def _picture(canvas: Canvas, suffix: str) -> bytes:

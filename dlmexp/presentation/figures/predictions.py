@@ -1,5 +1,6 @@
 """The figure `predictions`: what a trained model predicts on its test rows, and its training."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def render(diagnosis: Diagnosis) -> Canvas:
     }
     panels = [draw for draw, is_wanted in wanted.items() if is_wanted]
     columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
+    rows = math.ceil(len(panels) / columns)
     width = TEXT if columns > 1 else COLUMN
     with paper_style():
         canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
@@ -91,7 +92,7 @@ def _errors(diagnosis: Diagnosis) -> str:
 
 
 def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw true values against predicted means, with the mean intervals of similar means."""
+    """Draw true values against predicted means, with intervals averaged in bins."""
     mean = diagnosis.columns["mean"]
     y = diagnosis.targets
     target = diagnosis.model.schema.target
@@ -127,8 +128,9 @@ def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:
     rows = pd.DataFrame(
         {"x": columns["mean"], "low": columns["lower_95"], "high": columns["upper_95"]}
     )
-    bin_numbers = np.arange(len(rows)) * BINS // len(rows)
-    bins = rows.sort_values("x").groupby(bin_numbers).mean()
+    in_order = rows.sort_values("x")
+    bin_of_row = np.arange(len(rows)) * BINS // len(rows)
+    bins = in_order.groupby(bin_of_row).mean()
     label = f"95 % interval, mean in {BINS} bins"
     ax.fill_between(bins["x"], bins["low"], bins["high"], color=BLUE, alpha=0.15, lw=0, label=label)
 
@@ -188,13 +190,15 @@ def _draw_against_beta(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw the objective, in a frame without the first steps, which may be far above all others."""
+    """Draw the objective; the frame fits all but the first 5 %, which may be far above."""
     objective = diagnosis.objective
     ax.plot(np.arange(1, len(objective) + 1), objective, "-", color=BLUE)
     later = objective[len(objective) // 20 :]
     low = float(np.nanmin(later))
     high = float(np.nanmax(later))
-    span = high - low or 1
+    span = high - low
+    if span == 0:
+        span = 1.0
     ax.set(
         title="training",
         xlabel="iteration",
@@ -208,14 +212,15 @@ def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
     line = diagnosis.line
     schema = diagnosis.model.schema
     assert line is not None
-    name = "mean"
+    name = curve = "mean"
     label = schema.target
     if schema.labels is not None:
         name = f"probability_{schema.labels[1]}"
+        curve = "probability"
         label = f"probability of {schema.target} = {schema.labels[1]}"
     x = line["x"]
     ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
-    ax.plot(x, line[name], "-", color=BLUE, label=name.partition("_")[0])
+    ax.plot(x, line[name], "-", color=BLUE, label=curve)
     if "lower_95" in line:
         lower = line["lower_95"]
         upper = line["upper_95"]

@@ -54,34 +54,36 @@ class Finding:
 def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
     """Return the finding on each dataset, the largest differences first.
 
-    With two parameterisations of q, the larger difference of a dataset is shown, and the smaller
-    one ranks it.
+    With two parameterisations of q, a dataset's finding is the one with the larger difference, but
+    its place in the list is that of the smaller difference.
     """
     table = rows_of(results.table, column)
     evidence = Evidence(results, table, rows_of(results.candidates, column))
-    rivals = [name for name in table["method"].unique() if name != "elbo"]
-    if not rivals:
+    methods = [name for name in table["method"].unique() if name != "elbo"]
+    if not methods:
         return []
-    by_dataset = [_findings_on(evidence, dataset, rivals) for dataset in evidence.sizes]
-    present = [over_q for over_q in by_dataset if over_q]
-    present.sort(key=lambda over_q: over_q[-1].size, reverse=True)
-    return [over_q[0] for over_q in present[:MOST_FINDINGS]]
+    by_dataset = [_findings_on(evidence, dataset, methods) for dataset in evidence.sizes]
+    present = [found for found in by_dataset if found]
+    present.sort(key=lambda found: found[-1].size, reverse=True)
+    return [found[0] for found in present[:MOST_FINDINGS]]
 
 
-def _findings_on(evidence: Evidence, dataset: str, rivals: list[str]) -> list[Finding]:
+def _findings_on(evidence: Evidence, dataset: str, methods: list[str]) -> list[Finding]:
     """Return the findings on a dataset, one per parameterisation of q, the largest first."""
-    over_q = []
+    found: list[Finding] = []
     for name, q in evidence.datasets_and_q(dataset):
-        finding = _finding(evidence, dataset, q, rivals) if name == dataset else None
+        if name != dataset:
+            continue
+        finding = _finding(evidence, dataset, q, methods)
         if finding is not None:
-            over_q.append(finding)
-    return sorted(over_q, key=lambda finding: finding.size, reverse=True)
+            found.append(finding)
+    return sorted(found, key=lambda finding: finding.size, reverse=True)
 
 
-def _finding(evidence: Evidence, dataset: str, q: str, rivals: list[str]) -> Finding | None:
+def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
     """Return the finding at the largest size that has a margin; None where there is none."""
     elbo = evidence.fit(dataset, "elbo", "nll", q)
-    lines = [evidence.fit(dataset, name, "nll", q) for name in rivals]
+    lines = [evidence.fit(dataset, name, "nll", q) for name in methods]
     ours = np.stack([line.values for line in lines])
     comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
     # An interval needs two repetitions.

@@ -32,10 +32,12 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 
     A method without beta has x = NaN.
     """
-    betas, columns = np.unique(rows["beta"].to_numpy(dtype=float), return_inverse=True)
-    _, test = by_seed(rows, columns, metric_values(rows, panel))
-    _, validation = by_seed(rows, columns, metric_values(rows, panel, "validation"))
-    points = statistics(betas, test, np.bincount(columns))
+    all_betas = rows["beta"].to_numpy(dtype=float)
+    betas, beta_of_row = np.unique(all_betas, return_inverse=True)
+    rows_of_beta = np.bincount(beta_of_row)
+    _, test = by_seed(rows, beta_of_row, metric_values(rows, panel))
+    _, validation = by_seed(rows, beta_of_row, metric_values(rows, panel, "validation"))
+    points = statistics(betas, test, rows_of_beta)
     points["validation"] = statistics(betas, validation, 0)["mean"]
     failed = int(points["failed"].sum())
     notes = [f"{counted(failed, 'result')} failed, not averaged"] if failed else []
@@ -79,7 +81,8 @@ def _lowest_validation(series: Series, band: Band) -> np.ndarray:
     """Return which betas have the lowest mean validation metric."""
     unknown = np.isnan(band.x) | np.isnan(band.mean)
     validation = np.where(unknown, np.nan, series.points["validation"])
-    return validation == np.fmin.reduce(validation)
+    lowest = np.fmin.reduce(validation)  # NaN only if all are
+    return validation == lowest
 
 
 def _circle(ax: Axes, best: Band) -> None:
@@ -96,15 +99,19 @@ def _circle(ax: Axes, best: Band) -> None:
 
 
 def _to_be_framed(band: Band, best: np.ndarray) -> list[float]:
-    """Return what the frame must hold of a line: its best beta and its lowest mean."""
-    across = band.mean[np.isnan(band.x)]
+    """Return what the frame must hold of a line.
+
+    That is the mean and the lower end of its interval at the best beta, the lowest mean, and the
+    mean of a method without beta.
+    """
+    without_beta = band.mean[np.isnan(band.x)]
     selected = band.at(best)
     lower_ends = selected.mean - selected.half
-    return [*across, *selected.mean, *lower_ends, np.fmin.reduce(band.mean)]
+    return [*without_beta, *selected.mean, *lower_ends, np.fmin.reduce(band.mean)]
 
 
 def _set_x_axis(ax: Axes, betas: np.ndarray) -> None:
-    """Set a log axis; with beta = 0, one where 0 has its place left of the smallest other beta."""
+    """Set a log axis; if a beta is 0, it has a place left of the smallest positive beta."""
     smallest = betas[betas > 0].min(initial=np.inf)
     if (betas == 0).any() and np.isfinite(smallest):
         ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
