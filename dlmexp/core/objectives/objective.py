@@ -1,15 +1,17 @@
 """The class of all objectives, and the registry of their names."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
 from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.collapsed import CollapsedObjective, Moments
+from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.likelihoods import Likelihood
 
 RowLoss = Callable[
@@ -26,6 +28,9 @@ SolutionPath = Callable[
     [Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]
 ]
 """path(moments, betas): the mean of q and the objective that solve S splits at K betas."""
+
+RowOrder = Callable[[Float[Tensor, "N D"]], Int[Tensor, "N"]]
+"""row_order(X): the numbers of the rows in another order."""
 
 NO_PENALTY = (
     "beta = 0: without a penalty there may be no minimiser, or more than one; "
@@ -59,6 +64,31 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Option:
+    """A number that users may set for an objective, as `method.NAME.options.OPTION=`.
+
+    Attributes:
+        default: Its value where users say nothing.
+        low: The least value that makes sense.
+        high: The largest one.
+        whole: Whether it is a whole number.
+    """
+
+    default: float
+    low: float
+    high: float
+    whole: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        """Raise a `UserError` if it can not have this value."""
+        is_valid = self.low <= value <= self.high and (not self.whole or value == int(value))
+        if not is_valid:
+            kind = "a whole number" if self.whole else "a number"
+            limits = f"from {self.low:g} to {self.high:g}"
+            raise UserError(f"{name}={value:g}: give {kind} {limits}")
+
+
+@dataclass(frozen=True)
 class Objective:
     """What training minimises: `sum_i row_loss_i + beta * regulariser(m, L)`.
 
@@ -79,6 +109,11 @@ class Objective:
         gives_hyperparameters: Fixed variants can take their hyperparameters from its joint fit with
             beta = 1.
         all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
+        parameters: Hyperparameters of its own, learned with those of the kernel.
+        options: Numbers that users may set; `row_loss`, `collapsed` and `row_order` receive them as
+            keyword arguments.
+        row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` sees the rows;
+            None: their own.
         notes: What readers of its fits must know.
 
     Example:
@@ -109,7 +144,35 @@ class Objective:
     predicts_variance: bool = True
     gives_hyperparameters: bool = False
     all_rows_inducing: bool = False
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
+    row_order: RowOrder | None = None
     notes: Notes = Notes()
+
+    def with_options(self, values: Mapping[str, float]) -> "Objective":
+        """Return the objective with these options; the others have their defaults.
+
+        Raises:
+            UserError: There is no such option, or it can not have this value.
+        """
+        for name, value in values.items():
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise UserError(
+                    f"objective '{self.name}' has no option '{name}'; its options: {known}"
+                )
+            self.options[name].check(f"option '{name}' of objective '{self.name}'", value)
+        if not self.options:
+            return self
+        chosen = {}
+        for name, option in self.options.items():
+            value = values.get(name, option.default)
+            chosen[name] = int(value) if option.whole else float(value)
+        bound = {}
+        for name in ("row_loss", "collapsed", "row_order"):
+            function = getattr(self, name)
+            bound[name] = None if function is None else partial(function, **chosen)
+        return replace(self, options={}, **bound)
 
     @property
     def collapsed_only(self) -> bool:

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.collapsed import Closed, Problem
+from dlmexp.core.objectives.objective import RowOrder
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program, Value
 
@@ -25,7 +26,16 @@ class Collapsed(Program):
         super().__post_init__()
         self._X = self.data.inputs_by_cell()
         self._y = self.data.y[self.data.index]
+        if self.loss.objective.row_order is not None:
+            self._arrange_rows(self.loss.objective.row_order)
         self._rows_at_once = rows_at_once(self, len(self.beta))
+
+    def _arrange_rows(self, row_order: RowOrder) -> None:
+        """Bring the rows of every cell into the order that the objective asks for."""
+        order_of_split = torch.stack([row_order(X) for X in self.data.X])
+        order = order_of_split[self.data.index]
+        self._X = self._X.take_along_dim(order[..., None], dim=1)
+        self._y = self._y.take_along_dim(order, dim=1)
 
     def initial(self) -> Tensors:
         """Return the initial hyperparameters."""

@@ -75,7 +75,8 @@ class Program(ABC):
     def __post_init__(self) -> None:
         self.n = self.data.X.shape[1]
         self.M = self.model.inducing_count(self.n)
-        self.parameters = self.model.parameters(self.data.X.shape[-1])
+        of_model = self.model.parameters(self.data.X.shape[-1])
+        self.parameters = {**of_model, **self.loss.objective.parameters}
         self._sampler = None
         if self.minibatches is not None:
             self._sampler = RowSampler(self.data, self.minibatches)

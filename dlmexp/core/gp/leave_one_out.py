@@ -1,0 +1,61 @@
+"""The leave-one-out loss of a sparse Gaussian process, in closed form (docs/SPEC.md, section 2)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.cholesky import factorise
+from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
+from dlmexp.core.gp.matrix_products import row_gram
+from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+
+
+def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
+    """Return `-sum_i log p(y_i | y without y_i)` of FITC's model, and the posterior of all rows.
+
+    With C = Qff + diag(r_i + noise), row i is predicted from the others with the moments
+    (Rasmussen and Williams 2006, section 5.4.2)
+
+        variance_i = 1 / (C^-1)_ii            y_i - mean_i = (C^-1 y)_i / (C^-1)_ii
+
+    and with `H = A D^-1 A^T`, `b = A D^-1 y`, `D = diag(d_i)`, `d_i = r_i + noise`,
+    `m = (I + H)^-1 b`:
+
+        (C^-1)_ii  = ( 1 - A_i^T (I + H)^-1 A_i / d_i ) / d_i
+        (C^-1 y)_i = ( y_i - A_i^T m ) / d_i
+
+    beta plays no part.
+    """
+    projection = row_projection(problem)
+    noise = projection.hyper["noise"][..., None]
+
+    def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        A, r = projection(X)
+        d = r + noise
+        H = row_gram(A / d.sqrt().unsqueeze(-2))
+        b = (A @ (y / d).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        return H, b
+
+    H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
+    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+    # F F^T = I + H,  m = F^-T F^-1 b
+    factor = factorise(H + eye, torch.zeros_like(beta))
+    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
+
+    def loss_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        A, r = projection(X)
+        d = r + noise
+        # A_i^T (I + H)^-1 A_i / d_i, the leverage of row i, below 1
+        leverage = (F_inverse @ A).square().sum(-2) / d
+        precision = (1 - leverage) / d
+        weighted_residual = (y - (A.mT @ row_m).squeeze(-1)) / d
+        # -log N(y_i; mean_i, variance_i)
+        quadratic = weighted_residual.square() / precision
+        return (row_sum(0.5 * (math.log(2 * math.pi) - precision.log() + quadratic)),)
+
+    (loss,) = sum_over_rows(loss_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
+    q = gaussian_posterior(H.detach(), b.detach())
+    return Closed(loss, q.m, q.L, projection.ok & factor.ok & q.ok)

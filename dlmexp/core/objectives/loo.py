@@ -1,0 +1,9 @@
+"""The leave-one-out log predictive density of FITC's model, in closed form; there is no beta."""
+
+from dlmexp.core.gp.leave_one_out import leave_one_out
+from dlmexp.core.objectives.objective import OBJECTIVES, Objective
+
+LOO = OBJECTIVES.add(
+    "loo",
+    Objective("loo", collapsed=leave_one_out, has_beta=False, needs_gaussian=True),
+)

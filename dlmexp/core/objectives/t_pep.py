@@ -1,0 +1,20 @@
+"""Power expectation propagation whose conditional of f has one scale for all rows.
+
+The scale is learned. At power alpha -> 0 the energy is the bound with one scale for all rows.
+"""
+
+from dlmexp.core.gp.kernels import Parameter
+from dlmexp.core.gp.structured import scaled_power_ep
+from dlmexp.core.objectives.objective import OBJECTIVES, Objective, Option
+
+T_PEP = OBJECTIVES.add(
+    "t_pep",
+    Objective(
+        "t_pep",
+        collapsed=scaled_power_ep,
+        has_beta=False,
+        needs_gaussian=True,
+        parameters={"conditional_scale": Parameter(1.0, positive=True)},
+        options={"alpha": Option(0.5, low=0, high=1)},
+    ),
+)
