@@ -141,7 +141,11 @@ def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_writ
     from dlmexp.core.gp.posterior import kl
     from dlmexp.core.objectives import OBJECTIVES, Objective
 
-    wrong = Objective("wrong", row_loss=lambda *given: (given[2].mean(), None), regulariser=kl)
+    wrong = Objective(
+        "wrong",
+        row_loss=lambda likelihood, estimator, q_f, y, draws: (q_f.mean.mean(), None),
+        regulariser=kl,
+    )
     monkeypatch.setitem(OBJECTIVES._items, "wrong", wrong)
     own_file(here, "method", "# @package method.mine\nobjective: wrong\n")
     for words in (["plan=true"], []):

@@ -6,7 +6,7 @@ the marginals, for this module and for its two fast forms, `rbf_posterior` on a 
 `fused.projected` on a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,25 @@ class Projection(NamedTuple):
         return Luu_inv @ self.Kuf
 
 
+class Marginals(NamedTuple):
+    """q(f_i) = N(mean_i, variance_i) at some rows, and what it consists of.
+
+    Attributes:
+        mean: The prior mean plus `A_i . m`.
+        variance: The residual variance plus `|L^T A_i|^2`.
+        prior_variance: k(x_i, x_i); None unless the objective asks for it (`uses_residual`).
+        residual: `r_i = k(x_i, x_i) - |A_i|^2`, the variance of f_i given the inducing values; None
+            unless the objective asks for it.
+        parameters: The objective's own hyperparameters by name, for rows: [B, 1].
+    """
+
+    mean: Float[Tensor, "B N"]
+    variance: Float[Tensor, "B N"]
+    prior_variance: Float[Tensor, "B N"] | None = None
+    residual: Float[Tensor, "B N"] | None = None
+    parameters: Mapping[str, Float[Tensor, "B 1"]] = {}
+
+
 def projection(
     kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]
 ) -> Projection:
@@ -79,6 +98,24 @@ def marginals(
         fit, gain = _Marginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff
     return mean[..., None] + fit, positive(kff + gain, kff)
+
+
+def marginals_with_residual(
+    p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
+) -> Marginals:
+    """Return the marginals with their residual and prior variances, differentiable in everything.
+
+    It is slower than `marginals`, which never forms the residual variances.
+    """
+    mean, m, L = as_rows(p.X, mean, m, L)
+    A = p.A
+    prior_variance = p.kff
+    # r_i = kff_i - |A_i|^2
+    residual = positive(prior_variance - A.square().sum(-2), prior_variance)
+    # mu_i = mean + A_i . m,  v_i = r_i + |L^T A_i|^2
+    mu = mean[..., None] + (m.unsqueeze(-2) @ A).squeeze(-2)
+    variance = residual + (L.mT @ A).square().sum(-2)
+    return Marginals(mu, variance, prior_variance, residual)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:

@@ -4,12 +4,14 @@ Direct loss minimisation, the paper's method, trains on the loss of the predicti
 `log_dlm` and `sq_dlm`. Its baselines are `elbo`, whose KL term may be weighted by beta, and `fitc`.
 `power_ep` lies between these two, and `exact` is the exact Gaussian process, which all of them
 approximate. `tighter`, `block_tighter` and `t_pep` scale the conditional of f given the inducing
-values; `loo` is the leave-one-out loss.
+values; `loo` is the leave-one-out loss. `crps` trains on a score in the unit of y, `robust` is the
+gamma-robust ELBO.
 
 A new objective is one file that registers it (`objective.Objective` shows how) and one line among
 the imports below. Each way of using it, a method, is a YAML file in `conf/method`.
 """
 
+from dlmexp.core.objectives.crps import CRPS
 from dlmexp.core.objectives.elbo import ELBO
 from dlmexp.core.objectives.exact import EXACT
 from dlmexp.core.objectives.log_dlm import LOG_DLM
@@ -23,12 +25,14 @@ from dlmexp.core.objectives.objective import (
     SolutionPath,
 )
 from dlmexp.core.objectives.power_ep import FITC, POWER_EP
+from dlmexp.core.objectives.robust import ROBUST
 from dlmexp.core.objectives.sq_dlm import SQ_DLM
 from dlmexp.core.objectives.t_pep import T_PEP
 from dlmexp.core.objectives.tighter import BLOCK_TIGHTER, TIGHTER
 
 __all__ = [
     "BLOCK_TIGHTER",
+    "CRPS",
     "ELBO",
     "EXACT",
     "FITC",
@@ -36,6 +40,7 @@ __all__ = [
     "LOO",
     "OBJECTIVES",
     "POWER_EP",
+    "ROBUST",
     "SQ_DLM",
     "TIGHTER",
     "T_PEP",

@@ -5,19 +5,19 @@ from torch import Tensor
 
 from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.collapsed import collapsed_elbo
-from dlmexp.core.gp.posterior import kl
+from dlmexp.core.gp.posterior import Marginals, kl
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective
 
 
 def expected_log_loss(
-    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
+    likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "B N"], None]:
     """Return `E_q[-log p(y|f)]` per row (section 2 of the paper).
 
     It is analytic, or by quadrature: neither the estimator nor the draws are used.
     """
-    return likelihood.elbo_loss(mu, v, y), None
+    return likelihood.elbo_loss(q_f.mean, q_f.variance, y), None
 
 
 ELBO = OBJECTIVES.add(

@@ -4,16 +4,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.core.estimators import Draws, Estimator
-from dlmexp.core.gp.posterior import kl
+from dlmexp.core.gp.posterior import Marginals, kl
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.objectives.objective import OBJECTIVES, Notes, Objective
 
 
 def predictive_log_loss(
-    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
+    likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
     """Return `-log E_q[p(y|f)]` per row by the estimator, with the gradient of the estimator."""
-    return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+    return estimator.loss_and_acceptance(likelihood, q_f.mean, q_f.variance, y, draws)
 
 
 LOG_DLM = OBJECTIVES.add(

@@ -11,15 +11,17 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
 from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.collapsed import CollapsedObjective, Moments
-from dlmexp.core.gp.kernels import Parameter
+from dlmexp.core.gp.kernels import Hyper, Parameter
+from dlmexp.core.gp.posterior import Marginals
 from dlmexp.core.likelihoods import Likelihood
 
 RowLoss = Callable[
-    [Likelihood, Estimator, Tensor, Tensor, Tensor, Draws],
+    [Likelihood, Estimator, Marginals, Tensor, Draws],
     tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None],
 ]
-"""row_loss(likelihood, estimator, mu, v, y, draws): the loss per row, of marginals and targets
-[B, N], and per cell the share of accepted proposals where the loss draws by rejection."""
+"""row_loss(likelihood, estimator, q_f, y, draws): the loss per row [B, N], of the marginals q(f_i)
+and targets y [B, N], and per cell the share of accepted proposals where the loss draws by
+rejection."""
 
 Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Tensor, "B"]]
 """regulariser(m, L): the penalty of q(w) = N(m, L L^T) in whitened coordinates."""
@@ -109,7 +111,11 @@ class Objective:
         gives_hyperparameters: Fixed variants can take their hyperparameters from its joint fit with
             beta = 1.
         all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
-        parameters: Hyperparameters of its own, learned with those of the kernel.
+        uses_residual: `row_loss` reads the prior and residual variances of the marginals.
+        row_parameters: Hyperparameters of `row_loss`, learned with those of the kernel.
+        parameter_cost: `parameter_cost(hyper)` returns what `row_parameters` cost [B], per row; beta
+            weighs it like the regulariser.
+        collapsed_parameters: Hyperparameters of `collapsed`.
         options: Numbers that users may set; `row_loss`, `collapsed` and `row_order` receive them as
             keyword arguments.
         row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` sees the rows;
@@ -122,7 +128,8 @@ class Objective:
         from dlmexp.core.objectives import OBJECTIVES, Objective
 
 
-        def half_and_half(likelihood, estimator, mu, v, y, draws):
+        def half_and_half(likelihood, estimator, q_f, y, draws):
+            mu, v = q_f.mean, q_f.variance
             log_loss, acceptance = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
             return 0.5 * log_loss + 0.5 * likelihood.elbo_loss(mu, v, y), acceptance
 
@@ -144,7 +151,10 @@ class Objective:
     predicts_variance: bool = True
     gives_hyperparameters: bool = False
     all_rows_inducing: bool = False
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    uses_residual: bool = False
+    row_parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    collapsed_parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    parameter_cost: Callable[[Hyper], Float[Tensor, "B"]] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     row_order: RowOrder | None = None
     notes: Notes = Notes()

@@ -6,6 +6,7 @@ The scale is learned. At power alpha -> 0 the energy is the bound with one scale
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.gp.structured import scaled_power_ep
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective, Option
+from dlmexp.core.objectives.tighter import SCALE
 
 T_PEP = OBJECTIVES.add(
     "t_pep",
@@ -14,7 +15,7 @@ T_PEP = OBJECTIVES.add(
         collapsed=scaled_power_ep,
         has_beta=False,
         needs_gaussian=True,
-        parameters={"conditional_scale": Parameter(1.0, positive=True)},
+        collapsed_parameters={SCALE: Parameter(1.0, positive=True)},
         options={"alpha": Option(0.5, low=0, high=1)},
     ),
 )

@@ -1,18 +1,56 @@
 """Evidence bounds that scale the conditional of f given the inducing values.
 
-`tighter` has one scale per row, `block_tighter` one matrix per block of rows. Both lie between the
-ELBO and the exact evidence at equal hyperparameters, and predict with the q of the ELBO.
+With Gaussian noise q has a closed form: `tighter` has one scale per row, `block_tighter` one matrix
+per block of rows. Both lie between the ELBO and the exact evidence at equal hyperparameters, and
+predict with the q of the ELBO. With other likelihoods `tighter` learns one scale for all rows.
 """
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.estimators import Draws, Estimator
+from dlmexp.core.gp.kernels import Hyper, Parameter
+from dlmexp.core.gp.posterior import Marginals, kl
 from dlmexp.core.gp.structured import (
     blocks_of_neighbours,
     collapsed_block_tighter,
     collapsed_tighter,
 )
+from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective, Option
 
+SCALE = "conditional_scale"
+"""The name of the hyperparameter c: f given u has the variance `c r_i`."""
+
+
+def scaled_expected_loss(
+    likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
+) -> tuple[Float[Tensor, "B N"], None]:
+    """Return `E[-log p(y|f)]` per row under N(mu_i, c r_i + |L^T A_i|^2)."""
+    assert q_f.residual is not None
+    c = q_f.parameters[SCALE]
+    variance = q_f.variance - (1 - c) * q_f.residual
+    return likelihood.elbo_loss(q_f.mean, variance, y), None
+
+
+def cost_of_scale(hyper: Hyper) -> Float[Tensor, "B"]:
+    """Return `1/2 (c - log c - 1)`: the KL of the scaled conditional, divided by n."""
+    c = hyper[SCALE]
+    return 0.5 * (c - torch.log(c) - 1)
+
+
 TIGHTER = OBJECTIVES.add(
-    "tighter", Objective("tighter", collapsed=collapsed_tighter, needs_gaussian=True)
+    "tighter",
+    Objective(
+        "tighter",
+        row_loss=scaled_expected_loss,
+        regulariser=kl,
+        collapsed=collapsed_tighter,
+        uses_residual=True,
+        row_parameters={SCALE: Parameter(1.0, positive=True)},
+        parameter_cost=cost_of_scale,
+    ),
 )
 BLOCK_TIGHTER = OBJECTIVES.add(
     "block_tighter",

@@ -1,10 +1,13 @@
 """Everything but q is learned; q has a closed form."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.collapsed import Closed, Problem
+from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives.objective import RowOrder
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program, Value
@@ -36,6 +39,11 @@ class Collapsed(Program):
         order = order_of_split[self.data.index]
         self._X = self._X.take_along_dim(order[..., None], dim=1)
         self._y = self._y.take_along_dim(order, dim=1)
+
+    @property
+    def objective_parameters(self) -> Mapping[str, Parameter]:
+        """Return the hyperparameters that belong to the objective, not to the model."""
+        return self.loss.objective.collapsed_parameters
 
     def initial(self) -> Tensors:
         """Return the initial hyperparameters."""

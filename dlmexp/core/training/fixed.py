@@ -7,7 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
-from dlmexp.core.gp.posterior import projection, shared_marginals, to_whitened
+from dlmexp.core.gp.posterior import (
+    Marginals,
+    positive,
+    projection,
+    shared_marginals,
+    to_whitened,
+)
 from dlmexp.core.training.parameters import Tensors, constrain, initial_q, unconstrain
 from dlmexp.core.training.program import Posterior, Program, Value
 
@@ -47,10 +53,14 @@ class Fixed(Program):
         m, L = self._whitened_q(values)
         X, y = self.rows()
         A, kff = self._all_rows or self._shared_projection(X)
-        mu_and_v = shared_marginals(A, kff, self.hyper["mean"], m, L, self._cells_per_split)
+        mu, v = shared_marginals(A, kff, self.hyper["mean"], m, L, self._cells_per_split)
+        q_f = Marginals(mu, v)
+        if self.loss.objective.uses_residual:
+            residual = positive(kff - A.square().sum(-2), kff)
+            q_f = q_f._replace(prior_variance=kff[index], residual=residual[index])
         hyper = self.hyperparameters(values)
         ok = self._Kuu.ok[index]
-        return self.regularised_mean(hyper, mu_and_v, y[index], (m, L), ok, iteration)
+        return self.regularised_mean(hyper, q_f, y[index], (m, L), ok, iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         """Return the hyperparameters that are held, and q in whitened coordinates."""
@@ -58,8 +68,17 @@ class Fixed(Program):
         return Posterior(self.hyperparameters(values), m, L, self.jitter[self.data.index])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
-        """Return the hyperparameters of every cell: those of its split."""
-        return {name: value[self.data.index] for name, value in self.hyper.items()}
+        """Return the hyperparameters of every cell: those of its split.
+
+        Those of the objective that no base fit has are at their initial values.
+        """
+        hyper = {name: value[self.data.index] for name, value in self.hyper.items()}
+        objective = self.loss.objective
+        own_parameters = {**objective.row_parameters, **objective.collapsed_parameters}
+        for name, parameter in own_parameters.items():
+            if name not in hyper:
+                hyper[name] = parameter.start(self.beta, len(self.beta))
+        return hyper
 
     def keep(self, cells: Sequence[int]) -> "Fixed":
         """Return the program of some of the cells."""

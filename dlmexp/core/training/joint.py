@@ -5,7 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.cholesky import factorise
-from dlmexp.core.gp.posterior import marginals, projection, to_whitened
+from dlmexp.core.gp.posterior import (
+    Marginals,
+    marginals,
+    marginals_with_residual,
+    projection,
+    to_whitened,
+)
 from dlmexp.core.gp.rbf_posterior import applies_to, rbf_marginals
 from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.parameters import Tensors, initial_q
@@ -35,14 +41,18 @@ class Joint(Program):
         hyper = self.hyperparameters(values)
         m, L = self.q(values)
         X, y = self._all_rows or self._minibatch_by_cell()
-        if self.model.whitened and applies_to(self.model.kernel, X):
+        uses_residual = self.loss.objective.uses_residual
+        if self.model.whitened and applies_to(self.model.kernel, X) and not uses_residual:
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._workspace)
-            return self.regularised_mean(hyper, (mu, v), y, (m, L), ok, iteration)
+            return self.regularised_mean(hyper, Marginals(mu, v), y, (m, L), ok, iteration)
         p = projection(self.model.kernel, hyper, X, jitter)
         if not self.model.whitened:
             m, L = to_whitened(m, L, p.Kuu)
-        mu_and_v = marginals(p, hyper["mean"], m, L)
-        return self.regularised_mean(hyper, mu_and_v, y, (m, L), p.ok, iteration)
+        if uses_residual:
+            q_f = marginals_with_residual(p, hyper["mean"], m, L)
+        else:
+            q_f = Marginals(*marginals(p, hyper["mean"], m, L))
+        return self.regularised_mean(hyper, q_f, y, (m, L), p.ok, iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         """Return hyperparameters and q in whitened coordinates."""

@@ -1,7 +1,7 @@
 """What a batch of cells computes: its objective, and its posterior."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.core.estimators import Draws
+from dlmexp.core.gp.kernels import Parameter
+from dlmexp.core.gp.posterior import Marginals
 from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
 from dlmexp.core.training.model import Loss, Model
@@ -76,10 +78,15 @@ class Program(ABC):
         self.n = self.data.X.shape[1]
         self.M = self.model.inducing_count(self.n)
         of_model = self.model.parameters(self.data.X.shape[-1])
-        self.parameters = {**of_model, **self.loss.objective.parameters}
+        self.parameters = {**of_model, **self.objective_parameters}
         self._sampler = None
         if self.minibatches is not None:
             self._sampler = RowSampler(self.data, self.minibatches)
+
+    @property
+    def objective_parameters(self) -> Mapping[str, Parameter]:
+        """Return the hyperparameters that belong to the objective, not to the model."""
+        return self.loss.objective.row_parameters
 
     @property
     def entries(self) -> int:
@@ -157,22 +164,27 @@ class Program(ABC):
     def regularised_mean(
         self,
         hyper: Tensors,
-        marginals: tuple[Float[Tensor, "B b"], Float[Tensor, "B b"]],
+        marginals: Marginals,
         y: Float[Tensor, "B b"],
         q: tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]],
         ok: Bool[Tensor, "B"],
         iteration: Int[Tensor, ""],
     ) -> Value:
-        """Return `mean_i loss_i + beta / n * regulariser(m, L)`.
+        """Return `mean_i loss_i + beta / n * regulariser(m, L) + beta * parameter_cost`.
 
         On a minibatch it is an unbiased estimate of the value on all rows.
         """
-        mu, v = marginals
         objective = self.loss.objective
-        likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
+        row_hyper = hyper_as_rows(marginals.mean, hyper)
+        likelihood = self.model.likelihood.from_hyper(row_hyper)
+        if objective.row_parameters:
+            own = {name: row_hyper[name][:, None] for name in objective.row_parameters}
+            marginals = marginals._replace(parameters=own)
         draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
         assert objective.row_loss is not None
-        result = objective.row_loss(likelihood, self.loss.estimator, mu, v, y, draws)
-        row_loss, acceptance = objective.checked_losses(result, mu.shape)
+        result = objective.row_loss(likelihood, self.loss.estimator, marginals, y, draws)
+        row_loss, acceptance = objective.checked_losses(result, y.shape)
         total = row_mean(row_loss) + self.beta * objective.penalty(*q) / self.n
+        if objective.parameter_cost is not None:
+            total = total + self.beta * objective.parameter_cost(hyper)
         return Value(total, ok, acceptance)
