@@ -118,6 +118,26 @@ def marginals_with_residual(
     return Marginals(mu, variance, prior_variance, residual)
 
 
+def component_marginals(
+    p: Projection,
+    mean: Float[Tensor, "B"],
+    m: Float[Tensor, "B K M"],
+    L: Float[Tensor, "B K M M"],
+) -> tuple[Float[Tensor, "B K N"], Float[Tensor, "B K N"]]:
+    """Return mu and v of K components of q that share the projection, differentiable in everything.
+
+    A is computed once for all components.
+    """
+    mean, m, L = as_rows(p.X, mean, m, L)
+    A = p.A
+    prior_variance = p.kff
+    residual = positive(prior_variance - A.square().sum(-2), prior_variance)
+    # mu_ki = mean + A_i . m_k,  v_ki = r_i + |L_k^T A_i|^2
+    mu = mean[..., None, None] + m @ A
+    variance = residual.unsqueeze(-2) + (L.mT @ A.unsqueeze(-3)).square().sum(-2)
+    return mu, variance
+
+
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """Return KL(N(m, L L^T) || N(0, I)) [B], for triangular L.
 

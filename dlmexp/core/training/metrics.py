@@ -13,9 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dlmexp.core.gp.posterior import marginals, projection
+from dlmexp.core.gp.posterior import component_marginals, marginals, projection
 from dlmexp.core.gp.precision import row_sum
 from dlmexp.core.likelihoods import Gaussian, Likelihood, Poisson, Probit
+from dlmexp.core.likelihoods.mixture import Mixture, predictive
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program
 from dlmexp.core.training.recalibration import best_factor, recalibrated_scores
@@ -115,9 +116,9 @@ def _diagrams(bins: Reliability | None) -> dict[str, np.ndarray]:
 class Rows(NamedTuple):
     """Predictions at some rows: the likelihood, the marginals of f, and the targets."""
 
-    likelihood: Likelihood
-    mu: Float[Tensor, "B n"]
-    v: Float[Tensor, "B n"]
+    likelihood: Likelihood | Mixture
+    mu: Float[Tensor, "B *K n"]
+    v: Float[Tensor, "B *K n"]
     y: Float[Tensor, "B n"]
 
 
@@ -221,11 +222,12 @@ def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterato
     hyper, m, L, jitter = posterior
     # Shared by all pieces, which differ in X alone.
     shared = projection(program.model.kernel, hyper, X[:, :1][index], jitter)
-    likelihood = program.model.likelihood.from_hyper(shared.hyper)
+    likelihood = predictive(program.model.likelihood, shared.hyper, is_mixture=m.ndim == 3)
+    marginals_of_q = component_marginals if m.ndim == 3 else marginals
     rows_at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], rows_at_once):
         rows = slice(first, first + rows_at_once)
-        mu, v = marginals(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
+        mu, v = marginals_of_q(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
         yield Rows(likelihood, mu, v, y[:, rows][index])
 
 

@@ -16,6 +16,8 @@ from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.parameters import Q, Tensors, constrain, unconstrain
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
 
 
 class Value(NamedTuple):
@@ -35,12 +37,13 @@ class Value(NamedTuple):
 class Posterior(NamedTuple):
     """What predictions need: constrained hyperparameters and q.
 
-    q(w) = N(m, L L^T) in whitened coordinates.
+    q(w) = N(m, L L^T) in whitened coordinates. Where q is a mixture, m [B, K, M] and L [B, K, M, M]
+    have a line per component.
     """
 
     hyper: Tensors
-    m: Float[Tensor, "B M"]
-    L: Float[Tensor, "B M M"]
+    m: Float[Tensor, "B *K M"]
+    L: Float[Tensor, "B *K M M"]
     jitter: Float[Tensor, "B"]
 
     def cells(self) -> "list[Posterior]":
@@ -117,6 +120,13 @@ class Program(ABC):
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
         """Return hyperparameters and q for predictions."""
 
+    def resume(self, iteration: int, settings: Settings) -> None:  # noqa: B027 - optional
+        """Become the program that has made so many iterations; most programs never change."""
+
+    def split(self, state: State) -> None:
+        """Split the single Gaussian of a mixture, at `Settings.split_at`."""
+        raise TypeError("q is no mixture: leave Settings.split_at at None")
+
     def initial_hyperparameters(self) -> Tensors:
         """Return the initial hyperparameters of every cell, unconstrained.
 
@@ -130,7 +140,7 @@ class Program(ABC):
             values[name] = parameter.start(Z, len(Z), self.model.initial.get(name))
         return unconstrain(values, self.parameters)
 
-    def q(self, values: Tensors) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    def q(self, values: Tensors) -> tuple[Float[Tensor, "B *K M"], Float[Tensor, "B *K M M"]]:
         """Return m and L as parameterised; entries above the diagonal of L do not count."""
         return values["m"], values["L"].tril()
 

@@ -1,5 +1,7 @@
 """Recalibration: one number per cell, fitted on the validation rows (docs/SPEC.md, section 7)."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -8,6 +10,7 @@ from torch.nn.functional import softplus
 from dlmexp.core.gp.kernels import Hyper
 from dlmexp.core.gp.precision import hyper_as_rows, row_mean
 from dlmexp.core.likelihoods import Likelihood
+from dlmexp.core.likelihoods.mixture import Mixture, predictive
 from dlmexp.core.training.parameters import Tensors
 
 WIDEST = 7.0
@@ -18,34 +21,55 @@ ENTRIES_AT_ONCE = 2_000_000
 """Of predictions [factors, B, N]; a quadrature multiplies them by its nodes."""
 
 
+class Recalibrated(NamedTuple):
+    """Predictions after recalibration.
+
+    Attributes:
+        likelihood: With the recalibrated noise.
+        mu: Means of f.
+        v: Variances of f.
+        nll: Of the rows.
+    """
+
+    likelihood: Likelihood | Mixture
+    mu: Float[Tensor, "B *K N"]
+    v: Float[Tensor, "B *K N"]
+    nll: Float[Tensor, "B N"]
+
+
 def rescale(
     likelihood: type[Likelihood],
     hyper: Hyper,
     factor: Float[Tensor, "B"],
-    mu: Float[Tensor, "B N"],
-    v: Float[Tensor, "B N"],
+    mu: Float[Tensor, "B *K N"],
+    v: Float[Tensor, "B *K N"],
     y: Float[Tensor, "B N"],
-) -> tuple[Likelihood, Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+) -> Recalibrated:
     """Return predictions recalibrated by one factor per cell; 1 leaves them as they are.
 
     Regression: a factor on the predictive variance. Counts: a factor on the variance of f. Binary:
     a temperature, which divides the log-odds of the predicted probability (Guo et al., 2017).
-
-    Returns:
-        The likelihood, the variances of f, and the NLL of the rows.
     """
+    is_mixture = mu.ndim == 3
     by_row = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
-        instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
-        return instance, v, softplus(odds_against_label(instance, mu, v, y) / by_row)
+        instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+        odds = odds_against_label(instance, mu, v, y)
+        return Recalibrated(instance, mu, v, softplus(odds / by_row))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
-    instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
-    return instance, v * by_row, instance.log_loss(mu, v * by_row, y)
+    instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+    if is_mixture:
+        # The whole distribution is stretched about its mean, the distances of components too.
+        by_row = by_row.unsqueeze(-1)
+        centre = mu.mean(-2, keepdim=True)
+        mu = centre + by_row.sqrt() * (mu - centre)
+    v = v * by_row
+    return Recalibrated(instance, mu, v, instance.log_loss(mu, v, y))
 
 
 def odds_against_label(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor
+    likelihood: Likelihood | Mixture, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B N"]:
     """Return the log-odds of the class that a row does not have."""
     ones = torch.ones_like(y)
@@ -59,7 +83,7 @@ def best_factor(
     """Return the factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
     odds = None  # shared by all factors: a temperature divides them
     if likelihood.task == "binary":
-        instance = likelihood.from_hyper(hyper_as_rows(mu, hyper))
+        instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3)
         odds = odds_against_label(instance, mu, v, y)
 
     def mean_losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
@@ -96,15 +120,16 @@ def _losses_of_copies(
     for name, value in hyper.items():
         hyper_copies[name] = value.repeat(copies, *[1] * (value.dim() - 1))
     factors = logs.exp().flatten()
-    _, _, losses = rescale(
+    repeats = (copies, *[1] * (mu.ndim - 1))
+    recalibrated = rescale(
         likelihood,
         hyper_copies,
         factors,
-        mu.repeat(copies, 1),
-        v.repeat(copies, 1),
+        mu.repeat(repeats),
+        v.repeat(repeats),
         y.repeat(copies, 1),
     )
-    return row_mean(losses).reshape(logs.shape)
+    return row_mean(recalibrated.nll).reshape(logs.shape)
 
 
 def recalibrated_scores(
@@ -116,10 +141,10 @@ def recalibrated_scores(
     y: Tensor,
 ) -> Tensors:
     """Return the NLL per row of recalibrated predictions, and other scores in regression."""
-    instance, scaled_v, nll = rescale(likelihood, hyper, factor, mu, v, y)
-    scores = {"recalibrated_nll": nll}
-    if instance.task == "regression":
-        calibration = instance.calibration(mu, scaled_v, y)
+    recalibrated = rescale(likelihood, hyper, factor, mu, v, y)
+    scores = {"recalibrated_nll": recalibrated.nll}
+    if likelihood.task == "regression":
+        calibration = recalibrated.likelihood.calibration(recalibrated.mu, recalibrated.v, y)
         for name in ("crps", "coverage_95"):
             if name in calibration:
                 scores[f"recalibrated_{name}"] = calibration[name]

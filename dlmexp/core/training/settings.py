@@ -29,6 +29,8 @@ class Settings:
         epsilon: Adam adds it to the size of a gradient before dividing by it.
         resolution: Adam's steps are multiples of `lr * resolution`; None: they are not rounded.
         calibration: Whether calibration is measured at the end.
+        split_at: The iteration before which a mixture is split into its components; None: q is no
+            mixture. The stopping rule applies a window later.
     """
 
     lr: float = 0.1
@@ -43,13 +45,14 @@ class Settings:
     epsilon: float = 1e-8
     resolution: float | None = None
     calibration: bool = True
+    split_at: int | None = None
 
     @property
     def first_check(self) -> int:
         """Return the iteration from which the stopping rule applies."""
-        if self.decay is None:
+        if self.decay is None and self.split_at is None:
             return 0
-        return self.decay + (self.window or 0)
+        return max(self.decay or 0, self.split_at or 0) + (self.window or 0)
 
     def stopping_rule(self, rows: int) -> StoppingRule | None:
         """Return the rule for fits to so many rows; None if all iterations are made."""

@@ -40,9 +40,13 @@ def train(
     """
     pool = torch.cuda.graph_pool_handle() if training.on_gpu else None
     compact_at = _compact_at(training)
+    training.program.resume(training.iteration, settings)
     advance = make_stepper(training.program, training.state, settings, pool)
     yield from _start_curves(training, settings)
     while training.unreported().any():
+        if training.iteration == settings.split_at:
+            training.program.split(training.state)
+            advance = make_stepper(training.program, training.state, settings, pool)
         unreported = training.unreported()
 
         # 1. A stretch of iterations, whose time the live cells share.
@@ -73,11 +77,13 @@ def train(
 
 
 def steps_until_next_event(iteration: int, settings: Settings) -> int:
-    """Return the iterations until cells are looked at or evaluated, or training ends."""
+    """Return the iterations until cells are looked at, evaluated or split, or training ends."""
     periods = [settings.check_every]
     if settings.evaluate_every:
         periods.append(settings.evaluate_every)
     to_next = [period - iteration % period for period in periods]
+    if settings.split_at is not None and iteration < settings.split_at:
+        to_next.append(settings.split_at - iteration)
     return min(*to_next, settings.iterations - iteration)
 
 

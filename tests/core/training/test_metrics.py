@@ -177,7 +177,7 @@ def test_the_recalibrating_factor_against_brute_force(name, monkeypatch):
     factor = recalibration.best_factor(likelihood, hyper, mu, v, y)
     monkeypatch.setattr(recalibration, "ENTRIES_AT_ONCE", 1)
     assert torch.equal(recalibration.best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
-    found = recalibration.rescale(likelihood, hyper, factor, mu, v, y)[2].mean(-1)
+    found = recalibration.rescale(likelihood, hyper, factor, mu, v, y).nll.mean(-1)
     for i in range(2):
         best: Any = minimize_scalar(
             nll, args=(i,), bounds=(-7, 7), method="bounded", options={"xatol": 1e-8}

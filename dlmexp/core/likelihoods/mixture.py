@@ -1,0 +1,143 @@
+"""Predictions of a q that is a mixture of K Gaussians with equal weights.
+
+Marginals are [B, K, N], one line per component, and targets [B, N]. The predictive distribution of a
+row is the mixture of the K predictive distributions of the components.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.kernels import Hyper
+from dlmexp.core.likelihoods.base import Likelihood, Metric
+from dlmexp.core.likelihoods.calibration import LEVELS, Scores, brier
+from dlmexp.core.likelihoods.regression import Gaussian
+
+BISECTIONS = 50
+"""Enough for a quantile to within rounding of the interval that it is searched in."""
+REACH = 8.0
+"""Standard deviations around the outermost components that hold all quantiles."""
+SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def log_mean_loss(losses: Float[Tensor, "B K N"]) -> Float[Tensor, "B N"]:
+    """Return `-log 1/K sum_k exp(-loss_k)`: the log loss of a mixture from those of components."""
+    return math.log(losses.shape[-2]) - torch.logsumexp(-losses, -2)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What a `Likelihood` offers for predictions, over components.
+
+    Attributes:
+        component: The likelihood, ready for marginals [B, K, N] (`Likelihood.over_samples`).
+    """
+
+    component: Likelihood
+
+    @property
+    def task(self) -> str:
+        """Return the task of the likelihood."""
+        return self.component.task
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Return the metrics of the likelihood, which ask for the mean alone."""
+        return self.component.metrics
+
+    def log_loss(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+    ) -> Float[Tensor, "B N"]:
+        """Return `-log mean_k E_{N(f; mu_k, v_k)} p(y|f)` per row."""
+        return log_mean_loss(self.component.log_loss(mu, v, y.unsqueeze(-2)))
+
+    def mean(self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"]) -> Float[Tensor, "B N"]:
+        """Return E[y]."""
+        return self.component.mean(mu, v).mean(-2)
+
+    def cdf(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+    ) -> Float[Tensor, "B N"]:
+        """Return P(Y <= y)."""
+        return self.component.cdf(mu, v, y.unsqueeze(-2).expand_as(mu)).mean(-2)
+
+    def calibration(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+    ) -> Scores:
+        """Return scores of the whole predictive distribution.
+
+        Those of Gaussian noise and of binary data; counts and other noise have none yet.
+        """
+        if self.task == "binary":
+            return brier(self.mean(mu, v), y)
+        if not isinstance(self.component, Gaussian):
+            return {}
+        return normal_components_scores(mu, v + self.component.noise, y)
+
+
+def predictive(
+    likelihood: type[Likelihood], hyper: Hyper, is_mixture: bool
+) -> Likelihood | Mixture:
+    """Return what scores predictions: of marginals [B, N], or of those of components [B, K, N]."""
+    of_rows = likelihood.from_hyper(hyper)
+    return Mixture(of_rows.over_samples()) if is_mixture else of_rows
+
+
+def normal_components_scores(
+    mu: Float[Tensor, "B K N"], variance: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+) -> Scores:
+    """Return the scores of a mixture of N(mu_k, variance_k) with equal weights.
+
+    CRPS = mean_k E|X_k - y| - 1/2 mean_kl E|X_k - X_l|, where for X ~ N(mu, s^2)
+    E|X| = mu (2 Phi(mu / s) - 1) + 2 s phi(mu / s) (Grimit and others 2006).
+    """
+    s = variance.sqrt()
+    crps = mean_distance(mu - y.unsqueeze(-2), s).mean(-2)
+    # One component at a time: K^2 rows would not fit into memory.
+    for k in range(mu.shape[-2]):
+        component = slice(k, k + 1)
+        gap = mu - mu[..., component, :]
+        spread = (variance + variance[..., component, :]).sqrt()
+        crps = crps - 0.5 * mean_distance(gap, spread).mean(-2) / mu.shape[-2]
+
+    def cdf(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+        return torch.special.ndtr((x.unsqueeze(-2) - mu) / s).mean(-2)
+
+    low = (mu - REACH * s).amin(-2)
+    high = (mu + REACH * s).amax(-2)
+    # The distribution function at y, of which the covered share is uniform if all is well.
+    at_y = cdf(y)
+    scores = {"crps": crps}
+    for level in LEVELS:
+        tail = (1 - level / 100) / 2
+        covered = (tail <= at_y) & (at_y <= 1 - tail)
+        upper = quantile_between(cdf, 1 - tail, low, high)
+        lower = quantile_between(cdf, tail, low, high)
+        scores[f"coverage_{level}"] = covered.to(y.dtype)
+        scores[f"width_{level}"] = upper - lower
+    return scores
+
+
+def mean_distance(mu: Float[Tensor, "B K N"], s: Float[Tensor, "B K N"]) -> Float[Tensor, "B K N"]:
+    """Return E|X| of X ~ N(mu, s^2)."""
+    z = mu / s
+    return mu * torch.erf(z / math.sqrt(2)) + s * SQRT_2_OVER_PI * torch.exp(-0.5 * z.square())
+
+
+def quantile_between(
+    cdf: Callable[[Float[Tensor, "B N"]], Float[Tensor, "B N"]],
+    share: float,
+    low: Float[Tensor, "B N"],
+    high: Float[Tensor, "B N"],
+) -> Float[Tensor, "B N"]:
+    """Return the x between `low` and `high` with cdf(x) = share, by bisection."""
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        below = cdf(middle) < share
+        low = torch.where(below, middle, low)
+        high = torch.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,114 @@
+"""Everything is learned, and q is a mixture of Gaussians (docs/SPEC.md, section 2).
+
+    q(w) = 1/K sum_k N(w; m_k, L_k L_k^T)
+
+The components share kernel, likelihood and inducing inputs. The loss of a row is that of the mixture
+of their predictions. The penalty is the mean of their KL: by convexity at least the KL of the
+mixture, and at most log K above it.
+
+Training starts with a single Gaussian. Half-way it is split: each component continues from a mean
+that is drawn from it. Components that start apart can each take a part of the rows and never come
+back; components that start from one solution stay near it unless the data pull them apart.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.core.estimators import Draws
+from dlmexp.core.gp.posterior import component_marginals, projection
+from dlmexp.core.gp.precision import hyper_as_rows, row_mean
+from dlmexp.core.likelihoods.mixture import log_mean_loss
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.parameters import Q, Tensors
+from dlmexp.core.training.program import Posterior, Value
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
+
+
+@dataclass
+class Mixture(Joint):
+    """Every cell has its own kernel matrices and K components of q.
+
+    m is [B, K, M] and L [B, K, M, M] throughout. Before the split the first component is trained
+    alone and the others wait.
+
+    Attributes:
+        components: K.
+        is_split: Whether the single Gaussian has been split (`Settings.split_at`).
+    """
+
+    components: int = field(default=2, kw_only=True)
+    is_split: bool = field(default=False, kw_only=True)
+
+    def initial(self) -> Tensors:
+        """Return the initial hyperparameters, and all components at the prior."""
+        values = super().initial()
+        values["m"] = values["m"].unsqueeze(1).repeat(1, self.components, 1)
+        values["L"] = values["L"].unsqueeze(1).repeat(1, self.components, 1, 1)
+        return values
+
+    def resume(self, iteration: int, settings: Settings) -> None:
+        """Know whether the split lies behind: a checkpoint at that very iteration is before it."""
+        self.is_split = settings.split_at is None or iteration > settings.split_at
+
+    def split(self, state: State) -> None:
+        """Split the Gaussian: draw the mean of each component from it, and keep its factor.
+
+        Adam's moments of the components begin again at zero.
+        """
+        m = state.values["m"]
+        L = state.values["L"].tril()
+        draws = self._draws().to(m)
+        # m_k = m + L e_k
+        m.copy_(m[:, :1] + draws @ L[:, 0].mT)
+        state.values["L"].copy_(L[:, :1].expand_as(L))
+        for name in Q:
+            state.first[name].zero_()
+            state.second[name].zero_()
+        self.is_split = True
+
+    def _draws(self) -> Float[Tensor, "B K M"]:
+        """Return standard normal numbers that depend on each cell's seed alone."""
+        draws = []
+        for seed in self.data.seed_of:
+            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+            draws.append(torch.from_numpy(generator.standard_normal((self.components, self.M))))
+        return torch.stack(draws)[self.data.index.cpu()]
+
+    def objective(
+        self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
+    ) -> Value:
+        """Return the objective on the rows of this step, differentiable in `values`."""
+        if not self.is_split:
+            first = {**values, "m": values["m"][:, 0], "L": values["L"][:, 0]}
+            return super().objective(first, jitter, iteration)
+        hyper = self.hyperparameters(values)
+        m, L = self.q(values)
+        X, y = self._all_rows or self._minibatch_by_cell()
+        p = projection(self.model.kernel, hyper, X, jitter)
+        mu, v = component_marginals(p, hyper["mean"], m, L)
+        likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
+        draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
+        losses = self.loss.estimator(likelihood, mu, v, y.unsqueeze(-2), draws)
+        total = row_mean(log_mean_loss(losses)) + self.beta * self._mean_penalty(m, L) / self.n
+        return Value(total, p.ok)
+
+    def _mean_penalty(
+        self, m: Float[Tensor, "B K M"], L: Float[Tensor, "B K M M"]
+    ) -> Float[Tensor, "B"]:
+        """Return the mean over components of their KL."""
+        penalties = self.loss.objective.penalty(m.flatten(0, 1), L.flatten(0, 1))
+        return penalties.view(m.shape[:2]).mean(1)
+
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        """Return hyperparameters and the components of q; before the split all are the first."""
+        hyper = self.hyperparameters(values)
+        m, L = self.q(values)
+        if not self.is_split:
+            m = m[:, :1].expand_as(m)
+            L = L[:, :1].expand_as(L)
+        return Posterior(hyper, m, L, jitter)
