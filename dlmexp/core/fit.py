@@ -1,7 +1,7 @@
 """Train many sparse Gaussian processes as one batch: `dlmexp.fit`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,14 +26,21 @@ from dlmexp.core.inputs import (
     checked_splits,
     rows_to_predict,
 )
+from dlmexp.core.likelihoods.mixture import predictive
 from dlmexp.core.objectives import Objective
-from dlmexp.core.prediction import MarginalPredictor, Prediction, prediction
+from dlmexp.core.prediction import (
+    ComponentPredictor,
+    MarginalPredictor,
+    Prediction,
+    prediction,
+)
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData, Minibatches
 from dlmexp.core.training.finished import Curve, FinishedFit
 from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.mixture import Mixture
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.program import Posterior, Program
 from dlmexp.core.training.settings import Settings
@@ -97,14 +104,16 @@ class Fit:
         rows = rows_to_predict(X, self.posterior.hyper["Z"].shape[-1])
         predictor = self._predictor_on(select_device(device))
         mu, v = predictor.marginals(rows)
-        likelihood = self.model.likelihood.from_hyper(predictor.hyper)
+        is_mixture = self.model.components > 1
+        likelihood = predictive(self.model.likelihood, predictor.hyper, is_mixture)
         return prediction(likelihood, mu, v, self.predicts_variance)
 
-    def _predictor_on(self, device: torch.device) -> MarginalPredictor:
+    def _predictor_on(self, device: torch.device) -> MarginalPredictor | ComponentPredictor:
         """Return what predicts on a device; it is kept for the next rows."""
         if device.type not in self._predictors:
             hyper = {name: value.to(device) for name, value in self.posterior.hyper.items()}
-            self._predictors[device.type] = MarginalPredictor(
+            kind = MarginalPredictor if self.model.components == 1 else ComponentPredictor
+            self._predictors[device.type] = kind(
                 self.model.kernel,
                 hyper,
                 m=self.posterior.m.to(device),
@@ -115,7 +124,7 @@ class Fit:
         return self._predictors[device.type]
 
     @cached_property
-    def _predictors(self) -> dict[str, MarginalPredictor]:
+    def _predictors(self) -> dict[str, MarginalPredictor | ComponentPredictor]:
         """Predictors by device."""
         return {}
 
@@ -171,9 +180,10 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     Args:
         X: Training inputs [n, D] of one data set, or [S, n, D] of S splits: arrays or tensors.
         y: Training targets [n] or [S, n]: numbers, 0 and 1, or counts, as the likelihood says.
-        model: Kernel, likelihood and number of inducing inputs.
-        objective: What is minimised: "log_dlm", "sq_dlm", "elbo", "fitc", "power_ep", "exact", or
-            an `Objective`.
+        model: Kernel, likelihood, number of inducing inputs, and of components of q.
+        objective: What is minimised: the name of one of `OBJECTIVES`, such as "log_dlm", "sq_dlm",
+            "elbo", "tighter", "fitc", "power_ep", "loo", "crps" or "exact", or an `Objective`
+            (`OBJECTIVES["t_pep"].with_options({"alpha": 0.2})`).
         betas: The weights of the penalty (for "power_ep" its power, 0 to 1).
         seeds: For one data set: each seed orders the rows, of which the first M are the initial
             inducing inputs, and fixes minibatches and random draws; None: 0. For S splits: their
@@ -218,6 +228,8 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         raise UserError("model: give a dlmexp.Model")
     settings = Settings() if settings is None else settings
     check_settings(settings)
+    if model.components != 1 and settings.split_at is None:
+        settings = replace(settings, split_at=settings.iterations // 2)
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
     loss = checked_loss(objective, estimator, model)
@@ -310,6 +322,8 @@ class _Run:
             hyper = {name: value[used].to(self.device) for name, value in self.held.items()}
             return Fixed(self.model, self.loss, data, beta, hyper, minibatches=self.minibatches)
         kind = Collapsed if self.collapsed else Joint
+        if self.model.components > 1:
+            kind = Mixture
         return kind(self.model, self.loss, data, beta, minibatches=self.minibatches)
 
     def _finished(self, program: Program, report: "_Reporter") -> Iterator[FinishedFit]:

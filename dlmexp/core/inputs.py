@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError, nearest
-from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact
+from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact, Quadrature
 from dlmexp.core.objectives import OBJECTIVES, Objective
 from dlmexp.core.training.data import Minibatches
 from dlmexp.core.training.model import Loss, Model
@@ -104,7 +104,7 @@ def checked_betas(betas: float | Sequence[float], objective: Objective) -> list[
 def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
     """Return the objective and the estimator, which may be given by their names."""
     if isinstance(objective, str):
-        objective = OBJECTIVES[objective]
+        objective = OBJECTIVES[objective].with_options({})
     if not isinstance(objective, Objective):
         raise UserError(f"objective={_short(objective)}: give a name or an Objective")
     if not objective.fits(model.likelihood):
@@ -145,9 +145,31 @@ def check_model(model: Any, loss: Loss, n: int) -> Model:
         )
     if loss.objective.all_rows_inducing and n != M:
         raise UserError(f"M={M}: objective '{loss.objective.name}' needs M = n, {n}; leave it out")
+    check_components(model, loss)
     if model.inducing not in ("first", "last"):
         raise UserError(f"inducing={_short(model.inducing)}: give first or last")
     return Model(**{**vars(model), "M": int(M)})
+
+
+def check_components(model: Model, loss: Loss) -> None:
+    """Check that q can be a mixture of so many Gaussians."""
+    K = model.components
+    if not _is_whole(K) or K < 1:
+        raise UserError(f"components={_short(K)}: give a whole number > 0")
+    if K == 1:
+        return
+    if loss.objective.mixture_loss is None:
+        raise UserError(
+            f"components={K}: objective '{loss.objective.name}' takes one Gaussian; "
+            "give objective='log_dlm'"
+        )
+    if not model.whitened:
+        raise UserError(f"components={K}: a mixture is whitened; leave whitened out")
+    if not isinstance(loss.estimator, Exact | Quadrature):
+        raise UserError(
+            f"components={K}: estimator '{loss.estimator.name}' draws samples; "
+            "give exact or quadrature"
+        )
 
 
 def check_initial(model: Model, D: int) -> None:
@@ -170,7 +192,7 @@ def check_settings(settings: Settings) -> None:
         value = getattr(settings, name)
         if value is not None and not (_is_number(value) and value > 0):
             raise UserError(f"Settings({name}={_short(value)}): give a number > 0")
-    for name in ("iterations", "window", "evaluate_every", "check_every", "decay"):
+    for name in ("iterations", "window", "evaluate_every", "check_every", "decay", "split_at"):
         value = getattr(settings, name)
         if value is not None and not (_is_whole(value) and value > 0):
             raise UserError(f"Settings({name}={_short(value)}): give a whole number > 0")

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel
-from dlmexp.core.gp.posterior import positive
+from dlmexp.core.gp.posterior import component_marginals, positive, projection
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
 from dlmexp.core.likelihoods import Likelihood
+from dlmexp.core.likelihoods.mixture import Mixture
 
 ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}
 """Of the [M, rows] arrays, by device: what the cache of a CPU holds."""
@@ -71,6 +72,41 @@ class MarginalPredictor:
         return mu, positive(v, kff)
 
 
+class ComponentPredictor:
+    """The marginals of the components of a mixture at new rows, with A computed once for all."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        hyper: Hyper,
+        m: Float[Tensor, "1 K M"],
+        L: Float[Tensor, "1 K M M"],
+        jitter: Float[Tensor, "1"],
+        row_dtype: torch.dtype = torch.float64,
+    ):
+        no_rows = torch.empty(1, 0, hyper["Z"].shape[-1], dtype=row_dtype, device=m.device)
+        self.projection = projection(kernel, hyper, no_rows, jitter)
+        self.hyper = self.projection.hyper
+        self.mean = hyper["mean"]
+        self.m = m
+        self.L = L
+        self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // m.numel())
+
+    @torch.no_grad()
+    def marginals(
+        self, X: Float[Tensor, "N D"]
+    ) -> tuple[Float[Tensor, "1 K N"], Float[Tensor, "1 K N"]]:
+        """Return mu and v of every component at the rows."""
+        means = []
+        variances = []
+        for piece in X.to(self.projection.X).split(self.rows_at_once):
+            of_piece = self.projection._replace(X=piece[None])
+            mu, v = component_marginals(of_piece, self.mean, self.m, self.L)
+            means.append(mu)
+            variances.append(v)
+        return torch.cat(means, -1), torch.cat(variances, -1)
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What a model says of the targets at N new rows.
@@ -83,23 +119,23 @@ class Prediction:
         lower: The lower end of the central 95 % interval of a new target; None like `variance`, and
             for binary data.
         upper: Its upper end.
-        latent_mean: The mean of f.
-        latent_variance: The variance of f.
+        latent_mean: The mean of f; of a mixture, by component [K, N].
+        latent_variance: The variance of f, likewise.
     """
 
     mean: Float[np.ndarray, " N"]
     variance: Float[np.ndarray, " N"] | None
     lower: Float[np.ndarray, " N"] | None
     upper: Float[np.ndarray, " N"] | None
-    latent_mean: Float[np.ndarray, " N"]
-    latent_variance: Float[np.ndarray, " N"]
+    latent_mean: Float[np.ndarray, "*K N"]
+    latent_variance: Float[np.ndarray, "*K N"]
 
 
 @torch.no_grad()
 def prediction(
-    likelihood: Likelihood,
-    mu: Float[Tensor, "1 N"],
-    v: Float[Tensor, "1 N"],
+    likelihood: Likelihood | Mixture,
+    mu: Float[Tensor, "1 *K N"],
+    v: Float[Tensor, "1 *K N"],
     predicts_variance: bool = True,
 ) -> Prediction:
     """Return what the marginals of f say of the targets."""
@@ -124,5 +160,5 @@ def prediction(
     )
 
 
-def _array(values: Float[Tensor, "1 N"]) -> np.ndarray:
+def _array(values: Float[Tensor, "1 *K N"]) -> np.ndarray:
     return values[0].cpu().numpy()

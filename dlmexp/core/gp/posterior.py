@@ -67,8 +67,8 @@ class Marginals(NamedTuple):
         parameters: The objective's own hyperparameters by name, for rows: [B, 1].
     """
 
-    mean: Float[Tensor, "B N"]
-    variance: Float[Tensor, "B N"]
+    mean: Float[Tensor, "*B N"]
+    variance: Float[Tensor, "*B N"]
     prior_variance: Float[Tensor, "B N"] | None = None
     residual: Float[Tensor, "B N"] | None = None
     parameters: Mapping[str, Float[Tensor, "B 1"]] = {}

@@ -59,6 +59,42 @@ class Mixture:
         """Return E[y]."""
         return self.component.mean(mu, v).mean(-2)
 
+    def std(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"]
+    ) -> Float[Tensor, "B N"] | None:
+        """Return the standard deviation of y; None if the likelihood does not say.
+
+        Var[y] = mean_k Var[y | k] + Var_k E[y | k].
+        """
+        std = self.component.std(mu, v)
+        if std is None:
+            return None
+        means = self.component.mean(mu, v)
+        within = std.square().mean(-2)
+        between = means.var(-2, correction=0)
+        return (within + between).sqrt()
+
+    def interval(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"]
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]] | None:
+        """Return the ends of the central 95 % interval; None if the likelihood has none.
+
+        A quantile of a mixture lies between those of its components.
+        """
+        ends = self.component.interval(mu, v)
+        if ends is None:
+            return None
+        lower, upper = ends
+
+        def cdf(y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+            return self.cdf(mu, v, y)
+
+        quantile = count_between if self.task == "count" else quantile_between
+        return (
+            quantile(cdf, 0.025, lower.amin(-2), lower.amax(-2)),
+            quantile(cdf, 0.975, upper.amin(-2), upper.amax(-2)),
+        )
+
     def cdf(
         self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
     ) -> Float[Tensor, "B N"]:
@@ -141,3 +177,18 @@ def quantile_between(
         low = torch.where(below, middle, low)
         high = torch.where(below, high, middle)
     return 0.5 * (low + high)
+
+
+def count_between(
+    cdf: Callable[[Float[Tensor, "B N"]], Float[Tensor, "B N"]],
+    share: float,
+    low: Float[Tensor, "B N"],
+    high: Float[Tensor, "B N"],
+) -> Float[Tensor, "B N"]:
+    """Return the least whole number k between `low` and `high` with cdf(k) >= share."""
+    while bool((low < high).any()):
+        middle = ((low + high) / 2).floor()
+        below = cdf(middle) < share
+        low = torch.where(below, (middle + 1).minimum(high), low)
+        high = torch.where(below, high, middle.maximum(low))
+    return high

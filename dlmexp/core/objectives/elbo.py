@@ -12,7 +12,7 @@ from dlmexp.core.objectives.objective import OBJECTIVES, Objective
 
 def expected_log_loss(
     likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
-) -> tuple[Float[Tensor, "B N"], None]:
+) -> tuple[Float[Tensor, "*B N"], None]:
     """Return `E_q[-log p(y|f)]` per row (section 2 of the paper).
 
     It is analytic, or by quadrature: neither the estimator nor the draws are used.

@@ -6,12 +6,13 @@ from torch import Tensor
 from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.posterior import Marginals, kl
 from dlmexp.core.likelihoods import Likelihood
+from dlmexp.core.likelihoods.mixture import log_mean_loss
 from dlmexp.core.objectives.objective import OBJECTIVES, Notes, Objective
 
 
 def predictive_log_loss(
     likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
-) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
+) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
     """Return `-log E_q[p(y|f)]` per row by the estimator, with the gradient of the estimator."""
     return estimator.loss_and_acceptance(likelihood, q_f.mean, q_f.variance, y, draws)
 
@@ -23,6 +24,7 @@ LOG_DLM = OBJECTIVES.add(
         row_loss=predictive_log_loss,
         regulariser=kl,
         takes_estimator=True,
+        mixture_loss=log_mean_loss,
         gives_hyperparameters=True,
         notes=Notes(
             binary="the penalty does not see the outputscale: where all training rows are "

@@ -17,7 +17,7 @@ from dlmexp.core.likelihoods import Likelihood
 
 RowLoss = Callable[
     [Likelihood, Estimator, Marginals, Tensor, Draws],
-    tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None],
+    tuple[Float[Tensor, "*B N"], Float[Tensor, "B"] | None],
 ]
 """row_loss(likelihood, estimator, q_f, y, draws): the loss per row [B, N], of the marginals q(f_i)
 and targets y [B, N], and per cell the share of accepted proposals where the loss draws by
@@ -118,6 +118,8 @@ class Objective:
         collapsed_parameters: Hyperparameters of `collapsed`.
         options: Numbers that users may set; `row_loss`, `collapsed` and `row_order` receive them as
             keyword arguments.
+        mixture_loss: `mixture_loss(losses [B, K, N])` returns the loss per row [B, N] of a q of K
+            Gaussians from the `row_loss` of each; None: q must be a Gaussian.
         row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` sees the rows;
             None: their own.
         notes: What readers of its fits must know.
@@ -156,6 +158,7 @@ class Objective:
     collapsed_parameters: Mapping[str, Parameter] = field(default_factory=dict)
     parameter_cost: Callable[[Hyper], Float[Tensor, "B"]] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
+    mixture_loss: Callable[[Float[Tensor, "B K N"]], Float[Tensor, "B N"]] | None = None
     row_order: RowOrder | None = None
     notes: Notes = Notes()
 
@@ -204,7 +207,7 @@ class Objective:
 
     def checked_losses(
         self, result: object, shape: Sequence[int]
-    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
+    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "B"] | None]:
         """Return what `row_loss` returned: the loss per row [B, N], and the acceptance [B] or None.
 
         Raises:

@@ -25,7 +25,7 @@ def gamma_divergence_loss(
     y: Tensor,
     draws: Draws,
     gamma: float = 1.03,
-) -> tuple[Float[Tensor, "B N"], None]:
+) -> tuple[Float[Tensor, "*B N"], None]:
     """Return the gamma-robust loss per row.
 
     With g = gamma - 1 it is

@@ -26,7 +26,7 @@ SCALE = "conditional_scale"
 
 def scaled_expected_loss(
     likelihood: Likelihood, estimator: Estimator, q_f: Marginals, y: Tensor, draws: Draws
-) -> tuple[Float[Tensor, "B N"], None]:
+) -> tuple[Float[Tensor, "*B N"], None]:
     """Return `E[-log p(y|f)]` per row under N(mu_i, c r_i + |L^T A_i|^2)."""
     assert q_f.residual is not None
     c = q_f.parameters[SCALE]

@@ -19,9 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.estimators import Draws
-from dlmexp.core.gp.posterior import component_marginals, projection
+from dlmexp.core.gp.posterior import Marginals, component_marginals, projection
 from dlmexp.core.gp.precision import hyper_as_rows, row_mean
-from dlmexp.core.likelihoods.mixture import log_mean_loss
 from dlmexp.core.training.joint import Joint
 from dlmexp.core.training.parameters import Q, Tensors
 from dlmexp.core.training.program import Posterior, Value
@@ -37,18 +36,16 @@ class Mixture(Joint):
     alone and the others wait.
 
     Attributes:
-        components: K.
         is_split: Whether the single Gaussian has been split (`Settings.split_at`).
     """
 
-    components: int = field(default=2, kw_only=True)
     is_split: bool = field(default=False, kw_only=True)
 
     def initial(self) -> Tensors:
         """Return the initial hyperparameters, and all components at the prior."""
         values = super().initial()
-        values["m"] = values["m"].unsqueeze(1).repeat(1, self.components, 1)
-        values["L"] = values["L"].unsqueeze(1).repeat(1, self.components, 1, 1)
+        values["m"] = values["m"].unsqueeze(1).repeat(1, self.model.components, 1)
+        values["L"] = values["L"].unsqueeze(1).repeat(1, self.model.components, 1, 1)
         return values
 
     def resume(self, iteration: int, settings: Settings) -> None:
@@ -76,7 +73,9 @@ class Mixture(Joint):
         draws = []
         for seed in self.data.seed_of:
             generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
-            draws.append(torch.from_numpy(generator.standard_normal((self.components, self.M))))
+            draws.append(
+                torch.from_numpy(generator.standard_normal((self.model.components, self.M)))
+            )
         return torch.stack(draws)[self.data.index.cpu()]
 
     def objective(
@@ -93,8 +92,15 @@ class Mixture(Joint):
         mu, v = component_marginals(p, hyper["mean"], m, L)
         likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
         draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
-        losses = self.loss.estimator(likelihood, mu, v, y.unsqueeze(-2), draws)
-        total = row_mean(log_mean_loss(losses)) + self.beta * self._mean_penalty(m, L) / self.n
+        objective = self.loss.objective
+        assert objective.row_loss is not None
+        assert objective.mixture_loss is not None
+        of_components = Marginals(mu, v)
+        losses, _ = objective.row_loss(
+            likelihood, self.loss.estimator, of_components, y.unsqueeze(-2), draws
+        )
+        row_loss = objective.mixture_loss(losses)
+        total = row_mean(row_loss) + self.beta * self._mean_penalty(m, L) / self.n
         return Value(total, p.ok)
 
     def _mean_penalty(

@@ -40,6 +40,7 @@ class Model:
         initial: Initial values of hyperparameters, in place of those of kernel and likelihood.
         inducing: The inducing inputs start at the "first" or "last" M training rows.
         noise_floor: The noise variance stays above it; None: it may fall towards 0.
+        components: Number of Gaussians that q is a mixture of; 1: q is a Gaussian.
     """
 
     kernel: Kernel
@@ -51,6 +52,7 @@ class Model:
     initial: Mapping[str, float]
     inducing: str
     noise_floor: float | None
+    components: int
 
     def __init__(  # noqa: PLR0913 - a keyword for every property of the model
         self,
@@ -63,6 +65,7 @@ class Model:
         initial: Mapping[str, float] | None = None,
         inducing: str = "first",
         noise_floor: float | None = None,
+        components: int = 1,
     ):
         if isinstance(kernel, str):
             kernel = kernel_named(kernel, typed=True)
@@ -79,6 +82,7 @@ class Model:
         self.initial = dict(initial or {})
         self.inducing = inducing
         self.noise_floor = noise_floor
+        self.components = components
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how it is pickled: with the names of kernel and likelihood."""

@@ -44,13 +44,11 @@ def data(task="regression", n=60, dtype=torch.float64):
 
 
 def programs(likelihood="gaussian", components=4, dtype=torch.float64, minibatches=None):
-    model = Model("rbf", likelihood, M=6)
+    model = Model("rbf", likelihood, M=6, components=components)
     rows = data(model.likelihood.task, dtype=dtype)
     loss = Loss(LOG_DLM)
     single = Joint(model, loss, rows, BETAS, minibatches=minibatches)
-    mixture = MixtureProgram(
-        model, loss, rows, BETAS, minibatches=minibatches, components=components
-    )
+    mixture = MixtureProgram(model, loss, rows, BETAS, minibatches=minibatches)
     return single, mixture
 
 
@@ -257,3 +255,33 @@ def test_mean_of_a_mixture_of_counts_is_the_mean_of_its_components():
     v = torch.full_like(mu, 0.2)
     expected = (mu + 0.1).exp().mean(1)
     torch.testing.assert_close(Mixture(Poisson()).mean(mu, v), expected)
+
+
+def test_ends_of_an_interval_hold_their_share_of_the_mixture():
+    hyper = {"noise": torch.tensor([0.1], dtype=torch.float64)}
+    mixture = predictive(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
+    mu = torch.tensor([[[-3.0, 0.0], [1.0, 0.5]]], dtype=torch.float64)
+    v = torch.full_like(mu, 0.3)
+    lower, upper = mixture.interval(mu, v)
+    share = torch.tensor([[0.025, 0.025]], dtype=torch.float64)
+    torch.testing.assert_close(mixture.cdf(mu, v, lower), share)
+    torch.testing.assert_close(mixture.cdf(mu, v, upper), 1 - share)
+
+
+def test_ends_of_an_interval_of_counts_are_the_least_that_hold_their_share():
+    mixture = Mixture(Poisson())
+    mu = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]], dtype=torch.float64)
+    v = torch.full_like(mu, 0.2)
+    lower, upper = mixture.interval(mu, v)
+    for end, share in ((lower, 0.025), (upper, 0.975)):
+        assert torch.equal(end, end.round())
+        assert (mixture.cdf(mu, v, end) >= share).all()
+        assert (mixture.cdf(mu, v, end - 1) < share).all()
+
+
+def test_std_of_a_mixture_adds_the_spread_of_the_means():
+    mixture = Mixture(Gaussian(torch.tensor([[[0.5]]], dtype=torch.float64)))
+    mu = torch.tensor([[[-1.0], [3.0]]], dtype=torch.float64)
+    v = torch.tensor([[[0.5], [1.5]]], dtype=torch.float64)
+    # Within: (1 + 2) / 2. Between: the variance of -1 and 3, 4.
+    assert float(mixture.std(mu, v).square()) == pytest.approx(1.5 + 4)
