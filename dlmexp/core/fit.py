@@ -241,6 +241,11 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     closed = loss.objective.collapsed_only or (
         collapsed and loss.objective.collapses(model.likelihood)
     )
+    if settings.optimizer == "lbfgs" and not closed:
+        raise UserError(
+            f"Settings(optimizer=lbfgs): objective '{loss.objective.name}' has no closed form over "
+            "q here; leave optimizer out"
+        )
     held = None
     if hyperparameters is not None:
         held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), D)

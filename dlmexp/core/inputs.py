@@ -206,6 +206,8 @@ def _check_stopping(settings: Settings) -> None:
         raise UserError(
             f"Settings(criterion={_short(settings.criterion)}): give one of {', '.join(CRITERIA)}"
         )
+    if settings.optimizer not in ("adam", "lbfgs"):
+        raise UserError(f"Settings(optimizer={_short(settings.optimizer)}): give adam or lbfgs")
     if (settings.decay is None) != (settings.final_lr is None):
         raise UserError("Settings: give decay and final_lr together")
 

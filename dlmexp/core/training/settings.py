@@ -31,6 +31,9 @@ class Settings:
         calibration: Whether calibration is measured at the end.
         split_at: The iteration before which a mixture is split into its components; None: q is no
             mixture. The stopping rule applies a window later.
+        optimizer: "adam", or "lbfgs" for objectives with a closed form over q. L-BFGS has no
+            learning rate and no window: it stops when its last 20 steps together lowered the
+            objective per row by less than `tolerance`; an iteration is an evaluation.
     """
 
     lr: float = 0.1
@@ -46,6 +49,7 @@ class Settings:
     resolution: float | None = None
     calibration: bool = True
     split_at: int | None = None
+    optimizer: str = "adam"
 
     @property
     def first_check(self) -> int:

@@ -9,8 +9,9 @@ import torch
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import FinishedFit
 from dlmexp.core.training.metrics import evaluate
+from dlmexp.core.training.quasi_newton import train_by_lbfgs
+from dlmexp.core.training.reports import report_stopped
 from dlmexp.core.training.settings import Settings
-from dlmexp.core.training.state import BLOCK, FAILED, STOPPED
 from dlmexp.core.training.stepper import make_stepper
 
 # Stopped cells are evaluated and leave the batch when no more than this share is live. On a GPU
@@ -40,6 +41,9 @@ def train(
     """
     pool = torch.cuda.graph_pool_handle() if training.on_gpu else None
     compact_at = _compact_at(training)
+    if settings.optimizer == "lbfgs":
+        yield from train_by_lbfgs(training, settings, after_step, batches_at_once)
+        return
     training.program.resume(training.iteration, settings)
     advance = make_stepper(training.program, training.state, settings, pool)
     yield from _start_curves(training, settings)
@@ -68,7 +72,7 @@ def train(
         # 3. Stopped cells are reported, and leave the batch when they are many.
         compact = live.any() and live.sum() <= compact_at * len(live)
         if stopped and (settings.evaluate_every or compact or not live.any()):
-            yield from _finish(training, stopped, settings.calibration)
+            yield from report_stopped(training, stopped, settings.calibration)
             training.mark_reported(stopped)
             if compact:
                 training.keep(np.flatnonzero(live).tolist())
@@ -138,51 +142,3 @@ def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
         curve = training.curves[indices[i]]
         if not curve or curve[-1][0] < stopped_at[i]:
             curve.append((stopped_at[i], metrics["test"]))
-
-
-def _finish(
-    training: Training, indices: list[int], calibration: bool
-) -> Iterator[FinishedFit | None]:
-    """Evaluate cells that have stopped, and yield them."""
-    program, state = training.part(indices)
-    posterior = program.posterior(state.values, state.jitter)
-    evaluation = evaluate(program, posterior, calibration)
-    if training.on_gpu:
-        yield None
-    evaluations = evaluation.read()
-    posteriors = posterior.cells()
-    outcomes = state.outcome.tolist()
-    stopped_at = state.stopped_at.tolist()
-    history = state.history[:, : max(stopped_at)].cpu().numpy()
-    acceptance_sums = state.acceptance.cpu().numpy()
-    for i, index in enumerate(indices):
-        metrics, reliability = evaluations[i]
-        acceptance, by_block = acceptance_rates(acceptance_sums[i], stopped_at[i])
-        yield FinishedFit(
-            cell=training.cells[index],
-            stopped=(STOPPED | FAILED)[outcomes[i]],
-            iterations=stopped_at[i],
-            seconds=training.seconds[index],
-            alone=training.alone,
-            objective=history[i, : stopped_at[i]].copy(),
-            metrics=metrics,
-            reliability=reliability,
-            posterior=posteriors[i],
-            failed=outcomes[i] in FAILED,
-            curve=training.curves[index],
-            acceptance=acceptance,
-            block_acceptance=by_block,
-        )
-
-
-def acceptance_rates(sums: np.ndarray, iterations: int) -> tuple[float | None, np.ndarray]:
-    """Return the acceptance rate over all iterations, and over each block of them.
-
-    Args:
-        sums: Of the rates of the iterations of each block; zero where nothing is drawn.
-        iterations: The number of iterations; the last block may be shorter.
-    """
-    starts = np.arange(0, iterations, BLOCK)
-    block_sizes = np.minimum(BLOCK, iterations - starts)
-    mean = float(sums.sum()) / iterations if sums.any() else None
-    return mean, sums[: len(starts)] / block_sizes

@@ -1,0 +1,58 @@
+"""What is reported of cells that have stopped."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.finished import FinishedFit
+from dlmexp.core.training.metrics import evaluate
+from dlmexp.core.training.state import BLOCK, FAILED, STOPPED
+
+
+def report_stopped(
+    training: Training, indices: list[int], calibration: bool
+) -> Iterator[FinishedFit | None]:
+    """Evaluate cells that have stopped, and yield them."""
+    program, state = training.part(indices)
+    posterior = program.posterior(state.values, state.jitter)
+    evaluation = evaluate(program, posterior, calibration)
+    if training.on_gpu:
+        yield None
+    evaluations = evaluation.read()
+    posteriors = posterior.cells()
+    outcomes = state.outcome.tolist()
+    stopped_at = state.stopped_at.tolist()
+    history = state.history[:, : max(stopped_at)].cpu().numpy()
+    acceptance_sums = state.acceptance.cpu().numpy()
+    for i, index in enumerate(indices):
+        metrics, reliability = evaluations[i]
+        acceptance, by_block = acceptance_rates(acceptance_sums[i], stopped_at[i])
+        yield FinishedFit(
+            cell=training.cells[index],
+            stopped=(STOPPED | FAILED)[outcomes[i]],
+            iterations=stopped_at[i],
+            seconds=training.seconds[index],
+            alone=training.alone,
+            objective=history[i, : stopped_at[i]].copy(),
+            metrics=metrics,
+            reliability=reliability,
+            posterior=posteriors[i],
+            failed=outcomes[i] in FAILED,
+            curve=training.curves[index],
+            acceptance=acceptance,
+            block_acceptance=by_block,
+        )
+
+
+def acceptance_rates(sums: np.ndarray, iterations: int) -> tuple[float | None, np.ndarray]:
+    """Return the acceptance rate over all iterations, and over each block of them.
+
+    Args:
+        sums: Of the rates of the iterations of each block; zero where nothing is drawn.
+        iterations: The number of iterations; the last block may be shorter.
+    """
+    starts = np.arange(0, iterations, BLOCK)
+    block_sizes = np.minimum(BLOCK, iterations - starts)
+    mean = float(sums.sum()) / iterations if sums.any() else None
+    return mean, sums[: len(starts)] / block_sizes

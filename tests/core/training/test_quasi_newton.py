@@ -1,0 +1,70 @@
+"""Training by L-BFGS through `dlmexp.fit`, against long Adam runs and cell by cell."""
+
+import numpy as np
+import pytest
+import torch
+
+import dlmexp
+from dlmexp.common.errors import UserError
+from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.quasi_newton import flattened, unflattened
+
+
+def rows(n=80):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * random.normal(size=n)
+    return X, y
+
+
+MODEL = dlmexp.Model(M=8)
+LBFGS = dlmexp.Settings(optimizer="lbfgs", iterations=800, tolerance=1e-9)
+
+
+def test_parameters_survive_being_flattened():
+    values: Tensors = {"a": torch.randn(3, 2, 4), "b": torch.randn(3)}
+    back = unflattened(flattened(values), values)
+    assert all(torch.equal(back[name], values[name]) for name in values)
+
+
+@pytest.mark.parametrize("objective", ["elbo", "tighter"])
+def test_objective_is_as_low_as_after_a_long_adam_run(objective):
+    X, y = rows()
+    adam = dlmexp.Settings(
+        lr=0.05, final_lr=1e-3, decay=700, iterations=700, window=None, calibration=False
+    )
+    (slow,) = dlmexp.fit(X, y, MODEL, objective, settings=adam)
+    (fast,) = dlmexp.fit(X, y, MODEL, objective, settings=LBFGS)
+    assert fast.stopped == "converged"
+    # Both may end in a local minimum; that of L-BFGS is not worse here.
+    assert fast.objective[-1] <= slow.objective[-1] + 1e-4
+    assert fast.iterations < 800
+
+
+def test_fits_of_a_batch_are_those_of_single_fits():
+    X, y = rows()
+    betas = [0.3, 1.0, 10.0]
+    together = dlmexp.fit(X, y, MODEL, "elbo", betas=betas, settings=LBFGS)
+    for fit, beta in zip(together, betas, strict=True):
+        (alone,) = dlmexp.fit(X, y, MODEL, "elbo", betas=beta, settings=LBFGS)
+        assert alone.objective[-1] == pytest.approx(fit.objective[-1], abs=1e-7)
+
+
+def test_objective_curve_never_rises():
+    X, y = rows()
+    (fit,) = dlmexp.fit(X, y, MODEL, "tighter", settings=LBFGS)
+    assert len(fit.objective) == fit.iterations
+    assert (np.diff(fit.objective) <= 0).all()
+
+
+def test_a_fit_that_is_cut_short_has_reached_its_limit():
+    X, y = rows()
+    settings = dlmexp.Settings(optimizer="lbfgs", iterations=5, tolerance=0)
+    (fit,) = dlmexp.fit(X, y, MODEL, "elbo", settings=settings)
+    assert (fit.stopped, fit.iterations, fit.failed) == ("limit", 5, False)
+
+
+def test_objectives_without_a_closed_form_are_refused():
+    X, y = rows()
+    with pytest.raises(UserError, match="'log_dlm' has no closed form over q here"):
+        dlmexp.fit(X, y, MODEL, "log_dlm", settings=LBFGS)
