@@ -1,7 +1,7 @@
 """Predictions of a q that is a mixture of K Gaussians with equal weights.
 
-Marginals are [B, K, N], one line per component, and targets [B, N]. The predictive distribution of a
-row is the mixture of the K predictive distributions of the components.
+Marginals are [B, K, N], one line per component, and targets [B, N]. The predictive distribution of
+a row is the mixture of the K predictive distributions of the components.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The continuous ranked probability score of the predictive distribution, as a training loss.
 
-For Gaussian noise it has a closed form (Gneiting and Raftery 2007, section 4.2). It is in the unit of
-y and grows with |y - mu| where the log loss grows with its square, so outliers weigh less.
+For Gaussian noise it has a closed form (Gneiting and Raftery 2007, section 4.2). It is in the unit
+of y and grows with |y - mu| where the log loss grows with its square, so outliers weigh less.
 """
 
 from jaxtyping import Float

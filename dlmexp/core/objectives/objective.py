@@ -113,8 +113,8 @@ class Objective:
         all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
         uses_residual: `row_loss` reads the prior and residual variances of the marginals.
         row_parameters: Hyperparameters of `row_loss`, learned with those of the kernel.
-        parameter_cost: `parameter_cost(hyper)` returns what `row_parameters` cost [B], per row; beta
-            weighs it like the regulariser.
+        parameter_cost: `parameter_cost(hyper)` returns what `row_parameters` cost [B], per row;
+            beta weighs it like the regulariser.
         collapsed_parameters: Hyperparameters of `collapsed`.
         options: Numbers that users may set; `row_loss`, `collapsed` and `row_order` receive them as
             keyword arguments.

@@ -2,9 +2,9 @@
 
     q(w) = 1/K sum_k N(w; m_k, L_k L_k^T)
 
-The components share kernel, likelihood and inducing inputs. The loss of a row is that of the mixture
-of their predictions. The penalty is the mean of their KL: by convexity at least the KL of the
-mixture, and at most log K above it.
+The components share kernel, likelihood and inducing inputs. The loss of a row is that of the
+mixture of their predictions. The penalty is the mean of their KL: by convexity at least the KL of
+the mixture, and at most log K above it.
 
 Training starts with a single Gaussian. Half-way it is split: each component continues from a mean
 that is drawn from it. Components that start apart can each take a part of the rows and never come

@@ -1,4 +1,4 @@
-"""Train a batch of cells by L-BFGS in place of Adam, where the objective is the same at every step."""
+"""Training by L-BFGS in place of Adam, for objectives that are the same at every step."""
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
