@@ -189,7 +189,8 @@ def test_the_lowest_validation_score_is_selected_and_of_equal_ones_the_larger_be
 
 def test_failed_fits_and_scores_that_are_not_finite_are_not_selected():
     assert selected(Candidate(1.0, failed=True), Candidate(math.nan), Candidate(5.0)) == 2
-    assert math.isnan(validation_score(Candidate(1.0, failed=True), "nll"))
+    failed: Any = Candidate(1.0, failed=True)
+    assert math.isnan(validation_score(failed, "nll"))
 
 
 def test_a_single_fit_needs_no_validation_score():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def counts(log_rate: Callable[[np.ndarray], np.ndarray]) -> Density:
     return log_p
 
 
-def student(nu: float, scale: float) -> tuple[Likelihood, Density]:
+def student(nu: float, scale: float) -> tuple[StudentT, Density]:
     return StudentT(t(scale), t(nu)), lambda f, y: st.t.logpdf(y, nu, f, scale)
 
 
@@ -73,7 +74,8 @@ log_concave_likelihoods = pytest.mark.parametrize(
 )
 
 
-def likelihood_of(name: str) -> Likelihood:
+def likelihood_of(name: str) -> Any:
+    """Return a likelihood, of which tests use more than the base class has."""
     likelihood, _ = LIKELIHOODS_WITH_DENSITY[name]
     return likelihood
 

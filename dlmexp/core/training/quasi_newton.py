@@ -43,9 +43,7 @@ def train_by_lbfgs(
         live = training.live()
         advance(search, evaluate, settings.tolerance)
         _record(training, search, settings)
-        sharing = batches_at_once()
-        training.alone &= sharing == 1
-        training.add_seconds((perf_counter() - began) / (sharing * max(1, live.sum())), live)
+        training.share_time(perf_counter() - began, live, batches_at_once())
         if training.on_gpu:
             yield None
         stopped = np.flatnonzero(live & ~training.live()).tolist()

@@ -2,6 +2,7 @@
 
 import sys
 import types
+from typing import Any
 
 import gpytorch
 import pytest
@@ -145,8 +146,9 @@ def test_ard_gives_every_feature_a_lengthscale(name, shape):
 
 
 def test_kernel_without_ard_is_built_without_it():
-    assert kernel_named("gpytorch.kernels.RBFKernel").options(3) == {"ard_num_dims": 3}
-    assert kernel_named("gpytorch.kernels.RBFKernel").options(None) == {}
+    kernel: Any = kernel_named("gpytorch.kernels.RBFKernel")
+    assert kernel.options(3) == {"ard_num_dims": 3}
+    assert kernel.options(None) == {}
 
 
 @pytest.mark.parametrize("initial", [0.5, torch.tensor([0.5, 0.5])])

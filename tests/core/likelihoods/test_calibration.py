@@ -69,10 +69,12 @@ def crps_of_draws(draws, y):
     return terms.mean(), 5 * terms.std() / np.sqrt(len(terms))
 
 
-name_of = {"ids": lambda case: getattr(case, "name", None)}
+def name_of(case):
+    """Return the name of a likelihood; None, the default, for other values."""
+    return getattr(case, "name", None)
 
 
-@pytest.mark.parametrize("likelihood", OF_NUMBERS, **name_of)
+@pytest.mark.parametrize("likelihood", OF_NUMBERS, ids=name_of)
 @pytest.mark.parametrize(("mu", "v", "y"), REAL)
 def test_crps_of_numbers_is_that_of_draws(likelihood, mu, v, y):
     crps, error = crps_of_draws(draws_of_numbers(likelihood, mu, v), y)
@@ -80,7 +82,7 @@ def test_crps_of_numbers_is_that_of_draws(likelihood, mu, v, y):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("likelihood", OF_NUMBERS, **name_of)
+@pytest.mark.parametrize("likelihood", OF_NUMBERS, ids=name_of)
 @pytest.mark.parametrize(("mu", "v", "y"), REAL)
 def test_interval_of_numbers_is_that_of_draws(likelihood, mu, v, y, level):
     draws = draws_of_numbers(likelihood, mu, v)
@@ -94,7 +96,7 @@ def test_interval_of_numbers_is_that_of_draws(likelihood, mu, v, y, level):
     assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
 
 
-@pytest.mark.parametrize("likelihood", OF_COUNTS, **name_of)
+@pytest.mark.parametrize("likelihood", OF_COUNTS, ids=name_of)
 @pytest.mark.parametrize(("mu", "v", "y"), COUNTS)
 def test_scores_of_counts_are_those_of_draws(likelihood, mu, v, y):
     draws = draws_of_counts(likelihood, mu, v)

@@ -162,16 +162,17 @@ def test_resumed_training_equals_uninterrupted_training():
     whole = trained(programs()[1], settings)
     for stop in (10, 15, 22):
         training = Training.start(programs()[1], settings)
-        saved = None
+        saved = {}
 
-        def save(current, stop=stop):
-            nonlocal saved
+        def save(current, stop=stop, saved=saved):
             if int(current.state.iteration) == stop:
-                saved = current.state.clone()
+                saved["state"] = current.state.clone()
 
         for _ in train(training, settings, after_step=save):
             pass
-        resumed = Training(programs()[1], saved, [0, 1, 2], [0.0] * 3, [[] for _ in range(3)])
+        resumed = Training(
+            programs()[1], saved["state"], [0, 1, 2], [0.0] * 3, [[] for _ in range(3)]
+        )
         fits = [fit for fit in train(resumed, settings) if fit is not None]
         for fit in fits:
             expected = torch.tensor(whole[fit.cell].objective)
@@ -236,6 +237,7 @@ def test_scores_of_two_distant_components_are_their_integrals():
 def test_distribution_function_is_the_mean_of_the_components():
     hyper = {"noise": torch.tensor([0.1], dtype=torch.float64)}
     mixture = predictive(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
+    assert isinstance(mixture, Mixture)
     mu = torch.tensor([[[-1.0, 0.0], [1.0, 0.5]]], dtype=torch.float64)
     v = torch.full_like(mu, 0.3)
     y = torch.tensor([[0.2, 0.4]], dtype=torch.float64)
@@ -260,9 +262,12 @@ def test_mean_of_a_mixture_of_counts_is_the_mean_of_its_components():
 def test_ends_of_an_interval_hold_their_share_of_the_mixture():
     hyper = {"noise": torch.tensor([0.1], dtype=torch.float64)}
     mixture = predictive(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
+    assert isinstance(mixture, Mixture)
     mu = torch.tensor([[[-3.0, 0.0], [1.0, 0.5]]], dtype=torch.float64)
     v = torch.full_like(mu, 0.3)
-    lower, upper = mixture.interval(mu, v)
+    ends = mixture.interval(mu, v)
+    assert ends is not None
+    lower, upper = ends
     share = torch.tensor([[0.025, 0.025]], dtype=torch.float64)
     torch.testing.assert_close(mixture.cdf(mu, v, lower), share)
     torch.testing.assert_close(mixture.cdf(mu, v, upper), 1 - share)
@@ -272,7 +277,9 @@ def test_ends_of_an_interval_of_counts_are_the_least_that_hold_their_share():
     mixture = Mixture(Poisson())
     mu = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]], dtype=torch.float64)
     v = torch.full_like(mu, 0.2)
-    lower, upper = mixture.interval(mu, v)
+    ends = mixture.interval(mu, v)
+    assert ends is not None
+    lower, upper = ends
     for end, share in ((lower, 0.025), (upper, 0.975)):
         assert torch.equal(end, end.round())
         assert (mixture.cdf(mu, v, end) >= share).all()
@@ -284,4 +291,6 @@ def test_std_of_a_mixture_adds_the_spread_of_the_means():
     mu = torch.tensor([[[-1.0], [3.0]]], dtype=torch.float64)
     v = torch.tensor([[[0.5], [1.5]]], dtype=torch.float64)
     # Within: (1 + 2) / 2. Between: the variance of -1 and 3, 4.
-    assert float(mixture.std(mu, v).square()) == pytest.approx(1.5 + 4)
+    std = mixture.std(mu, v)
+    assert std is not None
+    assert float(std) == pytest.approx((1.5 + 4) ** 0.5)

@@ -13,7 +13,7 @@ import torch
 from dlmexp.core.estimators import UPS
 from dlmexp.core.likelihoods import Probit
 from dlmexp.core.training import stepper as stepper_module
-from dlmexp.core.training import train
+from dlmexp.core.training import reports, train
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.data import shuffled
 from dlmexp.core.training.finished import curve_arrays
@@ -256,13 +256,13 @@ def test_a_stretch_ends_at_the_next_look_evaluation_or_limit(iteration, evaluate
 
 def test_acceptance_is_the_mean_over_iterations_also_in_a_last_block_that_is_shorter():
     sums = np.array([50.0, 75.0, 10.0, 0.0])
-    mean, by_block = train.acceptance_rates(sums, 220)
+    mean, by_block = reports.acceptance_rates(sums, 220)
     assert mean == pytest.approx(135 / 220)
     assert by_block.tolist() == [0.5, 0.75, 0.5]
 
 
 def test_where_nothing_is_drawn_there_is_no_acceptance():
-    mean, by_block = train.acceptance_rates(np.zeros(4), 220)
+    mean, by_block = reports.acceptance_rates(np.zeros(4), 220)
     assert mean is None
     assert by_block.tolist() == [0, 0, 0]
 

@@ -70,7 +70,7 @@ def _mean_log_loss(odds, density, low: float, high: float) -> float:
 def test_nll_of_the_truth_of_twonorm_is_exact():
     # Means +-a with a = 2 / sqrt(20) in each of 20 dimensions, unit variance: the log odds of a
     # row's own class are N(8, 16).
-    exact = _mean_log_loss(lambda z: z, stats.norm(8, 4).pdf, -40, 60)
+    exact = _mean_log_loss(lambda z: z, lambda z: stats.norm.pdf(z, 8, 4), -40, 60)
     assert BAYES_NLL["twonorm_drawn"] == pytest.approx(exact, rel=1e-11)
 
 
@@ -78,8 +78,13 @@ def test_nll_of_the_truth_of_ringnorm_is_exact():
     # Class 1 is N(a, I), class 0 is N(0, 4 I). The log odds of class 1 are
     # 2/3 + 20 log 2 - 3/8 |x - 4/3 a|^2, with a noncentral chi-square of 20 degrees of freedom.
     constant = 2 / 3 + 20 * np.log(2)
-    own = stats.ncx2(20, 4 / 9).pdf
-    other = stats.ncx2(20, 16 / 9).pdf
+
+    def own(q):
+        return stats.ncx2.pdf(q, 20, 4 / 9)
+
+    def other(q):
+        return stats.ncx2.pdf(q, 20, 16 / 9)
+
     class_1 = _mean_log_loss(lambda q: constant - 3 / 8 * q, own, 0, 200)
     class_0 = _mean_log_loss(lambda q: 3 / 2 * q - constant, other, 0, 200)
     assert BAYES_NLL["ringnorm_drawn"] == pytest.approx((class_0 + class_1) / 2, rel=1e-11)
