@@ -12,8 +12,8 @@ import torch
 
 from dlmexp.core.estimators import UPS
 from dlmexp.core.likelihoods import Probit
-from dlmexp.core.training import stepper as stepper_module
 from dlmexp.core.training import reports, train
+from dlmexp.core.training import stepper as stepper_module
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.data import shuffled
 from dlmexp.core.training.finished import curve_arrays
