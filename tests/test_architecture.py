@@ -56,6 +56,7 @@ CORE = {
         "core.prediction",
         "core.training",
         "core.device",
+        "core.likelihoods",
         "core.objectives",
         "core.estimators",
         "core.gp",
