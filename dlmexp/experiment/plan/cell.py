@@ -285,8 +285,12 @@ def batches(
     for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
         members = groups[rank]
         cut += _even_parts(members, cells_at_once(members[0]))
-    pending = [tuple(cell for cell in batch if cell.key not in skip) for batch in cut]
-    return [batch for batch in pending if batch]
+    pending = []
+    for batch in cut:
+        cells_to_train = tuple(cell for cell in batch if cell.key not in skip)
+        if cells_to_train:
+            pending.append(cells_to_train)
+    return pending
 
 
 def _batch_groups(cells: dict[str, Cell]) -> dict[tuple, list[Cell]]:

@@ -138,5 +138,14 @@ def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, B
             unrecorded = tuple(cell for cell in checkpoint.open if cell.key not in done)
             resumed.append((checkpoint.cells, unrecorded))
             pending -= open_keys
-    fresh = [tuple(cell for cell in batch if cell.key in pending) for batch in batches]
-    return resumed + [(batch, batch) for batch in fresh if batch]
+    return resumed + _fresh(batches, pending)
+
+
+def _fresh(batches: Sequence[Batch], pending: set[str]) -> list[tuple[Batch, Batch]]:
+    """Return the batches with their pending cells alone, which all need a record."""
+    fresh = []
+    for batch in batches:
+        cells = tuple(cell for cell in batch if cell.key in pending)
+        if cells:
+            fresh.append((cells, cells))
+    return fresh
