@@ -57,7 +57,7 @@ class Fit:
 
     Attributes:
         beta: The weight of its penalty.
-        seed: That of its split, or of the order of its rows.
+        seed: The seed of its split or, of one data set, of the order of its rows.
         stopped: Why training stopped: "converged", "limit" (all iterations were made), "closed
             form" (nothing was iterated), or why it failed.
         failed: Whether training failed; then its numbers are those of where it stopped.
@@ -69,6 +69,7 @@ class Fit:
             a leading dimension of 1.
         model: Kernel, likelihood and parameterisation.
         predicts_variance: False for square loss, which predicts a mean only.
+        dtype: Of what has an entry for every row: "float64" or "float32".
         curve: Test metrics on the way, by iteration, if `Settings.evaluate_every` asks for them.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
     """
@@ -125,7 +126,7 @@ class Fit:
 
     @cached_property
     def _predictors(self) -> dict[str, MarginalPredictor | ComponentPredictor]:
-        """Predictors by device."""
+        """Predictors by device: empty at first, filled by `_predictor_on`."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -249,8 +250,8 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     held = None
     if hyperparameters is not None:
         held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), D)
-    rows = checked_minibatches(minibatches, n, closed)
-    run = _Run(model, loss, settings, splits, rows, closed, held, select_device(device), dtype)
+    batches = checked_minibatches(minibatches, n, closed)
+    run = _Run(model, loss, settings, splits, batches, closed, held, select_device(device), dtype)
     return run.fits(checked_betas(betas, loss.objective), progress)
 
 
@@ -310,13 +311,13 @@ class _Run:
     def _program(self, pairs: list[tuple[int, float]]) -> Program:
         """Return the program of some pairs of a split and a beta."""
         used = sorted({split for split, _ in pairs})
-        to = {"dtype": DTYPES[self.dtype], "device": self.device}
+        placement = {"dtype": DTYPES[self.dtype], "device": self.device}
         parts = {}
         for name, (X, y) in self.splits.parts.items():
-            parts[name] = (X[used].to(**to), y[used].to(**to))
+            parts[name] = (X[used].to(**placement), y[used].to(**placement))
         data = BatchData(
-            X=self.splits.X[used].to(**to),
-            y=self.splits.y[used].to(**to),
+            X=self.splits.X[used].to(**placement),
+            y=self.splits.y[used].to(**placement),
             parts=parts,
             seed_of=[self.splits.seeds[split] for split in used],
             repetition_of=[used.index(split) for split, _ in pairs],
@@ -370,7 +371,10 @@ def _own_memory(posterior: Posterior) -> Posterior:
 
 @dataclass
 class _Reporter:
-    """Calls `progress` after every stretch of iterations."""
+    """Calls `progress` after every stretch of iterations.
+
+    `train` calls it more often, but counts `training.iteration` up by whole stretches.
+    """
 
     progress: Callable[[Progress], object] | None
     finished: int

@@ -1,4 +1,4 @@
-"""Arguments of `dlmexp.fit` that people give, checked and as objects and tensors.
+"""Check the arguments that people give to `dlmexp.fit`, and make objects and tensors of them.
 
 Every function raises `UserError` for what can't be used, in one line that names the argument.
 """
@@ -52,9 +52,9 @@ def checked_splits(
     if X.ndim not in (2, 3):
         raise UserError(f"X has shape {list(X.shape)}: give [n, D], or [S, n, D] for S splits")
     _check_rows("X", X, "y", y, task)
-    names = checked_seeds(seeds, len(X) if X.ndim == 3 else None)
+    seed_of = checked_seeds(seeds, len(X) if X.ndim == 3 else None)
     if X.ndim == 2:
-        orders = torch.from_numpy(np.stack([row_order(len(X), seed) for seed in names]))
+        orders = torch.from_numpy(np.stack([row_order(len(X), seed) for seed in seed_of]))
         stacked_X = X[orders]
         stacked_y = y[orders]
     else:
@@ -63,14 +63,14 @@ def checked_splits(
     checked_parts = {}
     for name, part in parts.items():
         if part is not None:
-            checked_parts[name] = _checked_part(name, part, X, len(names), task)
-    return Splits(stacked_X, stacked_y, checked_parts, names)
+            checked_parts[name] = _checked_part(name, part, X, len(seed_of), task)
+    return Splits(stacked_X, stacked_y, checked_parts, seed_of)
 
 
 def row_order(n: int, seed: int) -> np.ndarray:
     """Return the order of n rows under a seed.
 
-    It is that of raw words of a bit generator, which numpy promises never to change.
+    It sorts n raw words of a bit generator, which numpy promises never to change.
     """
     return np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable").astype(np.int64)
 
@@ -136,7 +136,8 @@ def _estimator_named(name: str) -> Estimator:
 
 def check_model(model: Any, loss: Loss, n: int) -> Model:
     """Return the model with the number of inducing inputs for n training rows."""
-    M = n if loss.objective.all_rows_inducing and model.M is None else model.inducing_count(n)
+    takes_all_rows = loss.objective.all_rows_inducing and model.M is None
+    M = n if takes_all_rows else model.inducing_count(n)
     if not _is_whole(M) or M < 1:
         raise UserError(f"M={_short(M)}: give a whole number > 0")
     if n < M:
@@ -236,8 +237,9 @@ def checked_hyperparameters(
     shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (model.M or 0, D)}
     for name, parameter in model.parameters(D).items():
         shapes[name] = tuple(parameter.shape)
-    by_split = [hyperparameters] * splits
-    if not isinstance(hyperparameters, Mapping):
+    if isinstance(hyperparameters, Mapping):
+        by_split = [hyperparameters] * splits
+    else:
         by_split = list(hyperparameters)
     if len(by_split) != splits:
         raise UserError(f"hyperparameters: give one mapping, or one for each of {splits} seeds")

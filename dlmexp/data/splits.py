@@ -94,7 +94,10 @@ class Arrangement:
     def _sorted_groups(
         self, order: Int[np.ndarray, " R"]
     ) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
-        """Return the rows by time or by group, and the number of the group of each, ascending."""
+        """Return the rows by time or by group, and the number of the group of each, ascending.
+
+        By time, every row is a group of its own.
+        """
         if self.kind == "time":
             times = self._by[: len(order)]
             return np.argsort(times, kind="stable"), np.arange(len(order))
@@ -189,7 +192,8 @@ def split(
 ) -> Split:
     """Divide a permutation of the rows (docs/SPEC.md, section 5; the sizes: `split_sizes`).
 
-    An `arrangement` keeps the sizes, of all rows or of those that are not the user's own test rows.
+    An `arrangement` decides which rows are in a part, not how many (by group, test rows may be
+    fewer). Where it has test rows of the user's own, the other rows make up pool and validation.
     """
     rows = n_rows - arrangement.test
     sizes = split_sizes(n_rows, kind, user_test_rows=arrangement.test)
@@ -233,8 +237,9 @@ def split_sizes(
     validation = _percent(rows, VALIDATION[kind])
     if user_test_rows:
         if kind == "regression":
-            without_test = VALIDATION[kind] + POOL_PERCENT
-            validation = _percent(rows, 100 * VALIDATION[kind] / without_test)
+            # Validation and pool are in the usual proportion.
+            both_percent = VALIDATION[kind] + POOL_PERCENT
+            validation = _percent(rows, 100 * VALIDATION[kind] / both_percent)
         train = rows - validation
         test = user_test_rows
     elif kind == "regression":
@@ -296,9 +301,9 @@ def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
             known = np.zeros(1)
         columns.append(normalisation(known[:, None]))
     return Normalisation(
-        np.concatenate([column.mean for column in columns]),
-        np.concatenate([column.std for column in columns]),
-        np.concatenate([column.constant for column in columns]),
+        np.concatenate([one.mean for one in columns]),
+        np.concatenate([one.std for one in columns]),
+        np.concatenate([one.constant for one in columns]),
     )
 
 
@@ -306,9 +311,9 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     """Return training, validation and test rows of one repetition, normalised.
 
     Args:
-        dataset: A `Dataset`, or what has its arrays.
-        spec: A `DatasetConfig`, or what has `split`, `test_cap` and `validation`. With
-            `validation=train` the rows for validation are trained on too, with `tenth` only the
+        dataset: A `Dataset`, or another object with `X`, `y`, `task` and `arrangement`.
+        spec: A `DatasetConfig`, or another object with `split`, `test_cap` and `validation`. With
+            `validation=train` the rows for validation are trained on too; with `tenth` only the
             first n / 10 of them are used.
         seed: The seed of the repetition.
         n: The size of the training set (`resolve_size`).

@@ -7,9 +7,9 @@ probability density / envelope.
 
 In addition to the L candidates for its L samples, a row draws spares; a rejected candidate is
 replaced by an accepted one of the row's first few. Which candidates are accepted says nothing about
-the values of those accepted, so every sample has exactly the target's distribution; where several
-are rejected a value may serve twice, which leaves that true. Only a row whose POOL first candidates
-are rejected altogether would keep one that was not accepted: a chance of 1e-12 at the typical
+the values of those accepted, so every sample has exactly the target's distribution. That holds too
+where several are rejected and one value replaces two of them. Only a row whose POOL first
+candidates are all rejected would keep one that was not accepted: a chance of 1e-12 at the typical
 acceptance of 0.95, and of 4e-4 at 0.58, the worst that was seen up to v = 10^4 (Poisson counts of
 0).
 """
@@ -50,7 +50,10 @@ LEFT_DROP = 3.0
 
 
 def spares(samples: int) -> int:
-    """Return how many candidates a row draws beyond the samples."""
+    """Return how many candidates a row draws beyond the samples.
+
+    They are at least two, fill a pool together with the samples, and grow with their number.
+    """
     return max(POOL - samples, 2) + samples // 16
 
 
@@ -72,7 +75,7 @@ def replace_rejected(
     packed = slots.scatter(-2, torch.where(usable, count - 1, size), pool)
     turn = torch.arange(extra, device=x.device).unsqueeze(-1) % count[..., -1:, :].clamp_min(1)
     stand_in = packed.gather(-2, turn)
-    times = -(-samples // extra)
+    times = -(-samples // extra)  # rounded up
     stand_in = torch.cat((stand_in,) * times, -2)[..., :samples, :]
     return torch.where(accepted[..., extra:, :], x[..., extra:, :], stand_in)
 
@@ -122,11 +125,12 @@ def _propose(
     ends = mass.cumsum(-2)
     u = u * ends[..., -1:, :]
     interval = _interval_of(u, ends)
-    # Inversion within the interval: e^(-rate distance) = 1 + shrink (u - start of its mass) / mass
+    # Inversion within the interval, whose mass lies from ends - mass to ends:
+    # e^(-rate distance) - 1 = shrink (u - (ends - mass)) / mass = scale (mass - ends) + scale u
     scale = shrink / mass
-    at_start = _at(interval, scale * (mass - ends))
-    exp_minus_1 = torch.addcmul(at_start, _at(interval, scale), u)
-    # log e^(-rate distance)
+    constant = _at(interval, scale * (mass - ends))
+    exp_minus_1 = torch.addcmul(constant, _at(interval, scale), u)
+    # -rate distance
     fall = exp_minus_1.clamp_min_(-1 + 1e-16).log1p_()
     # x = origin + side * distance
     origin = _at(interval, intervals.origin)
@@ -138,7 +142,7 @@ def _interval_of(
     u: Float[Tensor, "*B C N"], ends: Float[Tensor, "*B K N"]
 ) -> Int[Tensor, "*B C N"]:
     """Return the number of ends, without the last, that lie below u."""
-    # Counting in bytes is twice as fast on a CPU as a search, and as counting in longs.
+    # On a CPU, counting in bytes is twice as fast as a search, or as counting in longs.
     interval = torch.zeros_like(u, dtype=torch.uint8)
     for j in range(ends.shape[-2] - 1):
         interval += (u > ends[..., j : j + 1, :]).view(torch.uint8)
@@ -158,10 +162,14 @@ def log_concave(
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
     left, right = likelihood.reach(mode, TANGENT_DROP)
-    over = mode.over_samples()
-    intervals = _tangents(likelihood, over, left.unsqueeze(-2), right.unsqueeze(-2))
-    x, accepted = sample_under(intervals, lambda x: -likelihood.fall(x, over), samples, draws)
-    e = (x + over.shift) * v.rsqrt().unsqueeze(-2)
+    sample_mode = mode.over_samples()
+    intervals = _tangents(likelihood, sample_mode, left.unsqueeze(-2), right.unsqueeze(-2))
+
+    def log_density(x: Tensor) -> Tensor:
+        return -likelihood.fall(x, sample_mode)
+
+    x, accepted = sample_under(intervals, log_density, samples, draws)
+    e = (x + sample_mode.shift) * v.rsqrt().unsqueeze(-2)
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])
 
 
@@ -174,8 +182,7 @@ def _tangents(
     """Return tangents to log(q p) up to `left` and `right` of the mode, and the tails beyond."""
     # Per interval, in units of the reach: where it starts, where the tangent touches, how long it
     # is; and its side.
-    like = left
-    number = torch.arange(2 * TANGENTS + 2, dtype=like.dtype, device=like.device).unsqueeze(-1)
+    number = torch.arange(2 * TANGENTS + 2, dtype=left.dtype, device=left.device).unsqueeze(-1)
     side = torch.ones_like(number).masked_fill(number <= TANGENTS, -1.0)
     start = number % (TANGENTS + 1) / TANGENTS
     tail = start == 1
@@ -323,14 +330,14 @@ def _line_above_c(
 class Pieces(NamedTuple):
     """What lies above q~ of counts, as fractions of its peak: all [..., N].
 
-    It is exp(lift - x^2 / 2 right^2) on the right, exp(-x^2 / 2 left^2) on the left as far as -c,
-    and exp(-depth + slope (x + c)) beyond.
+    It is exp(lift - x^2 / (2 right^2)) on the right, exp(-x^2 / (2 left^2)) on the left as far as
+    -c, and exp(-depth + slope (x + c)) beyond.
 
     With x the distance from the mode, r the rate e^f there and p = 1/v, log q~ falls by
-    r (e^x - 1 - x) + p x^2/2, and e^x - 1 - x is bounded by parabolas, all of them below it:
+    r (e^x - 1 - x) + p x^2/2, and e^x - 1 - x is bounded from below by parabolas:
 
-    - on the right k x^2/2 - d with k = (e^a - 1)/a, whichever a > 0: the two touch at x = a, where
-      d makes them meet;
+    - on the right k x^2/2 - d with k = (e^a - 1)/a for any a > 0: then both have the same slope at
+      x = a, and d is such that they touch there;
     - on the left as far as -c the one through the origin and its value at -c:
       k = 2 (e^-c - 1 + c)/c^2.
 
@@ -352,17 +359,17 @@ def pieces(r: Tensor, p: Tensor) -> Pieces:
     a = torch.log1p(LIFT / (r + p))
     rise = torch.expm1(a)
     c = _left_end(r, p)
-    # e^-c - 1,  c^2/2
+    # e^-c - 1
     fall = torch.expm1(-c)
-    area = c * c / 2
+    half_square = c * c / 2
     # p + r k on the left
-    p_left = torch.addcdiv(p, r * (c + fall), area)
+    p_left = torch.addcdiv(p, r * (c + fall), half_square)
     return Pieces(
         right=torch.addcdiv(p, r * rise, a).rsqrt(),
         lift=r * torch.addcmul(a, rise, a / 2 - 1),
         left=p_left.rsqrt(),
         c=c,
-        depth=p_left * area,
+        depth=p_left * half_square,
         slope=torch.addcmul(p * c, r, fall, value=-1),
     )
 
@@ -375,7 +382,7 @@ def half_normals(
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
-    loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
+    wait_for_loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
     envelope = pieces(mode.at.curvature, mode.precision)
     extra = spares(samples)
     arrays = draws.transformed(_ingredients, 3 * (extra + samples), mu.shape[-1])
@@ -385,7 +392,7 @@ def half_normals(
     accepted = (fall - depth < ingredients.chance) & inside
     x = replace_rejected(x, accepted, extra)
     e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
-    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], loss())
+    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], wait_for_loss())
 
 
 class Ingredients(NamedTuple):
@@ -434,7 +441,7 @@ def _propose_from_pieces(
     excess = numbers.pick - tail_threshold
     tail = excess > 0
     c = envelope.c.unsqueeze(-2)
-    # In the tail x = -c - excess / slope; else -left size or +right size
+    # In the tail x = -c - excess / slope; else x = width size, where width is -left or +right
     x_of_tail = torch.addcdiv(-c, excess, envelope.slope.unsqueeze(-2), value=-1)
     step = (envelope.right + envelope.left).unsqueeze(-2)
     width = torch.addcmul(-envelope.left.unsqueeze(-2), right, step)

@@ -29,7 +29,7 @@ Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Ten
 SolutionPath = Callable[
     [Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]
 ]
-"""path(moments, betas): the mean of q and the objective that solve S splits at K betas."""
+"""path(moments, betas): the mean of q at the minima of S splits at K betas, and the minima."""
 
 RowOrder = Callable[[Float[Tensor, "N D"]], Int[Tensor, "N"]]
 """row_order(X): the numbers of the rows in another order."""
@@ -44,10 +44,12 @@ NO_PENALTY = (
 class Notes:
     """Why the joint fits of an objective have no minimiser, as text for readers of the fits.
 
+    None where there is nothing to say.
+
     Attributes:
-        joint: Of all joint fits; None where this says nothing.
-        binary: Of joint fits to binary data.
-        regression_below_one: Of joint regression fits with beta < 1.
+        joint: For all joint fits; it replaces the other notes.
+        binary: For joint fits to binary data.
+        regression_below_one: For joint regression fits with beta < 1.
     """
 
     joint: str | None = None
@@ -185,6 +187,7 @@ class Objective:
         for name in ("row_loss", "collapsed", "row_order"):
             function = getattr(self, name)
             bound[name] = None if function is None else partial(function, **chosen)
+        # The functions have their options now, so none is left to set.
         return replace(self, options={}, **bound)
 
     @property

@@ -82,13 +82,13 @@ class RowSampler:
         self.minibatches = minibatches
         self.loaded: Int[Tensor, "S b"] | None = None
         self._epoch = -1
-        self._order = data.index[:0]
+        self._order = data.index[:0]  # empty until the first epoch
 
     def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
         """Return the row numbers of an iteration, one line per split.
 
-        They are consecutive ones of the order of the epoch; rows left over at its end are not
-        used. With `resample_each_step` every step is an epoch.
+        An epoch has its own order of the rows, and its steps take consecutive rows of that order;
+        rows left over at its end are not used. With `resample_each_step` every step is an epoch.
         """
         n = self.data.X.shape[1]
         size = self.minibatches.size

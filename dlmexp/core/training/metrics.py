@@ -1,7 +1,7 @@
 """How good predictions are on validation or test rows (docs/SPEC.md, section 7).
 
-Those of a batch of cells, and those of the trivial predictor, which knows only the training
-targets.
+The predictions are those of a batch of cells, or those of the trivial predictor, which knows only
+the training targets.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -49,9 +49,9 @@ class Reliability(NamedTuple):
 def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability:
     """Return the reliability diagram of rows with probability p of class 1.
 
-    The rows are sorted by p and cut into `BINS` bins whose sizes differ by at most one. Rows of
-    equal p share their class evenly, so that their order does not matter; where all p are equal,
-    the ECE is |p - share of class 1|.
+    The rows are sorted by p and cut into `BINS` bins whose sizes differ by at most one. Each of the
+    rows of equal p counts with their mean class, so that their order does not matter; where all p
+    are equal, the ECE is |p - share of class 1|.
     """
     B, N = p.shape
     p, order = p.sort(dim=-1)
@@ -60,14 +60,16 @@ def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability
     count = ends.diff().to(p.dtype).expand(B, BINS)
 
     def mean_by_bin(values: Float[Tensor, "B N"]) -> Float[Tensor, "B bins"]:
-        return pad(values.cumsum(-1), (1, 0))[:, ends].diff(dim=-1) / count
+        sums_before = pad(values.cumsum(-1), (1, 0))  # entry i: the sum of the first i values
+        return sums_before[:, ends].diff(dim=-1) / count
 
     return Reliability(mean_by_bin(p), mean_by_bin(y), count)
 
 
 def _mean_over_ties(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
     """Return y with rows of equal p replaced by their mean; p is sorted."""
-    group = pad((p[:, 1:] != p[:, :-1]).long().cumsum(-1), (1, 0))
+    is_new = p[:, 1:] != p[:, :-1]
+    group = pad(is_new.long().cumsum(-1), (1, 0))
     sums = torch.zeros_like(y).scatter_add(-1, group, y)
     sizes = torch.zeros_like(y).scatter_add(-1, group, torch.ones_like(y))
     return sums.gather(-1, group) / sizes.gather(-1, group)
@@ -145,7 +147,7 @@ def evaluate(
         predictions[part] = predictions_of(program, posterior, part)
     factor = None
     if calibration and "validation" in predictions:
-        pieces = list(predictions["validation"])
+        pieces = list(predictions["validation"])  # they are read twice
         predictions["validation"] = pieces
         factor = _fitted_factor(program, posterior, pieces)
     means: dict[str, Tensors] = {}
@@ -220,7 +222,7 @@ def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterato
     X, y = program.data.parts[part]
     index = program.data.index
     hyper, m, L, jitter = posterior
-    # Shared by all pieces, which differ in X alone.
+    # All pieces share this projection; `X`, here of a single row, is replaced for each of them.
     shared = projection(program.model.kernel, hyper, X[:, :1][index], jitter)
     likelihood = predictive(program.model.likelihood, shared.hyper, is_mixture=m.ndim == 3)
     marginals_of_q = component_marginals if m.ndim == 3 else marginals

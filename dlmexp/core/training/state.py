@@ -37,11 +37,11 @@ class State:
         values: What Adam moves, unconstrained.
         first: Adam's first moments.
         second: Adam's second moments.
-        steps: Steps that Adam has made, which are fewer than the iterations where Kuu was not
-            factorised.
+        steps: Steps that Adam has made. Iterations in which Kuu was not factorised are not among
+            them.
         jitter: What is added to the diagonal of Kuu, relative to its mean.
         outcome: RUNNING, why the cell stopped, or REPORTED after its end has been reported.
-        stopped_at: Iterations that were made when the cell stopped.
+        stopped_at: Iterations that were made when the cell stopped, or so far if it is live.
         window: The last objectives, a ring buffer of W iterations.
         history: The objective of every iteration.
         acceptance: The acceptance rate, summed over each BLOCK of iterations.
@@ -75,7 +75,7 @@ class State:
         B = example.shape[0]
         numbers = {"dtype": example.dtype, "device": example.device}
         counts = {"dtype": torch.int64, "device": example.device}
-        blocks = -(-settings.iterations // BLOCK)
+        blocks = -(-settings.iterations // BLOCK)  # rounded up
         return cls(
             values=values,
             first={name: torch.zeros_like(value) for name, value in values.items()},
@@ -98,8 +98,8 @@ class State:
     def part(self, first: int, end: int) -> "State":
         """Return the state of consecutive cells, as views of this one; the iteration is a copy.
 
-        The views may change while other parts are differentiated: through `data`, autograd does not
-        count that as a change of the whole.
+        A part may change while another is differentiated: as the views are of `data`, autograd does
+        not take a change of one for a change of the others.
         """
         return self._map(
             lambda tensor: tensor.clone() if tensor.ndim == 0 else tensor[first:end].data

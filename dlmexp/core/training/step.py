@@ -25,24 +25,24 @@ def step(program: Program, state: State, settings: Settings) -> None:
     good. Neither touches its neighbours.
     """
     leaves = {name: value.detach().requires_grad_() for name, value in state.values.items()}
-    # Backward on this thread: another one would have to take turns with it for Python's lock.
+    # The backward pass runs on this thread: two threads would wait for each other at Python's lock.
     with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-        value = program.objective(leaves, state.jitter, state.iteration)
+        result = program.objective(leaves, state.jitter, state.iteration)
         # Square loss does not see the noise: its gradient is zero, not absent.
         gradients = torch.autograd.grad(
-            value.objective.sum(), list(leaves.values()), materialize_grads=True
+            result.objective.sum(), list(leaves.values()), materialize_grads=True
         )
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
     detached = [grad.detach() if grad.requires_grad else grad for grad in gradients]
     grads = dict(zip(leaves, detached, strict=True))
-    if value.acceptance is not None:
-        _add_acceptance(state, value.acceptance)
-    if fused(value.objective):
+    if result.acceptance is not None:
+        _add_acceptance(state, result.acceptance)
+    if fused(result.objective):
         from dlmexp.core.training.fused_update import update as fused_update
 
-        fused_update(state, value.objective.detach(), value.ok, grads, program.n, settings)
+        fused_update(state, result.objective.detach(), result.ok, grads, program.n, settings)
     else:
-        update(state, value.objective.detach(), value.ok, grads, program.n, settings)
+        update(state, result.objective.detach(), result.ok, grads, program.n, settings)
 
 
 def _add_acceptance(state: State, acceptance: Float[Tensor, "B"]) -> None:
@@ -74,7 +74,8 @@ def update(
     live = state.live
     finite = finite_cells(objective, grads)
     move = live & ok & finite
-    # A look at the values costs nothing on a CPU: where every cell moves, most copies are saved.
+    # Where every cell moves, most of the copies below are not needed. Only on a CPU can one look at
+    # `move` without waiting.
     all_move = not move.is_cuda and bool(move.all())
     state.steps.add_(move)
     adam(state, grads, None if all_move else move, settings)
@@ -104,7 +105,7 @@ def _record(state: State, seen: Float[Tensor, "B"], seen_live: Float[Tensor, "B"
 
 
 def _outcome_without_failures(state: State, n: int, settings: Settings) -> Tensor:
-    """Return which cells have converged [B], are at the limit, or go on."""
+    """Return the outcome of cells that did not fail [B]: CONVERGED, LIMIT or RUNNING."""
     at_limit = state.iteration >= settings.iterations
     outcome = torch.where(at_limit, codes.LIMIT, codes.RUNNING).expand_as(state.outcome)
     rule = settings.stopping_rule(n)
@@ -119,7 +120,7 @@ def _outcome_without_failures(state: State, n: int, settings: Settings) -> Tenso
 def finite_cells(objective: Float[Tensor, "B"], grads: Tensors) -> Bool[Tensor, "B"]:
     """Return which cells' objective and whole gradient are finite.
 
-    A sum is finite only if its terms are, and 0 x inf is NaN.
+    Times 0, a finite entry is 0, and any other is NaN, which makes the sum NaN.
     """
     flat = [grad.reshape(len(grad), -1) for grad in grads.values()]
     together = torch.cat([objective[:, None], *flat], 1)

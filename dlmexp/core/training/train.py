@@ -15,10 +15,11 @@ from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.stepper import make_stepper
 
 # Stopped cells are evaluated and leave the batch when no more than this share is live. On a GPU
-# leaving means capturing a new graph, and only a step of many entries soon pays that back: with
-# half of the cells, one of few takes nearly as long.
+# leaving means capturing a new graph. A large step soon pays that back; a small one takes nearly as
+# long for half of the cells.
 COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
+"""Entries (`Program.entries`) from which a step is large."""
 
 
 def train(
@@ -30,7 +31,8 @@ def train(
     """Yield every cell when it has stopped; yield None while a GPU is busy.
 
     A cell is reported when it leaves the batch (`COMPACT_AT`), or at once where there are learning
-    curves. Stretches of iterations end at fixed ones, so a resumed run has the same stretches.
+    curves. Iterations are made in stretches, which end at the same iterations in every run, resumed
+    or not.
 
     Args:
         training: The batch, changed in place.
@@ -39,18 +41,18 @@ def train(
             every stretch of them on a GPU.
         batches_at_once: Returns how many batches share the device, and so the time.
     """
-    pool = torch.cuda.graph_pool_handle() if training.on_gpu else None
+    graph_pool = torch.cuda.graph_pool_handle() if training.on_gpu else None
     compact_at = _compact_at(training)
     if settings.optimizer == "lbfgs":
         yield from train_by_lbfgs(training, settings, after_step, batches_at_once)
         return
     training.program.resume(training.iteration, settings)
-    advance = make_stepper(training.program, training.state, settings, pool)
+    advance = make_stepper(training.program, training.state, settings, graph_pool)
     yield from _start_curves(training, settings)
     while training.unreported().any():
         if training.iteration == settings.split_at:
             training.program.split(training.state)
-            advance = make_stepper(training.program, training.state, settings, pool)
+            advance = make_stepper(training.program, training.state, settings, graph_pool)
         unreported = training.unreported()
 
         # 1. A stretch of iterations, whose time the live cells share.
@@ -69,14 +71,15 @@ def train(
         stopped = np.flatnonzero(unreported & ~live).tolist()
         yield from _extend_curves(training, np.flatnonzero(unreported).tolist(), stopped, settings)
 
-        # 3. Stopped cells are reported, and leave the batch when they are many.
+        # 3. Stopped cells are reported when they leave the batch, when no cell is live, or at once
+        # where there are learning curves.
         compact = live.any() and live.sum() <= compact_at * len(live)
         if stopped and (settings.evaluate_every or compact or not live.any()):
             yield from report_stopped(training, stopped, settings.calibration)
             training.mark_reported(stopped)
             if compact:
                 training.keep(np.flatnonzero(live).tolist())
-                advance = make_stepper(training.program, training.state, settings, pool)
+                advance = make_stepper(training.program, training.state, settings, graph_pool)
         after_step(training)
 
 
@@ -131,7 +134,7 @@ def _extend_curves(
 
 
 def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
-    """Add an entry to the curves of some cells, at the iteration their parameters are from."""
+    """Add an entry to the curves of some cells, at the last iteration that each was live in."""
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration=False, parts=("test",))
