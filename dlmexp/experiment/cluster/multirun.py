@@ -47,8 +47,9 @@ def multirun(
     _check(configs, kind)
     cfg = configs[0]  # settings that are not about cells are the same in all of them
     on_cluster = kind == ON_CLUSTER
-    jobs = _job_overrides(configs, jobs, on_gpus=on_cluster and _asks_for_gpus(launcher))
-    # The jobs load their data themselves.
+    on_gpus = on_cluster and _asks_for_gpus(launcher)
+    overrides_by_job = _job_overrides(configs, jobs, on_gpus)
+    # The data were loaded as a check, and are dropped: each job loads its own.
     sweeps = [replace(prepare_sweep(config), datasets={}) for config in configs]
     for note in dict.fromkeys(note for sweep in sweeps for note in sweep.notes):
         print(note, flush=True)
@@ -63,7 +64,9 @@ def multirun(
         )
     make_folder(store.root)
     write_manifests(store.root, sweeps)
-    blocks = [Block(sweep, overrides) for sweep, overrides in zip(sweeps, jobs, strict=True)]
+    blocks = [
+        Block(sweep, overrides) for sweep, overrides in zip(sweeps, overrides_by_job, strict=True)
+    ]
     code = _run_blocks(store, blocks, launcher, on_cluster)
     if code is None:  # the jobs are left to the cluster
         return 0

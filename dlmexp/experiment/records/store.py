@@ -38,9 +38,10 @@ FAILED = ".failed.json"
 MAX_RECORD = 16 << 20  # bytes
 MODEL = ".model.npz"
 CHECKSUM_DIGITS = 8  # of a checksum in the name of a file
+# Prefixes of the names of arrays that figures draw: curves, draws of gradients, reliability.
 DRAWN_ARRAYS = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
-"""How the names of arrays begin that figures draw: curves, draws of gradients, reliability."""
-TRAINING_ARRAYS = (*DRAWN_ARRAYS, "objective")  # all others are hyperparameters
+# The same for all arrays that training leaves; all others are hyperparameters.
+TRAINING_ARRAYS = (*DRAWN_ARRAYS, "objective")
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ class Store:
 
     A done cell has `<key>.json`, a failed one `<key>.failed.json`. Arrays (`.npz`) and a trained
     model (`.model.npz`) have their checksum in their names: of two writers of one cell, neither
-    changes what the other has written. Below the folder's own records lie packs, which are never
-    changed.
+    changes what the other has written. Besides its own records a folder may have packs of records,
+    which are never changed; its own come before theirs.
     """
 
     def __init__(self, root: str | os.PathLike[str], read_only: bool = False):
@@ -114,17 +115,17 @@ class Store:
         if arrays:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-            written = buffer.getvalue()
-            record.arrays = hashlib.sha256(written).hexdigest()
-            self._write(self.path(dataset, key, ".npz", record.arrays), written, durable=False)
+            compressed = buffer.getvalue()
+            record.arrays = hashlib.sha256(compressed).hexdigest()
+            self._write(self.path(dataset, key, ".npz", record.arrays), compressed, durable=False)
         failed = self.path(dataset, key, FAILED)
         path = self.path(dataset, key) if record.done else failed
         self._write(path, sealed(encoded(record)) + b"\n")
         if record.done and failed.exists():
             self.quarantine(failed, "retried with success")
 
-    def _write(self, path: Path, content: bytes, durable: bool = True) -> None:
-        write_atomically(within(self.root, path), content, durable)
+    def _write(self, path: Path, data: bytes, durable: bool = True) -> None:
+        write_atomically(within(self.root, path), data, durable)
 
     def _files(self) -> Iterator[RecordFile]:
         """Yield the files of records."""
@@ -143,7 +144,8 @@ class Store:
         done: set[str] = set()
         failed: set[str] = set()
         for file in self._files():
-            (failed if file.failed else done).add(file.key)
+            keys = failed if file.failed else done
+            keys.add(file.key)
         for pack in self.packs:
             done_in_pack, failed_in_pack = pack.keys
             done |= done_in_pack
@@ -165,11 +167,11 @@ class Store:
         return record
 
     def find(self, dataset: str, key: str, base: bool = False) -> dict[str, np.ndarray] | None:
-        """Return the arrays of the folder's own record of a done cell, where they are required.
+        """Return the arrays of a done cell from the folder's own record; None without a sound one.
 
-        They are required of a `base` fit, of learning curves and of gradients; of other cells the
-        result is empty. It is None where the cell must be trained (again), or is only in packs.
-        What is damaged is quarantined.
+        They are read for a `base` fit, for learning curves and for gradients; for other cells the
+        result is empty. None means that the cell must be trained (again), or is only in packs. What
+        is damaged is quarantined.
 
         Raises:
             UserError: Another version of dlmexp wrote the record.

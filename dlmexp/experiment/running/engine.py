@@ -80,7 +80,7 @@ class Engine:
         ]
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
-        """Train batches, as `resumed_first` returns them.
+        """Train batches, each given with its pending cells, as `resumed_first` returns them.
 
         Batches that need the whole device come after those that can share it. Last come those that
         another process trains; should it die, they are trained here.
@@ -194,9 +194,9 @@ class Engine:
             raise
         self.training.remove(job)
         self._free_streams.append(job.stream)
-        # The lease is released before the same cells are leased again.
+        # Replacements lease the same cells again: wait until this lease is released.
         self.writer.do(partial(self.leases.release, job.keys), wait=bool(replacements))
-        queue.extendleft(replacements)
+        queue.extendleft(replacements)  # the last of them comes first
 
     def _stop_others(self, stopped: BatchJob) -> None:
         """Let all other batches work until they have saved their state and stopped."""
@@ -239,6 +239,7 @@ class Engine:
     def _halves(self, job: BatchJob, cells_in_memory: int) -> list[BatchJob]:
         """Return the halves of a batch's pending cells; its checkpoints are deleted."""
         middle = len(job.pending) // 2
+        # The second half stands first, as `extendleft` reverses them.
         halves = [job.pending[middle:], job.pending[:middle]]
         halves = [half for half in halves if half]
         self.progress.out_of_memory(counted(cells_in_memory, "cell"), len(halves))

@@ -172,8 +172,8 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
                 "their results would be mixed up: give each its own name (csv.name=NAME), or run "
                 "them with results=DIR of their own"
             )
-    name = split_name(request.dataset, data)
-    sweep.datasets[data.name, name] = request.dataset, data
+    split = split_name(request.dataset, data)
+    sweep.datasets[data.name, split] = request.dataset, data
     grid = Grid(request.part, request.key, request.dataset, data)
     for asked, cells in grid.candidates():
         sweep.candidates.append(asked)
@@ -183,9 +183,11 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
 
 def _notes_about_tables(sweep: Sweep) -> list[str]:
     lines: list[str] = []
-    for name, (spec, data) in sweep.datasets.items():
+    for dataset_and_split, (spec, data) in sweep.datasets.items():
         if spec.loader == "table":
-            cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == name]
+            cells = [
+                cell for cell in sweep.cells if (cell.dataset, cell.split) == dataset_and_split
+            ]
             lines += table_notes(spec, data, cells)
     return lines
 
@@ -217,7 +219,10 @@ def _sound_records(sweep: Sweep, store: Store, keys: Set[str]) -> set[str]:
 
 
 def _bases_to_repeat(sweep: Sweep, store: Store, done: Set[str]) -> set[str]:
-    """Return the done base fits without stored hyperparameters from which a pending cell starts."""
+    """Return the base fits that are done, but must be trained again.
+
+    A cell that is not done starts from them, and there are no hyperparameters of theirs to load.
+    """
     needed = {cell.base for cell in sweep.cells if cell.base and cell.key not in done}
     return {base for base in needed & done if store.base(sweep.by_key[base].dataset, base) is None}
 

@@ -85,6 +85,7 @@ class Evidence:
         self.frame = _rows_by_kind(table, candidates)
         samples = self.frame["samples"].fillna(NO_SAMPLES)
         lines = self.frame[LINE].assign(samples=samples)
+        # The positions of the rows of each line, by its values of `LINE`.
         self._positions: Any = lines.groupby(LINE, sort=False, observed=True).indices
         self._columns: dict[str, np.ndarray] = {}
         self._overlaps: dict[str, float] = {}
@@ -400,8 +401,8 @@ def _by_frequency(texts: Any) -> list[str]:
     """Return the distinct texts of a column, the most frequent first."""
     categorical = pd.Categorical(texts)
     categories = categorical.categories
-    # The code of a missing text is -1: counted in the first bin, which is left out.
+    # The code of a missing text is -1: with 1 added, it falls into the first bin, which is dropped.
     counts = np.bincount(categorical.codes + 1, minlength=len(categories) + 1)[1:]
     order = np.argsort(-counts, kind="stable")
-    present = order[: np.count_nonzero(counts)]
+    present = order[: np.count_nonzero(counts)]  # those that do not occur come last
     return [str(categories[position]) for position in present]

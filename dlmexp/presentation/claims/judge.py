@@ -87,13 +87,14 @@ class ClaimVerdict:
         """The verdict as tables show it, such as `holds on 1 of 3; stand-ins: undecided`."""
         judged = self.judged
         if self.claim.seen and Verdict.PARTLY_SEEN in (self.paper, self.stand_in):
-            stand_ins = len(self.data) - self.seen
+            number_of_stand_ins = len(self.data) - self.seen
             count = self.claim.seen(judged)
-            return f"{count} ({stand_ins} a stand-in)" if stand_ins else count
+            return f"{count} ({number_of_stand_ins} a stand-in)" if number_of_stand_ins else count
         if judged and all(part.few for part in judged):
             most = max(part.repetitions for part in judged)
             return f"too few repetitions ({most} of {MIN_REPETITIONS})"
         words = []
+        # Where nothing was run at all, `not run` is said of the paper's data alone.
         if self.paper is not Verdict.NOT_RUN or self.stand_in is Verdict.NOT_RUN:
             words.append(self._words_on_paper())
         if self.stand_in is not Verdict.NOT_RUN:
@@ -125,8 +126,8 @@ class Judged:
         by_number: dict[int, tuple[Claim, dict[str, ClaimVerdict]]] = {}
         for verdict in self.verdicts:
             claim = verdict.claim
-            _, under = by_number.setdefault(claim.number, (claim, {}))
-            under[verdict.column] = verdict
+            _, by_column = by_number.setdefault(claim.number, (claim, {}))
+            by_column[verdict.column] = verdict
         return list(by_number.values())
 
     def by_column(self) -> dict[str, list[ClaimVerdict]]:
@@ -175,7 +176,7 @@ def judge(
     """
     table = results.table
     candidates = results.candidates
-    run = columns_of(candidates, results.changes)
+    columns_run = columns_of(candidates, results.changes)
     terms = parse_where(where, table, results.changes)
     if terms:
         table = table[matching(table, terms, results.changes)]
@@ -183,7 +184,7 @@ def judge(
         fitting = columns_of(candidates, results.changes)
         columns = choose_columns(fitting, protocol, everything=True)
     else:
-        columns = choose_columns(run, protocol)
+        columns = choose_columns(columns_run, protocol)
 
     chosen = [claim for claim in claims() if not numbers or claim.number in numbers]
     verdicts = []
@@ -192,7 +193,7 @@ def judge(
             results, rows_of(table, column), rows_of(candidates, column), column.preset
         )
         verdicts += [verdict_on(claim, evidence, column) for claim in chosen]
-    left_out = [column.options for column in run if column not in columns]
+    left_out = [column.options for column in columns_run if column not in columns]
     return Judged(columns, verdicts, left_out)
 
 

@@ -40,29 +40,31 @@ def states_words(states: dict[int, SizeState]) -> str:
     """
     counts = Counter(states.values())
     sizes = "size" if len(states) == 1 else "sizes"
-    supported = counts.pop(SizeState.SUPPORTED, 0)
-    contradicted = counts.pop(SizeState.CONTRADICTED, 0)
-    others = [f"{state} at {counts[state]}" for state in SizeState if counts[state]]
-    always = [
-        f"supported at {supported} of {len(states)} {sizes}",
-        f"contradicted at {contradicted}",
+    words = [
+        f"supported at {counts[SizeState.SUPPORTED]} of {len(states)} {sizes}",
+        f"contradicted at {counts[SizeState.CONTRADICTED]}",
     ]
-    return ", ".join([*always, *others])
+    others = [
+        state for state in SizeState if state not in (SizeState.SUPPORTED, SizeState.CONTRADICTED)
+    ]
+    words += [f"{state} at {counts[state]}" for state in others if counts[state]]
+    return ", ".join(words)
 
 
 def paired_test_words(test: PairedTest) -> str:
     """Return a paired test with its margin; the corrected p-value stands in brackets."""
     if test.difference:
+        # The difference is the rival's value minus ours.
         side = "lower" if test.difference > 0 else "higher"
-        sign = f"{side} by {abs(test.difference):.3g}"
+        difference = f"{side} by {abs(test.difference):.3g}"
     else:
-        sign = "equal"
+        difference = "equal"
     margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
     effect = f"{test.effect:.2g}" if math.isfinite(test.effect) else "∞"
     return (
         f"{test.ours_name} vs {test.rival_name}, n = {test.n}: "
         f"{test.ours:.4g} against {test.rival:.4g} "
-        f"({sign}, {margin}, p = {test.p:.2g} [{test.p_corrected:.2g}], d = {effect}, "
+        f"({difference}, {margin}, p = {test.p:.2g} [{test.p_corrected:.2g}], d = {effect}, "
         f"{test.repetitions} repetitions)"
     )
 
@@ -126,18 +128,18 @@ def changes(judged: Judged) -> list[str]:
     It may depend on the protocol, on the coordinates of q and on the correction of p-values.
     """
     sentences = []
-    for claim, under in judged.by_claim():
-        on_paper = {column: verdict.paper for column, verdict in under.items()}
-        on_stand_ins = {column: verdict.stand_in for column, verdict in under.items()}
+    for claim, by_column in judged.by_claim():
+        on_paper = {column: verdict.paper for column, verdict in by_column.items()}
+        on_stand_ins = {column: verdict.stand_in for column, verdict in by_column.items()}
         sentences += _by_protocol(f"{claim.number}", on_paper)
         sentences += _by_protocol(f"{claim.number} on stand-ins", on_stand_ins)
-        for column, verdict in under.items():
+        for column, verdict in by_column.items():
             sentences += _by_q_and_correction(f"{claim.number} under {column}", verdict)
     return sentences
 
 
 def _by_protocol(subject: str, verdicts: dict[str, Verdict]) -> list[str]:
-    """Return the verdicts by column, where they differ between those that were run."""
+    """Return a sentence with the verdicts that were run, by column; nothing if they agree."""
     run = {
         column: verdict for column, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN
     }
@@ -148,13 +150,14 @@ def _by_protocol(subject: str, verdicts: dict[str, Verdict]) -> list[str]:
 
 
 def _by_q_and_correction(subject: str, verdict: ClaimVerdict) -> list[str]:
-    """Return what of a verdict depends on the coordinates of q and on the correction."""
+    """Return a sentence each on what depends on the coordinates of q and on the correction."""
     sentences = []
-    verdicts_by_q: dict[tuple[str | None, str], set[Verdict]] = {}
+    # The verdicts on a statement under all coordinates of q.
+    verdicts_over_q: dict[tuple[str | None, str], set[Verdict]] = {}
     for part in verdict.parts_run:
-        verdicts_by_q.setdefault((part.dataset, part.statement), set()).add(part.verdict)
+        verdicts_over_q.setdefault((part.dataset, part.statement), set()).add(part.verdict)
     dependent = {
-        str(dataset) for (dataset, _), verdicts in verdicts_by_q.items() if len(verdicts) > 1
+        str(dataset) for (dataset, _), verdicts in verdicts_over_q.items() if len(verdicts) > 1
     }
     if dependent:
         datasets = ", ".join(sorted(dependent))
@@ -170,10 +173,10 @@ def as_table(judged: Judged) -> Table:
     """Return claims and columns, for a terminal, a file or a pipe."""
     labels = [column.label for column in judged.columns]
     table = Table("#", *labels, "claim", box=box.SIMPLE)
-    for claim, under in judged.by_claim():
+    for claim, by_column in judged.by_claim():
         cells = [
             Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
-            for verdict in under.values()
+            for verdict in by_column.values()
         ]
         table.add_row(str(claim.number), *cells, claim.text)
     return table
@@ -190,9 +193,9 @@ def below_table(judged: Judged, details: bool) -> list[str]:
         lines += ["", "# What verdicts depend on", ""]
         lines += [f"- {text}" for text in dependences]
     if details:
-        for claim, under in judged.by_claim():
+        for claim, by_column in judged.by_claim():
             lines += ["", f"## {claim.number}. {claim.text}"]
-            for column, verdict in under.items():
+            for column, verdict in by_column.items():
                 lines += ["", f"### {column}: {verdict.words}", ""]
                 lines += _details(verdict)
     return lines
@@ -220,25 +223,27 @@ def as_markdown_table(judged: Judged) -> str:
     """Return the table alone, for a README."""
     labels = [column.label for column in judged.columns]
     rows = [["#", "claim", *labels, "judged on", "repetitions"]]
-    for claim, under in judged.by_claim():
-        data: dict[str, None] = {}
-        repetitions: dict[str, None] = {}
-        for verdict in under.values():
-            data |= dict.fromkeys(verdict.data)
-            repetitions |= dict.fromkeys([_range(verdict.repetitions)])
+    for claim, by_column in judged.by_claim():
+        data: list[str] = []
+        repetitions: list[str] = []
+        for verdict in by_column.values():
+            data += verdict.data
+            if verdict.repetitions:
+                repetitions.append(_range(verdict.repetitions))
         rows.append([
             str(claim.number),
             claim.text,
-            *(verdict.words for verdict in under.values()),
-            ", ".join(data) or "no data needed",
-            ", ".join(filter(None, repetitions)),
+            *(verdict.words for verdict in by_column.values()),
+            ", ".join(dict.fromkeys(data)) or "no data needed",
+            ", ".join(dict.fromkeys(repetitions)),
         ])  # fmt: skip
     return _markdown(rows)
 
 
 def _range(ends: Sequence[int]) -> str:
     """Return `5–20` for fewest and most, and `5` where they are the same."""
-    return "–".join(str(number) for number in dict.fromkeys(ends))
+    distinct = dict.fromkeys(ends)
+    return "–".join(str(number) for number in distinct)
 
 
 def as_markdown_counts(judged: Judged) -> str:
@@ -270,8 +275,8 @@ def _escaped(text: str) -> str:
 def as_json(judged: Judged) -> list[dict[str, Any]]:
     """Return everything, for programs (the module's docstring has the structure)."""
     documents = []
-    for claim, under in judged.by_claim():
-        verdicts = list(under.values())
+    for claim, by_column in judged.by_claim():
+        verdicts = list(by_column.values())
         document = {
             "number": claim.number,
             "claim": claim.text,

@@ -39,11 +39,11 @@ DENSITY = ("regression", "nll")
 PROBABILITY_MARGIN = 0.01
 # Gradient statistics are compared as ratios: a difference of less than 5 % does not count.
 RATIO_MARGIN = 0.05
-# `Selects beta > 1`: in at least four repetitions out of five; in at most one it does not; in
-# between is mixed.
+# `Selects beta > 1` holds where that is so in at least four repetitions out of five, fails where it
+# is so in at most one, and is mixed in between.
 AGREE_SHARE = 0.8
-# Claim 9 speaks of three datasets of four: with fewer than three it says on how many of those that
-# were run it is so.
+# Claim 9 speaks of three datasets of four. Where fewer than three were run, it has no verdict, but
+# says on how many of them it is so.
 COUNTS_NEEDED = 3
 # Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms a
 # few tenths wide.
@@ -161,20 +161,20 @@ def _no_worse(comparisons: Comparisons, margin: Margin) -> PValues:
     )
 
 
-def _largest_in_size(differences: np.ndarray) -> np.intp:
+def _largest_magnitude(differences: np.ndarray) -> np.intp:
     return np.nanargmax(abs(differences))
 
 
-def _smallest_in_size(differences: np.ndarray) -> np.intp:
+def _smallest_magnitude(differences: np.ndarray) -> np.intp:
     return np.nanargmin(abs(differences))
 
 
 BETTER = Relation(_better, np.nanargmin, least_effect=True)
-COMPARABLE = Relation(_comparable, _largest_in_size, tolerant=True)
-# Of two on a par, a difference inside the margin is a loss of neither.
+COMPARABLE = Relation(_comparable, _largest_magnitude, tolerant=True)
+# Where a statement calls two equal, a difference inside the margin is a loss of neither.
 EQUAL = replace(COMPARABLE, tolerant=False)
 NO_WORSE = Relation(_no_worse, np.nanargmin, tolerant=True)
-DIFFERENT = Relation(_different, _smallest_in_size)
+DIFFERENT = Relation(_different, _smallest_magnitude)
 
 
 def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list[SizeState | None]:
@@ -200,7 +200,8 @@ def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list
         contradicted &= _largest_loss(comparisons, gain_and_loss.contradicting, enough) >= margin
         undecided = _has_wide_interval(comparisons, enough, margin)
     else:
-        # A relation to the margin that is neither shown nor refuted has the margin in its interval.
+        # These relations compare the difference with the margin: where one is neither shown nor
+        # refuted, the margin is inside the interval of the difference.
         undecided = np.ones_like(judged)
 
     # The first that applies is the state of a size.
@@ -224,15 +225,16 @@ def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list
 
 def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
     """Return at which sizes the tests against all rivals reject."""
-    least_likely = np.where(enough, p, 0.0).max(axis=0)
-    return _significant(least_likely, np.any(enough, axis=0))
+    largest_p = np.where(enough, p, 0.0).max(axis=0)
+    return _significant(largest_p, np.any(enough, axis=0))
 
 
 def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
     """Return at which sizes the test against any rival rejects, with Bonferroni's correction."""
     rivals = enough.sum(axis=0)
-    most_likely = np.where(enough, p, 1.0).min(axis=0)
-    return _significant(np.minimum(1.0, rivals * most_likely), np.any(enough, axis=0))
+    smallest_p = np.where(enough, p, 1.0).min(axis=0)
+    corrected_p = np.minimum(1.0, rivals * smallest_p)
+    return _significant(corrected_p, np.any(enough, axis=0))
 
 
 def _significant(p: SizeValues, judged: SizeFlags) -> SizeFlags:
@@ -253,7 +255,8 @@ def _largest_loss(comparisons: Comparisons, p: PairValues, enough: PairFlags) ->
     `p` are the p-values for a loss.
     """
     rivals = enough.sum(axis=0)
-    lost = (rivals * p < ALPHA) & enough
+    corrected_p = rivals * p  # Bonferroni
+    lost = (corrected_p < ALPHA) & enough
     return np.where(lost, -comparisons.difference, -np.inf).max(axis=0)
 
 
@@ -303,6 +306,7 @@ def _verdict_without_contradiction(
     supported = count[SizeState.SUPPORTED]
     better = count[SizeState.BETTER_WITHIN]
     worse = count[SizeState.WORSE_WITHIN]
+    # Supported sizes count with those worse within the margin only if that loss is tolerated.
     as_expected = supported if tolerant else 0
     if worse and worse + as_expected >= half:
         return Verdict.WORSE_WITHIN
@@ -321,8 +325,10 @@ UNSURE = {Verdict.UNDECIDED, Verdict.UNDECIDABLE, Verdict.PARTLY_SEEN}
 def combine(verdicts: Iterable[Verdict], tolerant: bool = False) -> Verdict:
     """Return what all parts that were run say together.
 
-    Parts that say different things give the weaker of `holds` and `within the margin` (`worse` only
-    if the parts tolerate that), undecided or undecidable where the rest holds, and otherwise mixed.
+    Parts that say the same give just that. `Holds` and `better within the margin` give the latter;
+    so do `holds` and `worse within the margin`, if the parts tolerate a loss. Where some parts are
+    unsure, and the others neither fail nor contradict one another, the result is undecidable if a
+    part is, else undecided. All else is mixed.
     """
     judged = {verdict for verdict in verdicts if verdict is not Verdict.NOT_RUN}
     if len(judged) <= 1:
@@ -373,5 +379,5 @@ def by_share(
 
 def between(value: float, low: float, high: float, repetitions: int) -> Verdict:
     """Return whether a mean lies within limits; undecidable with too few repetitions."""
-    inside = low <= value <= high
-    return by_share(float(inside), 1.0, 0.0, repetitions)
+    share_inside = 1.0 if low <= value <= high else 0.0
+    return by_share(share_inside, holds=1.0, fails=0.0, repetitions=repetitions)

@@ -4,6 +4,7 @@ Those are the datasets of the paper, stand-ins that were run, datasets that a us
 user's own data with whatever was run on it (`own`).
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -153,21 +154,27 @@ def _own_figures(
     """Yield the figures of a user's own data that are named, or all on the named datasets."""
     for dataset in own:
         name = f"{OWN}{dataset}"
-        is_wanted = name in ids if ids else not named or dataset in named
+        if ids:
+            is_wanted = name in ids
+        elif named:
+            is_wanted = dataset in named
+        else:
+            is_wanted = True
         if is_wanted:
             yield Page(own_figure(dataset, results), name)
 
 
 def _measured_panels(figure: Figure, results: ResultsFolder) -> list[Panel]:
-    """Return the panels whose x-axis the table has: times are measured by a benchmark."""
+    """Return the panels but those over a column that is not there: only a benchmark adds times."""
     return [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table]
 
 
 def _with_lines(panels: Iterable[Panel], by: Where) -> tuple[Panel, ...]:
     """Return the panels with the lines of the wanted methods and betas, without empty ones."""
+    methods = by.get("method")
     wanted: list[Panel] = []
     for panel in panels:
-        lines = [line for line in panel.lines if line.method in by.get("method", [line.method])]
+        lines = [line for line in panel.lines if methods is None or line.method in methods]
         if panel.kind == "sizes" and "beta" in by:
             lines = _at_betas(lines, by["beta"])
         if lines:
@@ -190,15 +197,16 @@ def _at_betas(lines: Iterable[Line], betas: list[str]) -> list[Line]:
 def _pages_of(page: Page, panels: tuple[Panel, ...], side_by_side: bool) -> Iterator[Page]:
     """Yield the figure with these panels, on pages of equal length where it needs them.
 
-    Side by side, a panel takes a row; effects, where a protocol does, always fit.
+    Where protocols stand side by side, each panel takes a row. Panels that compare methods take a
+    column there, so that they always fit.
     """
     if not panels:
         return
     if not side_by_side or panels[0].facts.compares_methods or len(panels) <= PAGE_ROWS:
         yield Page(replace(page.figure, panels=panels), page.name)
         return
-    count = -(-len(panels) // PAGE_ROWS)
-    length = -(-len(panels) // count)
+    count = math.ceil(len(panels) / PAGE_ROWS)
+    length = math.ceil(len(panels) / count)
     for number in range(count):
         on_page = panels[number * length : (number + 1) * length]
         yield Page(replace(page.figure, panels=on_page), page.name, str(number + 1))
@@ -209,17 +217,18 @@ def _on_datasets(
 ) -> tuple[Panel, ...]:
     """Return the panels of a figure on the datasets that are named, else on those with results.
 
-    A stand-in has the panels of the dataset that it stands for; one that is drawn from a definition
-    only if it is named. Any other dataset that is named has its own panels or, if it is none of the
-    paper's, those of the same task; then the figure has no others.
+    A panel on another dataset is drawn on the stand-in of that dataset (one that is drawn from a
+    definition only if it is named), else on the named datasets of its task that are none of the
+    paper's. Failing both, the panel stays as it is; it is left out if a dataset is named that is no
+    stand-in.
 
     Returns:
         Nothing where datasets are named and no panel is drawn on them.
     """
     chosen = named or list(task_of)
     stand_ins = _stand_ins(named or _with_files(task_of))
-    alone = [name for name in named if not catalogue.stands_for(name)]
-    others = [name for name in alone if name not in catalogue.PAPER]
+    not_stand_ins = [name for name in named if not catalogue.stands_for(name)]
+    others = [name for name in not_stand_ins if name not in catalogue.PAPER]
     panels: list[Panel] = []
     is_drawn = not named
     for panel in figure.panels:
@@ -229,7 +238,7 @@ def _on_datasets(
         if datasets:
             is_drawn = True
             panels += [replace(panel, dataset=dataset) for dataset in datasets]
-        elif not alone:
+        elif not not_stand_ins:
             panels.append(panel)
     return tuple(dict.fromkeys(panels)) if is_drawn else ()
 

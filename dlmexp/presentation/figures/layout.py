@@ -1,5 +1,6 @@
 """Draws a whole figure: panels in a grid, with legends above all of them or above each row."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,7 +57,8 @@ def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, .
 
     Args:
         figure: What is drawn.
-        measured: The numbers of its panels; side by side, under each protocol.
+        measured: The numbers of its panels; of each panel under each protocol, where protocols
+            stand side by side.
         protocols: The protocols that stand side by side, if any.
     """
     places = _arrange(figure, measured, protocols)
@@ -86,29 +88,33 @@ def _arrange(
 def _arrange_protocols(
     measured: Sequence[Measured], with_results: Sequence[Measured], protocols: tuple[str, ...]
 ) -> list[Place]:
-    """Return a row for each panel and a column for each protocol; for effects the other way."""
+    """Return a row for each panel and a column for each protocol.
+
+    Panels that compare methods have a column each, and protocols a row.
+    """
     panels = list(dict.fromkeys(numbers.panel for numbers in with_results))
     protocols_by_row = panels[0].facts.compares_methods
     places: list[Place] = []
     for numbers in measured:
         if numbers.panel in panels:
-            of_panel = panels.index(numbers.panel)
-            of_protocol = protocols.index(str(numbers.requested_protocol))
+            panel_number = panels.index(numbers.panel)
+            protocol_number = protocols.index(str(numbers.requested_protocol))
             if protocols_by_row:
-                places.append(Place(numbers, row=of_protocol, column=of_panel))
+                places.append(Place(numbers, row=protocol_number, column=panel_number))
             else:
-                places.append(Place(numbers, row=of_panel, column=of_protocol))
+                places.append(Place(numbers, row=panel_number, column=protocol_number))
     return places
 
 
 def _arrange_panels(figure: Figure, with_results: Sequence[Measured]) -> list[Place]:
-    """Return panels in reading order; those with a column of their own in that one.
+    """Return panels in reading order; a panel that asks for a column stands in that column.
 
-    Where fewer panels than columns have results, the figure is narrower, and panels have no columns
-    of their own.
+    Where fewer panels than columns have results, the figure is narrower, and no panel may ask for a
+    column.
     """
-    number = len({numbers.panel for numbers in with_results})
-    columns = 3 if number == 3 else min(figure.columns, number)
+    panel_count = len({numbers.panel for numbers in with_results})
+    # Three panels have three columns, whatever the figure has.
+    columns = 3 if panel_count == 3 else min(figure.columns, panel_count)
     places: list[Place] = []
     row = 0
     column = 0
@@ -135,8 +141,8 @@ class Grid:
         width: Of the figure, in inches.
         heights: Of the lines from top to bottom, in inches.
         legends: The entries of legends, by their line.
-        panel_lines: The line of the panels and that of their strips (or again that of the panels
-            where no panel has a strip), for each row of panels.
+        panel_lines: First and last line of each row of panels: the line of the panels and that of
+            their strips. Both are the same where no panel of the row has a strip.
     """
 
     columns: int
@@ -150,7 +156,8 @@ def _divide(places: Sequence[Place], by_row: bool) -> Grid:
     """Return the grid of a figure, with a legend above all panels or above each row of them."""
     columns = 1 + max(place.column for place in places)
     rows = 1 + max(place.row for place in places)
-    grid = Grid(columns, COLUMN if columns == 1 else TEXT, [], {}, [])
+    width = COLUMN if columns == 1 else TEXT
+    grid = Grid(columns, width, heights=[], legends={}, panel_lines=[])
     if not by_row:
         _add_legend_line(grid, places)
     for row in range(rows):
@@ -166,7 +173,7 @@ def _add_legend_line(grid: Grid, places: Sequence[Place]) -> None:
     handles = _legend_entries(places)
     if handles:
         grid.legends[len(grid.heights)] = handles
-        lines_of_text = -(-len(handles) // _entries_across(handles, grid.width))
+        lines_of_text = math.ceil(len(handles) / _entries_across(handles, grid.width))
         grid.heights.append(LEGEND_HEIGHT * lines_of_text)
 
 
@@ -223,9 +230,11 @@ def _set_title(
         title = _letter(tile.panel, places) + _title(tile.measured, stands_for)
     else:
         # The letter and the dataset stand above the first protocol alone.
-        title = str(tile.measured.requested_protocol)
-        if title == protocols[0]:
-            title = _letter(tile.panel, places) + _title(tile.measured, False, title)
+        protocol = str(tile.measured.requested_protocol)
+        title = protocol
+        if protocol == protocols[0]:
+            words = _title(tile.measured, stands_for=False, protocol=protocol)
+            title = _letter(tile.panel, places) + words
     return tile.ax.set_title(title, loc="left")
 
 
@@ -250,11 +259,12 @@ def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
         dataset = f"{dataset} (for {catalogue.family(paper_dataset)})"
     n = f"n = {measured.n}" if measured.n and _names_size(panel) else ""
     words = [text for text in (dataset, panel.title, n, protocol) if text]
-    return ("\n" if panel.facts.compares_methods else ", ").join(words)
+    separator = "\n" if panel.facts.compares_methods else ", "
+    return separator.join(words)
 
 
 def _names_size(panel: Panel) -> bool:
-    """Return whether the size belongs into the title: our experiments have usual sizes."""
+    """Return whether the title names the size; curves of our experiments have usual sizes."""
     is_our_curve = panel.kind == "curve" and bool(panel.experiment)
     return panel.facts.has_n_in_title and not is_our_curve and panel.x != "samples"
 
@@ -299,7 +309,9 @@ def _share_limits(tiles: Sequence[Tile], which: str) -> None:
 
 
 def _share_limits_of_axes(panels: Sequence[Axes], which: str) -> None:
-    for name in which if panels else "":
+    if not panels:
+        return
+    for name in which:
         limits = np.array([getattr(ax, f"get_{name}lim")() for ax in panels])
         low = limits[:, 0].min()
         high = limits[:, 1].max()
@@ -369,7 +381,7 @@ def _in_reading_order(handles: Sequence[Line2D], across: int) -> list[Line2D]:
 
     It fills legends by columns.
     """
-    lines = -(-len(handles) // across)
+    lines = math.ceil(len(handles) / across)
     empty = Line2D([], [], linestyle="none", label=" ")
     padded = [*handles, *[empty] * (lines * across - len(handles))]
     entries: list[Line2D] = []
@@ -379,7 +391,7 @@ def _in_reading_order(handles: Sequence[Line2D], across: int) -> list[Line2D]:
 
 
 def _fit_title(title: Text, canvas: Canvas) -> None:
-    """Set a title smaller that would leave the figure: the layout makes no room for titles."""
+    """Shrink a title that would leave the figure: the layout makes no room for titles."""
     assert title.axes is not None
     width = title.get_window_extent().width / canvas.dpi
     left = title.axes.get_position().x0
@@ -388,9 +400,9 @@ def _fit_title(title: Text, canvas: Canvas) -> None:
 
 
 def _move_inside(box: Axes, canvas: Canvas) -> None:
-    """Move a legend to the left whose words would leave the figure on the right.
+    """Move a legend to the left if its words would leave the figure on the right.
 
-    It may reach as far beyond the figure as it has no words there.
+    Its border, which has no words, may lie beyond the figure.
     """
     legend = box.get_legend()
     assert legend is not None
