@@ -159,7 +159,7 @@ def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
 
 
 def test_acceptance_is_kept_by_blocks_of_iterations(monkeypatch):
-    for module in ("state", "step", "train"):
+    for module in ("state", "step", "reports"):
         monkeypatch.setattr(f"dlmexp.core.training.{module}.BLOCK", 20)
     made = program(betas=(1.0,), index=(0,), likelihood="poisson", estimator=UPS(2, "rejection"))
     (finished,) = trained(made, Settings(lr=0.05, iterations=26, window=None)).values()
