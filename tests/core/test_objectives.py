@@ -103,6 +103,14 @@ def test_what_it_lacks_is_said_in_a_sentence():
         plain(Poisson()).mean(MU, V)
 
 
+def test_a_row_loss_with_the_arguments_of_earlier_versions_is_refused():
+    def earlier(likelihood, estimator, mu, v, y, draws):
+        return v, None
+
+    with pytest.raises(UserError, match=r"'mine': row_loss must take \(likelihood, estimator, q_f"):
+        Objective("mine", row_loss=earlier, regulariser=kl)
+
+
 @pytest.mark.parametrize(
     ("row_loss", "regulariser", "word"),
     [

@@ -1,5 +1,6 @@
 """The class of all objectives, and the registry of their names."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -163,6 +164,17 @@ class Objective:
     mixture_loss: Callable[[Float[Tensor, "B K N"]], Float[Tensor, "B N"]] | None = None
     row_order: RowOrder | None = None
     notes: Notes = Notes()
+
+    def __post_init__(self) -> None:
+        if self.row_loss is None:
+            return
+        try:
+            inspect.signature(self.row_loss).bind("likelihood", "estimator", "q_f", "y", "draws")
+        except TypeError:
+            raise UserError(
+                f"objective '{self.name}': row_loss must take (likelihood, estimator, q_f, y, "
+                "draws); q_f.mean and q_f.variance are the mu and v of earlier versions"
+            ) from None
 
     def with_options(self, values: Mapping[str, float]) -> "Objective":
         """Return the objective with these options; the others have their defaults.
