@@ -2,7 +2,7 @@
 objectives say of themselves, and of a mistake in one."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -107,8 +107,9 @@ def test_a_row_loss_with_the_arguments_of_earlier_versions_is_refused():
     def earlier(likelihood, estimator, mu, v, y, draws):
         return v, None
 
+    row_loss: Any = earlier
     with pytest.raises(UserError, match=r"'mine': row_loss must take \(likelihood, estimator, q_f"):
-        Objective("mine", row_loss=earlier, regulariser=kl)
+        Objective("mine", row_loss=row_loss, regulariser=kl)
 
 
 @pytest.mark.parametrize(
