@@ -305,6 +305,7 @@ class _Run:
             samples=samples,
             iterations=self.settings.iterations,
             row_bytes=8 if self.dtype == "float64" else 4,
+            components=self.model.components,
         )
         return size.cells_at_once(free_memory(self.device))
 

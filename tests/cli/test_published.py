@@ -25,6 +25,7 @@ import pytest
 
 from dlmexp.cli import main
 from dlmexp.experiment.plan.cell import FIELDS, Cell
+from dlmexp.experiment.records.record import JSON_FIELDS
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.claims.judge import judge
 from scripts import answer
@@ -108,16 +109,15 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
     def values(name: str, column: pa.ChunkedArray) -> Iterable:
         plain = column.cast("string") if pa.types.is_dictionary(column.type) else column
         return (
-            map(cache(json.loads), plain.to_pylist())
-            if name in ("options", "initial")
-            else plain.to_pylist()
+            map(cache(json.loads), plain.to_pylist()) if name in JSON_FIELDS else plain.to_pylist()
         )
 
     count = 0
     for pack in read(PAPER).store.packs:
         table = pack.cells()
-        rows = zip(*(values(name, table[name]) for name in FIELDS), strict=True)
-        cells = (Cell(**dict(zip(FIELDS, row, strict=True))) for row in rows)  # pyright: ignore[reportArgumentType]
+        fields = [name for name in FIELDS if name in table.column_names]
+        rows = zip(*(values(name, table[name]) for name in fields), strict=True)
+        cells = (Cell(**dict(zip(fields, row, strict=True))) for row in rows)  # pyright: ignore[reportArgumentType]
         keys = table["key"].to_pylist()
         assert [cell.key for cell in cells] == keys
         assert set(keys) == pack.keys[0] | pack.keys[1]

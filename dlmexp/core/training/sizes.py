@@ -24,6 +24,7 @@ class StepSize:
         samples: Samples per row that the estimator draws; 0 if it draws none.
         iterations: The most iterations, of which each leaves its objective.
         row_bytes: Bytes of a number that belongs to a row; all others are float64.
+        components: The number of Gaussians of q, each with an array of its own.
     """
 
     rows: int
@@ -31,11 +32,12 @@ class StepSize:
     samples: int = 0
     iterations: int = 0
     row_bytes: int = 8
+    components: int = 1
 
     @property
     def entries(self) -> int:
         """Return the entries of the largest arrays: those of [M, rows], and of the samples."""
-        return self.rows * (self.M + self.samples)
+        return self.rows * (self.M * self.components + self.samples)
 
     @property
     def bytes(self) -> float:

@@ -74,6 +74,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     resolution: float | None = None  # Adam's steps are multiples of lr * resolution
     # The noise variance stays above this value; in a fixed variant it is that of the base fit.
     noise_floor: float | None = None
+    # Options of the objective, where they differ from its defaults: alpha, blocks, ...
+    objective_options: dict[str, float] = {}
+    components: Count = 1  # Gaussians that q is a mixture of
+    # The iteration before which a mixture is split into its components; None: half of the limit.
+    split_at: Count | None = None
+    optimizer: str = "adam"  # adam | lbfgs
 
     @cached_property
     def key(self) -> str:
@@ -112,14 +118,16 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def model_label(self) -> str:
-        """Estimator and samples, q where it is not whitened, and the floor of the noise.
+        """Estimator and samples, and what is unusual of q, noise, objective and optimiser.
 
         An example is `bmc-10 unwhitened noise>0.01`.
         """
         samples = "" if self.samples is None else f"-{self.samples}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
         floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
-        return f"{self.estimator}{samples}{q}{floor}"
+        options = "".join(f" {item}" for item in assignments(self.objective_options))
+        optimizer = "" if self.optimizer == "adam" else f" {self.optimizer}"
+        return f"{self.estimator}{samples}{q}{floor}{options}{optimizer}"
 
     @property
     def iterations_per_epoch(self) -> int:
@@ -151,7 +159,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     def describe(self) -> str:
         """Return in one line for people what is trained on which data."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
-        trained = f"{self.variant} {self.objective} {self.model_label}{beta}"
+        components = "" if self.components == 1 else f" K={self.components}"
+        trained = f"{self.variant} {self.objective} {self.model_label}{beta}{components}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 

@@ -156,6 +156,12 @@ COLUMNS: list[TableColumn] = [
     TableColumn("epsilon", float, "setting", "epsilon of Adam"),
     TableColumn("resolution", float, "setting", "Adam's steps are multiples of lr * resolution"),
     TableColumn("noise_floor", float, "setting", "lower bound of the noise variance"),
+    TableColumn(
+        "objective_options", str, "setting", "options of the objective other than its defaults"
+    ),
+    TableColumn("components", int, "setting", "Gaussians that q is a mixture of"),
+    TableColumn("split_at", int, "setting", "when a mixture is split, if not half-way", ITERATIONS),
+    TableColumn("optimizer", str, "setting", "`adam` or `lbfgs`"),
     TableColumn("iterations", int, "result", "iterations that were made", ITERATIONS),
     TableColumn("converged", bool, "result", "whether training ended before its limit"),
     TableColumn("stopped", str, "result", "why training ended"),

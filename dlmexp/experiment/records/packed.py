@@ -7,6 +7,7 @@ on from both. Trained models are not packed.
 """
 
 import base64
+import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -22,7 +23,7 @@ from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value, reading
-from dlmexp.experiment.plan.cell import FIELDS, Asked
+from dlmexp.experiment.plan.cell import FIELDS, LATER, Asked
 from dlmexp.experiment.records.columns import (
     BY_NAME,
     ColumnFilter,
@@ -83,6 +84,36 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         values = [row.get(name) for row in rows]
         columns[name] = pa.array(values, arrow_type(name))
     return pa.table(columns)
+
+
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables of records as one.
+
+    Where one of them has a later field of `Cell`, it is the field's default in those without it; a
+    field that no record has is left out.
+    """
+    present: dict[str, None] = {}
+    for table in tables:
+        if len(table):
+            present |= dict.fromkeys(table.column_names)
+    aligned = []
+    for table in tables:
+        absent = [name for name in LATER if name in table.column_names and name not in present]
+        if present and absent:
+            table = table.drop_columns(absent)
+        aligned.append(_with_defaults(table, present))
+    return pa.concat_tables(aligned, promote_options="permissive")
+
+
+def _with_defaults(table: pa.Table, present: Iterable[str]) -> pa.Table:
+    """Return the table with those `present` later fields that it lacks, at their defaults."""
+    for name in present:
+        default = LATER.get(name)
+        if name in table.column_names or default is None:
+            continue
+        value = json.dumps(default) if isinstance(default, dict) else default
+        table = table.append_column(name, pa.array([value] * len(table), arrow_type(name)))
+    return table
 
 
 class Pack:

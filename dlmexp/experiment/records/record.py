@@ -82,6 +82,7 @@ class OtherFormat(Unreadable):
     """A record in a format that another version of dlmexp reads."""
 
 
+JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
 # Fields of a result with several values; all others have a single one.
 MAPPINGS = ("validation", "test", "trivial", "hyperparameters")
 
@@ -124,14 +125,15 @@ def decoded(text: bytes) -> Record:
 def flat(record: Record) -> dict[str, Any]:
     """Return a record as a row of a table: one value for each of its columns.
 
-    `options` and `initial` are JSON. Metrics are `test_nll`, `validation_mse`, `trivial_test_nll`
-    and the like, hyperparameters `hyper_noise`. The spec of the dataset is left out.
+    The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics are `test_nll`, `validation_mse`,
+    `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset is left
+    out.
     """
     row: dict[str, Any] = {}
     for name in ("key", "status", "model", "arrays"):
         row[name] = getattr(record, name)
     row |= msgspec.structs.asdict(record.cell)
-    for name in ("options", "initial"):
+    for name in JSON_FIELDS:
         row[name] = json.dumps(row[name], sort_keys=True)
     row |= _measured(record.result)
     for name, value in msgspec.structs.asdict(record.result).items():

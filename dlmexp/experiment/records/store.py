@@ -31,7 +31,7 @@ from dlmexp.experiment.records.columns import (
     every_column,
     names_with_role,
 )
-from dlmexp.experiment.records.packed import PATTERN, TABLE, Pack, arrow_table
+from dlmexp.experiment.records.packed import PATTERN, TABLE, Pack, arrow_table, concatenated
 from dlmexp.experiment.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
 FAILED = ".failed.json"
@@ -284,7 +284,7 @@ class Store:
         own = arrow_table([flat(record) for record in self.own(keys)])
         tables = [own.select(chosen_names(own.column_names, columns))]
         tables += [pack.cells(columns) for pack in self.packs]
-        cells = pa.concat_tables(tables, promote_options="permissive")
+        cells = concatenated(tables)
         if keys is not None:
             cells = cells.filter(pc.field("key").isin(list(keys)))
         is_repeated = cells["key"].to_pandas().duplicated()

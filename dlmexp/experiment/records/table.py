@@ -92,12 +92,14 @@ def _groups(asked: Iterable[Asked]) -> pd.DataFrame:
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
-    """Return records as a frame: options of estimators as columns, initial values as one text."""
+    """Return records as a frame: options of estimators as columns, numbers by name as one text."""
     frame = cells.to_pandas(split_blocks=True)
     frame = frame.astype({"M": "int64", "n": "int64", "seed": "int64"})
     options = _options(frame)
-    texts = {text: _initial_as_text(text) for text in frame["initial"].cat.categories}
-    frame["initial"] = frame["initial"].map(texts).astype("category")
+    for name in ("initial", "objective_options"):
+        if name in frame:
+            texts = {text: _numbers_as_text(text) for text in frame[name].cat.categories}
+            frame[name] = frame[name].map(texts).astype("category")
     for name in _categories(frame):
         sorted_texts = sorted(frame[name].cat.categories)
         frame[name] = frame[name].cat.set_categories(sorted_texts)
@@ -121,8 +123,8 @@ def _options(frame: pd.DataFrame) -> pd.DataFrame:
     return columns
 
 
-def _initial_as_text(text: str) -> str:
-    """Return initial values, which are JSON, as `lengthscale=0.5, noise=1`."""
+def _numbers_as_text(text: str) -> str:
+    """Return numbers by name, which are JSON, as `lengthscale=0.5, noise=1`."""
     values = json_value(text.encode())
     return ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
 

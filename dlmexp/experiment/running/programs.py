@@ -20,6 +20,7 @@ from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData, Minibatches
 from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.mixture import Mixture
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.program import Posterior, Program
 from dlmexp.core.training.settings import Settings
@@ -39,12 +40,12 @@ UNLIMITED = 1_000_000  # cells of a batch that is solved
 # Every field of a cell is in exactly one of these sets; a test fails if a new one is forgotten.
 MODEL_FIELDS = frozenset(
     {"kernel", "likelihood", "M", "mean", "ard", "parameterisation", "initial", "inducing"}
-    | {"noise_floor"}
+    | {"noise_floor", "components"}
 )
-LOSS_FIELDS = frozenset({"objective", "estimator", "options"})
+LOSS_FIELDS = frozenset({"objective", "objective_options", "estimator", "options"})
 SETTINGS_FIELDS = frozenset(
     {"lr", "max_iterations", "epochs", "window", "tolerance", "evaluate", "criterion"}
-    | {"final_lr", "decay", "epsilon", "resolution"}
+    | {"final_lr", "decay", "epsilon", "resolution", "split_at", "optimizer"}
 )
 PROGRAM_FIELDS = frozenset({"variant", "form", "minibatch", "minibatch_rows", "beta", "seed"})
 DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype"})
@@ -65,7 +66,16 @@ def settings(cell: Cell, target: Target) -> Settings:
         decay=cell.decay,
         epsilon=cell.epsilon,
         resolution=cell.resolution,
+        split_at=_split_at(cell),
+        optimizer=cell.optimizer,
     )
+
+
+def _split_at(cell: Cell) -> int | None:
+    """Return the iteration before which a mixture is split; None if q is a single Gaussian."""
+    if cell.components == 1:
+        return None
+    return cell.iterations // 2 if cell.split_at is None else cell.split_at
 
 
 def model(cell: Cell) -> Model:
@@ -80,13 +90,14 @@ def model(cell: Cell) -> Model:
         initial=cell.initial,
         inducing=cell.inducing,
         noise_floor=cell.noise_floor,
+        components=cell.components,
     )
 
 
 def loss(cell: Cell) -> Loss:
     """Return the objective of a cell and the estimator in it (docs/SPEC.md, sections 2 and 4)."""
     return Loss(
-        objective=OBJECTIVES[cell.objective],
+        objective=OBJECTIVES[cell.objective].with_options(cell.objective_options),
         estimator=ESTIMATORS[cell.estimator](**cell.options),
     )
 
@@ -133,8 +144,14 @@ def program(
     if first.variant == "fixed":
         hyper = _held_hyperparameters(cells, data, base, target)
         return Fixed(model(first), loss(first), data, beta, hyper, minibatches=minibatches(first))
-    kind = Collapsed if first.form == "collapsed" else Joint
+    kind = _kind_of_joint_program(first)
     return kind(model(first), loss(first), data, beta, minibatches=minibatches(first))
+
+
+def _kind_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
+    if cell.components > 1:
+        return Mixture
+    return Collapsed if cell.form == "collapsed" else Joint
 
 
 def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
@@ -231,6 +248,7 @@ def step_size(cell: Cell) -> StepSize:
         samples=cell.samples or 0,
         iterations=cell.iterations,
         row_bytes=8 if cell.dtype == "float64" else 4,
+        components=cell.components,
     )
 
 

@@ -23,6 +23,12 @@ def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
 
 
+def test_a_description_names_options_of_the_objective_components_and_another_optimizer():
+    options = replace(ELBO, objective="t_pep", objective_options={"alpha": 0.2}, optimizer="lbfgs")
+    assert options.describe().endswith("joint t_pep exact alpha=0.2 lbfgs beta=0.1")
+    assert replace(ELBO, components=8).describe().endswith("joint elbo exact beta=0.1 K=8")
+
+
 NAMES = st.text("abcdefgh_", min_size=1, max_size=6)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 COUNTS = st.integers(0, 2**53)

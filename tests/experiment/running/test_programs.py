@@ -12,6 +12,7 @@ from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import Minibatches
 from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.mixture import Mixture
 from dlmexp.core.training.model import Loss
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.experiment.plan.cell import FIELDS
@@ -93,7 +94,8 @@ OTHER_VALUES = {
     "lr": 0.3, "max_iterations": 17, "epochs": 3, "window": 7, "tolerance": 0.5, "evaluate": "epoch",
     "criterion": "sum", "final_lr": 1e-3, "decay": 5, "epsilon": 1e-6, "resolution": 0.25,
     "variant": "fixed", "form": "collapsed", "minibatch": 6, "minibatch_rows": "afresh",
-    "beta": 0.125, "seed": 3,
+    "beta": 0.125, "seed": 3, "components": 4, "split_at": 40, "optimizer": "lbfgs",
+    "objective_options": {"alpha": 0.25},
 }  # fmt: skip
 
 
@@ -125,6 +127,10 @@ def test_a_changed_field_of_a_cell_changes_an_argument_of_the_core(name):
     cell = replace(PLAIN, noise_floor=None, likelihood="gaussian", **start)
     if name == "likelihood":
         cell = replace(cell, likelihood="probit")
+    if name == "objective_options":
+        cell = replace(cell, objective="t_pep")
+    if name == "split_at":
+        cell = replace(cell, components=2)
     changed = replace(cell, **{name: OTHER_VALUES[name]})
     assert arguments(changed) != arguments(cell)
 
@@ -172,7 +178,12 @@ def test_minibatches_of_a_cell(changes, expected):
 
 @pytest.mark.parametrize(
     ("changes", "kind"),
-    [({}, Joint), ({"form": "collapsed"}, Collapsed), ({"variant": "fixed", "base": "0"}, Fixed)],
+    [
+        ({}, Joint),
+        ({"form": "collapsed"}, Collapsed),
+        ({"variant": "fixed", "base": "0"}, Fixed),
+        ({"objective": "log_dlm", "components": 2}, Mixture),
+    ],
 )
 def test_the_kind_of_program_is_that_of_variant_and_form(changes, kind):
     cell = replace(ELBO, **changes)
