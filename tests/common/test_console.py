@@ -51,6 +51,7 @@ def test_other_characters_stay(text):
     assert sanitized(text) == text
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(), st.sampled_from([EVIL, "\r"])))
 def test_nothing_that_is_printed_commands_the_terminal(text):
     screen = Terminal()

@@ -145,6 +145,7 @@ def test_split_keeps_factors_and_draws_means_by_seed():
     assert torch.equal(m[0], m[1]), "cells of one seed share their draws"
 
 
+@pytest.mark.slow
 def test_a_split_mixture_does_not_collapse_and_beats_one_gaussian():
     """Targets with two branches: the mixture finds both, one Gaussian spans them."""
     single, mixture = programs(components=4)
@@ -157,6 +158,7 @@ def test_a_split_mixture_does_not_collapse_and_beats_one_gaussian():
         assert distances.max() > 0.5
 
 
+@pytest.mark.slow
 def test_resumed_training_equals_uninterrupted_training():
     settings = Settings(lr=0.05, iterations=40, window=None, split_at=15, check_every=7)
     whole = trained(programs()[1], settings)

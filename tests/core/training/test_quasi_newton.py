@@ -27,6 +27,7 @@ def test_parameters_survive_being_flattened():
     assert all(torch.equal(back[name], values[name]) for name in values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["elbo", "tighter"])
 def test_objective_is_as_low_as_after_a_long_adam_run(objective):
     X, y = rows()
@@ -41,6 +42,7 @@ def test_objective_is_as_low_as_after_a_long_adam_run(objective):
     assert fast.iterations < 800
 
 
+@pytest.mark.slow
 def test_fits_of_a_batch_are_those_of_single_fits():
     X, y = rows()
     betas = [0.3, 1.0, 10.0]
@@ -50,6 +52,7 @@ def test_fits_of_a_batch_are_those_of_single_fits():
         assert alone.objective[-1] == pytest.approx(fit.objective[-1], abs=1e-7)
 
 
+@pytest.mark.slow
 def test_objective_curve_never_rises():
     X, y = rows()
     (fit,) = dlmexp.fit(X, y, MODEL, "tighter", settings=LBFGS)

@@ -21,6 +21,8 @@ from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import made_up_model
 
+pytestmark = pytest.mark.slow  # each trains models of a table
+
 ROWS = 120
 RUN = (
     "run dataset=csv csv.path=data/table.csv csv.target=y csv.task=regression csv.name=mine method=[elbo,beta_elbo] "
