@@ -129,3 +129,15 @@ def add_results_option(parser: Parser) -> None:
     parser.add_argument(
         "--results", default="results", metavar="DIR", help="results folder (default: results)"
     )
+
+
+def add_with_option(parser: Parser) -> None:
+    """Add `--with`, the option of commands that read packed records of other folders as well."""
+    parser.add_argument(
+        "--with",
+        dest="others",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="read the packed records of this folder too, such as results/uci; nothing is trained",
+    )

@@ -7,7 +7,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlmexp.cli.parser import Commands, Parser, add_command, add_results_option
+from dlmexp.cli.parser import (
+    Commands,
+    Parser,
+    add_command,
+    add_results_option,
+    add_with_option,
+)
 from dlmexp.common.atomic import is_writable, within
 from dlmexp.common.console import counted, wide_console
 from dlmexp.common.errors import UserError
@@ -36,6 +42,7 @@ def add_commands(commands: Commands) -> None:
     summary = "draw the paper's figures from your results"
     parser = add_command(commands, "plot", plot, summary=summary, description=DESCRIPTION)
     add_results_option(parser)
+    add_with_option(parser)
     parser.add_argument("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
     _add_output_options(parser)
     _add_choosing_options(parser)
@@ -133,7 +140,7 @@ def _plot_predictions(args: argparse.Namespace, formats: list[str]) -> None:
             "the figure 'predictions' is of one model: draw it alone, and without "
             "--compare-protocols and --list"
         )
-    results = ResultsFolder(args.results)
+    results = ResultsFolder(args.results, others=args.others)
     out = _output_folder(args, results)
     option = "--where" if args.where else "--by"
     (chosen,) = choose_models(results, _terms_of_model(args), option=option)
@@ -170,7 +177,7 @@ def _print_figures(figures: Iterable[ListedFigure]) -> None:
 
 def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
     by = _parsed_by(args)
-    if not Path(args.results).is_dir():
+    if not Path(args.results).is_dir() and not args.others:
         return _figures_without_results()
     results, request = _results_and_request(args, by)
     return _figures_with_results(results, args.ids, request)
@@ -292,7 +299,7 @@ def _results_and_request(
 
     # A value of any setting can be asked for by --where; without it fewer columns are read.
     columns = every_column if args.where else columns_with(FACTS, ("test", "validation"))
-    results = ResultsFolder(args.results, columns)
+    results = ResultsFolder(args.results, columns, args.others)
     where = parse_where(args.where, results.candidates, results.changes)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     return results, request

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlmexp.cli.parser import Commands, add_command, add_results_option
+from dlmexp.cli.parser import Commands, add_command, add_results_option, add_with_option
 from dlmexp.common.atomic import check_output, is_writable, write_atomically
 from dlmexp.common.console import counted, wide_console
 from dlmexp.common.errors import UserError
@@ -53,6 +53,7 @@ def _add_collect(commands: Commands) -> None:
     summary = "write the results as one table, or pack the records into one file"
     parser = add_command(commands, "collect", collect, summary=summary, description=COLLECT)
     add_results_option(parser)
+    add_with_option(parser)
     parser.add_argument(
         "--csv", action="store_true", help="write table.csv instead of table.parquet"
     )
@@ -70,6 +71,7 @@ def _add_claims(commands: Commands) -> None:
     summary = "judge the paper's claims by your results"
     parser = add_command(commands, "claims", claims, summary=summary, description=CLAIMS)
     add_results_option(parser)
+    add_with_option(parser)
     parser.add_argument(
         "numbers",
         nargs="*",
@@ -98,6 +100,7 @@ def _add_report(commands: Commands) -> None:
     summary = "write one HTML page about your results"
     parser = add_command(commands, "report", report, summary=summary, description=REPORT)
     add_results_option(parser)
+    add_with_option(parser)
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -114,13 +117,13 @@ def collect(args: argparse.Namespace) -> None:
             raise UserError(
                 f"--protocol {args.protocol} needs --pack FILE, as in --pack records.parquet"
             )
-        path, rows = collect_table(args.results, args.csv)
+        path, rows = collect_table(args.results, args.csv, args.others)
         print(f"{path}: {counted(rows, 'row')}")
         return
     pack = Path(args.pack)
     if not is_writable(pack.parent):
         raise UserError(f"--pack {args.pack}: can't write there; choose another path")
-    count = collect_packed(args.results, args.pack, args.protocol)
+    count = collect_packed(args.results, args.pack, args.protocol, args.others)
     print(f"{args.pack}: {counted(count, 'record')}, {_megabytes(pack)}")
 
 
@@ -131,7 +134,9 @@ def claims(args: argparse.Namespace) -> None:
     from dlmexp.presentation.claims.judge import judge
 
     numbers = [ALL_CLAIMS[text].number for text in args.numbers]
-    judged = judge(ResultsFolder(args.results), numbers, args.protocol, args.where)
+    judged = judge(
+        ResultsFolder(args.results, others=args.others), numbers, args.protocol, args.where
+    )
     if args.form in (JSON, MARKDOWN, COUNTS):
         print(_as_text(judged, args.form), end="")
     else:
@@ -169,7 +174,7 @@ def report(args: argparse.Namespace) -> None:
         check_output(path, f"--out {args.out}")
     else:
         path = Path(args.results) / "report.html"
-    write_atomically(path, page(ResultsFolder(args.results)).encode())
+    write_atomically(path, page(ResultsFolder(args.results, others=args.others)).encode())
     print(f"{path} ({_megabytes(path)})")
 
 

@@ -81,15 +81,25 @@ def in_quotes(value: str) -> str:
     return QuotedString(value, Quote.single).with_quotes()
 
 
-def with_results_option(command: str, results: str | os.PathLike[str]) -> str:
-    """Return a command of ours with the results folder added.
+READ_OTHERS = ("plot", "claims", "collect", "rank", "anchors", "report")
+"""The commands that have the option `--with`."""
 
-    It is unchanged for the default folder `results`, and if it takes no results folder.
+
+def with_results_option(
+    command: str, results: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()
+) -> str:
+    """Return a command of ours with the results folder, and with the others that it reads, added.
+
+    The default folder `results` is not named. A command that takes no results folder is unchanged.
     """
     words = command.split()
-    folder = Path(results).as_posix()
-    takes_results = words[:1] == ["dlmexp"] and len(words) > 1 and words[1] != "data"
-    if not takes_results or folder == "results":
+    if words[:1] != ["dlmexp"] or len(words) < 2 or words[1] == "data":
         return command
-    option = [f"results={folder}"] if "run" in words else ["--results", folder]
-    return f"{command} {shlex.join(option)}"
+    options: list[str] = []
+    folder = Path(results).as_posix()
+    if folder != "results":
+        options += [f"results={folder}"] if "run" in words else ["--results", folder]
+    if not set(READ_OTHERS).isdisjoint(words):
+        for other in others:
+            options += ["--with", Path(other).as_posix()]
+    return f"{command} {shlex.join(options)}" if options else command

@@ -98,3 +98,14 @@ def test_nested_settings_have_dotted_names():
 )
 def test_command_names_a_results_folder_that_is_not_the_default(command, folder, expected):
     assert with_results_option(command, folder) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("dlmexp plot ranks", "dlmexp plot ranks --with results/uci"),
+        ("dlmexp run experiment=bias", "dlmexp run experiment=bias"),
+    ],
+)
+def test_command_that_reads_other_folders_names_them(command, expected):
+    assert with_results_option(command, "results", ["results/uci"]) == expected

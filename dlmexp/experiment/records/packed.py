@@ -35,6 +35,9 @@ from dlmexp.experiment.records.record import FORMAT, MAPPINGS, Result
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
+BASELINES = "baselines.parquet"  # scores of methods that others trained (`baselines`)
+SCORES = "scores.parquet"  # what `collect --as scores` writes
+NO_PACKS = (TABLE, BASELINES, SCORES)
 ARRAY = "array_"  # how the names of columns of lists begin
 # Rows of a pack are in this order, in which neighbours are alike and compress well.
 ORDER = (

@@ -5,7 +5,7 @@ Here stands, too, which trained models stay in a folder, and what `dlmexp collec
 
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -19,10 +19,11 @@ from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
 from dlmexp.common.reading.tables import read_table
 from dlmexp.experiment.plan.cell import Asked, Changes
+from dlmexp.experiment.records.baselines import read_baselines
 from dlmexp.experiment.records.columns import ColumnFilter, every_column
 from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
-from dlmexp.experiment.records.packed import TABLE, write_pack
-from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store
+from dlmexp.experiment.records.packed import NO_PACKS, TABLE, write_pack
+from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store, check_has_packs
 from dlmexp.experiment.records.table import (
     as_text,
     candidate_cells,
@@ -57,6 +58,11 @@ class TidyResults(Protocol):
         """The changed values of every setting, by their text in the column `changes`."""
         ...
 
+    @property
+    def baselines(self) -> pd.DataFrame:
+        """One row per split of a method that others trained (`baselines.COLUMNS`)."""
+        ...
+
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """Return the arrays of a done cell by name (`Store.arrays`)."""
         ...
@@ -72,14 +78,22 @@ class ResultsFolder:
     Args:
         folder: The folder.
         columns: The columns of records to read.
+        others: Folders whose packed records and baselines are read as well.
 
     Raises:
-        UserError: The folder has no records.
+        UserError: The folder has no records, or another one has no packs.
     """
 
-    def __init__(self, folder: str | Path, columns: ColumnFilter = every_column):
-        self.store = Store(folder)
+    def __init__(
+        self,
+        folder: str | Path,
+        columns: ColumnFilter = every_column,
+        others: Iterable[str | Path] = (),
+    ):
+        self.store = Store(folder, others=others)
         self.root = self.store.root
+        for other in self.store.others:
+            check_has_packs(other)
         cells = self.store.cells(columns=columns)
         self.candidates = candidate_cells(cells, self.asked)
         if unknown := len(cells) - self.candidates["key"].nunique():
@@ -110,6 +124,11 @@ class ResultsFolder:
         return {asked.setting.text: asked.setting.changes for asked in self.asked}
 
     @cached_property
+    def baselines(self) -> pd.DataFrame:
+        """One row per split of a method that others trained (`baselines.COLUMNS`)."""
+        return read_baselines([self.root, *self.store.others])
+
+    @cached_property
     def table(self) -> pd.DataFrame:
         """One row per selected result (`table.tidy`).
 
@@ -130,7 +149,7 @@ class ResultsFolder:
 
     def command(self, command: str) -> str:
         """Return a command of dlmexp with the option that names this folder."""
-        return with_results_option(command, self.root)
+        return with_results_option(command, self.root, self.store.others)
 
 
 def drop_unselected(store: Store) -> int:
@@ -171,9 +190,12 @@ def _kept_keys(store: Store, manifest: Manifest, groups: list[Asked]) -> set[str
     return set(candidates["key"])
 
 
-def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
+def collect_table(
+    results: str, csv: bool = False, others: Iterable[str | Path] = ()
+) -> tuple[Path, int]:
     """Write the tidy table of a folder into it; return the file and its number of rows."""
-    table = without_internal_columns(as_text(ResultsFolder(results).table))
+    folder = ResultsFolder(results, others=others)
+    table = without_internal_columns(as_text(folder.table))
     path = Path(results, TABLE)
     buffer = io.BytesIO()
     if csv:
@@ -185,7 +207,9 @@ def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
     return path, len(table)
 
 
-def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
+def collect_packed(
+    results: str, path: str, protocol: str | None = None, others: Iterable[str | Path] = ()
+) -> int:
     """Write all records of a folder, those in packs included, as one pack; return their number.
 
     Reliability diagrams are kept for the cells that a selection may show.
@@ -194,13 +218,15 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
         results: The folder.
         path: The Parquet file to write.
         protocol: Only what was asked for under it, without changes of its values.
+        others: Folders whose packed records are packed as well.
 
     Raises:
         UserError: `path` does not name a Parquet file, or nothing was asked for under the protocol.
     """
-    if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
-        raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
-    folder = ResultsFolder(results)
+    if not path.endswith(".parquet") or Path(path).name in NO_PACKS or Path(path).is_dir():
+        names = " or ".join(NO_PACKS)
+        raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {names}")
+    folder = ResultsFolder(results, others=others)
     asked = folder.asked if protocol is None else _under_protocol(folder.asked, protocol)
     cells = folder.store.cells(_keys(asked))
     shown = set(selected_or_undecided(folder.candidates)["key"])

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from dlmexp.experiment.records.columns import (
     every_column,
     names_with_role,
 )
-from dlmexp.experiment.records.packed import PATTERN, TABLE, Pack, arrow_table, concatenated
+from dlmexp.experiment.records.packed import NO_PACKS, PATTERN, Pack, arrow_table, concatenated
 from dlmexp.experiment.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
 FAILED = ".failed.json"
@@ -60,19 +60,28 @@ class Store:
     A done cell has `<key>.json`, a failed one `<key>.failed.json`. Arrays (`.npz`) and a trained
     model (`.model.npz`) have their checksum in their names: of two writers of one cell, neither
     changes what the other has written. Besides its own records a folder may have packs of records,
-    which are never changed; its own come before theirs.
+    which are never changed; its own come before theirs. `others` are folders whose packs are read
+    after those of the folder itself.
     """
 
-    def __init__(self, root: str | os.PathLike[str], read_only: bool = False):
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        read_only: bool = False,
+        others: Iterable[str | os.PathLike[str]] = (),
+    ):
         self.root = Path(root)
         self.read_only = read_only
+        self.others = [Path(other) for other in others]
         self.records = self.root / "records"
 
     @cached_property
     def packs(self) -> list[Pack]:
-        """The packs of the folder."""
-        paths = sorted(self.root.glob(PATTERN))
-        return [Pack(path) for path in paths if path.name != TABLE and path.is_file()]
+        """The packs of the folder, then those of the other folders."""
+        packs: list[Pack] = []
+        for folder in (self.root, *self.others):
+            packs += [Pack(path) for path in _pack_paths(folder)]
+        return packs
 
     @cached_property
     def packed(self) -> set[str]:
@@ -307,6 +316,25 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             os.replace(within(self.root, path), target)
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
+
+
+def _pack_paths(folder: Path) -> list[Path]:
+    """Return the packs of a folder."""
+    paths = sorted(folder.glob(PATTERN))
+    return [path for path in paths if path.name not in NO_PACKS and path.is_file()]
+
+
+def check_has_packs(folder: Path) -> None:
+    """Check that a folder named by `--with` has packs.
+
+    Raises:
+        UserError: There is no such folder, or it has none.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--with {folder}: there is no such folder; name one with packed records")
+    if not _pack_paths(folder):
+        command = f"dlmexp collect --results {folder} --pack {folder / 'records.parquet'}"
+        raise UserError(f"--with {folder}: it has no packed records; `{command}` packs its own")
 
 
 def _key_in(file_name: str) -> str:

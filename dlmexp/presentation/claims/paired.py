@@ -69,14 +69,14 @@ class Comparisons:
         """Return one-sided p-values for `difference < bound`."""
         return self._one_sided(bound - self.difference)
 
-    def corrected(self, overlap: float) -> "Comparisons":
+    def corrected(self, overlap: float | SizeValues) -> "Comparisons":
         """Return the same comparisons with Nadeau and Bengio's (2003) standard error.
 
         Repetitions share rows, so their number R understates the variance of the mean, s^2 / R. It
         becomes s^2 (1 / R + overlap).
 
         Args:
-            overlap: Test rows over all other rows of a repetition.
+            overlap: Test rows over all other rows of a repetition; one value, or one by size.
         """
         inflation = np.sqrt(1 + self.repetitions * overlap)
         return replace(self, error=self.error * inflation)
