@@ -46,6 +46,7 @@ CORE = {
     "core.device": {"common.errors"},
     "core.prediction": {"core.likelihoods", "core.gp"},
     "core.inputs": {
+        "core.gp",
         "core.training",
         "core.objectives",
         "core.estimators",

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact, Quadrature
+from dlmexp.core.gp.inducing import INDUCING
 from dlmexp.core.objectives import OBJECTIVES, Objective
 from dlmexp.core.training.data import Minibatches
+from dlmexp.core.training.initial import LENGTHSCALES
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.stopping import CRITERIA
@@ -147,8 +149,8 @@ def check_model(model: Any, loss: Loss, n: int) -> Model:
     if loss.objective.all_rows_inducing and n != M:
         raise UserError(f"M={M}: objective '{loss.objective.name}' needs M = n, {n}; leave it out")
     check_components(model, loss)
-    if model.inducing not in ("first", "last"):
-        raise UserError(f"inducing={_short(model.inducing)}: give first or last")
+    if model.inducing not in INDUCING:
+        raise UserError(f"inducing={_short(model.inducing)}: give one of {', '.join(INDUCING)}")
     return Model(**{**vars(model), "M": int(M)})
 
 
@@ -176,11 +178,15 @@ def check_components(model: Model, loss: Loss) -> None:
 def check_initial(model: Model, D: int) -> None:
     """Check that the initial values are of hyperparameters that the model has."""
     parameters = model.parameters(D)
-    for name, value in model.initial.items():
+    initial: Mapping[str, Any] = model.initial
+    for name, value in initial.items():
         if name not in parameters:
             raise UserError(f"initial={{'{name}': ...}}: {nearest(name, list(parameters))}")
+        if name == "lengthscale" and value in LENGTHSCALES:
+            continue
         if not isinstance(value, Real) or not isfinite(value):
-            raise UserError(f"initial={{'{name}': {_short(value)}}}: give a number")
+            words = f", or {' or '.join(LENGTHSCALES)}" if name == "lengthscale" else ""
+            raise UserError(f"initial={{'{name}': {_short(value)}}}: give a number{words}")
         if parameters[name].positive and value <= parameters[name].floor:
             raise UserError(
                 f"initial={{'{name}': {value:g}}}: give a number > {parameters[name].floor:g}"

@@ -28,6 +28,8 @@ from dlmexp.data.config import CsvConfig, DatasetConfig
 
 # The kinds of data, each with its own settings of training.
 KINDS = ("regression", "binary", "count", "large")
+INDUCING = ("first", "last", "kmeans", "greedy")
+InitialValue = float | int | Annotated[str, one_of("sqrt", "median")]
 
 
 @dataclass
@@ -67,7 +69,7 @@ class MethodTrainingConfig:
 
     variant: Variant | None = None  # fixed: hyperparameters from the beta = 1 ELBO fit
     collapsed: bool | None = None  # false: q is optimised explicitly, though it has a closed form
-    initial: dict[str, float] = field(default_factory=dict)
+    initial: dict[str, InitialValue] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,8 +100,11 @@ class TrainingConfig:
     max_iterations: Whole = 3000
     epochs: Whole | None = None  # train for so many passes instead of until convergence
     # Initial hyperparameters by name; the others start at the model's own values.
-    initial: dict[str, float] = field(default_factory=dict)
-    inducing: Annotated[str, one_of("first", "last")] = "first"  # rows of the training set
+    # That of the lengthscale may also be sqrt (of the number of features) or median (distance).
+    initial: dict[str, InitialValue] = field(default_factory=dict)
+    # Where inducing inputs start: the first or last rows, the centres of clusters, or the rows of
+    # largest residual variance.
+    inducing: Annotated[str, one_of(*INDUCING)] = "first"
     # The noise variance stays above this value; null: it may fall towards 0.
     noise_floor: Positive | None = None
     # The parameterisations of q that the protocol has; the first, unless all are asked for.

@@ -287,7 +287,10 @@ REFUSED = {
         {"model": dlmexp.Model(M=5), "objective": "exact"},
         "needs M = n, 12",
     ),
-    "inducing": ({"model": dlmexp.Model(inducing="middle")}, "give first or last"),
+    "inducing": (
+        {"model": dlmexp.Model(inducing="middle")},
+        "give one of first, last, kmeans, greedy",
+    ),
     "initial name": ({"model": dlmexp.Model(initial={"lengthscal": 1.0})}, "lengthscale"),
     "initial value": ({"model": dlmexp.Model(initial={"lengthscale": -1.0})}, "number > 0"),
     "closed form": (

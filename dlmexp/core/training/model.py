@@ -37,8 +37,11 @@ class Model:
         ard: One lengthscale per feature.
         whitened: q is parameterised in whitened coordinates, `u = Luu w` with q(w) = N(m, L L^T);
             otherwise q(u) = N(m, L L^T).
-        initial: Initial values of hyperparameters, in place of those of kernel and likelihood.
-        inducing: The inducing inputs start at the "first" or "last" M training rows.
+        initial: Initial values of hyperparameters, in place of those of kernel and likelihood; for
+            the lengthscale also "sqrt" (of the number of features) or "median" (distance between
+            training rows).
+        inducing: Where the inducing inputs start: at the "first" or "last" M training rows, at the
+            centres of "kmeans", or at the rows of largest residual variance ("greedy").
         noise_floor: The noise variance stays above it; None: it may fall towards 0.
         components: Number of Gaussians that q is a mixture of; 1: q is a Gaussian.
     """
@@ -49,7 +52,7 @@ class Model:
     learns_mean: bool
     ard: bool
     whitened: bool
-    initial: Mapping[str, float]
+    initial: Mapping[str, float | str]
     inducing: str
     noise_floor: float | None
     components: int
@@ -62,7 +65,7 @@ class Model:
         learns_mean: bool | None = None,
         ard: bool = False,
         whitened: bool = True,
-        initial: Mapping[str, float] | None = None,
+        initial: Mapping[str, float | str] | None = None,
         inducing: str = "first",
         noise_floor: float | None = None,
         components: int = 1,

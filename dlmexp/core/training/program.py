@@ -12,8 +12,9 @@ from torch import Tensor
 from dlmexp.core.estimators import Draws
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.gp.posterior import Marginals
-from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import hyper_as_rows, row_mean
 from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
+from dlmexp.core.training.initial import initial_values
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.parameters import Q, Tensors, constrain, unconstrain
 from dlmexp.core.training.settings import Settings
@@ -130,14 +131,11 @@ class Program(ABC):
     def initial_hyperparameters(self) -> Tensors:
         """Return the initial hyperparameters of every cell, unconstrained.
 
-        Inducing inputs are the first or last M training rows; the others are as kernel and
-        likelihood say, or as in `Model.initial`.
+        Inducing inputs are chosen as in `Model.inducing`; the others are as kernel and likelihood
+        say, or as in `Model.initial`.
         """
-        rows = slice(-self.M, None) if self.model.inducing == "last" else slice(self.M)
-        Z = self.data.X[:, rows][self.data.index].to(PARAMETERS)
-        values = {"Z": Z}
-        for name, parameter in self.parameters.items():
-            values[name] = parameter.start(Z, len(Z), self.model.initial.get(name))
+        by_split = initial_values(self.model, self.parameters, self.M, self.data)
+        values = {name: value[self.data.index] for name, value in by_split.items()}
         return unconstrain(values, self.parameters)
 
     def q(self, values: Tensors) -> tuple[Float[Tensor, "B *K M"], Float[Tensor, "B *K M M"]]:

@@ -24,6 +24,7 @@ ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
+InitialWord = Annotated[str, msgspec.Meta(pattern="^(sqrt|median)$")]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -63,8 +64,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     beta: float | None
     # Key of the base fit (ELBO, PPGPR) whose hyperparameters a fixed variant takes.
     base: str | None = None
-    initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
-    inducing: str = "first"  # which training rows are the initial inducing inputs: first | last
+    # Initial hyperparameters other than the model's own; a lengthscale may be sqrt | median.
+    initial: dict[str, float | InitialWord] = {}
+    inducing: str = "first"  # initial inducing inputs: first | last | kmeans | greedy
     minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
     criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
     # The learning rate decays to `final_lr` within `decay` iterations.

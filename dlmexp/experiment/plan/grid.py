@@ -7,7 +7,7 @@ fit the data.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
@@ -443,26 +443,30 @@ class Grid:
         typed = {**self.training.initial, **self.by_method[method].initial}
         for name, value in typed.items():
             self._check_initial_value(name, value)
-        initial: dict[str, float] = {}
+        initial: dict[str, float | str] = {}
         for name, value in sorted(typed.items()):
             if name in self.parameters and not _starts_at(self.parameters[name], value):
-                initial[name] = float(value)
+                initial[name] = value if isinstance(value, str) else float(value)
         self._check_noise_floor(initial)
         return replace(cell, initial=initial)
 
-    def _check_initial_value(self, name: str, value: float) -> None:
+    def _check_initial_value(self, name: str, value: float | str) -> None:
         """Refuse an initial value that no parameter has, or that the parameter can't have."""
         parameters = self.parameters
         if name not in parameters and name not in HYPERPARAMETERS:
             raise UserError(
                 f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}"
             )
+        if isinstance(value, str):
+            if name != "lengthscale":
+                raise UserError(f"initial.{name}={value}: give a number")
+            return
         if not math.isfinite(value):
             raise UserError(f"initial.{name}={value}: give a number")
         if name in parameters and parameters[name].positive and value <= 0:
             raise UserError(f"initial.{name}={value}: give a number > 0")
 
-    def _check_noise_floor(self, initial: dict[str, float]) -> None:
+    def _check_noise_floor(self, initial: Mapping[str, float | str]) -> None:
         """Refuse a floor of the noise that is not below its start."""
         floor = self.training.noise_floor
         if floor is None:
@@ -539,7 +543,7 @@ class Grid:
                 yield replace(sampled, options=values)
 
 
-def _starts_at(parameter: Parameter, value: float) -> bool:
+def _starts_at(parameter: Parameter, value: float | str) -> bool:
     """Return whether a parameter of the model starts at this value anyway."""
     if isinstance(parameter.initial, Tensor):
         return False

@@ -148,7 +148,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("dtype", str, "setting", "type of numbers by row: `float64` or `float32`"),
     TableColumn("base", str, "setting", "key of the fit that gave the hyperparameters"),
     TableColumn("initial", str, "setting", "initial hyperparameters other than the model's own"),
-    TableColumn("inducing", str, "setting", "initial inducing inputs: `first` or `last` rows"),
+    TableColumn("inducing", str, "setting", "how the initial inducing inputs are chosen"),
     TableColumn("minibatch_rows", str, "setting", "how minibatches are drawn"),
     TableColumn("criterion", str, "setting", "what the tolerance is compared with"),
     TableColumn("final_lr", float, "setting", "learning rate at the end of its decay"),

@@ -42,6 +42,9 @@ VALUES: dict[Any, st.SearchStrategy] = {
     float | None: st.none() | NUMBERS,
     str | None: st.none() | st.text(max_size=6),
     dict[str, float]: st.dictionaries(NAMES, NUMBERS, max_size=2),
+    dict[str, float | str]: st.dictionaries(
+        NAMES, NUMBERS | st.sampled_from(["sqrt", "median"]), max_size=2
+    ),
 }
 TYPES = get_type_hints(Cell)  # without the limits on what a record may say
 VALUES[TYPES["options"]] = st.dictionaries(
