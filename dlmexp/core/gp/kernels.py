@@ -252,12 +252,18 @@ class _Matern52(torch.autograd.Function):
 def kernel_named(name: str, typed: bool = False) -> Kernel:
     """Return the kernel registered under that name, or GPyTorch's with that dotted path.
 
-    Only where the user has `typed` the path (`package.Class`) is its module imported; otherwise it
-    must have been, as GPyTorch's own and those of plugins are.
+    `NAME+linear` adds a linear term, `NAME@4_17` has two categories (`mixed_kernels`). Only where
+    the user has `typed` the path (`package.Class`) is its module imported; otherwise it must have
+    been, as GPyTorch's own and those of plugins are.
 
     Raises:
         UserError: there is no such kernel, or its module has not been imported.
     """
+    from dlmexp.core.gp import mixed_kernels
+
+    if mixed_kernels.is_mixed(name):
+        base, linear, sizes = mixed_kernels.split_name(name)
+        return mixed_kernels.mixed_kernel(kernel_named(base, typed), linear, sizes)
     if "." not in name:
         return KERNELS[name]
     with warnings.catch_warnings():

@@ -1,0 +1,202 @@
+"""Kernels of tables with categories, and kernels with a linear term (docs/SPEC.md, section 1).
+
+    k(x, x') = k_0(x, x') exp(-sum_c [x_c != x'_c] / l_c^2)
+             + sum_d v_d x_d x'_d + sum_c v_c [x_c = x'_c]
+
+`k_0` is any kernel of the numbers. Any two different levels of category c are equally far apart,
+whatever their frequencies. As l_c grows, the column is switched off.
+
+The levels of category c are indicator features: 1 at the level of the row, 0 at all others. With
+indicators e, `[x_c != x'_c] = |e - e'|^2 / 2` and `[x_c = x'_c] = e . e'`, so that all of it is
+matrix products. Inducing inputs are not bound to levels: their indicators are any numbers and are
+learned, and one inducing input may stand for several levels. This remains a kernel, since both
+terms are positive definite functions of any vectors e.
+
+The name says which features are indicators, so that a record needs nothing else:
+`matern52+linear@4_17` has two categories, whose indicators are the last 4 + 17 features.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.common.errors import UserError
+from dlmexp.core.gp.kernels import Hyper, Kernel, Parameter
+from dlmexp.core.gp.special import once_differentiable
+
+LINEAR = "+linear"
+SIZES = re.compile(r"[1-9]\d{0,6}(_[1-9]\d{0,6})*", re.ASCII)
+LINEAR_VARIANCE = 0.1
+"""The initial variance of a weight."""
+
+
+def is_mixed(name: str) -> bool:
+    """Return whether a name is that of a kernel of this module."""
+    return "@" in name or name.endswith(LINEAR)
+
+
+def with_categories(name: str, sizes: tuple[int, ...]) -> str:
+    """Return the name of a kernel for data whose last features are the indicators of categories.
+
+    Args:
+        name: A kernel without categories.
+        sizes: The number of indicators of each category.
+    """
+    return f"{name}@{'_'.join(map(str, sizes))}" if sizes else name
+
+
+def split_name(name: str) -> tuple[str, bool, tuple[int, ...]]:
+    """Return the kernel of the numbers, whether there is a linear term, and the categories' sizes.
+
+    Raises:
+        UserError: the sizes are not numbers.
+    """
+    plain, at, text = name.partition("@")
+    if at and not SIZES.fullmatch(text):
+        raise UserError(
+            f"kernel={name}: after @ stand the numbers of levels of the categories, as in "
+            f"{plain}@4_17"
+        )
+    sizes = tuple([int(size) for size in text.split("_")]) if at else ()
+    return plain.removesuffix(LINEAR), plain.endswith(LINEAR), sizes
+
+
+class Mixed(Kernel):
+    """A kernel of the numbers, a factor of each category, and a linear term.
+
+    Its parameters are those of the kernel of the numbers, category_lengthscale [B, C], and
+    linear_variance with an entry per number and per category.
+    """
+
+    def __init__(self, base: Kernel, linear: bool, sizes: tuple[int, ...]):
+        super().__init__(with_categories(base.name + LINEAR * linear, sizes))
+        self.base = base
+        self.linear = linear
+        self.sizes = sizes
+        self.indicators = sum(sizes)
+        # Class variables of other kernels, which depend on the base here.
+        self.stationary = base.stationary and not linear  # pyright: ignore[reportAttributeAccessIssue]
+        self.capturable = base.capturable  # pyright: ignore[reportAttributeAccessIssue]
+
+    def parameters(self, D: int, ard: bool) -> dict[str, Parameter]:
+        """Return the hyperparameters on D features, indicators included.
+
+        Raises:
+            UserError: there are more indicators than features.
+        """
+        numbers = D - self.indicators
+        if numbers < 0:
+            raise UserError(f"kernel={self.name}: it needs {self.indicators} features, not {D}")
+        parameters = dict(self.base.parameters(numbers, ard))
+        if numbers == 0:
+            # Without numbers the kernel of the numbers is its value at distance 0.
+            parameters = {"outputscale": parameters["outputscale"]}
+        categories = len(self.sizes)
+        if categories:
+            # All categories together halve the covariance, more or less, at the start.
+            initial = float(categories) ** 0.5
+            parameters["category_lengthscale"] = Parameter(
+                initial, positive=True, shape=(categories,)
+            )
+        if self.linear:
+            parameters["linear_variance"] = Parameter(
+                LINEAR_VARIANCE, positive=True, shape=(numbers + categories,)
+            )
+        return parameters
+
+    def __call__(
+        self, X1: Float[Tensor, "B M D"], X2: Float[Tensor, "B N D"], hyper: Hyper
+    ) -> Float[Tensor, "B M N"]:
+        """Return the kernel matrix [B, M, N]."""
+        numbers = X1.shape[-1] - self.indicators
+        X1_numbers = X1[..., :numbers]
+        X2_numbers = X1_numbers if X2 is X1 else X2[..., :numbers]
+        factor = None
+        if self.sizes:
+            left, right = self._similarity_factors(X1[..., numbers:], X2[..., numbers:], hyper)
+            factor = _Similarity.apply(left, right)
+        if numbers:
+            K = self.base(X1_numbers, X2_numbers, hyper)
+            K = K if factor is None else K * factor
+        else:
+            K = hyper["outputscale"][..., None, None] * factor
+        if self.linear:
+            variance = self._variance_by_feature(hyper, numbers)
+            K = K + (X1 * variance) @ X2.mT
+        return K
+
+    def diagonal(self, X: Float[Tensor, "B N D"], hyper: Hyper) -> Float[Tensor, "B N"]:
+        """Return k(x, x) of every row [B, N]."""
+        numbers = X.shape[-1] - self.indicators
+        if numbers:
+            diagonal = self.base.diagonal(X[..., :numbers], hyper)
+        else:
+            diagonal = hyper["outputscale"][..., None].expand(*X.shape[:-1])
+        if not self.linear:
+            return diagonal
+        variance = self._variance_by_feature(hyper, numbers)
+        return diagonal + (X.square() @ variance.mT).squeeze(-1)
+
+    def _similarity_factors(
+        self, e1: Float[Tensor, "B M I"], e2: Float[Tensor, "B N I"], hyper: Hyper
+    ) -> tuple[Float[Tensor, "B M F"], Float[Tensor, "B N F"]]:
+        """Return left and right with `left right^T = -sum_c |e1_c - e2_c|^2 / (2 l_c^2)`.
+
+        Only left depends on the lengthscales: the gradient needs no product with the rows' side.
+        """
+        # w_c = 1 / l_c^2
+        weight = hyper["category_lengthscale"].square().reciprocal().unsqueeze(-2)
+        # left = [w e1, -w_c / 2, -sum_c w_c |e1_c|^2 / 2],  right = [e2, |e2_c|^2, 1]
+        scaled = e1 * self._spread_by_level(weight)
+        norm = (scaled * e1).sum(-1, keepdim=True)
+        half_weight = (-0.5 * weight).expand(*e1.shape[:-1], -1)
+        left = torch.cat([scaled, half_weight, -0.5 * norm], -1)
+        squares = [part.square().sum(-1, keepdim=True) for part in e2.split(self.sizes, -1)]
+        right = torch.cat([e2, *squares, torch.ones_like(squares[0])], -1)
+        return left, right
+
+    def _variance_by_feature(self, hyper: Hyper, numbers: int) -> Float[Tensor, "B 1 D"]:
+        """Return the variance of the weight of every feature."""
+        variance = hyper["linear_variance"]
+        by_level = self._spread_by_level(variance[..., numbers:])
+        return torch.cat([variance[..., :numbers], by_level], -1).unsqueeze(-2)
+
+    def _spread_by_level(self, values: Float[Tensor, "*B C"]) -> Float[Tensor, "*B I"]:
+        """Return the value of its category for every indicator."""
+        if not self.sizes:
+            return values
+        parts = []
+        for category, size in enumerate(self.sizes):
+            of_category = values[..., category : category + 1]
+            parts.append(of_category.expand(*values.shape[:-1], size))
+        return torch.cat(parts, -1)
+
+
+class _Similarity(torch.autograd.Function):
+    """exp(left right^T), at most 1, keeping its result and nothing else of that size."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        # Rounding can leave the exponent a little above 0 where the levels are equal.
+        K = torch.matmul(left, right.mT).clamp_(max=0).exp_()
+        ctx.save_for_backward(left, right, K)
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        left, right, K = ctx.saved_tensors
+        d_E = grads[0] * K
+        d_left = d_E @ right if ctx.needs_input_grad[0] else None
+        d_right = d_E.mT @ left if ctx.needs_input_grad[1] else None
+        return d_left, d_right
+
+
+@lru_cache(maxsize=64)
+def mixed_kernel(base: Kernel, linear: bool, sizes: tuple[int, ...]) -> Mixed:
+    """Return the kernel with these parts; the same object for the same parts."""
+    return Mixed(base, linear, sizes)
