@@ -175,7 +175,8 @@ class Recorder:
             test=in_units | finished.metrics.get("test", {}),
             trivial=split.trivial,
             iterations=finished.iterations,
-            converged=finished.stopped != "limit" or is_complete,
+            # At its limit a fit has not converged, also where the limit is the plan.
+            converged=finished.stopped != "limit",
             stopped=stopped,
             seconds=float(finished.seconds),
             alone=finished.alone and self.alone,
