@@ -144,6 +144,12 @@ class Dataset:
             return schema
         return Schema.plain(self.facts.get("features") or self.X.shape[1], self.task)
 
+    @property
+    def indicators(self) -> int:
+        """The number of its last features that are indicators of categories."""
+        schema = self.facts.get("schema")
+        return 0 if schema is None else sum(schema.categories)
+
 
 MODULES = ("dlmexp.data.user_table", "dlmexp.data.published")
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest, shortened
@@ -32,13 +32,20 @@ from dlmexp.data.values import (
 )
 
 MISSING_LEVEL = "(missing)"
+OTHER_LEVEL = "(other)"
+"""The last indicator of a category: of values that no training row has."""
+
+Unseen = Literal["error", "base"]
+"""What happens to levels that training did not have: an error, or predictions from the others."""
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of numbers, of dates (as days since 1970), or a category.
 
-    A category with K levels, in order, becomes K - 1 binary features. These are all zero for the
-    first level.
+    A category with K levels, in order, becomes K + 1 indicators, of which exactly one is 1: that of
+    the level, or the last one where the level is not known. The kernel makes any two of them
+    equally far apart (`dlmexp.core.gp.mixed_kernels`). In models of version 0.3 and earlier it is
+    K - 1 features, all zero for the first level ("dummies").
 
     Attributes:
         name: The name in the table.
@@ -46,6 +53,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         levels: Of a category, the values in training rows as text.
         of: Of a category, the kind of its values before they were text.
         format: How dates are written if not as 2020-12-31.
+        encoding: Of a category, how it becomes features.
     """
 
     name: str
@@ -53,20 +61,28 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     levels: tuple[str, ...] = ()
     of: ValueKind = "text"
     format: str | None = None
+    encoding: Literal["dummies", "indicators"] = "dummies"
+
+    @property
+    def has_indicators(self) -> bool:
+        """Whether it is a category whose features are indicators."""
+        return self.kind == "category" and self.encoding == "indicators"
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of its features; that of a level is `column=level`."""
         if self.kind != "category":
             return (self.name,)
-        return tuple(f"{self.name}={level}" for level in self.levels[1:])
+        levels = (*self.levels, OTHER_LEVEL) if self.has_indicators else self.levels[1:]
+        return tuple(f"{self.name}={level}" for level in levels)
 
     @property
     def words(self) -> str:
         """A description for people."""
         if self.kind != "category":
             return self.kind
-        base = f", base '{self.levels[0]}'" if self.levels else ""
+        has_base = self.levels and not self.has_indicators
+        base = f", base '{self.levels[0]}'" if has_base else ""
         return f"category of {counted(len(self.levels), 'level')}{base}"
 
     @property
@@ -130,7 +146,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             if value_kind(values[name]) == "text" or name in options.categories:
                 levels = _levels(values[name], options)
                 kind = value_kind(values[name])
-                column = Column(name, "category", levels, kind, date_formats.get(name))
+                format = date_formats.get(name)
+                column = Column(name, "category", levels, kind, format, encoding="indicators")
             elif value_kind(values[name]) == "dates":
                 column = Column(name, "date", format=date_formats.get(name))
             else:
@@ -151,27 +168,48 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def features(self) -> tuple[str, ...]:
         """The names of all features, in the order of the arrays."""
         names = []
-        for column in self.columns:
+        for column in self.columns_of_features:
             names.extend(column.features)
         return tuple(names)
 
-    def encode(self, rows: Any, first: int = 1, source: str = "X") -> Float[np.ndarray, "N D"]:
+    @property
+    def columns_of_features(self) -> tuple[Column, ...]:
+        """The columns in the order of the arrays: indicators stand last, as the kernel reads them.
+
+        An array's columns are in the order of `columns`.
+        """
+        return tuple(sorted(self.columns, key=lambda column: column.has_indicators))
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """The number of indicators of each category; these are the last features."""
+        return tuple(
+            len(column.features) for column in self.columns_of_features if column.has_indicators
+        )
+
+    def encode(
+        self, rows: Any, first: int = 1, source: str = "X", unseen: Unseen = "error"
+    ) -> Float[np.ndarray, "N D"]:
         """Return the features of `rows` before normalisation, missing values as NaN.
+
+        A category that is missing has the indicator of unknown levels.
 
         Args:
             rows: An Arrow table, a DataFrame or `Values` with the columns of the schema in any
                 order (others are ignored), or an array with exactly these columns in their order.
             first: The number of the first row, for messages.
             source: What the rows are called in messages.
+            unseen: Whether a level that training did not have is refused, or taken for an unknown
+                one: the prediction is then made from the other columns.
 
         Raises:
             UserError: a value cannot be encoded; the message names its row and column.
         """
         values = rows if isinstance(rows, dict) else self._values(rows, source)
         features = []
-        for column in self.columns:
+        for column in self.columns_of_features:
             location = _Location(source, column.name, first)
-            features.append(_encoded(column, values[column.name], self.fill, location))
+            features.append(_encoded(column, values[column.name], self.fill, location, unseen))
         n_rows = len(features[0]) if features else 0
         return np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
 
@@ -278,7 +316,11 @@ class _Location:
 
 
 def _encoded(
-    column: Column, values: np.ndarray, fill: bool, location: _Location
+    column: Column,
+    values: np.ndarray,
+    fill: bool,
+    location: _Location,
+    unseen: Unseen = "error",
 ) -> Float[np.ndarray, "N k"]:
     """Return the features of a column, missing values as NaN.
 
@@ -287,13 +329,15 @@ def _encoded(
         values: Its values. Text is parsed if training had numbers or dates.
         fill: Whether values may be missing.
         location: Where the values come from.
+        unseen: What happens to levels that training did not have.
     """
     values = _of_trained_kind(column, values, location)
     missing = pd.isna(values)
     if missing.any() and not fill and MISSING_LEVEL not in column.levels:
         raise location.error(np.argmax(missing), "the value is missing; fill it in")
     if column.kind == "category":
-        return _binary_features(column, values, location)
+        codes = _level_codes(column, values, location, unseen)
+        return _indicators(column, codes) if column.has_indicators else _dummies(column, codes)
     numbers = as_numbers(values)
     infinite = np.isinf(numbers)
     if infinite.any():
@@ -343,10 +387,10 @@ def _first_unparsable(column: Column, texts: np.ndarray) -> int:
     return next(int(row) for first, row in pairs if _parsed(column, texts[[first, row]]) is None)
 
 
-def _binary_features(
-    column: Column, values: np.ndarray, location: _Location
-) -> Float[np.ndarray, "N k"]:
-    """Return the features of a category [rows, levels - 1]; those of a missing value are NaN."""
+def _level_codes(
+    column: Column, values: np.ndarray, location: _Location, unseen: Unseen
+) -> Int[np.ndarray, " N"]:
+    """Return the number of every value's level: K where it is not known, -1 where it is missing."""
     texts = as_text(values)
     if MISSING_LEVEL in column.levels:
         texts = np.where(pd.isna(values), MISSING_LEVEL, texts)
@@ -354,12 +398,23 @@ def _binary_features(
     levels = pd.Index(column.levels, dtype=object)
     codes = levels.get_indexer(pd.Index(texts, dtype=object))
     unknown = (codes < 0) & ~missing
-    if unknown.any():
+    may_be_unknown = unseen == "base" and column.has_indicators
+    if unknown.any() and not may_be_unknown:
         row = int(np.argmax(unknown))
         listed = shortened(", ".join(column.levels))
         problem = f"'{texts[row]}' is not a value that the model was trained on"
         raise location.error(row, f"{problem}; there were {listed}")
-    feature_codes = np.arange(1, len(column.levels))
-    features = (codes[:, None] == feature_codes).astype(np.float64)
-    features[missing] = np.nan
+    return np.where(unknown, len(column.levels), codes)
+
+
+def _indicators(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:
+    """Return the indicators of a category [rows, levels + 1]; a missing level is not known."""
+    known_codes = np.where(codes < 0, len(column.levels), codes)
+    return (known_codes[:, None] == np.arange(len(column.levels) + 1)).astype(np.float64)
+
+
+def _dummies(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:
+    """Return the dummies of a category [rows, levels - 1]; those of a missing value are NaN."""
+    features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
+    features[codes < 0] = np.nan
     return features

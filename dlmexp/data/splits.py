@@ -307,6 +307,17 @@ def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
     )
 
 
+def _without_indicators(features: Normalisation, indicators: int) -> Normalisation:
+    """Return a normalisation that leaves the last features as they are."""
+    mean = features.mean.copy()
+    std = features.std.copy()
+    constant = features.constant.copy()
+    mean[-indicators:] = 0.0
+    std[-indicators:] = 1.0
+    constant[-indicators:] = False
+    return Normalisation(mean, std, constant)
+
+
 def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     """Return training, validation and test rows of one repetition, normalised.
 
@@ -327,17 +338,27 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     elif spec.validation == "tenth":
         tenth = max(1, len(train) // 10)
         validation = validation[:tenth]
-    return normalised(dataset.X, dataset.y, dataset.task, Split(train, validation, parts.test))
+    rows = Split(train, validation, parts.test)
+    indicators = getattr(dataset, "indicators", 0)
+    return normalised(dataset.X, dataset.y, dataset.task, rows, indicators)
 
 
 def normalised(
-    X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"], task: str, rows: Split
+    X: Float[np.ndarray, "N D"],
+    y: Float[np.ndarray, " N"],
+    task: str,
+    rows: Split,
+    indicators: int = 0,
 ) -> Prepared:
     """Return all rows of the split.
 
-    Features, and y in regression, are normalised by the training rows alone.
+    Features, and y in regression, are normalised by the training rows alone. The last `indicators`
+    features, of categories, stay 0 and 1: scaled to variance 1, a rare level would lie far away
+    from all others.
     """
     features = normalisation(X[rows.train])
+    if indicators:
+        features = _without_indicators(features, indicators)
     y_mean = 0.0
     y_std = 1.0
     if task == "regression":

@@ -80,7 +80,7 @@ def said(folder) -> dict[str, str]:
 
 def test_what_was_read_is_said_before_anything_is_trained(said, folder):
     read = (
-        "mall: 120 rows of mall visits.csv, 2 features from 2 columns: a (number), "
+        "mall: 120 rows of mall visits.csv, 2 columns of features: a (number), "
         "kind (category of 2 levels"
     )
     assert read in said["plan"]

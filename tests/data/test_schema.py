@@ -158,6 +158,42 @@ def test_missing_value_has_a_level_of_its_own():
     np.testing.assert_array_equal(X, [[0, 0], [0, 1], [1, 0]])
 
 
+SORT = Column("sort", "category", ("a", "b"), encoding="indicators")
+CITY = Column("city", "category", ("u", "v", "w"), encoding="indicators")
+MIXED = Schema("y", (SORT, Column("age"), CITY), fill=True)
+ROW = {"sort": ["b"], "age": [7.0], "city": ["v"]}
+
+
+def test_indicators_of_categories_come_after_the_numbers():
+    names = (
+        "age",
+        "sort=a",
+        "sort=b",
+        "sort=(other)",
+        "city=u",
+        "city=v",
+        "city=w",
+        "city=(other)",
+    )
+    assert MIXED.features == names
+    assert MIXED.categories == (3, 4)
+    np.testing.assert_array_equal(MIXED.encode(pd.DataFrame(ROW)), [[7, 0, 1, 0, 0, 1, 0, 0]])
+    array = np.array([["b", 7.0, "v"]], dtype=object)
+    np.testing.assert_array_equal(MIXED.encode(array), MIXED.encode(pd.DataFrame(ROW)))
+
+
+@pytest.mark.parametrize(("sort", "unseen"), [("new", "base"), (None, "error")])
+def test_unknown_and_missing_levels_have_the_last_indicator(sort, unseen):
+    rows = pd.DataFrame({**ROW, "sort": pd.Series([sort], dtype="string")})
+    X = MIXED.encode(rows, unseen=unseen)
+    np.testing.assert_array_equal(X[0, 1:4], [0, 0, 1])
+
+
+def test_level_that_training_did_not_have_is_refused_by_default():
+    with pytest.raises(UserError, match="'new' is not a value"):
+        MIXED.encode(pd.DataFrame({**ROW, "sort": ["new"]}))
+
+
 @pytest.mark.parametrize(("missing", "fill"), [
     ("refuse", False), ("drop", False), ("mean", True), ("level", True)])  # fmt: skip
 def test_missing_values_are_filled_where_the_setting_says_so(missing, fill):

@@ -75,13 +75,14 @@ def test_columns_drop_and_categories(path):
     written(path, month=np.arange(1, 7), name=[f"n{k}" for k in range(7)])
     assert loaded(path, columns=["b", "a", "y", "day"], drop=["day"]).schema.features == ("b", "a")
     refused("'name'", "7 distinct", "csv.drop=[name]", "csv.categories=[name]", path=path)
-    assert loaded(path, categories=["name"]).X.shape[1] == 5 + 6
+    assert loaded(path, categories=["name"]).schema.categories == (8,)
     data = loaded(path, drop=["name"], categories=["month"])
-    assert data.schema.features[-5:] == tuple(f"month={k}" for k in range(2, 7))
+    months = (*range(1, 7), "(other)")
+    assert data.schema.features[-7:] == tuple(f"month={k}" for k in months)
     assert data.facts["left_out"] == ["column 'name'"]
     large = written(path, code=[10000001, 10000002, 2000000], y=[1000000, 1000001])
     data = loaded(large, **BINARY, categories=["code"])
-    assert data.schema.features[-2:] == ("code=10000002", "code=2000000")
+    assert data.schema.features[-3:] == ("code=10000002", "code=2000000", "code=(other)")
     assert data.schema.labels == (1000000, 1000001)
 
 
@@ -100,9 +101,10 @@ def test_missing_values(path):
     assert "9 rows" in dropped.facts["left_out"][0]
     filled, level = loaded(path, missing="mean"), loaded(path, missing="level")
     assert np.isnan(filled.X[[3, 7], 0]).all()
-    assert [np.isnan(data.X).any(axis=1).sum() for data in (filled, level)] == [9, 2]
+    assert [np.isnan(data.X).any(axis=1).sum() for data in (filled, level)] == [2, 2]
+    assert filled.X[:, -1].sum() == 7
     assert level.schema.columns[-1].levels == ("u", "v", "(missing)")
-    assert level.X[0, -2:].tolist() == [0, 1]
+    assert level.X[0, -3:].tolist() == [0, 1, 0]
     no_target = written(path, **lacking("y", 5, word="NA"))
     refused("row 6", "'y'", "All of it: csv.missing=drop", path=no_target, missing="mean")
     refused("row 1", "'b'", "60 in all", path=written(path, b=[""]))

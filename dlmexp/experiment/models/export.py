@@ -23,6 +23,7 @@ from torch import Tensor
 from dlmexp.common.atomic import check_output, write_atomically
 from dlmexp.common.errors import UserError
 from dlmexp.core.gp.kernels import kernel_named
+from dlmexp.core.gp.mixed_kernels import Mixed
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.likelihoods.regression import NU
 from dlmexp.experiment.models.file import TrainedCell, encoded, lower_triangular
@@ -55,7 +56,7 @@ class Model(gpytorch.models.ApproximateGP):
         q = CholeskyVariationalDistribution({M})
         super().__init__(Strategy(self, torch.zeros({M}, {D}), q, jitter_val={jitter!r}))
         self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel({kernel})
+        self.covar_module = {kernel}
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -65,7 +66,7 @@ def encode(frame, saved):
     """The features of a pandas DataFrame with the columns of training; missing values are NaN."""
     import pandas as pd
 
-    parts = []
+    parts, indicators = [], []
     for column in saved["columns"]:
         values, kind = frame[column["name"]], column.get("kind", "number")
         if kind == "number":
@@ -84,10 +85,14 @@ def encode(frame, saved):
             if not texts.dropna().isin(levels).all():
                 name = column["name"]
                 raise ValueError(f"column '{{name}}' has a value that the model was not trained on")
+            if column.get("encoding") == "indicators":
+                indicators.extend(texts.eq(level).to_numpy("float64") for level in levels)
+                indicators.append(texts.isna().to_numpy("float64"))
+                continue
             for level in levels[1:]:
                 is_level = texts.eq(level).astype("float64")
                 parts.append(is_level.where(texts.notna()).to_numpy())
-    return torch.stack([torch.from_numpy(part.copy()) for part in parts], 1)
+    return torch.stack([torch.from_numpy(part.copy()) for part in parts + indicators], 1)
 
 
 def load(path):
@@ -161,22 +166,44 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     if trained.cell.likelihood == "student_t":
         likelihood.deg_free = torch.tensor([NU]).to(hyper["noise"])
     with torch.no_grad():
-        _set_prior(model, hyper)
+        _set_prior(model, trained, hyper)
         _set_posterior(model.variational_strategy, trained, hyper["Z"])
     saved = _saved(trained, model, likelihood)
     return Exported(model.eval(), likelihood.eval(), saved, source)
 
 
-def _set_prior(model: Any, hyper: Mapping[str, Tensor]) -> None:
+def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) -> None:
     """Set the parameters of mean and kernel."""
     model.mean_module.constant.copy_(hyper["mean"])
-    model.covar_module.outputscale = hyper["outputscale"]
-    kernel = model.covar_module.base_kernel
+    scaled = model.covar_module
+    if "linear_variance" in hyper:
+        scaled, linear = scaled.kernels
+        linear.variance = _variance_by_feature(trained, hyper["linear_variance"])
+    scaled.outputscale = hyper["outputscale"]
+    kernel = scaled.base_kernel
+    if "category_lengthscale" in hyper:
+        kernel = _set_category_lengthscales(kernel.kernels, hyper["category_lengthscale"])
     if "lengthscale" in hyper:
         kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
     for name, parameter in kernel.named_parameters():
         if f"kernel.{name}" in hyper:
             parameter.copy_(hyper[f"kernel.{name}"])
+
+
+def _set_category_lengthscales(factors: Any, lengthscales: Tensor) -> Any:
+    """Set the factors of categories, which come last, and return the kernel of the numbers."""
+    of_categories = list(factors)[-len(lengthscales) :]
+    for factor, lengthscale in zip(of_categories, lengthscales, strict=True):
+        factor.lengthscale = lengthscale
+    return factors[0]
+
+
+def _variance_by_feature(trained: TrainedCell, variance: Tensor) -> Tensor:
+    """Return the variance of the weight of every feature, of which a category has one per level."""
+    sizes = trained.schema.categories
+    numbers = len(variance) - len(sizes)
+    repeats = torch.tensor([1] * numbers + list(sizes))
+    return variance.repeat_interleave(repeats)
 
 
 def _set_posterior(strategy: Any, trained: TrainedCell, Z: Tensor) -> None:
@@ -254,7 +281,7 @@ def _source(trained: TrainedCell, file: str) -> str:
     cell = trained.cell
     n_features = len(trained.schema.features)
     _check_likelihood(cell.likelihood)
-    kernel = _kernel(cell.kernel, n_features if cell.ard else None)
+    kernel = _kernel(cell.kernel, n_features, cell.ard)
     hyper = {}
     for name, value in trained.hyper.items():
         hyper[name] = torch.as_tensor(np.array(value))[None]
@@ -301,12 +328,50 @@ class _KernelSource:
     expression: str
 
 
-def _kernel(name: str, ard: int | None) -> _KernelSource:
-    """Return how to make a kernel.
+def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
+    """Return how to make a kernel, with its scale, the factors of categories and the linear term.
+
+    Args:
+        name: The name of our kernel, or the import path of one of GPyTorch.
+        n_features: The number of features, indicators of categories included.
+        ard: Whether it has a lengthscale for each number.
+
+    Raises:
+        UserError: GPyTorch has no such kernel.
+    """
+    kernel = kernel_named(name)
+    if not isinstance(kernel, Mixed):
+        source = _base_kernel(name, n_features if ard else None, {})
+        expression = f"gpytorch.kernels.ScaleKernel({source.expression})"
+        return _KernelSource(source.module, expression)
+    numbers = n_features - kernel.indicators
+    module = "gpytorch"
+    factors = []
+    if numbers:
+        active = {"active_dims": list(range(numbers))} if kernel.sizes else {}
+        source = _base_kernel(kernel.base.name, numbers if ard else None, active)
+        module = source.module
+        factors.append(source.expression)
+    first = numbers
+    for size in kernel.sizes:
+        dims = list(range(first, first + size))
+        factors.append(_call("gpytorch.kernels.RBFKernel", {"active_dims": dims}))
+        first += size
+    base = f"gpytorch.kernels.ProductKernel({', '.join(factors)})" if kernel.sizes else factors[0]
+    expression = f"gpytorch.kernels.ScaleKernel({base})"
+    if kernel.linear:
+        linear = _call("gpytorch.kernels.LinearKernel", {"ard_num_dims": n_features})
+        expression = f"gpytorch.kernels.AdditiveKernel({expression}, {linear})"
+    return _KernelSource(module, expression)
+
+
+def _base_kernel(name: str, ard: int | None, active: Mapping[str, Any]) -> _KernelSource:
+    """Return how to make a kernel without its scale.
 
     Args:
         name: The name of our kernel, or the import path of one of GPyTorch.
         ard: The number of features if it has a lengthscale for each.
+        active: The features that it takes, as an option; none: all.
 
     Raises:
         UserError: GPyTorch has no such kernel.
@@ -315,10 +380,12 @@ def _kernel(name: str, ard: int | None) -> _KernelSource:
         class_name, options = KERNELS[name]
         if ard is not None:
             options = {**options, "ard_num_dims": ard}
-        return _KernelSource("gpytorch", _call(f"gpytorch.kernels.{class_name}", options))
+        expression = _call(f"gpytorch.kernels.{class_name}", {**options, **active})
+        return _KernelSource("gpytorch", expression)
     if "." in name:
         kernel: Any = kernel_named(name)
-        return _KernelSource(name.rpartition(".")[0], _call(name, kernel.options(ard)))
+        expression = _call(name, {**kernel.options(ard), **active})
+        return _KernelSource(name.rpartition(".")[0], expression)
     known = ", ".join(KERNELS)
     problem = f"GPyTorch has no kernel like '{name}'"
     raise UserError(f"{problem}: models with {known} or its own kernels can be exported")

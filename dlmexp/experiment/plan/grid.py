@@ -24,6 +24,7 @@ from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
 from dlmexp.core.estimators import ESTIMATORS
 from dlmexp.core.gp.kernels import Parameter, kernel_named
+from dlmexp.core.gp.mixed_kernels import with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.config import DatasetConfig
@@ -215,9 +216,14 @@ class Grid:
         return {n: sizes[n] for n in sorted(sizes) if n <= most} or {most: str(most)}
 
     @cached_property
+    def kernel(self) -> str:
+        """The name of the kernel, with the categories of the table."""
+        return with_categories(self.dataset.kernel, self.data.schema.categories)
+
+    @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The hyperparameters of the model, by name."""
-        kernel = kernel_named(self.dataset.kernel)
+        kernel = kernel_named(self.kernel)
         parameters = dict(kernel.parameters(self.data.X.shape[1], self.dataset.ard))
         parameters |= self.likelihood.parameters
         if self.dataset.mean == "constant":
@@ -345,7 +351,7 @@ class Grid:
             split=split_name(dataset, self.data),
             task=dataset.task,
             likelihood=dataset.likelihood,
-            kernel=dataset.kernel,
+            kernel=self.kernel,
             ard=dataset.ard,
             mean=dataset.mean,
             M=min(M, n),

@@ -95,7 +95,14 @@ def _names_of_lists() -> set[str]:
 
 
 LISTS = _names_of_lists()
-HYPERPARAMETERS = ("lengthscale", "outputscale", "noise", "mean")
+HYPERPARAMETERS = (
+    "lengthscale",
+    "outputscale",
+    "noise",
+    "mean",
+    "category_lengthscale",
+    "linear_variance",
+)
 # Settings of training that may be typed without `training.`, since nothing else has their name.
 TRAINING_SETTINGS = {field.name for field in fields(TrainingConfig)}
 TOP_SETTINGS = {field.name for field in fields(RunConfig)}

@@ -7,6 +7,7 @@ import pandas as pd
 from dlmexp.common.console import counted
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.schema import OTHER_LEVEL
 from dlmexp.data.splits import split
 from dlmexp.experiment.plan.cell import Cell
 
@@ -26,7 +27,7 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
     inducing_counts = _distinct(cell.M for cell in cells)
     lines = [
         f"{data.name}: {counted(len(data.y), 'row')} of {facts['file']}, "
-        f"{counted(data.X.shape[1], 'feature')} from {counted(len(columns), 'column')}: "
+        f"{counted(len(columns), 'column')} of features: "
         f"{_column_names(data)}",
         f"  target {target}: {_target_values(data)}",
         f"  {_division(spec, data)}; n = {sizes}; M = {inducing_counts}",
@@ -34,11 +35,22 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
     incomplete = int(pd.isna(data.X).any(axis=1).sum())
     if incomplete:
         rows = counted(incomplete, "row")
-        lines.append(f"  {rows} with missing values, which get the mean of the training rows")
+        lines.append(f"  {rows} with missing numbers, which get the mean of the training rows")
+    incomplete = _rows_without_a_category(data)
+    if incomplete:
+        rows = counted(incomplete, "row")
+        lines.append(f"  {rows} with a missing category, which count as a level of its own")
     if facts["left_out"]:
         lines.append(f"  left out: {', '.join(facts['left_out'])}")
     lines += [f"  warning: {text}" for text in facts["warnings"]]
     return lines
+
+
+def _rows_without_a_category(data: Dataset) -> int:
+    """Return how many rows have no level in a category; only rows with gaps have none."""
+    names = data.schema.features
+    unknown = [k for k, name in enumerate(names) if name.endswith(f"={OTHER_LEVEL}")]
+    return int(data.X[:, unknown].any(axis=1).sum())
 
 
 def _distinct(numbers: Iterable[int]) -> str:

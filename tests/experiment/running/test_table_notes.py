@@ -35,7 +35,7 @@ def test_rows_features_target_and_sizes_are_noted():
     rows = split(200, "regression", 0)
     first, second, third = notes()
     assert first == (
-        "mine: 200 rows of table.csv, 3 features from 2 columns: rooms (number), 'a, b' (number)"
+        "mine: 200 rows of table.csv, 2 columns of features: rooms (number), 'a, b' (number)"
     )
     assert second == "  target price: 0 to 10, mean 5"
     assert third == (
@@ -72,7 +72,7 @@ def test_missing_values_are_counted_by_row():
     X[:2] = np.nan
     X[5, 1] = np.nan
     assert notes(X=X)[3] == (
-        "  3 rows with missing values, which get the mean of the training rows"
+        "  3 rows with missing numbers, which get the mean of the training rows"
     )
 
 
