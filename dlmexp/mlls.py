@@ -24,7 +24,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.mlls import PredictiveLogLikelihood
 from gpytorch.utils.quadrature import GaussHermiteQuadrature1D
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Poisson
 
@@ -312,6 +312,10 @@ class ByQuadrature(ours.Likelihood):
     def over_samples(self) -> Self:
         """Return the likelihood for samples [..., L, N]."""
         return replace(self, samples_first=True)
+
+    def at_rows(self, rows: Bool[Tensor, "*B N"]) -> None:
+        """Return None: the module's parameters have its own shapes."""
+        return
 
 
 TRANSLATIONS: dict[type, Callable[[Any], ours.Likelihood]] = {

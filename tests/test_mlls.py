@@ -36,6 +36,7 @@ from dlmexp.mlls import (
     SmoothBMC,
     SquareLoss,
 )
+from tests.support.laplace import exact_log_loss
 
 BERNOULLI = gpytorch.likelihoods.BernoulliLikelihood()
 GAUSSIAN = gpytorch.likelihoods.GaussianLikelihood()
@@ -134,6 +135,17 @@ def test_every_estimator_trains_every_likelihood_in_any_batch_shape(name, estima
         assert gradient is not None, parameter
         assert gradient.isfinite().all(), parameter
         assert gradient.abs().max() > 0, parameter
+
+
+def test_narrow_likelihood_of_gpytorch_is_integrated_where_it_is():
+    likelihood = gpytorch.likelihoods.LaplaceLikelihood().double()
+    likelihood.noise = 0.003
+    m = model((2,))
+    q = m(DATA["x"])
+    direct = DirectLoss(likelihood, m, 100, beta=0.0)
+    b = likelihood.noise.sqrt()
+    expected = -exact_log_loss(2 * b * b, q.mean, q.variance, DATA["real"]).mean(-1)
+    torch.testing.assert_close(direct(q, DATA["real"]), expected, rtol=0, atol=1e-3)
 
 
 def test_each_model_of_the_batch_may_have_its_beta():

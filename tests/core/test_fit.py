@@ -15,6 +15,7 @@ from dlmexp.core.estimators import BMC, UPS
 from dlmexp.core.inputs import row_order
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.data import Minibatches
+from tests.support.laplace import Laplace, exact_log_loss
 
 FEW = dlmexp.Settings(lr=0.05, iterations=12, window=None)
 
@@ -55,6 +56,18 @@ CASES = {
     "minibatches": {"minibatches": 7},
     "resampled": {"minibatches": Minibatches(7, resample_each_step=True)},
 }
+
+
+def test_nll_of_a_narrow_likelihood_of_a_plugin_is_that_of_its_closed_form():
+    X, y = data(n=60)
+    X_test, y_test = data(n=30, seed=1)
+    settings = dlmexp.Settings(lr=0.1, iterations=60, window=None)
+    model = dlmexp.Model(likelihood=Laplace, M=8)
+    (fitted,) = fit(X, y, model, betas=1.0, settings=settings, test=(X_test, y_test))
+    q_f = fitted._predictor_on(torch.device("cpu")).marginals(torch.tensor(X_test))
+    noise = fitted.posterior.hyper["noise"]
+    expected = exact_log_loss(noise, *q_f, torch.tensor(y_test)).mean()
+    assert fitted.metrics["test"]["nll"] == pytest.approx(float(expected), abs=1e-3)
 
 
 def run(case, **changes):

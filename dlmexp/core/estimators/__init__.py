@@ -20,7 +20,8 @@ from dlmexp.core.estimators.draws import Draws
 from dlmexp.core.estimators.product_samplers import SAMPLERS
 from dlmexp.core.gp.special import once_differentiable
 from dlmexp.core.likelihoods import Likelihood
-from dlmexp.core.likelihoods.base import quadrature_log_loss
+from dlmexp.core.likelihoods.base import has_own_log_loss
+from dlmexp.core.likelihoods.integration import hermite_log_loss
 
 MAX_NODES = 200
 """Beyond as many nodes, weights of the rule underflow."""
@@ -64,8 +65,11 @@ class Estimator(ABC):
         return self(likelihood, mu, v, y, draws), None
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return whether its operations do not depend on the data, as a CUDA graph needs."""
-        return True
+        """Return whether its operations do not depend on the data, as a CUDA graph needs.
+
+        The generic log loss of a likelihood looks at the data (`integration`).
+        """
+        return has_own_log_loss(likelihood)
 
     def check(self, likelihood: type[Likelihood]) -> None:
         """Check that it can be used with this likelihood.
@@ -101,6 +105,10 @@ class Quadrature(Estimator):
 
     nodes: int = 20
 
+    def capturable(self, likelihood: type[Likelihood]) -> bool:
+        """Return True: the nodes are always the same."""
+        return True
+
     def check(self, likelihood: type[Likelihood]) -> None:
         """Check the number of nodes.
 
@@ -114,7 +122,7 @@ class Quadrature(Estimator):
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: object = None
     ) -> Float[Tensor, "*B N"]:
         """Return the loss per row; no draws are needed."""
-        return quadrature_log_loss(likelihood, mu, v, y, self.nodes)
+        return hermite_log_loss(likelihood, mu, v, y, self.nodes)
 
 
 def log_mean_prob(
@@ -134,6 +142,10 @@ class BMC(Estimator):
 
     samples: int
 
+    def capturable(self, likelihood: type[Likelihood]) -> bool:
+        """Return True: it needs `log_prob` alone."""
+        return True
+
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> Float[Tensor, "*B N"]:
@@ -151,6 +163,10 @@ class SmoothBMC(Estimator):
 
     samples: int
     nu: float = 1e-4
+
+    def capturable(self, likelihood: type[Likelihood]) -> bool:
+        """Return True: it needs `log_prob` alone."""
+        return True
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
@@ -195,7 +211,8 @@ class UPS(Estimator):
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
         """Return whether the sampler's operations do not depend on the data."""
-        return SAMPLERS[self.sampler].chosen_for(likelihood).capturable
+        sampler = SAMPLERS[self.sampler].chosen_for(likelihood)
+        return sampler.capturable and has_own_log_loss(likelihood)
 
     def check(self, likelihood: type[Likelihood]) -> None:
         """Check that the sampler can draw for this likelihood.

@@ -26,17 +26,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
 from dlmexp.core.gp.kernels import Hyper, Parameter
-from dlmexp.core.gp.special import at_nodes, expectation
+from dlmexp.core.gp.special import expectation
 from dlmexp.core.likelihoods.calibration import Scores, brier
-
-HERMITE_NODES = 64
-"""Nodes of the generic quadrature, where a likelihood has nothing better."""
+from dlmexp.core.likelihoods.integration import HERMITE_NODES, checked_log_loss, panel_log_loss
 
 Metric = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """metric(likelihood, mu [B, N], v [B, N], y [B, N]) -> [B, N]. Lower is better; its mean over rows
@@ -48,7 +46,7 @@ class Likelihood(ABC):
     """A conditional density p(y|f) whose own parameters are tensors that broadcast to [..., N].
 
     `log_prob` must be written. The integrals over q(f) = N(f; mu, v) have generic forms by
-    Gauss-Hermite quadrature, which a likelihood overrides where it knows better.
+    quadrature, which a likelihood overrides where it knows better.
     """
 
     name: ClassVar[str]
@@ -78,9 +76,10 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "*B N"]:
         """Return -log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2).
 
-        Differentiable in mu, v and the likelihood's own parameters.
+        Differentiable in mu, v and the likelihood's own parameters. By quadrature, whose nodes
+        follow p where it is narrow or has kinks (`integration`).
         """
-        return quadrature_log_loss(self, mu, v, y, HERMITE_NODES)
+        return checked_log_loss(self, mu, v, y)
 
     def elbo_loss(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
@@ -171,6 +170,27 @@ class Likelihood(ABC):
             f"sampler=rejection needs the peak of the likelihood '{self.name}': write that method"
         )
 
+    def log_loss_error(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B N"]:
+        """Return the difference of `log_loss` per row to an integration with more nodes."""
+        return (self.log_loss(mu, v, y) - panel_log_loss(self, mu, v, y, effort=3)).abs()
+
+    def kinks(self, y: Float[Tensor, "*B N"]) -> tuple[Float[Tensor, "*B N"], ...]:
+        """Return the f at which p(y|f) bends or has a narrow peak.
+
+        The quadrature of `log_loss` looks there. In regression this is y; for other targets there
+        is none, unless it is overridden.
+        """
+        return (y,) if self.task == "regression" else ()
+
+    def at_rows(self, rows: Bool[Tensor, "*B N"]) -> Likelihood | None:
+        """Return the likelihood of the selected rows [n], or None if it can't be cut into rows."""
+        selected = {}
+        for name, value in self.own_tensors().items():
+            selected[name] = value.expand(rows.shape)[rows] if value.ndim else value
+        return replace(self, **selected)
+
     def own_tensors(self) -> dict[str, Tensor]:
         """Return its own parameters by field name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -187,17 +207,9 @@ class Likelihood(ABC):
 LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", "dlmexp.core.likelihoods")
 
 
-def quadrature_log_loss(
-    likelihood: Likelihood,
-    mu: Float[Tensor, "*#B #N"],
-    v: Float[Tensor, "*#B #N"],
-    y: Float[Tensor, "*#B #N"],
-    nodes: int,
-) -> Float[Tensor, "*B N"]:
-    """Return `-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""
-    f, log_w = at_nodes(mu, v, nodes)
-    log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
-    return -torch.logsumexp(log_w + log_p, -2)
+def has_own_log_loss(likelihood: type[Likelihood]) -> bool:
+    """Return whether a likelihood computes `log_loss` itself, not by the generic quadrature."""
+    return likelihood.log_loss is not Likelihood.log_loss
 
 
 def squared_error(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class FinishedFit:
         curve: Test metrics on the way.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
         block_acceptance: The same by blocks of iterations (`state.BLOCK`).
+        nll_error: By how much the NLL per row may be wrong; None: not checked (`metrics`).
     """
 
     cell: int
@@ -53,6 +54,7 @@ class FinishedFit:
     curve: Curve = field(default_factory=list)
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    nll_error: float | None = None
 
     @property
     def hyperparameters(self) -> dict[str, np.ndarray]:

@@ -233,6 +233,30 @@ def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterato
         yield Rows(likelihood, mu, v, y[:, rows][index])
 
 
+@torch.no_grad()
+def nll_error(program: Program, posterior: Posterior) -> Float[Tensor, "B"] | None:
+    """Return by how much the NLL per row may be wrong: the larger of validation and test.
+
+    It is the mean difference of the log losses to an integration with more nodes. None for the
+    likelihoods of this package, whose integrals are tested, for mixtures, and where there is no
+    NLL.
+    """
+    is_tested = program.model.likelihood.__module__.startswith("dlmexp.core.")
+    is_mixture = posterior.m.ndim == 3
+    if is_tested or is_mixture or not program.loss.objective.predicts_variance:
+        return None
+    errors = []
+    for part in program.data.parts:
+        total = torch.zeros_like(program.beta)
+        count = 0
+        for likelihood, mu, v, y in predictions_of(program, posterior, part):
+            assert isinstance(likelihood, Likelihood)
+            total += row_sum(likelihood.log_loss_error(mu, v, y))
+            count += y.shape[1]
+        errors.append(total / max(count, 1))
+    return torch.stack(errors).amax(0) if errors else None
+
+
 def trivial_metrics(
     task: str, y_train: Float[np.ndarray, " n"], parts: dict[str, Float[np.ndarray, " T"]]
 ) -> dict[str, Metrics]:

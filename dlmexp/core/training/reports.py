@@ -6,7 +6,7 @@ import numpy as np
 
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import FinishedFit
-from dlmexp.core.training.metrics import evaluate
+from dlmexp.core.training.metrics import evaluate, nll_error
 from dlmexp.core.training.state import BLOCK, FAILED, STOPPED
 
 
@@ -17,6 +17,7 @@ def report_stopped(
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration)
+    errors = nll_error(program, posterior)
     if training.on_gpu:
         yield None
     evaluations = evaluation.read()
@@ -42,6 +43,7 @@ def report_stopped(
             curve=training.curves[index],
             acceptance=acceptance,
             block_acceptance=by_block,
+            nll_error=None if errors is None else float(errors[i]),
         )
 
 

@@ -20,6 +20,7 @@ from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import Cell, Count
 
 FORMAT = 3  # raised when a record must be read differently
+WARNING = "warning: "  # begins what is wrong with a result, in its note
 SEAL = b',"sha256":"%s"'
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

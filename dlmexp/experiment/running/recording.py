@@ -19,12 +19,16 @@ from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
 from dlmexp.experiment.plan.cell import Batch, Cell
-from dlmexp.experiment.records.record import Record, Result
+from dlmexp.experiment.records.record import WARNING, Record, Result
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.checkpoints import checkpoint_path
 from dlmexp.experiment.running.process import Stop
 from dlmexp.experiment.running.programs import Hyperparameters, trained_model
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
+
+NLL_WARNING = 1e-3
+NLL_FAILURE = 0.1
+"""Errors of the NLL per row above which a result has a warning, or counts as failed."""
 
 Arrays = dict[str, np.ndarray]
 # Metrics that must be finite. Other scores are recorded whatever they are: they neither train nor
@@ -145,9 +149,10 @@ class Recorder:
     def fit(self, cell: Cell, finished: FinishedFit) -> None:
         """Write the record of a fit.
 
-        It is recorded as failed if its training failed or a number in its result is not finite.
+        It is recorded as failed if its training failed, a number in its result is not finite,
+        or its NLL is wrong.
         """
-        reason = finished.stopped if finished.failed else _not_finite(finished)
+        reason = finished.stopped if finished.failed else _unsound(cell, finished)
         if reason:
             self.failure(cell, reason, finished.iterations)
             return
@@ -185,7 +190,7 @@ class Recorder:
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=hyperparameters,
-            note=OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task),
+            note=_note(cell, finished),
         )
 
     def _errors_in_units_of_target(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
@@ -262,6 +267,31 @@ def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:
     if gives_hyperparameters(cell):
         arrays |= finished.hyperparameters
     return arrays
+
+
+def _note(cell: Cell, finished: FinishedFit) -> str | None:
+    """Return what a reader of a result must know; None if there is nothing to say."""
+    notes = [OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task)]
+    error = finished.nll_error
+    if error is not None and error > NLL_WARNING:
+        notes.append(WARNING + _nll_warning(cell, error))
+    return "; ".join(note for note in notes if note) or None
+
+
+def _nll_warning(cell: Cell, error: float) -> str:
+    return (
+        f"the NLL may be wrong by {error:.2g} per row: with more nodes log_loss of the likelihood "
+        f"'{cell.likelihood}' gives another value; give it `kinks`, or a log_loss of its own"
+    )
+
+
+def _unsound(cell: Cell, finished: FinishedFit) -> str:
+    """Return why a result counts as failed; '' if nothing speaks against it."""
+    error = finished.nll_error
+    # Not `error > NLL_FAILURE`, which is False for NaN.
+    if error is not None and not error <= NLL_FAILURE:
+        return _nll_warning(cell, error)
+    return _not_finite(finished)
 
 
 def _not_finite(finished: FinishedFit) -> str:

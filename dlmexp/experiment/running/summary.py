@@ -12,6 +12,7 @@ from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
+from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, tidy
 from dlmexp.experiment.running.sweep import Plan, Sweep
@@ -139,6 +140,8 @@ def print_summary(summary: Summary, store: Store) -> None:
     """Print the selected results, then how many fits reached their limit, failed or are missing."""
     if not summary.selected.empty:
         _print_results(summary.selected, store)
+    for line in warnings_of(summary.selected):
+        print(line)
     if summary.at_limit:
         fits = counted(summary.with_stopping_rule, "fit")
         print(
@@ -155,6 +158,17 @@ def print_summary(summary: Summary, store: Store) -> None:
         print(f"`{status} --failed` lists them, retry_failed=true runs them again")
     if summary.missing:
         print(f"`{status} --missing` lists what has no record, the same command runs it")
+
+
+def warnings_of(rows: pd.DataFrame) -> list[str]:
+    """Return the warnings in the notes of results, one line per method."""
+    lines: list[str] = []
+    for method, notes in rows.groupby("method", observed=True)["note"]:
+        warnings = [str(note) for note in notes.dropna() if WARNING in str(note)]
+        if warnings:
+            _, _, text = warnings[0].partition(WARNING)
+            lines.append(f"{WARNING}{method}: {text} ({counted(len(warnings), 'result')})")
+    return lines
 
 
 def _print_results(rows: pd.DataFrame, store: Store) -> None:

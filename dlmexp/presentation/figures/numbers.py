@@ -13,6 +13,7 @@ import pandas as pd
 
 from dlmexp.common.console import counted
 from dlmexp.experiment.records.columns import IDENTITY, SELECTION
+from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
 from dlmexp.experiment.records.table import rows_for, select
@@ -38,6 +39,7 @@ FACTS = (
     "bias_quadrature",
     "norm2_G",
     "arrays",
+    "note",
 )
 
 
@@ -320,7 +322,18 @@ def _measure_line(panel: Panel, number: int, rows: pd.DataFrame, results: Result
     if incomplete := len(rows) - len(complete):
         repetitions = counted(incomplete, "repetition")
         series.notes.insert(0, f"{repetitions} with candidates not yet run, not drawn")
+    series.notes += _warnings(complete)
     return series
+
+
+def _warnings(rows: pd.DataFrame) -> list[str]:
+    """Return the warning in the records of a line, with the number of its results."""
+    notes = [str(note) for note in rows.get("note", ()) if WARNING in str(note)]
+    if not notes:
+        return []
+    # The numbers in them differ: the first stands for all.
+    _, _, text = notes[0].partition(WARNING)
+    return [f"{WARNING}{text} ({counted(len(notes), 'result')})"]
 
 
 def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.ndarray:

@@ -129,6 +129,7 @@ def finished(**changes) -> Any:
         "posterior": None,
         "acceptance": None,
         "block_acceptance": np.array([0.25, 0.75]),
+        "nll_error": None,
         "hyperparameters": {"noise": np.array([0.1]), "Z": np.zeros((3, 2))},
     }
     return SimpleNamespace(**values | changes)
@@ -191,6 +192,23 @@ def test_failed_training_is_recorded_with_its_reason(recorder):
 def test_loss_that_is_not_finite_is_a_failure(recorder, name, value):
     record = record_of(recorder, metrics={"validation": {}, "test": {name: value}})
     assert record.result.reason == f"the test {name} is not finite"
+
+
+def test_nll_that_more_nodes_change_has_a_warning(recorder):
+    result = record_of(recorder, nll_error=0.0123).result
+    assert result.note is not None
+    assert "the NLL may be wrong by 0.012 per row" in result.note
+
+
+def test_nll_that_more_nodes_hardly_change_has_no_warning(recorder):
+    assert record_of(recorder, nll_error=1e-4).result.note is None
+
+
+@pytest.mark.parametrize("error", [0.5, math.nan])
+def test_fit_whose_nll_is_wrong_has_failed(recorder, error):
+    record = record_of(recorder, nll_error=error)
+    assert record.status == "failed"
+    assert "the NLL may be wrong by" in (record.result.reason or "")
 
 
 def test_score_of_calibration_may_be_nan(recorder):

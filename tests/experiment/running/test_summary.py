@@ -16,6 +16,7 @@ from dlmexp.experiment.running.summary import (
     print_summary,
     results_table,
     summarize,
+    warnings_of,
 )
 from dlmexp.experiment.running.sweep import Plan, Sweep
 from tests.support.cells import ELBO, PLAIN, candidates, scored
@@ -123,6 +124,11 @@ def test_table_has_a_line_for_each_method_with_the_number_of_seeds():
         "beta": ["1"],
         "nll": ["0.6000±0.1414"],
     }
+
+
+def test_warnings_of_results_have_a_line_per_method():
+    noted = rows(method=["elbo", "elbo", "crps"], note=[None, "a; warning: wrong", "a"])
+    assert warnings_of(noted) == ["warning: elbo: wrong (1 result)"]
 
 
 def test_betas_of_the_seeds_come_in_their_order_if_they_differ():

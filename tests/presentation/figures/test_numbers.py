@@ -53,6 +53,13 @@ def test_a_version_of_the_elbo_is_compared_with_the_elbo_itself():
     assert recalibrated.points["minus_elbo"].tolist() == pytest.approx([-0.3])
 
 
+def test_warning_of_a_record_is_a_note_on_its_line():
+    cases = [("elbo", 0, 1.0, None), ("elbo", 1, 2.0, "for readers; warning: wrong by 0.02")]
+    rows = rows_with("method seed test_nll note", *cases)
+    (series,) = measure_panel(ELBO_PANEL, made(rows)).filled
+    assert series.notes == ["warning: wrong by 0.02 (1 result)"]
+
+
 def test_failed_is_counted_and_incomplete_is_left_out():
     cases: list[tuple[Any, ...]] = [(seed, "done", 0, 1.0) for seed in range(3)]
     cases += [(3, "failed", 0, np.nan), (4, "done", 0, np.inf), (5, "missing", 1, np.nan)]

@@ -1,0 +1,293 @@
+"""`-log E_{N(f; mu, v)} p(y|f)` of a likelihood that has only a `log_prob`.
+
+Gauss-Hermite quadrature is good to rounding where p is smooth on the scale of sqrt(v). Where p has
+a kink, or is much narrower than q, its error is large and depends on mu, v and the likelihood's
+parameters: training would exploit it. So rows on which two rules disagree are integrated again:
+
+1. The range of f is cut into panels: twelve standard deviations around mu, then out to far beyond
+   them, and ever smaller ones around the kinks that the likelihood declares.
+2. Every panel has a Gauss-Legendre rule. The panels with the largest errors are halved, again and
+   again; the error of a panel is what halving it has changed.
+3. The panels are summed. Derivatives are moments under the product density, by the same nodes.
+"""
+
+import math
+from functools import lru_cache, partial
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from dlmexp.core.gp.special import at_nodes
+
+HERMITE_NODES = 64
+"""Nodes of the generic quadrature, where a likelihood has nothing better."""
+CONTROL_NODES = 48
+"""Nodes of a second rule. Rows on which the two rules disagree are integrated by panels."""
+AGREEMENT = 1e-7
+"""Rules agree if their log losses differ by at most this, or by 100 roundings if that is more."""
+PANEL_NODES = 8
+HALVINGS = {"kinks": 6, "no kinks": 24}
+"""Rounds of halving. Around a kink that is declared there are small panels from the start."""
+HALVED_AT_ONCE = 3
+CORE = 8.0
+"""Standard deviations around mu that are cut into panels of two each."""
+FAR = 1024.0
+"""Standard deviations around mu beyond which nothing is looked for, unless there is a kink."""
+FAR_PANELS = 7
+KINK_STEPS = 9
+"""Panels around a kink have widths of 4^-1 to 4^-KINK_STEPS standard deviations."""
+ROWS_AT_ONCE = 8192
+"""Rows that are integrated by panels at the same time, which bounds the memory."""
+
+
+@runtime_checkable
+class Density(Protocol):
+    """What the integration needs of a likelihood (`base.Likelihood` says what it means)."""
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        """Return log p(y|f), elementwise."""
+        ...
+
+    def over_samples(self) -> "Density":
+        """Return the likelihood for samples [..., L, N] of f."""
+        ...
+
+    def kinks(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Return the f at which p(y|f) bends or has a narrow peak."""
+        ...
+
+    def at_rows(self, rows: Tensor) -> "Density | None":
+        """Return the likelihood of some rows, or None if it can't be cut into rows."""
+        ...
+
+
+class Panels(NamedTuple):
+    """Panels of every row, in standard deviations from mu, and the log of their integrals."""
+
+    low: Float[Tensor, "*B P N"]
+    high: Float[Tensor, "*B P N"]
+    log_value: Float[Tensor, "*B P N"]
+    log_error: Float[Tensor, "*B P N"]
+
+
+class Rows(NamedTuple):
+    """A likelihood, marginals and targets, all of the shape [*B, N]."""
+
+    likelihood: Density
+    mu: Float[Tensor, "*B N"]
+    v: Float[Tensor, "*B N"]
+    y: Float[Tensor, "*B N"]
+
+    def log_product(self, f: Float[Tensor, "*B L N"]) -> Float[Tensor, "*B L N"]:
+        """Return log( N(f; mu, v) p(y|f) ); NaN, as of inf - inf, counts as probability 0."""
+        v = self.v.unsqueeze(-2)
+        # -1/2 (f - mu)^2 / v - 1/2 log(2 pi v)
+        log_q = -0.5 * ((f - self.mu.unsqueeze(-2)).square() / v + (2 * math.pi * v).log())
+        log_p = self.likelihood.over_samples().log_prob(f, self.y.unsqueeze(-2))
+        total = log_q + log_p
+        return torch.where(total.isnan(), -torch.inf, total)
+
+
+def hermite_log_loss(
+    likelihood: Density,
+    mu: Float[Tensor, "*#B #N"],
+    v: Float[Tensor, "*#B #N"],
+    y: Float[Tensor, "*#B #N"],
+    nodes: int,
+) -> Float[Tensor, "*B N"]:
+    """Return `-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""
+    f, log_w = at_nodes(mu, v, nodes)
+    log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
+    return -torch.logsumexp(log_w + log_p, -2)
+
+
+def checked_log_loss(
+    likelihood: Density,
+    mu: Float[Tensor, "*#B #N"],
+    v: Float[Tensor, "*#B #N"],
+    y: Float[Tensor, "*#B #N"],
+) -> Float[Tensor, "*B N"]:
+    """Return the log loss by Gauss-Hermite quadrature, and by panels where that is not enough."""
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    by_hermite = hermite_log_loss(likelihood, mu, v, y, HERMITE_NODES)
+    with torch.no_grad():
+        control = hermite_log_loss(likelihood, mu, v, y, CONTROL_NODES)
+        tolerance = max(AGREEMENT, 100 * torch.finfo(mu.dtype).eps)
+        # Not `>`: NaN disagrees with everything.
+        disagree = ~((by_hermite - control).abs() <= tolerance)
+    if not disagree.any():
+        return by_hermite
+    return _with_panels(Rows(likelihood, mu, v, y), by_hermite, disagree)
+
+
+def _with_panels(
+    rows: Rows, by_hermite: Float[Tensor, "*B N"], disagree: Bool[Tensor, "*B N"]
+) -> Float[Tensor, "*B N"]:
+    """Return the log losses, with those of the rows that disagree integrated by panels."""
+    part = rows.likelihood.at_rows(disagree)
+    if part is None:  # it can not be cut into rows
+        return torch.where(disagree, panel_log_loss(*rows), by_hermite)
+    selected = Rows(part, rows.mu[disagree], rows.v[disagree], rows.y[disagree])
+    pieces = _pieces(selected)
+    if len(pieces) == 1:
+        return by_hermite.masked_scatter(disagree, panel_log_loss(*selected))
+    # What has an entry per node is computed again in the backward pass, not kept.
+    with set_checkpoint_early_stop(False):
+        losses = [_again_in_backward(piece) for piece in pieces]
+    return by_hermite.masked_scatter(disagree, torch.cat(losses))
+
+
+def _again_in_backward(rows: Rows) -> Float[Tensor, "N"]:
+    loss = partial(panel_log_loss, *rows)
+    if not torch.is_grad_enabled():
+        return loss()
+    return checkpoint(loss, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
+
+
+def _pieces(rows: Rows) -> list[Rows]:
+    """Return rows [N] in pieces of at most `ROWS_AT_ONCE`."""
+    count = len(rows.mu)
+    pieces = []
+    for start in range(0, count, ROWS_AT_ONCE):
+        is_inside = torch.zeros(count, dtype=torch.bool, device=rows.mu.device)
+        is_inside[start : start + ROWS_AT_ONCE] = True
+        likelihood = rows.likelihood.at_rows(is_inside)
+        assert likelihood is not None
+        pieces.append(Rows(likelihood, rows.mu[is_inside], rows.v[is_inside], rows.y[is_inside]))
+    return pieces
+
+
+def panel_log_loss(
+    likelihood: Density,
+    mu: Float[Tensor, "*B N"],
+    v: Float[Tensor, "*B N"],
+    y: Float[Tensor, "*B N"],
+    effort: int = 1,
+) -> Float[Tensor, "*B N"]:
+    """Return the log loss of every row by panels.
+
+    Args:
+        likelihood: The likelihood.
+        mu: Means of q(f_i).
+        v: Variances of q(f_i).
+        y: Targets.
+        effort: Panels are halved this many times as often.
+    """
+    rows = Rows(likelihood, mu, v.clamp_min(torch.finfo(v.dtype).tiny), y)
+    with torch.no_grad():
+        panels = _halved(rows, _first_panels(rows), effort)
+        loss = -torch.logsumexp(panels.log_value, -2)
+    return _differentiable(rows, panels, loss) if torch.is_grad_enabled() else loss
+
+
+def _differentiable(
+    rows: Rows, panels: Panels, loss: Float[Tensor, "*B N"]
+) -> Float[Tensor, "*B N"]:
+    """Return the loss with its gradients.
+
+    With E under the product density, they are -E[d log q/dmu], -E[d log q/dv] and, in the
+    likelihood's own parameters, -E[d log p(y|f)].
+    """
+    with torch.no_grad():
+        z, log_w = _nodes(panels.low, panels.high)
+        f = rows.mu.unsqueeze(-2) + rows.v.sqrt().unsqueeze(-2) * z.flatten(-3, -2)
+        weight = torch.softmax(log_w.flatten(-3, -2) + rows.log_product(f), -2)
+        s = f - rows.mu.unsqueeze(-2)
+        # d log q/dmu = s / v
+        d_mu = -(weight * s).sum(-2) / rows.v
+        # d log q/dv = (s^2 / v - 1) / (2 v)
+        d_v = -((weight * s.square()).sum(-2) / rows.v - 1) / (2 * rows.v)
+    # Zeros, with the gradients of the loss.
+    of_q = d_mu * (rows.mu - rows.mu.detach()) + d_v * (rows.v - rows.v.detach())
+    log_p = rows.likelihood.over_samples().log_prob(f, rows.y.unsqueeze(-2))
+    # weight is 0 where p is; 0 times -inf would be NaN.
+    of_p = -(weight * log_p.clamp_min(torch.finfo(f.dtype).min)).sum(-2)
+    return loss + of_q + (of_p - of_p.detach())
+
+
+def _first_panels(rows: Rows) -> Panels:
+    """Return the panels before any is halved; their errors are as large as their values."""
+    mu = rows.mu
+    sd = rows.v.sqrt()
+    kinks = [((kink - mu) / sd) for kink in rows.likelihood.kinks(rows.y)]
+    far = torch.full_like(mu, FAR)
+    for kink in kinks:
+        far = torch.maximum(far, 2 * kink.abs())
+    # CORE (far / CORE)^(j / FAR_PANELS): panels that grow in proportion to their distance
+    j = torch.arange(1, FAR_PANELS + 1, dtype=mu.dtype, device=mu.device) / FAR_PANELS
+    outer = CORE * (far / CORE).unsqueeze(-2) ** j.unsqueeze(-1)
+    inner = torch.arange(-CORE, CORE + 1, 2, dtype=mu.dtype, device=mu.device)
+    parts = [-outer, inner.unsqueeze(-1).expand(*mu.shape[:-1], -1, mu.shape[-1]), outer]
+    steps = 4.0 ** -torch.arange(1, KINK_STEPS + 1, dtype=mu.dtype, device=mu.device)
+    around = torch.cat((-steps, torch.zeros_like(steps[:1]), steps))
+    parts += [kink.unsqueeze(-2) + around.unsqueeze(-1) for kink in kinks]
+    ends = torch.cat(parts, -2).sort(-2).values
+    low = ends[..., :-1, :]
+    high = ends[..., 1:, :]
+    value = _log_values(rows, low, high)
+    return Panels(low, high, value, value)
+
+
+def _halved(rows: Rows, panels: Panels, effort: int) -> Panels:
+    """Return the panels after those with the largest errors were halved, round after round."""
+    has_kinks = bool(rows.likelihood.kinks(rows.y))
+    rounds = HALVINGS["kinks" if has_kinks else "no kinks"]
+    for _ in range(effort * rounds):
+        worst = panels.log_error.topk(HALVED_AT_ONCE, dim=-2).indices
+        low = panels.low.gather(-2, worst)
+        high = panels.high.gather(-2, worst)
+        middle = (low + high) / 2
+        left = _log_values(rows, low, middle)
+        right = _log_values(rows, middle, high)
+        before = panels.log_value.gather(-2, worst)
+        error = _log_difference(torch.logaddexp(left, right), before)
+        panels = Panels(
+            torch.cat((panels.low, middle), -2),
+            torch.cat((panels.high.scatter(-2, worst, middle), high), -2),
+            torch.cat((panels.log_value.scatter(-2, worst, left), right), -2),
+            torch.cat((panels.log_error.scatter(-2, worst, error), error), -2),
+        )
+    return panels
+
+
+@lru_cache(maxsize=8)
+def _legendre(
+    dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, "G 1"], Float[Tensor, "G 1"]]:
+    """Return the nodes on [-1, 1] and the log weights of a panel, ready to meet [..., P, 1, N]."""
+    x, w = np.polynomial.legendre.leggauss(PANEL_NODES)
+    nodes = torch.tensor(x, dtype=dtype, device=device)
+    return nodes[:, None], torch.tensor(np.log(w), dtype=dtype, device=device)[:, None]
+
+
+def _nodes(
+    low: Float[Tensor, "*B P N"], high: Float[Tensor, "*B P N"]
+) -> tuple[Float[Tensor, "*B P G N"], Float[Tensor, "*B P G N"]]:
+    """Return the nodes of panels, in standard deviations from mu, and their log weights."""
+    x, log_w = _legendre(low.dtype, low.device)
+    middle = ((low + high) / 2).unsqueeze(-2)
+    half_width = ((high - low) / 2).unsqueeze(-2)
+    return middle + half_width * x, log_w + half_width.log()
+
+
+def _log_values(
+    rows: Rows, low: Float[Tensor, "*B P N"], high: Float[Tensor, "*B P N"]
+) -> Float[Tensor, "*B P N"]:
+    """Return the log of the integral over each panel, by its Gauss-Legendre rule."""
+    z, log_w = _nodes(low, high)
+    f = rows.mu.unsqueeze(-2) + rows.v.sqrt().unsqueeze(-2) * z.flatten(-3, -2)
+    log_product = rows.log_product(f).unflatten(-2, z.shape[-3:-1])
+    log_dz = 0.5 * rows.v.log()[..., None, :]
+    return torch.logsumexp(log_product + log_w, -2) + log_dz
+
+
+def _log_difference(a: Tensor, b: Tensor) -> Tensor:
+    """Return log |e^a - e^b|; minus infinity where they are equal."""
+    large = torch.maximum(a, b)
+    small = torch.minimum(a, b)
+    difference = large + torch.log(-torch.expm1(small - large))
+    return torch.where(difference.isnan(), -torch.inf, difference)
