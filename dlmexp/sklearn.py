@@ -65,7 +65,7 @@ class SparseGP(BaseEstimator):
             of them, 20 to 200.
         validation_fraction: Share of the rows that beta is selected on; the model is not trained on
             them.
-        kernel: "rbf", "matern" or the path of a GPyTorch kernel class.
+        kernel: "rbf", "matern32", "matern52" ("matern") or the path of a GPyTorch kernel class.
         ard: One lengthscale per feature.
         learning_rate: Of Adam at the start; it decays to a hundredth.
         max_iter: The number of iterations of Adam.

@@ -13,7 +13,7 @@ import inspect
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
@@ -125,7 +125,7 @@ class RBF(Stationary):
     ) -> Float[Tensor, "B M N"]:
         """Return the kernel matrix [B, M, N]."""
         if _is_fused(X1, X2):
-            return _fused_matrix(X1, X2, hyper, matern=False)
+            return _fused_matrix(X1, X2, hyper, matern=0)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s joins the exponent, in the column of left that meets right's ones: its gradient then
         # comes with the others.
@@ -134,32 +134,53 @@ class RBF(Stationary):
         return _Exponential.apply(left + in_last_column, right)  # pyright: ignore[reportReturnType]
 
 
-class Matern52(Stationary):
-    """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
+class Matern(Stationary):
+    """The Matern kernels with `u = sqrt(order) |x - x'| / l`; the smoothness is half the order."""
+
+    order: ClassVar[int]
 
     def __call__(
         self, X1: Float[Tensor, "B M D"], X2: Float[Tensor, "B N D"], hyper: Hyper
     ) -> Float[Tensor, "B M N"]:
         """Return the kernel matrix [B, M, N]."""
         if _is_fused(X1, X2):
-            return _fused_matrix(X1, X2, hyper, matern=True)
+            return _fused_matrix(X1, X2, hyper, matern=self.order)
         left, right = _factors(X1, X2, hyper["lengthscale"])
-        return _Matern52.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
+        function = _Matern32 if self.order == 3 else _Matern52
+        return function.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
+
+
+class Matern32(Matern):
+    """`s (1 + u) exp(-u)` with `u = sqrt(3) |x - x'| / l`."""
+
+    order = 3
+
+
+class Matern52(Matern):
+    """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
+
+    order = 5
+
+
+FUSED_ORDERS = {RBF: 0, Matern32: 3, Matern52: 5}
+"""How `gp.fused` names the stationary kernels: the order of a Matern kernel, 0 for the RBF."""
 
 
 def fused_parameters(
     kernel: Kernel, hyper: Hyper, X: Tensor
-) -> tuple[Tensor, Tensor, Tensor, bool] | None:
-    """Return Z, lengthscale, outputscale and whether the kernel is Matern's, for `fused.projected`.
+) -> tuple[Tensor, Tensor, Tensor, int] | None:
+    """Return Z, lengthscale, outputscale and the entry of `FUSED_ORDERS`, for `fused.projected`.
 
     Return None where its functions do not compute this kernel between Z and constant inputs X.
     """
-    if type(kernel) not in (RBF, Matern52) or not fused(hyper["Z"]) or X.requires_grad:
+    order = FUSED_ORDERS.get(type(kernel))
+    if order is None or not fused(hyper["Z"]) or X.requires_grad:
         return None
-    return hyper["Z"], hyper["lengthscale"], hyper["outputscale"], type(kernel) is Matern52
+    return hyper["Z"], hyper["lengthscale"], hyper["outputscale"], order
 
 
 rbf = KERNELS.add("rbf", RBF("rbf"))
+matern32 = KERNELS.add("matern32", Matern32("matern32"))
 matern52 = KERNELS.add("matern52", Matern52("matern52"))
 
 
@@ -187,7 +208,7 @@ def _is_fused(X1: Tensor, X2: Tensor) -> bool:
     return fused(X1) and (X1 is X2 or not X2.requires_grad)
 
 
-def _fused_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: bool) -> Float[Tensor, "B M N"]:
+def _fused_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: int) -> Float[Tensor, "B M N"]:
     from dlmexp.core.gp.fused.stationary import StationaryMatrix
 
     other = None if Z is X else X
@@ -223,10 +244,7 @@ class _Matern52(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, outputscale: Tensor) -> Tensor:
-        # u = sqrt(-10 E). Rounding can leave E a little above 0 where the distance is 0.
-        u = torch.matmul(left, right.mT).clamp_(max=0).mul_(-10).sqrt_()
-        # s exp(-u)
-        decay = torch.exp(-u).mul_(outputscale[..., None, None])
+        u, decay = _decay(left, right, outputscale, order=5)
         # dK/dE = 5/3 s exp(-u) (1 + u)
         slope = decay * (5 / 3)
         slope.addcmul_(u, slope)
@@ -239,14 +257,61 @@ class _Matern52(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         left, right, outputscale, K, slope = ctx.saved_tensors
-        (d_K,) = grads
-        d_outputscale = None
-        if ctx.needs_input_grad[2]:
-            d_outputscale = (d_K * K).sum((-2, -1)) / outputscale
-        d_E = d_K * slope
-        d_left = d_E @ right if ctx.needs_input_grad[0] else None
-        d_right = d_E.mT @ left if ctx.needs_input_grad[1] else None
-        return d_left, d_right, d_outputscale
+        return _matern_gradients(ctx.needs_input_grad, grads[0], left, right, outputscale, K, slope)
+
+
+class _Matern32(torch.autograd.Function):
+    """The Matern-3/2 kernel of E = left right^T.
+
+    Its slope dK/dE = 3 s exp(-u) is finite at distance 0, as that of `_Matern52`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, outputscale: Tensor) -> Tensor:
+        u, decay = _decay(left, right, outputscale, order=3)
+        # dK/dE = 3 s exp(-u)
+        slope = decay * 3
+        # K = s exp(-u) (1 + u)
+        K = decay.mul_(u.add_(1))
+        ctx.save_for_backward(left, right, outputscale, K, slope)
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        left, right, outputscale, K, slope = ctx.saved_tensors
+        return _matern_gradients(ctx.needs_input_grad, grads[0], left, right, outputscale, K, slope)
+
+
+def _decay(
+    left: Float[Tensor, "B M F"],
+    right: Float[Tensor, "B N F"],
+    outputscale: Float[Tensor, "B"],
+    order: int,
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
+    """Return u = sqrt(order) r / l and s exp(-u)."""
+    # u = sqrt(-2 order E). Rounding can leave E a little above 0 where the distance is 0.
+    u = torch.matmul(left, right.mT).clamp_(max=0).mul_(-2 * order).sqrt_()
+    return u, torch.exp(-u).mul_(outputscale[..., None, None])
+
+
+def _matern_gradients(
+    needed: Sequence[bool],
+    d_K: Float[Tensor, "B M N"],
+    left: Float[Tensor, "B M F"],
+    right: Float[Tensor, "B N F"],
+    outputscale: Float[Tensor, "B"],
+    K: Float[Tensor, "B M N"],
+    slope: Float[Tensor, "B M N"],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients in left, right and outputscale from that in K; slope is dK/dE."""
+    d_outputscale = None
+    if needed[2]:
+        d_outputscale = (d_K * K).sum((-2, -1)) / outputscale
+    d_E = d_K * slope
+    d_left = d_E @ right if needed[0] else None
+    d_right = d_E.mT @ left if needed[1] else None
+    return d_left, d_right, d_outputscale
 
 
 def kernel_named(name: str, typed: bool = False) -> Kernel:

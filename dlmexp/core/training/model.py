@@ -27,8 +27,8 @@ class Model:
         ```
 
     Args:
-        kernel: A kernel of `KERNELS`, its name ("rbf", "matern52"), or the dotted path of a
-            GPyTorch kernel class.
+        kernel: A kernel of `KERNELS`, its name ("rbf", "matern32", "matern52"), or the dotted
+            path of a GPyTorch kernel class.
         likelihood: A class of `LIKELIHOODS` or its name: "gaussian", "student_t", "probit",
             "logistic", "poisson" or "poisson_softplus".
         M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200.

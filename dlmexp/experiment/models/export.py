@@ -123,7 +123,11 @@ GPYTORCH_LIKELIHOODS = {
     "poisson": "PoissonExpLikelihood()",
     "poisson_softplus": "gpytorch.likelihoods.PoissonLikelihood()",
 }
-KERNELS = {"rbf": ("RBFKernel", {}), "matern52": ("MaternKernel", {"nu": 2.5})}
+KERNELS = {
+    "rbf": ("RBFKernel", {}),
+    "matern32": ("MaternKernel", {"nu": 1.5}),
+    "matern52": ("MaternKernel", {"nu": 2.5}),
+}
 """The class in `gpytorch.kernels` and its options, by our name."""
 
 

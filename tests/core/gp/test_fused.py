@@ -20,7 +20,15 @@ pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
 
 from dlmexp.core.gp import posterior, special
 from dlmexp.core.gp.fused import small, stationary, tile_products
-from dlmexp.core.gp.kernels import RBF, _Exponential, _factors, _Matern52, fused_parameters, rbf
+from dlmexp.core.gp.kernels import (
+    RBF,
+    _Exponential,
+    _factors,
+    _Matern32,
+    _Matern52,
+    fused_parameters,
+    rbf,
+)
 from dlmexp.core.training import fused_update, step
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.settings import Settings
@@ -66,7 +74,7 @@ def expected_matrix_and_gradients(Z, X, l, s, matern, W):
     Z, l, s = (t.double().clone().requires_grad_() for t in (Z, l, s))
     left, right = _factors(Z, Z if X is None else X.double(), l)
     if matern:
-        K = _Matern52.apply(left, right, s)
+        K = {3: _Matern32, 5: _Matern52}[matern].apply(left, right, s)
     else:
         K = s[:, None, None] * _Exponential.apply(left, right)
     return K.detach(), *torch.autograd.grad((K * W).sum(), (Z, l, s))
@@ -78,7 +86,7 @@ def random_hyper(random, B, P, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("gram", [False, True], ids=["cross", "gram"])
-@pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
+@pytest.mark.parametrize("matern", [0, 3, 5], ids=["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("case", [*SHAPES, "usual, float32"])
 def test_kernel_matrix_and_its_gradients_are_the_plain_ones(case, matern, gram, random):
     B, M, N, D, P = SHAPES[case.removesuffix(", float32")]
@@ -136,7 +144,7 @@ def test_products_with_triangles_in_tiles_are_the_plain_ones(M, N, random):
     assert_close(tile_products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
 
 
-@pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
+@pytest.mark.parametrize("matern", [0, 3, 5], ids=["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("P", [1, 3], ids=["one lengthscale", "ard"])
 def test_added_inputs_are_too_far_away_to_matter(matern, P, random):
     Z, X, V = random(2, 5, 3), random(2, 20, 3), random(2, 5, 32)
@@ -153,7 +161,7 @@ def test_added_inputs_are_too_far_away_to_matter(matern, P, random):
 
 
 @pytest.mark.parametrize("P", [1, 5], ids=["one lengthscale", "ard"])
-@pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
+@pytest.mark.parametrize("matern", [0, 3, 5], ids=["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_arrays_may_lie_in_memory_in_any_way(layout, matern, P, random):
     """And the gradient in K may be made on the way."""
@@ -181,7 +189,7 @@ def test_inputs_that_are_nan_give_a_matrix_of_nan(random):
     Z, X = random(1, 3, 2), random(1, 4, 2)
     Z[0, 1, 0] = torch.nan
     l = random(1, 1).abs()
-    K = stationary.covariance(Z, stationary.right_factor(X, l), l, random(1).abs(), False)
+    K = stationary.covariance(Z, stationary.right_factor(X, l), l, random(1).abs(), 0)
     assert K[0].isnan().all(-1).tolist() == [False, True, False]
 
 
@@ -279,10 +287,19 @@ STEP = Settings(0.05, 1, None, epsilon=1e-6)
 OTHERS = {
     "ard, matern52": {"likelihood": "gaussian", "ard": True, "kernel": "matern52"},
     "elbo, matern52": PROGRAMS["elbo"] | {"kernel": "matern52"},
+    "elbo, matern32": PROGRAMS["elbo"] | {"kernel": "matern32"},
 }
 STEPS = [
     (kind, "tiles")
-    for kind in ("joint", "unwhitened", "ups of counts", "ard, matern52", "elbo", "fixed")
+    for kind in (
+        "joint",
+        "unwhitened",
+        "ups of counts",
+        "ard, matern52",
+        "elbo",
+        "elbo, matern32",
+        "fixed",
+    )
 ]
 STEPS += [
     ("joint", "float64"),

@@ -1,22 +1,36 @@
 """Kernels: our own against GPyTorch's, GPyTorch's in the batched core, and names of kernels."""
 
+import json
+import math
 import sys
 import types
 from typing import Any
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 
 from dlmexp.common.errors import UserError
-from dlmexp.core.gp.kernels import KERNELS, GPyTorchKernel, Parameter, kernel_named
+from dlmexp.core.gp.kernels import KERNELS, GPyTorchKernel, Parameter, kernel_named, matern32
 from dlmexp.core.training.parameters import unsoftplus
 from tests.support.small_programs import perturbed
 
-COUNTERPARTS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
+COUNTERPARTS = {
+    "rbf": "gpytorch.kernels.RBFKernel",
+    "matern32": f"{__name__}.RoughMatern",
+    "matern52": "gpytorch.kernels.MaternKernel",
+}
 GPYTORCH_KERNELS = [
     f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")
 ]
+
+
+class RoughMatern(gpytorch.kernels.MaternKernel):
+    """GPyTorch's Matern-3/2 kernel."""
+
+    def __init__(self, **options):
+        super().__init__(nu=1.5, **options)
 
 
 class Warped(gpytorch.kernels.Kernel):
@@ -97,7 +111,7 @@ def test_zero_distance_is_outputscale_with_a_finite_gradient(name):
     K = KERNELS[name](Z, Z, {"lengthscale": l, "outputscale": s})
     # |z|^2/l^2 is up to 1e7 in the first cell: that is how much of the rounding the exponent sees
     # (Matern: its root).
-    tolerance = 1e-4 if name == "matern52" else 1e-8
+    tolerance = 1e-4 if name.startswith("matern") else 1e-8
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(diagonal, s[:, None].expand(3, 6), rtol=tolerance, atol=0)
     torch.testing.assert_close(K[:, 0, 1], s, rtol=tolerance, atol=0)
@@ -195,3 +209,44 @@ def test_module_of_a_kernel_is_imported_only_where_the_user_has_typed_it(monkeyp
     vars(module)["Own"] = gpytorch.kernels.RBFKernel
     monkeypatch.setitem(sys.modules, "plugin_with_a_kernel", module)
     assert kernel_named("plugin_with_a_kernel.Own").name == "plugin_with_a_kernel.Own"
+
+
+@pytest.mark.slow
+def test_published_exact_gp_on_pol_has_its_error_likelihood_and_evidence(data_root):
+    """The hyperparameters are those of github cambridge-mlg/sgd-gp; the first published split."""
+    published = data_root / "published" / "exact_gp_matern32.json"
+    folder = data_root / "uci" / "pol"
+    if not published.exists() or not folder.exists():
+        pytest.skip("no published hyperparameters or no UCI data beside the checkout")
+    values = json.loads(published.read_text())[0]
+    assert (values["dataset"], values["split"]) == ("pol", 0)
+    table = np.loadtxt(folder / "data.csv.gz", delimiter=",")
+    is_test = np.loadtxt(folder / "test_mask.csv.gz", delimiter=",")[:, 0] > 0
+    train = table[~is_test]
+    normalised = torch.from_numpy((table - train.mean(0)) / train.std(0))
+    X, y = normalised[~is_test, :-1], normalised[~is_test, -1]
+    test_X, test_y = normalised[is_test, :-1], normalised[is_test, -1]
+    hyper = {
+        "lengthscale": torch.tensor([values["lengthscales"]], dtype=torch.float64),
+        "outputscale": torch.tensor([values["signal_std"] ** 2], dtype=torch.float64),
+    }
+    noise = values["noise_std"] ** 2
+    n = len(X)
+    # In place and in pieces: a matrix takes 1.5 GB.
+    factor = torch.empty(n, n, dtype=torch.float64)
+    for first in range(0, n, 500):
+        factor[first : first + 500] = matern32(X[None, first : first + 500], X[None], hyper)[0]
+    factor.diagonal().add_(noise)
+    torch.linalg.cholesky(factor, out=factor)
+    sides = torch.cat([matern32(test_X[None], X[None], hyper)[0], y[None]]).mT
+    solved = torch.linalg.solve_triangular(factor, sides, upper=False)
+    A, w = solved[:, :-1], solved[:, -1]
+    variance = hyper["outputscale"] - A.square().sum(0) + noise
+    error = test_y - w @ A
+    nll = 0.5 * (torch.log(2 * torch.pi * variance) + error.square() / variance)
+    log_evidence = (
+        -0.5 * w.square().sum() - factor.diagonal().log().sum() - n / 2 * math.log(2 * math.pi)
+    )
+    assert round(float(error.square().mean().sqrt()), 4) == 0.0834
+    assert round(float(nll.mean()), 4) == -1.2136
+    assert round(float(log_evidence / n), 4) == 0.9864

@@ -76,6 +76,7 @@ VARIANTS: dict[
 ] = {  # changes of the cell, of its hyperparameters, and of the model
     **{likelihood: ({"likelihood": likelihood}, {}, {}) for likelihood in GPYTORCH_LIKELIHOODS},
     "matern52, ARD": ({"kernel": "matern52", "ard": True}, {"lengthscale": [0.7, 1.3, 2.0]}, {}),
+    "matern32": ({"kernel": "matern32"}, {}, {}),
     "a large lengthscale": ({}, {"lengthscale": [45.0], "outputscale": 30.0}, {"jitter": 1e-3}),
     "a tiny noise": ({}, {"noise": 1e-7}, {}),
     "another jitter": ({}, {}, {"jitter": 1e-2}),

@@ -64,11 +64,11 @@ def covariance(
     right: Float[Tensor, "B N F"],
     l: Float[Tensor, "B P"],
     s: Float[Tensor, "B"],
-    matern: bool,
+    matern: int,
 ) -> Float[Tensor, "B M N"]:
     """Return the kernel matrix [B, M, N] between Z and the inputs of `right`.
 
-    It is `s exp(E)` or the Matern-5/2 kernel.
+    It is `s exp(E)` where `matern` is 0, else the Matern kernel of that order, 3 or 5.
     """
     s = s.contiguous()
     B, M, _ = Z.shape
@@ -87,7 +87,7 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
     right: Float[Tensor, "B N F"],
     l: Float[Tensor, "B P"],
     s: Float[Tensor, "B"],
-    matern: bool,
+    matern: int,
     gram: bool = False,
     outer: Outer | None = None,
 ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B P"], Float[Tensor, "B"]]:
@@ -182,7 +182,7 @@ class StationaryMatrix(torch.autograd.Function):
         X: Tensor | None,
         lengthscale: Tensor,
         outputscale: Tensor,
-        matern: bool,
+        matern: int,
     ) -> Tensor:
         """Return the kernel matrix [B, M, N]."""
         right = right_factor(Z if X is None else X, lengthscale)
@@ -312,8 +312,11 @@ def _covariance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by
     E = _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, K.dtype.element_ty)
     scale = tl.load(s + b)
     if MATERN:
-        u = tl.sqrt(-10 * E)
-        value = scale * (1 + u + u * u / 3) * tl.exp(-u)
+        u = tl.sqrt(-2 * MATERN * E)
+        if MATERN == 3:
+            value = scale * (1 + u) * tl.exp(-u)
+        else:
+            value = scale * (1 + u + u * u / 3) * tl.exp(-u)
     else:
         value = scale * tl.exp(E)
     inside = (m[:, None] < M) & (n[None, :] < N)
@@ -373,8 +376,12 @@ def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
         )
         if MATERN:
             dK1 += G
-            u = tl.sqrt(-10 * _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, dtype))
-            G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
+            E = _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, dtype)
+            u = tl.sqrt(-2 * MATERN * E)
+            if MATERN == 3:
+                G = d_K * (tl.load(s + b) * 3 * tl.exp(-u))
+            else:
+                G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
         total = tl.dot(G, of_n, total, input_precision="ieee", out_dtype=dtype)
     at = (tl.program_id(0) * B + b) * M + m
     tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
