@@ -1,38 +1,52 @@
-"""The time that a run takes, by kind of batch; cells of one kind have the same `Cell.group`.
+"""The time that a run takes: an interval before it starts, and the time left while it runs.
 
-Before the run starts, its time is bounded from a few timed steps of the kinds with the most work.
-While it runs, the time left is estimated from the finished cells. Kinds without a measurement are
-estimated from their work.
+The run is a sum over kinds of batches: cells, times steps of a cell, times seconds of a step.
+`cost` says what a step takes, at first from timed steps of three kinds, then from the cells that
+have finished. How many steps a cell makes before it converges is known of kinds of which cells have
+finished, and is guessed from these and from earlier runs for all others. Replays of recorded runs
+are the test: `scripts/benchmark/clock.py`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
+from typing import NamedTuple
 
 from dlmexp.core.training.metrics import evaluate
 from dlmexp.core.training.state import State
 from dlmexp.core.training.stepper import make_stepper
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
+from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, fitted
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import Splits, program, settings
 
 TRIAL_STEPS = 10_000  # the limit of steps in a trial, even if the batch makes fewer
-# A run with less work gets no bound. If nothing converges, it takes some 20 seconds on a slow
+# A run with less work is not timed. If nothing converges, it takes some 20 seconds on a slow
 # machine, or a minute on an H200.
 SHORT_RUN_WORK = {"cpu": 6e10, "cuda": 2e14}
-FIXED_STEP_WORK = 1e7  # fixed cost of a step, as work
-ELEMENTWISE_COLUMNS = 90  # operations that are linear in M x rows, as additional columns
-VARIANT_SHARE = {"joint": 1.0, "fixed": 0.5}  # of the work of a joint variant
-GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell, in steps
-TRIAL_SHARE = 0.02  # the share of the bound that timing may take; the run itself is shorter
-TRIAL_SECONDS = 0.05  # for each kind
+SHORT_RUN_LATENCY = 1e7  # multiplications that take as long as the fixed cost of a step
+TRIAL_KINDS = 3  # kinds that are timed before the run: a small, a middle and a large one
+TRIAL_SECONDS = 0.05  # for each of them
 ALL_TRIALS_SECONDS = 3.0
+# The interval of an announcement is the estimate divided and multiplied by this number.
+UNCERTAINTY = 1.7
+# Batches at the same time on a GPU share it: their steps take less than that of trials.
+SHARED_GPU = 0.6
 # A cell that has outlived the mean of its kind is expected to take at least this share of the mean
 # number of iterations more.
 OVERTIME_SHARE = 0.25
+# Seconds of the run in which its expected pace counts as much as the measured one.
+PACE_SECONDS = 10.0
+
+
+class TimeInterval(NamedTuple):
+    """Between how many seconds a run is expected to take."""
+
+    least: float
+    most: float
 
 
 def step_seconds(
@@ -75,162 +89,181 @@ def step_seconds(
 
 
 @dataclass
-class BatchKind:
+class KindCount:
     """The cells of one kind of batch: how many have no record, and what the finished ones took."""
 
-    largest: Batch
+    shape: BatchShape
+    largest: Batch = ()  # the largest of its batches, of which steps are timed
     waiting: int = 0
     by_others: int = 0  # cells that other processes have trained
     finished: int = 0  # cells that were trained here, with their iterations and seconds
     iterations: int = 0
     seconds: float = 0.0
+    reached: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
 
-    @cached_property
-    def is_timed(self) -> bool:
-        """Whether its cells are trained step by step, so that steps can be timed."""
-        cell = self.largest[0]
-        return cell.kind != "gradient" and not cell.solved
-
-    @cached_property
-    def limit(self) -> int:
-        """The number of steps of a cell that does not converge; a closed form counts as one."""
-        cell = self.largest[0]
-        if cell.kind == "gradient":
-            return GRADIENT_STEPS
-        if cell.solved:
-            return 1
-        return max(1, cell.iterations)
-
-    @cached_property
-    def work(self) -> float:
-        """Multiplications in the steps of a cell that does not converge.
-
-        It includes the cell's share of the fixed cost of a step. Gradients are measured for one
-        cell after the other.
-        """
-        cell = self.largest[0]
-        cells_per_step = 1 if cell.kind == "gradient" else len(self.largest)
-        rows = min(cell.n, cell.minibatch or cell.n)
-        columns = cell.M + ELEMENTWISE_COLUMNS + 2 * (cell.samples or 0)
-        products = cell.M * (rows + 4 * cell.M) * columns
-        step = FIXED_STEP_WORK / cells_per_step + VARIANT_SHARE[cell.variant] * products
-        return self.limit * step
+    def note_finished(self, cells: int, iterations: int, seconds: float) -> None:
+        """Note that cells were trained here, with all their iterations and seconds."""
+        self.waiting -= cells
+        self.finished += cells
+        self.iterations += iterations
+        self.seconds += seconds
 
     @property
-    def remaining_work(self) -> float:
-        """The work of all cells without a record."""
-        return self.waiting * self.work
+    def share(self) -> float:
+        """The mean share of its limit that a finished cell has needed."""
+        return self.iterations / self.finished / self.shape.limit
 
     @property
-    def mean_iterations(self) -> float:
-        """Iterations of a finished cell; the limit before one has finished."""
-        return self.iterations / self.finished if self.finished else self.limit
+    def measured(self) -> Measured:
+        """The mean time of the steps of finished cells."""
+        return Measured(self.shape, self.seconds / self.iterations)
 
 
 class Clock:
     """What is known of the time that batches take. `Progress` notes what happens."""
 
-    def __init__(self, batches: Sequence[Batch]):
+    def __init__(self, batches: Sequence[Batch], device: str = "cpu"):
         self.batches = len(batches)
-        self.kinds: dict[tuple, BatchKind] = {}
+        self.device = device
+        self.kinds: dict[Hashable, KindCount] = {}
         for batch in sorted(batches, key=len, reverse=True):
-            kind = self.kinds.setdefault(batch[0].group, BatchKind(batch))
-            kind.waiting += len(batch)
+            group = batch[0].group
+            if group not in self.kinds:
+                self.kinds[group] = KindCount(BatchShape.of(batch), batch)
+            self.kinds[group].waiting += len(batch)
         self.cells = sum(kind.waiting for kind in self.kinds.values())
-        # The kind and the iteration of each cell in training.
-        self.reached: dict[str, tuple[tuple, int]] = {}
+        self.trials: list[Measured] = []
 
-    def is_short(self, device: str) -> bool:
+    def is_short(self) -> bool:
         """Return whether the run takes so little time that timing steps is not worth it."""
-        work = sum(kind.remaining_work for kind in self.kinds.values())
-        return work < SHORT_RUN_WORK[device]
+        work = 0.0
+        for kind in self.kinds.values():
+            step = SHORT_RUN_LATENCY / kind.shape.cells + kind.shape.work
+            work += kind.waiting * kind.shape.limit * step
+        return work < SHORT_RUN_WORK[self.device]
 
-    def bound(self, prepared: Splits, target: Target, workers: int, threads: int) -> float:
-        """Return the seconds that the batches take if no cell converges before its limit.
-
-        Steps of the kinds with the most work are timed, as long as that takes little of the whole.
+    def time_steps(self, prepared: Splits, target: Target, threads: int) -> None:
+        """Time steps of kinds of a small, a middle and a large cost, within a few seconds.
 
         Args:
             prepared: returns the data of a cell.
             target: the device.
-            workers: processes that train.
             threads: CPU threads of each process.
         """
         began = perf_counter()
-        total = 0.0
-        seconds_per_cell: dict[tuple, float] = {}
-        most_work_first = sorted(self.kinds.items(), key=lambda item: -item[1].remaining_work)
-        for name, kind in most_work_first:
-            if not kind.is_timed:
-                continue
-            per_step = step_seconds(kind.largest, prepared, target, threads)
-            seconds_per_cell[name] = kind.limit * per_step / len(kind.largest)
-            total = self._total_seconds(seconds_per_cell, workers)
-            # Stop timing if one more trial like the mean of these would take too long.
-            with_next_trial = (perf_counter() - began) * (1 + 1 / len(seconds_per_cell))
-            if with_next_trial > min(TRIAL_SHARE * total, ALL_TRIALS_SECONDS):
+        for kind in self._kinds_to_time():
+            batch = kind.largest
+            if self.device == "cpu":
+                batch = batch[:1]  # cells of a batch take turns, so one is enough
+            seconds = step_seconds(batch, prepared, target, threads)
+            shape = replace(kind.shape, cells=len(batch))
+            self.trials.append(Measured(shape, seconds / len(batch)))
+            if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
-        return total
 
-    def _total_seconds(self, measured: dict[tuple, float], workers: int) -> float:
-        """Return the time of all batches in several processes.
+    def _kinds_to_time(self) -> list[KindCount]:
+        """Return the kinds that are timed, that of a middle cost first."""
+        timed = [kind for kind in self.kinds.values() if kind.shape.is_timed]
+        timed.sort(key=lambda kind: kind.shape.work)
+        if len(timed) <= TRIAL_KINDS:
+            return timed
+        return [timed[len(timed) // 2], timed[0], timed[-1]]
 
-        Their work is divided evenly, except that the longest batch may train while the other
-        processes have nothing left to do.
+    def announced(self, workers: int) -> TimeInterval | None:
+        """Return between how many seconds the run is expected to take; None without trials.
+
+        Args:
+            workers: processes that train.
         """
-        in_one_process = 0.0
+        if not self.trials:
+            return None
+        cost = self._cost()
+        total = 0.0
         longest_batch = 0.0
-        for name, seconds in self._seconds_per_cell(measured).items():
-            kind = self.kinds[name]
-            in_one_process += kind.waiting * seconds
-            longest_batch = max(longest_batch, len(kind.largest) * seconds)
-        return in_one_process / workers + longest_batch * (1 - 1 / workers)
+        for kind in self.kinds.values():
+            shape = kind.shape
+            per_cell = cost.seconds(shape) * shape.limit * shape.usual_share
+            total += kind.waiting * per_cell
+            longest_batch = max(longest_batch, shape.cells * per_cell)
+        # Work is divided evenly, except that the longest batch may train while the other
+        # processes have nothing left to do.
+        expected = total / workers + longest_batch * (1 - 1 / workers)
+        return TimeInterval(expected / UNCERTAINTY, expected * UNCERTAINTY)
 
-    def _seconds_per_cell(self, measured: dict[tuple, float]) -> dict[tuple, float]:
-        """Return the seconds of a cell of each kind: as measured, or else from its work."""
-        pace = 1.0
-        if measured:
-            pace = fmean(seconds / self.kinds[name].work for name, seconds in measured.items())
-        return {name: measured.get(name, pace * kind.work) for name, kind in self.kinds.items()}
+    def _cost(self) -> StepCost:
+        """Return the cost of a step, from finished cells, or before there are any from trials."""
+        finished = [kind.measured for kind in self.kinds.values() if kind.seconds > 0]
+        if finished:
+            return fitted(finished, self.device)
+        cost = fitted(self.trials, self.device)
+        if self.device == "cuda":
+            cost = replace(cost, seconds_per_work=SHARED_GPU * cost.seconds_per_work)
+        return cost
 
     def seconds_left(self, elapsed: float) -> float | None:
-        """Return the time left of a run after `elapsed` seconds; None before a cell has finished.
+        """Return the time left of a run after `elapsed` seconds.
 
-        May be called in any thread.
+        None before anything is known: without trials, before a cell has finished. May be called in
+        any thread.
         """
-        if not any(kind.finished for kind in self.kinds.values()):
+        has_finished = any(kind.seconds > 0 for kind in self.kinds.values())
+        if not has_finished and not self.trials:
             return None
-        measured = {
-            name: kind.seconds / kind.finished
-            for name, kind in self.kinds.items()
-            if kind.seconds > 0
-        }
-        in_training = list(self.reached.values())
+        cost = self._cost()
+        shares = self._expected_shares()
         spent = 0.0
         left = 0.0
-        for name, seconds in self._seconds_per_cell(measured).items():
-            kind = self.kinds[name]
-            iterations = [iteration for group, iteration in in_training if group == name]
-            # Iterations of cells in training, as shares of those that a cell is expected to need.
-            shares = [iteration / kind.mean_iterations for iteration in iterations]
-            limit_share = kind.limit / kind.mean_iterations
-            for share in shares:
-                expected = max(1 - share, OVERTIME_SHARE * share)
-                left += seconds * min(expected, limit_share - share)
-            left += seconds * max(0, kind.waiting - len(shares))
-            spent += seconds * (kind.finished + kind.by_others + sum(shares))
-        return elapsed * left / spent
+        for kind in self.kinds.values():
+            step = kind.seconds / kind.iterations if kind.seconds > 0 else cost.seconds(kind.shape)
+            expected = kind.shape.limit * shares[kind.shape.kind]
+            in_training = list(kind.reached.values())
+            for reached in in_training:
+                more = max(expected - reached, OVERTIME_SHARE * reached)
+                left += step * min(more, max(0, kind.shape.limit - reached))
+                spent += step * reached
+            left += step * expected * max(0, kind.waiting - len(in_training))
+            spent += kind.seconds + step * expected * kind.by_others
+        if has_finished:
+            return elapsed * left / spent if spent else None
+        # Before a cell has finished, the pace is partly that of the trials.
+        return left * (elapsed + PACE_SECONDS) / (spent + PACE_SECONDS)
+
+    def _expected_shares(self) -> dict[Hashable, float]:
+        """Return the share of its limit that a cell of each kind is expected to need.
+
+        It is the mean of the finished cells of the kind, else of finished kinds of its family and
+        task with the usual share as one more kind.
+        """
+        by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for kind in self.kinds.values():
+            if kind.finished:
+                by_family[kind.shape.family, kind.shape.task].append(kind.share)
+        shares = {}
+        for name, kind in self.kinds.items():
+            shape = kind.shape
+            if kind.finished:
+                shares[name] = kind.share
+            elif shape.may_converge:
+                alike = by_family[shape.family, shape.task]
+                shares[name] = fmean([*alike, shape.usual_share])
+            else:
+                shares[name] = 1.0
+        return shares
+
+    def reach(self, cell: Cell, iteration: int) -> None:
+        """Note how far a cell in training is."""
+        kind = self.kinds.get(cell.group)
+        if kind is not None:
+            kind.reached[cell.key] = iteration
 
     def finish(self, cell: Cell, result: Result | None) -> None:
         """Note that a cell has a record: with this result here, or (None) from another process."""
-        self.reached.pop(cell.key, None)
         kind = self.kinds.get(cell.group)
         if kind is None:
             return
-        kind.waiting -= 1
+        kind.reached.pop(cell.key, None)
         if result is None:
+            kind.waiting -= 1
             kind.by_others += 1
         else:
-            kind.finished += 1
-            kind.iterations += result.iterations or 1
-            kind.seconds += result.seconds or 0.0
+            kind.note_finished(1, result.iterations or 1, result.seconds or 0.0)

@@ -187,7 +187,7 @@ class Progress:
         is_live = training.live()
         indices = [i for i, lives in zip(training.cells, is_live, strict=True) if lives]
         for i in indices:
-            self.clock.reached[cells[i].key] = cells[i].group, iteration
+            self.clock.reach(cells[i], iteration)
         first_seen_at = last.first_seen_at if last else now
         first_iteration = last.first_iteration if last else iteration
         objective = nan

@@ -159,8 +159,8 @@ class PlannedRun:
         self.plan = plan_sweep(sweep, self.store, target)
         self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
-        self.clock = Clock(self.batches)
-        self.is_short = self.clock.is_short(device)
+        self.clock = Clock(self.batches, device)
+        self.is_short = self.clock.is_short()
         self.workers = self.cfg.workers or 1
         if self.cfg.workers is None and choose_workers and not self.is_short:
             self.workers = process.default_worker_count(len(self.plan.batches), device)
@@ -168,22 +168,23 @@ class PlannedRun:
         self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
 
     def announcement(self) -> str:
-        """Return the numbers of cells and batches, and a bound of their time if that is useful.
+        """Return the numbers of cells and batches, and their expected time if that is useful.
 
-        If the bound is over an hour on a CPU, a second line says what takes minutes.
+        If it may be over an hour on a CPU, a second line says what takes minutes.
         """
         text = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
         if self.workers > 1:
             text += f", {self.workers} processes"
         if self.is_short:
             return text
-        splits = prepared_splits(self.sweep)
-        seconds = self.clock.bound(splits, self.target, self.workers, self.threads)
-        if seconds:
-            text += f": at most about {duration(seconds)} if no cell converges before its limit"
-        if seconds > HOUR and self.target.device.type == "cpu":
+        self.clock.time_steps(prepared_splits(self.sweep), self.target, self.threads)
+        expected = self.clock.announced(self.workers)
+        if expected is None:
+            return text
+        text += f": {duration(expected.least)} to {duration(expected.most)}"
+        if expected.most > HOUR and self.target.device.type == "cpu":
             text += (
-                "\nover an hour on this CPU; in minutes, a smaller part of it: "
+                "\nperhaps over an hour on this CPU; in minutes, a smaller part of it: "
                 f"{self._shorter_command()}"
             )
         return text

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running import clock as module
-from dlmexp.experiment.running.clock import BatchKind, Clock
+from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.process import select_target
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
@@ -25,8 +25,8 @@ def now(monkeypatch):
     return moment
 
 
-def bound(monkeypatch, step_seconds, batches=BATCHES, workers=1):
-    """Return the bound of a run whose steps take `step_seconds(cells)`."""
+def timed_clock(monkeypatch, step_seconds, batches=BATCHES):
+    """Return a clock that has timed steps, each of `step_seconds(cells)`."""
 
     def without_data(cell):
         pytest.fail("no data is needed")
@@ -34,101 +34,74 @@ def bound(monkeypatch, step_seconds, batches=BATCHES, workers=1):
     monkeypatch.setattr(
         module, "step_seconds", lambda cells, prepared, target, threads: step_seconds(cells)
     )
-    return Clock(batches).bound(without_data, select_target("cpu", "float64"), workers, 1)
+    clock = Clock(batches)
+    clock.time_steps(without_data, select_target("cpu", "float64"), 1)
+    return clock
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_bound_is_the_time_of_all_steps_and_the_longest_batch_may_be_left_over(
-    now, monkeypatch, workers
-):
-    """A step takes as many seconds as it has rows, in all of its cells."""
-    seconds = bound(monkeypatch, lambda cells: len(cells) * cells[0].n, workers=workers)
-    alone = sum(len(cells) * cells[0].n * LIMIT for cells in BATCHES)
-    longest = len(BATCHES[2]) * 900 * LIMIT
-    assert seconds == pytest.approx(alone / workers + longest * (1 - 1 / workers))
+def step_of_rows(cells):
+    """Return the seconds of a step that takes a millisecond for every row of every cell."""
+    return 1e-3 * len(cells) * cells[0].n
 
 
-@pytest.mark.parametrize(("step", "timed_sizes"), [(1e-4, [900]), (1e-2, [900, 400, 50])])
-def test_kinds_with_the_most_work_are_timed_while_that_takes_a_small_share(
-    now, monkeypatch, step, timed_sizes
-):
+def test_a_small_a_middle_and_a_large_kind_are_timed(now, monkeypatch):
     timed = []
-
-    def step_seconds(cells):
-        timed.append(cells[0].n)
-        now[0] += 0.1
-        return step
-
-    assert bound(monkeypatch, step_seconds) > 0
-    assert timed == timed_sizes
+    batches = [batch_of(2, n=n) for n in (900, 50, 400, 100, 200)]
+    timed_clock(monkeypatch, lambda cells: timed.append(cells[0].n) or 1.0, batches)
+    assert timed == [200, 50, 900]
 
 
-def test_timing_takes_three_seconds_at_most(now, monkeypatch):
+def test_timing_ends_within_seconds(now, monkeypatch):
     timed = []
 
     def step_seconds(cells):
         timed.append(cells[0].n)
         now[0] += 1.6
-        return 1e3
-
-    bound(monkeypatch, step_seconds)
-    assert timed == [900]
-
-
-def test_kind_that_is_not_timed_follows_by_its_work(now, monkeypatch):
-    def step_seconds(cells):
-        now[0] += 10.0
         return 1.0
 
-    small, large = BATCHES[:2]
-    seconds = bound(monkeypatch, step_seconds, (small, large))
-    ratio = BatchKind(small).work / BatchKind(large).work
-    cell_seconds = LIMIT / len(large)
-    assert seconds == pytest.approx(cell_seconds * (len(large) + len(small) * ratio))
+    timed_clock(monkeypatch, step_seconds)
+    assert len(timed) == 1
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [batch_of(2, kind="gradient"), batch_of(2, form="collapsed", variant="fixed")],
-)
-def test_steps_of_gradients_and_closed_forms_are_not_timed(now, monkeypatch, cells):
-    assert bound(monkeypatch, lambda cells: pytest.fail("it is timed"), (cells,)) == 0.0
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_announcement_is_an_interval_about_the_expected_time(now, monkeypatch, workers):
+    """The longest batch may be left over when other processes have nothing to do."""
+    clock = timed_clock(monkeypatch, step_of_rows)
+    interval = clock.announced(workers)
+    assert interval is not None
+    cost = clock._cost()
+    seconds = {}
+    for kind in clock.kinds.values():
+        share = kind.shape.limit * kind.shape.usual_share
+        seconds[kind.shape.kind] = share * cost.seconds(kind.shape)
+    alone = sum(kind.waiting * seconds[name] for name, kind in clock.kinds.items())
+    longest = 8 * max(seconds.values())
+    expected = alone / workers + longest * (1 - 1 / workers)
+    assert (interval.least * interval.most) ** 0.5 == pytest.approx(expected)
+    assert interval.most / interval.least <= 3
 
 
-@pytest.mark.parametrize(
-    ("values", "limit"),
-    [
-        ({}, LIMIT),
-        ({"kind": "gradient"}, 150),
-        ({"form": "collapsed"}, 1),
-        ({"max_iterations": 0}, 1),
-    ],
-)
-def test_limit_of_a_kind_is_its_number_of_steps(values, limit):
-    assert BatchKind(batch_of(2, **values)).limit == limit
+def test_nothing_is_announced_where_no_step_can_be_timed(now, monkeypatch):
+    closed = batch_of(2, form="collapsed", variant="fixed")
+    clock = timed_clock(monkeypatch, lambda cells: pytest.fail("it is timed"), [closed])
+    assert clock.announced(1) is None
 
 
-def test_work_is_that_of_the_products_in_all_steps():
-    """M (rows + 4 M) columns, half of it if hyperparameters are held, and a share of a fixed cost."""
-    cell = PLAIN
-    columns = cell.M + 90 + 2 * 10
-    products = cell.M * (cell.n + 4 * cell.M) * columns
-    assert BatchKind((cell,) * 4).work == LIMIT * (1e7 / 4 + products / 2)
-    joint = replace(cell, variant="joint")
-    assert BatchKind((joint,)).work == LIMIT * (1e7 + products)
-    minibatch = replace(joint, n=10**6, minibatch=cell.n)
-    assert BatchKind((minibatch,)).work == BatchKind((joint,)).work
-
-
-def test_gradients_are_measured_for_one_cell_after_the_other():
-    kind = BatchKind(batch_of(4, kind="gradient", variant="joint"))
-    assert kind.work == BatchKind(batch_of(1, kind="gradient", variant="joint")).work
+def test_steps_on_a_gpu_that_several_batches_share_take_less_than_in_trials(now, monkeypatch):
+    clock = timed_clock(monkeypatch, step_of_rows)
+    clock.device = "cuda"
+    shared = clock.announced(1)
+    monkeypatch.setattr(module, "SHARED_GPU", 1.0)
+    alone = clock.announced(1)
+    assert alone is not None
+    assert shared is not None
+    assert shared.most == pytest.approx(0.6 * alone.most)
 
 
 def test_short_runs_are_told_from_long_ones():
-    assert Clock([batch_of(2, n=20, M=5, max_iterations=40)]).is_short("cpu")
-    assert not Clock(BATCHES * 9).is_short("cpu")
-    assert Clock(BATCHES * 9).is_short("cuda")
+    assert Clock([batch_of(2, n=20, M=5, max_iterations=40)]).is_short()
+    assert not Clock(BATCHES * 9).is_short()
+    assert Clock(BATCHES * 9, "cuda").is_short()
 
 
 def finish(clock, cells, iterations, seconds):
@@ -136,11 +109,24 @@ def finish(clock, cells, iterations, seconds):
         clock.finish(cell, Result(iterations=iterations, seconds=seconds))
 
 
-def test_time_left_is_unknown_before_a_cell_has_finished():
+def test_time_left_is_unknown_before_a_cell_has_finished_or_steps_were_timed():
     clock = Clock([CELLS])
     assert clock.seconds_left(10.0) is None
     clock.finish(CELLS[0], None)  # in another process
     assert clock.seconds_left(10.0) is None
+
+
+def test_time_left_before_a_cell_has_finished_is_that_of_the_timed_steps(now, monkeypatch):
+    clock = timed_clock(monkeypatch, step_of_rows, [CELLS])
+    interval = clock.announced(1)
+    assert interval is not None
+    expected = (interval.least * interval.most) ** 0.5
+    assert clock.seconds_left(0.0) == pytest.approx(expected)
+    for cell in CELLS:
+        clock.reach(cell, CELLS[0].iterations // 10)
+    in_between = clock.seconds_left(expected / 6)
+    assert in_between is not None
+    assert 0 < in_between < expected
 
 
 @pytest.mark.parametrize("pace", [0.1, 3.0])
@@ -176,28 +162,32 @@ def test_cell_in_training_counts_by_how_far_it_is(iteration, left):
     """The others took 100 iterations and one second."""
     clock = Clock([CELLS[:2]])
     finish(clock, CELLS[:1], 100, 1.0)
-    clock.reached[CELLS[1].key] = CELLS[1].group, iteration
+    clock.reach(CELLS[1], iteration)
     spent = 1.0 + iteration / 100
     assert clock.seconds_left(spent) == pytest.approx(left)
 
 
 def test_nothing_is_left_when_all_cells_have_records():
     clock = Clock([CELLS])
-    clock.reached[CELLS[0].key] = CELLS[0].group, 7
+    clock.reach(CELLS[0], 7)
     finish(clock, CELLS, 100, 1.0)
     assert clock.seconds_left(9.0) == 0.0
 
 
-def test_time_of_other_kinds_follows_by_their_work():
+def test_time_of_other_kinds_follows_by_their_steps_and_work():
     small, large = batch_of(4, n=100), batch_of(4, n=900)
     left = {}
     for known, other in ((small, large), (large, small)):
         clock = Clock([known, other])
         finish(clock, known, 300, 3.0)
         left[other[0].n] = clock.seconds_left(12.0)
-    ratio = BatchKind(large).work / BatchKind(small).work
-    assert left[900] == pytest.approx(12.0 * ratio)
-    assert left[100] == pytest.approx(12.0 / ratio)
+        cost = clock._cost()
+        shapes = [kind.shape for kind in clock.kinds.values()]
+        # A kind without finished cells is halfway between those that have and the usual share.
+        share = (300 / LIMIT + shapes[1].usual_share) / 2
+        ratio = cost.seconds(shapes[1]) * share * LIMIT / 3.0
+        assert left[other[0].n] == pytest.approx(12.0 * ratio)
+    assert left[900] > left[100]
 
 
 def test_result_without_seconds_counts_as_one_iteration():

@@ -142,7 +142,8 @@ def test_batch_is_looked_at_after_a_pause(now, concurrent, seconds):
 def test_cells_in_training_move_the_clock(now):
     progress = progress_of_two_batches()
     look(progress, CELLS[:2], 5, live=1)
-    assert progress.clock.reached == {CELLS[0].key: (CELLS[0].group, 5)}
+    (kind,) = progress.clock.kinds.values()
+    assert kind.reached == {CELLS[0].key: 5}
 
 
 def test_objective_of_a_batch_before_its_first_iteration_is_unknown(now):

@@ -1,6 +1,7 @@
 """`dlmexp run` in this process: what is planned, refused, interrupted and kept."""
 
 import os
+import re
 import shlex
 import signal
 
@@ -14,7 +15,7 @@ from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import MODEL, Store
 from dlmexp.experiment.running import run as module
-from dlmexp.experiment.running.clock import Clock
+from dlmexp.experiment.running.clock import Clock, TimeInterval
 from dlmexp.experiment.running.process import BUDGET_SPENT
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.run import execute, make_folder
@@ -29,7 +30,7 @@ def test_plan_says_how_long_the_run_takes_and_writes_nothing(here, tiny, capsys,
     assert execute(compose([*tiny, "plan=true", "batch_cells=4"]), [*tiny, "plan=true"]) == 0
     *_, counts, bound, advice = capsys.readouterr().out.splitlines()
     assert counts == "18 cells: 0 done, 0 failed, 18 to run in 6 batches"
-    assert bound.startswith("18 cells in 6 batches: at most about ")
+    assert re.fullmatch(r"18 cells in 6 batches: \S+ (s|min|h) to \S+ (s|min|h)", bound)
     assert advice.endswith(shlex.join(["dlmexp", "run", *tiny, "preset=quick"]))
     assert list(here.iterdir()) == []
 
@@ -60,11 +61,13 @@ def test_interrupted_run_ends_with_the_command_that_continues_it(here, tiny, cap
 
 @pytest.fixture
 def plan_lines(tiny, capsys, monkeypatch):
-    """Returns the lines that `plan=true` announces for a bound of so many seconds."""
+    """Returns the lines that `plan=true` announces for a run of so many seconds at most."""
 
     def announce(seconds, *words, **options):
+        interval = TimeInterval(seconds / 3, seconds) if seconds else None
         monkeypatch.setattr(Clock, "is_short", lambda *_: seconds is None)
-        monkeypatch.setattr(Clock, "bound", lambda *_: seconds)
+        monkeypatch.setattr(Clock, "time_steps", lambda *_: None)
+        monkeypatch.setattr(Clock, "announced", lambda *_: interval)
         typed = [*tiny, *words, "plan=true"]
         assert execute(compose(typed), typed, **options) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -79,13 +82,10 @@ def plan_lines(tiny, capsys, monkeypatch):
     [
         (None, "18 cells in 3 batches"),
         (0.0, "18 cells in 3 batches"),
-        (
-            600.0,
-            "18 cells in 3 batches: at most about 10 min if no cell converges before its limit",
-        ),
+        (600.0, "18 cells in 3 batches: 3 min to 10 min"),
     ],
 )
-def test_bound_is_announced_unless_the_run_is_short(here, plan_lines, seconds, expected):
+def test_expected_time_is_announced_unless_the_run_is_short(here, plan_lines, seconds, expected):
     assert plan_lines(seconds) == [expected]
 
 
