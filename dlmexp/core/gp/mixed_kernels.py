@@ -16,7 +16,9 @@ The name says which features are indicators, so that a record needs nothing else
 `matern52+linear@4_17` has two categories, whose indicators are the last 4 + 17 features.
 """
 
+import math
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +32,7 @@ from dlmexp.core.gp.special import once_differentiable
 
 LINEAR = "+linear"
 SIZES = re.compile(r"[1-9]\d{0,6}(_[1-9]\d{0,6})*", re.ASCII)
+NO_LENGTHSCALE = Parameter(0.0)
 LINEAR_VARIANCE = 0.1
 """The initial variance of a weight."""
 
@@ -92,13 +95,17 @@ class Mixed(Kernel):
         if numbers < 0:
             raise UserError(f"kernel={self.name}: it needs {self.indicators} features, not {D}")
         parameters = dict(self.base.parameters(numbers, ard))
+        if parameters.get("lengthscale", NO_LENGTHSCALE).initial == 1.0:
+            # Rows of D numbers of variance 1 are about sqrt(2 D) apart.
+            initial = max(1.0, math.sqrt(numbers))
+            parameters["lengthscale"] = replace(parameters["lengthscale"], initial=initial)
         if numbers == 0:
             # Without numbers the kernel of the numbers is its value at distance 0.
             parameters = {"outputscale": parameters["outputscale"]}
         categories = len(self.sizes)
         if categories:
             # All categories together halve the covariance, more or less, at the start.
-            initial = float(categories) ** 0.5
+            initial = math.sqrt(categories)
             parameters["category_lengthscale"] = Parameter(
                 initial, positive=True, shape=(categories,)
             )

@@ -1,4 +1,7 @@
-"""Which models of a results folder are meant: by their fields, and by the best validation NLL."""
+"""Which models of a results folder are meant: by their fields, and by the best validation NLL.
+
+The validation rows depend on the seed. Models are compared on the same rows only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,8 +143,8 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
 def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
     """Return the row with the best validation metric; its column `why` is a description.
 
-    The metric is the NLL before normalisation, as sizes and seeds are normalised differently. It is
-    the MSE where there is no NLL (square loss). Without validation rows there must be one row.
+    The metric is the NLL before normalisation, as sizes are normalised differently. It is the MSE
+    where there is no NLL (square loss). Without validation rows there must be one row.
 
     Raises:
         UserError: there are several rows and nothing to choose by.
@@ -150,16 +153,52 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
         scores = _unnormalised_scores(rows, metric)
         scored = rows.assign(score=scores)[np.isfinite(scores)].sort_values(["score", "key"])
         if len(scored):
-            count = f"the best of {len(scored)}" if len(scored) > 1 else "the only model"
-            value = f"validation {metric.upper()} {scored['score'].iloc[0]:.4f}"
+            comparable, where = _on_the_same_rows(scored, option)
+            count = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
+            value = f"validation {metric.upper()} {comparable['score'].iloc[0]:.4f}"
             was_scaled = (_unit(rows) != 1).any()
             units = " of targets before scaling" if was_scaled else ""
-            return scored[:1].assign(why=f"{count}, {value}{units}")
+            return comparable[:1].assign(why=f"{count}{where}, {value}{units}")
     if len(rows) == 1:
         return rows.assign(why="the only model")
     keys = ", ".join(rows["key"][:SHOWN_KEYS])
     advice = f"name one with {option} key=KEY, of {keys}"
     raise UserError(f"none of {len(rows)} models has validation rows to choose by: {advice}")
+
+
+def _on_the_same_rows(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, str]:
+    """Return the models of one seed, the best first, and which seed it is, in words.
+
+    Settings are compared by their best model of each seed, averaged over the seeds that have all
+    settings. The models returned are those of the first of these seeds; the first one has the best
+    settings.
+
+    Args:
+        scored: Models with their `score`, sorted by it.
+        option: How the user has typed the terms, for messages.
+
+    Raises:
+        UserError: No seed has all settings, so that no comparison would be on the same rows.
+    """
+    if scored["seed"].nunique() == 1:
+        return scored, ""
+    names = [name for name in SHARED_IN_MIXTURE if name in scored]
+    settings = scored.groupby(names, dropna=False, sort=False).ngroup()
+    scored = scored.assign(settings=settings)
+    by_seed = scored.pivot_table("score", "seed", "settings", aggfunc="min")
+    complete = by_seed.dropna()
+    if complete.empty:
+        seeds = "|".join(str(seed) for seed in by_seed.index)
+        raise UserError(
+            "the models have different settings and seeds, so that they were validated on "
+            f"different rows: choose with {option} seed={seeds}, or by what they differ in"
+        )
+    winner = complete.mean().idxmin()
+    seed = complete.index[0]
+    of_seed = scored[scored["seed"] == seed]
+    is_winner = of_seed["settings"] == winner
+    ordered = pd.concat([of_seed[is_winner], of_seed[~is_winner]]).drop(columns="settings")
+    return ordered, f" on the validation rows of seed {seed}"
 
 
 def _unit(rows: pd.DataFrame) -> pd.Series:

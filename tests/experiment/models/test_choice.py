@@ -31,8 +31,8 @@ def stored(root: Path, *models: tuple[TrainedCell, dict[str, Any]]) -> ResultsFo
 
 def test_nll_is_compared_before_normalisation(tmp_path):
     """-log of a density in units of y_std: log y_std is added."""
-    normalised_best = made_up_model(seed=0)
-    best = made_up_model(seed=1)
+    normalised_best = made_up_model(M=5)
+    best = made_up_model(M=6)
     results = stored(tmp_path, (normalised_best, {"nll": 0.0, "y_std": 10.0}), (best, {"nll": 1.0}))
     (chosen,) = choose_models(results, [])
     assert chosen.model.cell == best.cell
@@ -40,19 +40,57 @@ def test_nll_is_compared_before_normalisation(tmp_path):
 
 
 def test_mse_is_compared_before_normalisation_where_there_is_no_nll(tmp_path):
-    normalised_best = made_up_model(seed=0, objective="sq_dlm")
-    best = made_up_model(seed=1, objective="sq_dlm")
+    normalised_best = made_up_model(M=5, objective="sq_dlm")
+    best = made_up_model(M=6, objective="sq_dlm")
     results = stored(tmp_path, (normalised_best, {"mse": 0.1, "y_std": 10.0}), (best, {"mse": 2.0}))
     (chosen,) = choose_models(results, [])
     assert chosen.model.cell == best.cell
     assert "the best of 2, validation MSE 2.0000" in chosen.words
 
 
+def test_settings_are_compared_on_the_rows_of_the_same_seeds(tmp_path):
+    """M = 20 has the best value of all, on the rows of a seed on which all models are good."""
+    results = stored(
+        tmp_path,
+        (made_up_model(seed=0, M=20), {"nll": 0.9}),
+        (made_up_model(seed=1, M=20), {"nll": 0.1}),
+        (made_up_model(seed=0, M=200), {"nll": 0.5}),
+    )
+    (chosen,) = choose_models(results, [])
+    assert (chosen.row.seed, chosen.row.M) == (0, 200)
+    assert "the best of 2 on the validation rows of seed 0, validation NLL 0.5000" in chosen.words
+
+
+def test_settings_are_averaged_over_the_seeds_that_have_them_all(tmp_path):
+    results = stored(
+        tmp_path,
+        (made_up_model(seed=0, M=5), {"nll": 0.4}),
+        (made_up_model(seed=0, M=6), {"nll": 0.5}),
+        (made_up_model(seed=1, M=5), {"nll": 0.9}),
+        (made_up_model(seed=1, M=6), {"nll": 0.3}),
+    )
+    (chosen,) = choose_models(results, [])
+    assert (chosen.row.seed, chosen.row.M) == (0, 6)
+
+
+def test_settings_without_a_common_seed_are_not_compared(tmp_path):
+    results = stored(
+        tmp_path,
+        (made_up_model(seed=0, M=5), {"nll": 0.4}),
+        (made_up_model(seed=1, M=6), {"nll": 0.5}),
+    )
+    with pytest.raises(UserError, match=r"seed=0\|1"):
+        choose_models(results, [])
+    (chosen,) = choose_models(results, ["seed=1"])
+    assert chosen.row.M == 6
+
+
 def test_mixture_has_the_best_model_of_every_seed_with_the_same_settings(tmp_path):
     results = stored(
         tmp_path,
         (made_up_model(seed=0, M=5), {"nll": 0.1}),
-        (made_up_model(seed=1, M=5), {"nll": 0.9}),
+        (made_up_model(seed=0, M=6), {"nll": 0.4}),
+        (made_up_model(seed=1, M=5), {"nll": 0.3}),
         (made_up_model(seed=1, M=6), {"nll": 0.2}),
     )
     chosen = choose_models(results, [], every_seed=True)
