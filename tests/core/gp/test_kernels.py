@@ -223,9 +223,11 @@ def test_published_exact_gp_on_pol_has_its_error_likelihood_and_evidence(data_ro
     table = np.loadtxt(folder / "data.csv.gz", delimiter=",")
     is_test = np.loadtxt(folder / "test_mask.csv.gz", delimiter=",")[:, 0] > 0
     train = table[~is_test]
-    normalised = torch.from_numpy((table - train.mean(0)) / train.std(0))
-    X, y = normalised[~is_test, :-1], normalised[~is_test, -1]
-    test_X, test_y = normalised[is_test, :-1], normalised[is_test, -1]
+    normalised = (table - train.mean(0)) / train.std(0)
+    train_rows = torch.from_numpy(normalised[~is_test])
+    test_rows = torch.from_numpy(normalised[is_test])
+    X, y = train_rows[:, :-1], train_rows[:, -1]
+    test_X, test_y = test_rows[:, :-1], test_rows[:, -1]
     hyper = {
         "lengthscale": torch.tensor([values["lengthscales"]], dtype=torch.float64),
         "outputscale": torch.tensor([values["signal_std"] ** 2], dtype=torch.float64),
