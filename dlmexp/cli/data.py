@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlmexp.cli.parser import Commands, Parser
-from dlmexp.common.catalogue import stand_ins
+from dlmexp.common.catalogue import stand_ins, with_members
 from dlmexp.common.console import wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
@@ -31,7 +31,7 @@ def add_commands(commands: Commands) -> None:
         actions, "list", list_datasets, "list all datasets: ready, partial, missing or drawn"
     )
     fetch = _add_action(actions, "fetch", fetch_datasets, "download datasets")
-    fetch.add_argument("dataset", nargs="+", metavar="NAME")
+    fetch.add_argument("dataset", nargs="+", metavar="NAME", help="datasets, or suites such as uci")
     add = _add_action(
         actions, "import", import_dataset, "copy files that you have to the data root"
     )
@@ -40,7 +40,7 @@ def add_commands(commands: Commands) -> None:
     check = _add_action(
         actions, "check", check_datasets, "verify checksums and parse all files again"
     )
-    check.add_argument("dataset", nargs="*", metavar="NAME", help="only these datasets")
+    check.add_argument("dataset", nargs="*", metavar="NAME", help="only these datasets or suites")
 
 
 def _add_action(actions: Commands, name: str, action: Action, summary: str) -> Parser:
@@ -96,16 +96,24 @@ def fetch_datasets(args: argparse.Namespace, root: Path) -> None:
     from dlmexp.data.acquisition import fetch
     from dlmexp.data.dataset import read_spec
 
-    specs = [read_spec(name) for name in args.dataset]
+    specs = [read_spec(name) for name in with_members(args.dataset)]
+    problems = []
     for spec in specs:
         print(f"fetching {spec.name}", file=sys.stderr, flush=True)
         quiet = not sys.stdout.isatty()
-        with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
-            paths = fetch(spec, root, bars)
+        try:
+            with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
+                paths = fetch(spec, root, bars)
+        except UserError as error:
+            # The other datasets of a suite are fetched nevertheless.
+            problems.append(str(error))
+            continue
         for path in paths:
             print(f"{spec.name}: {path}")
         if not paths:
             print(f"{spec.name}: nothing to fetch, all files are there")
+    if problems:
+        raise UserError("; ".join(problems))
 
 
 def import_dataset(args: argparse.Namespace, root: Path) -> None:
@@ -129,7 +137,7 @@ def check_datasets(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import verify
 
-    specs = [read_spec(name) for name in args.dataset or dataset_names()]
+    specs = [read_spec(name) for name in with_members(args.dataset or dataset_names())]
     if not root.is_dir():
         raise UserError(
             f"'{root}' is not a folder: give the one with your datasets with --data-root"

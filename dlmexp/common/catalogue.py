@@ -31,8 +31,37 @@ def names(group: str) -> list[str]:
 
 
 def entries(group: str) -> dict[str, dict[str, Any]]:
-    """Return the content of every file of a config group by name, ours first."""
-    return _entries(group, tuple(conf_dirs()))
+    """Return the content of every file of a config group by name, ours first.
+
+    Suites, which are lists of datasets, are no datasets.
+    """
+    contents = _entries(group, tuple(conf_dirs()))
+    if group != "dataset":
+        return contents
+    return {name: content for name, content in contents.items() if not _is_suite(content)}
+
+
+def suites() -> dict[str, list[str]]:
+    """Return the datasets of every suite: a file in `conf/dataset` with nothing but defaults."""
+    contents = _entries("dataset", tuple(conf_dirs()))
+    return {
+        name: [str(member) for member in content["defaults"]]
+        for name, content in contents.items()
+        if _is_suite(content)
+    }
+
+
+def with_members(datasets: Iterable[str]) -> list[str]:
+    """Return names of datasets, each suite replaced by its members, without repeats."""
+    known = suites()
+    names: list[str] = []
+    for name in datasets:
+        names += with_members(known[name]) if name in known else [name]
+    return list(dict.fromkeys(names))
+
+
+def _is_suite(content: dict[str, Any]) -> bool:
+    return content.keys() == {"defaults"}
 
 
 @cache

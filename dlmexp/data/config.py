@@ -20,7 +20,8 @@ class DatasetConfig:
         mean: The prior mean of the model.
         M: The number of inducing inputs; null chooses by the number of rows.
         sizes: Numbers of training rows, or shares of the training pool as '5%'; empty: all of it.
-        split: The shares of training, validation and test rows: regression, counts or airline.
+        split: The shares of training, validation and test rows: regression, counts, airline, tenth
+            or published (docs/SPEC.md, section 5).
         test_cap: The largest number of test rows.
         validation: Which validation rows select beta: all; tenth: only n / 10 of them; train: none,
             they are training rows too.
@@ -76,6 +77,7 @@ class CsvConfig:
             replaced by the mean of the training rows, or by a level of their own.
         log: Whether to model the logarithm of a positive target; predictions are in its own units.
         test: A file of test rows.
+        splits: A table of 0 and 1 with a column for each split: 1 for its test rows.
         split: How rows are divided. time: the latest rows are the test rows; group: no group is in
             two parts.
         by: The column with times or groups.
@@ -94,5 +96,6 @@ class CsvConfig:
     missing: Annotated[str, one_of("refuse", "drop", "mean", "level")] = "refuse"
     log: bool = False
     test: str | None = None
+    splits: str | None = None
     split: Annotated[str, one_of("random", "time", "group")] = "random"
     by: str | None = None

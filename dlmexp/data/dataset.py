@@ -151,7 +151,11 @@ class Dataset:
         return 0 if schema is None else sum(schema.categories)
 
 
-MODULES = ("dlmexp.data.user_table", "dlmexp.data.published")
+MODULES = (
+    "dlmexp.data.user_table",
+    "dlmexp.data.published",
+    "dlmexp.data.published_splits",
+)
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(
     "loader", *MODULES
 )

@@ -144,6 +144,22 @@ def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     return Dataset(table[:, :-1], table[:, -1], facts)
 
 
+@LOADERS.register("named_columns")
+def named_columns(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Read the columns `options.features` and `options.target` of a CSV or TSV with a header.
+
+    The file may be the `options.member` of a zip file.
+    """
+    features = list(spec.options["features"])
+    target = str(spec.options["target"])
+    path = _first(files)
+    member = spec.options.get("member") if path.suffix == ".zip" else None
+    sep = "\t" if ".tsv" in path.suffixes else ","
+    frame = read_columns(path, [*features, target], member=member, sep=sep)
+    X = frame[features].to_numpy(np.float64)
+    return Dataset(X, frame[target].to_numpy(np.float64), {"features": features})
+
+
 @LOADERS.register("pol")
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read the published training rows, then the test rows, whose targets are in own files."""

@@ -23,6 +23,8 @@ from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 
 TEST = "test rows"
 """The name under which the loader of tables gets the user's own file of test rows."""
+SPLITS = "splits"
+"""The name under which it gets the user's own file of splits."""
 DRAWN_VERSION = 1
 """Part of the checksum of drawn data: increase it when other values are drawn than before."""
 
@@ -191,15 +193,19 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
             advice = how_to_get(spec, inventory, root)
             raise UserError(f"dataset '{spec.name}' is {inventory.state}: {advice}")
         files = dict(inventory.best.files)
-        if is_table and spec.options.get("test"):
-            files[TEST] = _user_file("test", spec.options["test"], root)
-        return files
+        return files | _further_files(spec, root) if is_table else files
     if not spec.options["path"]:
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
     path = _user_file("path", spec.options["path"], Path())
-    files = {path.name: path}
-    if spec.options.get("test"):
-        files[TEST] = _user_file("test", spec.options["test"], Path())
+    return {path.name: path} | _further_files(spec, Path())
+
+
+def _further_files(spec: DatasetConfig, folder: Path) -> dict[str, Path]:
+    """Return the files of test rows and of splits that a user's table has."""
+    files = {}
+    for option, name in (("test", TEST), ("splits", SPLITS)):
+        if spec.options.get(option):
+            files[name] = _user_file(option, spec.options[option], folder)
     return files
 
 
@@ -241,10 +247,9 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
         }
         return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
     digest = hashlib.sha256(json.dumps([spec.task, data.X.shape]).encode())
-    arrays = [data.X, data.y]
-    if data.arrangement.by is not None:
-        arrays.append(data.arrangement.by)
-    for array in arrays:
+    for array in (data.X, data.y, data.arrangement.by, data.arrangement.published):
+        if array is None:
+            continue
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()
 

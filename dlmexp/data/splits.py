@@ -25,12 +25,17 @@ VALIDATION = {
     "regression": Fraction(8),
     "counts": Fraction(10),
     "airline": Fraction(0),
+    "tenth": Fraction(10),
+    "published": Fraction(10),
 }
-"""Validation rows in per cent of all, by kind of split."""
+"""Validation rows in per cent, by kind of split: of all rows, or (`TENTH`) of all but test rows."""
 POOL_PERCENT = Fraction(67)
 """Training pool of a regression split, in per cent."""
 MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}
 """By kind of split."""
+TENTH = ("tenth", "published")
+"""Kinds of split with 10 % test rows, and 10 % of the other rows for validation."""
+TENTH_PERCENT = Fraction(10)
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 MIN_INDUCING = 20
 MAX_INDUCING = 200
@@ -41,22 +46,26 @@ class Arrangement:
     """How a user wants the rows divided.
 
     Attributes:
-        kind: At random; by time (the earliest rows are the pool, the latest are tested on); or by
-            group (no group is in two parts).
+        kind: At random; by time (the earliest rows are the pool, the latest are tested on); by
+            group (no group is in two parts); or as published.
         by: The time, or the number of the group, of every row.
         column: The name of `by`, for messages.
         test: The number of the user's own test rows, which are the last ones.
+        published: For every split that was published, which rows are its test rows. Repetition k
+            is split k.
     """
 
-    kind: Literal["random", "time", "group"] = "random"
+    kind: Literal["random", "time", "group", "published"] = "random"
     by: Float[np.ndarray, " N"] | None = None
     column: str = ""
     test: int = 0
+    published: Bool[np.ndarray, "K N"] | None = None
 
     @property
     def label(self) -> str:
         """What a cell's key says of it, besides the data."""
-        kind = "" if self.kind == "random" else f"-{self.kind}"
+        # Published splits are the kind of split itself (`split_name`).
+        kind = "" if self.kind in ("random", "published") else f"-{self.kind}"
         test = f"-test{self.test}" if self.test else ""
         return kind + test
 
@@ -195,6 +204,10 @@ def split(
     An `arrangement` decides which rows are in a part, not how many (by group, test rows may be
     fewer). Where it has test rows of the user's own, the other rows make up pool and validation.
     """
+    if arrangement.published is not None:
+        return published_split(arrangement.published, seed, test_cap)
+    if kind == "published":
+        raise UserError("split=published: this dataset has no published splits; use split=tenth")
     rows = n_rows - arrangement.test
     sizes = split_sizes(n_rows, kind, user_test_rows=arrangement.test)
     order = permutation(rows, seed)
@@ -210,6 +223,38 @@ def split(
     return Split(pool, validation, test[:test_cap])
 
 
+def published_split(
+    is_test: Bool[np.ndarray, "K N"], seed: int, test_cap: int | None = None
+) -> Split:
+    """Return published split number `seed`, its training rows divided into validation and pool.
+
+    Test rows are in the order of the file. Training rows are permuted by the seed: the first tenth
+    is for validation, the others are the pool. All splits have as many training rows as the one
+    with the fewest, so that repetitions can be compared; splits often differ by a single row.
+
+    Args:
+        is_test: The test rows of every split.
+        seed: The number of the split.
+        test_cap: At most so many test rows; the rows beyond it are in no part.
+
+    Raises:
+        UserError: there is no such split, or it has too few rows.
+    """
+    if seed >= len(is_test):
+        count = counted(len(is_test), "published split")
+        raise UserError(f"seed {seed}: there are {count}; give seeds={len(is_test)} or fewer")
+    n_train = int((~is_test).sum(axis=1).min())
+    if n_train < MINIMUM_ROWS:
+        raise UserError(
+            f"a published split has {counted(n_train, 'training row')}: "
+            f"at least {MINIMUM_ROWS} are needed"
+        )
+    train = np.flatnonzero(~is_test[seed])
+    order = train[permutation(len(train), seed)][:n_train]
+    validation, pool = np.split(order, [_percent(n_train, VALIDATION["published"])])
+    return Split(pool, validation, np.flatnonzero(is_test[seed])[:test_cap])
+
+
 def split_sizes(
     n_rows: int, kind: str, test_cap: int | None = None, user_test_rows: int = 0
 ) -> SplitSizes:
@@ -218,11 +263,12 @@ def split_sizes(
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000
     test rows. airline: 100 000 test rows, no validation. Counts and airline use at most half of the
     rows that are not for validation as test rows, so that small data can be used too. Under
-    `csv.split=group` the test rows are fewer where groups are kept together.
+    `csv.split=group` the test rows are fewer where groups are kept together. tenth: 10 % test rows,
+    and 10 % of the others for validation. published: the same, as published splits usually are.
 
     Args:
         n_rows: Rows of the dataset, a user's own test rows included.
-        kind: Kind of the split: regression, counts or airline.
+        kind: Kind of the split: regression, counts, airline, tenth or published.
         test_cap: At most so many test rows (song: 10 000); the rows beyond it are in no part.
         user_test_rows: Number of the user's own test rows (`Arrangement.test`).
 
@@ -245,6 +291,10 @@ def split_sizes(
     elif kind == "regression":
         train = _percent(rows, POOL_PERCENT)
         test = rows - validation - train
+    elif kind in TENTH:
+        test = _percent(rows, TENTH_PERCENT)
+        validation = _percent(rows - test, VALIDATION[kind])
+        train = rows - validation - test
     else:
         test = min(MAX_TEST_ROWS[kind], (rows - validation) // 2)
         train = rows - validation - test

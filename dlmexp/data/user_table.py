@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from jaxtyping import Bool
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
@@ -21,7 +22,8 @@ from dlmexp.common.literals import setting
 from dlmexp.common.reading.tables import read_table
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
-from dlmexp.data.raw_files import TEST
+from dlmexp.data.published_splits import user_splits
+from dlmexp.data.raw_files import SPLITS, TEST
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Arrangement
 from dlmexp.data.table_checks import check_table, numbers_rows
@@ -36,10 +38,17 @@ SHOWN_DUPLICATES = 5
 
 @dataclass(frozen=True)
 class UsedColumns:
-    """The columns of a file that are used, and what was left out of it, in words."""
+    """The columns of a file that are used.
+
+    Attributes:
+        values: The columns by name.
+        left_out: What was left out of the file, in words.
+        kept: Of all rows of the file, those that are used.
+    """
 
     values: dict[str, np.ndarray]
     left_out: list[str]
+    kept: Bool[np.ndarray, " rows"]
 
 
 @LOADERS.register("table")
@@ -52,6 +61,8 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         UserError: an option is wrong, or the table has problems; all of them are listed.
     """
     options = _table_options(spec.options)
+    splits = files.get(SPLITS)
+    files = {name: path for name, path in files.items() if name != SPLITS}
     table, test_rows = _read_files(files, options)
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
@@ -65,7 +76,15 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     }
     X = schema.encode(values, source=path.name)
     y = schema.encode_target(values[schema.target])
+    if splits is not None:
+        return Dataset(X, y, facts, _published(splits, table))
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
+
+
+def _published(path: Path, table: UsedColumns) -> Arrangement:
+    """Return the user's own splits, without the rows of the table that are not used."""
+    is_test = user_splits(path, len(table.kept))
+    return Arrangement("published", column=path.name, published=is_test[:, table.kept])
 
 
 def _table_options(options: Mapping[str, Any]) -> CsvConfig:
@@ -88,7 +107,10 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
 
 
 def _check_split(options: CsvConfig) -> None:
-    """Raise UserError unless `csv.split` and `csv.by` go together."""
+    """Raise UserError unless `csv.split` and `csv.by` go together, and `csv.splits` is alone."""
+    if options.splits is not None and (options.test or options.split != "random" or options.by):
+        others = "csv.test, csv.split and csv.by"
+        raise UserError(f"csv.splits={options.splits}: leave out {others}, which divide rows, too")
     is_random = options.split == "random"
     has_column = options.by is not None
     if is_random == has_column:
@@ -120,7 +142,8 @@ def _read_files(files: Mapping[str, Path], options: CsvConfig) -> tuple[UsedColu
             raise UserError(f"column '{name}' holds {kinds}")
         values[name] = np.concatenate([column, test_column])
     test_rows = len(test.values[str(options.target)])
-    return UsedColumns(values, table.left_out + test.left_out), test_rows
+    kept = np.concatenate([table.kept, test.kept])
+    return UsedColumns(values, table.left_out + test.left_out, kept), test_rows
 
 
 def _read_columns(path: Path, options: CsvConfig, used: Collection[str] = ()) -> UsedColumns:
@@ -153,7 +176,8 @@ def _read_columns(path: Path, options: CsvConfig, used: Collection[str] = ()) ->
         else:
             advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
             raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
-    return _without_incomplete_rows(UsedColumns(values, left_out), options, path)
+    kept = np.ones(table.num_rows, dtype=bool)
+    return _without_incomplete_rows(UsedColumns(values, left_out, kept), options, path)
 
 
 def _check_duplicates(names: Sequence[str], path: Path) -> None:
@@ -234,7 +258,7 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
     dropped = counted(int(incomplete.sum()), "row")
     left_out = [*table.left_out, f"{dropped} with missing values (csv.missing=drop)"]
     values = {name: column[~incomplete] for name, column in table.values.items()}
-    return UsedColumns(values, left_out)
+    return UsedColumns(values, left_out, ~incomplete)
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
+from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.data import acquisition
 from dlmexp.data.acquisition import fetch, import_files
@@ -153,3 +154,21 @@ def test_files_of_python_packages_are_not_imported(tmp_path):
     spec = toy(FileSpec("a.csv", package="numpy"), FileSpec("toy/b.csv"))
     with pytest.raises(UserError, match=r"none of the files.*: b\.csv$"):
         import_files(spec, tmp_path / "root", [tmp_path / "a.csv"])
+
+
+def test_a_dataset_of_a_suite_that_cannot_be_fetched_does_not_keep_the_others_back(
+    tmp_path, monkeypatch, capsys
+):
+    specs = {"a": toy(url="http://127.0.0.1:9/"), "b": read_spec("ringnorm_drawn")}
+    monkeypatch.setattr("dlmexp.common.catalogue.suites", lambda: {"both": ["a", "b"]})
+    monkeypatch.setattr("dlmexp.data.dataset.read_spec", specs.get)
+    assert main(["data", "fetch", "both", "--data-root", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    assert "ringnorm_drawn: nothing to fetch" in output.out
+    assert "127.0.0.1" in output.err
+
+
+def test_ringnorm_can_be_fetched_from_files_that_have_kept_their_decimal_points():
+    groups = {file.group: file for file in read_spec("ringnorm").files if file.url}
+    assert len(groups) == 2
+    assert all(file.sha256 and "pmlb" not in str(file.url) for file in groups.values())

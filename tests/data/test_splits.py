@@ -16,7 +16,7 @@ from dlmexp.data.splits import Split, normalised, prepare, split, split_sizes
 
 rows, kinds, seeds = (
     st.integers(20, 3000),
-    st.sampled_from(list(splits.VALIDATION)),
+    st.sampled_from([kind for kind in splits.VALIDATION if kind != "published"]),
     st.integers(0, 2**31),
 )
 
@@ -258,3 +258,13 @@ def test_indicators_of_categories_are_not_normalised():
     assert abs(prepared.X_train[:, 0].std() - 1) < 1e-12
     # An indicator that no training row has is kept, too: it tells an unknown level from the others.
     assert not prepared.features.constant.any()
+
+
+def test_a_tenth_is_tested_on_and_a_tenth_of_the_others_is_for_validation():
+    assert split_sizes(1000, "tenth") == (810, 90, 100)
+    assert split_sizes(1000, "published") == (810, 90, 100)
+
+
+def test_a_split_is_published_only_where_the_dataset_has_some():
+    with pytest.raises(UserError, match="no published splits; use split=tenth"):
+        split(100, "published", 0)

@@ -165,6 +165,7 @@ def read_columns(
     text: Sequence[str] = (),
     member: str | None = None,
     header: bool = True,
+    sep: str = ",",
 ) -> pd.DataFrame:
     """Return columns of a published CSV.
 
@@ -174,6 +175,7 @@ def read_columns(
         text: The columns that are strings; the others are numbers.
         member: The name of the file in the archive.
         header: Whether the first line names the columns.
+        sep: The character between columns.
     """
     types = {name: pa.string() if name in text else pa.float64() for name in columns}
     convert = csv.ConvertOptions(
@@ -184,7 +186,8 @@ def read_columns(
     if header:
         kind = f"CSV with the columns {', '.join(columns)}"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
-        return csv.read_csv(stream, read, convert_options=convert).to_pandas()
+        parse = csv.ParseOptions(delimiter=sep)
+        return csv.read_csv(stream, read, parse, convert).to_pandas()
 
 
 def read_rows(path: Path) -> np.ndarray:

@@ -17,6 +17,8 @@ class BatchData:
         X: Training inputs.
         y: Training targets.
         parts: Inputs and targets of "validation" and "test", where there are such rows.
+        rows_of: The number of rows of a part in each split, where splits differ in it. Rows beyond
+            them are padding, which `keep` cuts off where all splits that are left have the same.
         seed_of: The seed of each split: of its minibatches and its random draws.
         repetition_of: The split of each cell.
         seeds: `seed_of` on the device.
@@ -28,6 +30,7 @@ class BatchData:
     parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]
     seed_of: list[int]
     repetition_of: list[int]
+    rows_of: dict[str, list[int]] = field(default_factory=dict)
     seeds: Int[Tensor, "S"] = field(init=False)
     index: Int[Tensor, "B"] = field(init=False)
 
@@ -54,10 +57,25 @@ class BatchData:
         used = self.used_by(cells)
         of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
         if len(used) == len(self.seed_of):
-            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells)
-        parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
+            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells, self.rows_of)
+        parts = {}
+        rows_of = {}
+        for name, (X, y) in self.parts.items():
+            counts = [self.rows_of.get(name, [X.shape[1]] * len(X))[split] for split in used]
+            if len(set(counts)) > 1:
+                rows_of[name] = counts
+            rows = slice(max(counts))
+            parts[name] = (X[used][:, rows], y[used][:, rows])
         seeds = [self.seed_of[split] for split in used]
-        return BatchData(self.X[used], self.y[used], parts, seeds, of_cells)
+        return BatchData(self.X[used], self.y[used], parts, seeds, of_cells, rows_of)
+
+    def cells_by_rows(self) -> list[list[int]]:
+        """Return the cells in groups whose splits have the same numbers of rows in every part."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for cell, split in enumerate(self.repetition_of):
+            counts = tuple([counts[split] for counts in self.rows_of.values()])
+            groups.setdefault(counts, []).append(cell)
+        return list(groups.values())
 
 
 @dataclass(frozen=True)

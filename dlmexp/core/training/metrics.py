@@ -4,7 +4,8 @@ The predictions are those of a batch of cells, or those of the trivial predictor
 the training targets.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -133,6 +134,8 @@ def evaluate(
 ) -> Evaluation:
     """Return mean metrics of every cell on its validation and test rows.
 
+    Cells whose splits differ in their number of rows are evaluated apart.
+
     Args:
         program: The cells.
         posterior: Their posteriors.
@@ -140,6 +143,40 @@ def evaluate(
             variance. Learning curves go without it.
         parts: The parts of the split; None: all.
     """
+    groups = program.data.cells_by_rows()
+    if len(groups) == 1:
+        return _evaluate_equal(program, posterior, calibration, parts)
+    evaluations = []
+    for cells in groups:
+        group = program.keep(cells)
+        evaluations.append(_evaluate_equal(group, posterior.keep(cells), calibration, parts))
+    return _joined(evaluations, groups)
+
+
+def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
+    """Return the evaluations of groups of cells as one."""
+    order = list(chain.from_iterable(groups))
+    position = np.argsort(order).tolist()
+
+    def in_order(values: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(values))[position]
+
+    means: dict[str, Tensors] = {}
+    for part, metrics in evaluations[0].means.items():
+        means[part] = {}
+        for name in metrics:
+            means[part][name] = in_order([group.means[part][name] for group in evaluations])
+    diagrams = [group.bins for group in evaluations if group.bins is not None]
+    bins = None
+    if diagrams:
+        bins = Reliability(*map(in_order, zip(*diagrams, strict=True)))
+    return Evaluation(len(order), means, bins)
+
+
+def _evaluate_equal(
+    program: Program, posterior: Posterior, calibration: bool, parts: Collection[str] | None
+) -> Evaluation:
+    """Return mean metrics of cells with the same number of rows in each part."""
     calibration = calibration and program.loss.objective.predicts_variance
     names = parts or program.data.parts
     predictions: dict[str, Iterable[Rows]] = {}

@@ -47,6 +47,12 @@ class Posterior(NamedTuple):
     L: Float[Tensor, "B *K M M"]
     jitter: Float[Tensor, "B"]
 
+    def keep(self, cells: Sequence[int]) -> "Posterior":
+        """Return the posterior of some of the cells."""
+        kept = list(cells)
+        hyper = {name: value[kept] for name, value in self.hyper.items()}
+        return Posterior(hyper, self.m[kept], self.L[kept], self.jitter[kept])
+
     def cells(self) -> "list[Posterior]":
         """Return the posterior of each cell as a batch of one, on the CPU."""
         hyper = {name: value.cpu().split(1) for name, value in self.hyper.items()}

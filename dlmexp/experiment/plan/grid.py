@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from dlmexp.common import catalogue
+from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
@@ -98,9 +99,10 @@ def split_name(dataset: DatasetConfig, data: Dataset) -> str:
     It has the kind of split, the limit of test rows, the use of the validation rows, the version,
     and the arrangement of a user's own table.
     """
+    kind = dataset.split if data.arrangement.published is None else "published"
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
     validation = "" if dataset.validation == "all" else f"-{dataset.validation}"
-    return f"{dataset.split}{cap}{validation}-v{SPLIT_VERSION}{data.arrangement.label}"
+    return f"{kind}{cap}{validation}-v{SPLIT_VERSION}{data.arrangement.label}"
 
 
 def check(cfg: RunConfig) -> None:
@@ -198,7 +200,19 @@ class Grid:
         self.training = cfg.training[dataset.kind]
         self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
+        self._check_seeds()
         self.pool = len(split(len(data.y), dataset.split, 0, None, data.arrangement).train)
+
+    def _check_seeds(self) -> None:
+        """Refuse more repetitions than there are published splits."""
+        published = self.data.arrangement.published
+        most = max(self.cfg.seeds)
+        if published is not None and most >= len(published):
+            count = counted(len(published), "published split")
+            raise UserError(
+                f"{self.dataset.name} has {count}, so there is no seed {most}: "
+                f"give seeds={len(published)} or fewer"
+            )
 
     @cached_property
     def sizes(self) -> dict[int, str]:

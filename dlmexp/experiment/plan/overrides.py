@@ -27,7 +27,7 @@ from dlmexp.experiment.config import KINDS, RunConfig, TrainingConfig
 
 GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf`
 LIST_GROUPS = ("dataset", "estimator", "method")  # those that take lists of names
-PATHS = ("csv.path", "csv.test", "results", "data_root")
+PATHS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
 FREE_TEXT = (*PATHS, "csv.target", "csv.by", "csv.sep", "csv.name")
 MAX_SEEDS = 1000
 MAX_SHOWN_SEEDS = 40  # letters of what was typed

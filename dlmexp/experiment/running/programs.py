@@ -170,17 +170,21 @@ def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
         }
 
     splits = (arrays(prepared(cell)) for cell in first_of_seed.values())
-    stacked = _stack(splits, len(seeds), target.device, target.dtype)
+    stacked, lengths = _stack(splits, len(seeds), target.device, target.dtype)
     parts = {}
+    rows_of = {}
     for part in ("validation", "test"):
         if stacked[f"y_{part}"].shape[1]:
             parts[part] = (stacked[f"X_{part}"], stacked[f"y_{part}"])
+            if len(set(lengths[f"y_{part}"])) > 1:
+                rows_of[part] = lengths[f"y_{part}"]
     return BatchData(
         X=stacked["X"],
         y=stacked["y"],
         parts=parts,
         seed_of=seeds,
         repetition_of=[seeds.index(cell.seed) for cell in cells],
+        rows_of=rows_of,
     )
 
 
@@ -209,23 +213,34 @@ def _held_hyperparameters(
     held = [hyperparameters for hyperparameters in values if hyperparameters is not None]
     starts = {(cell.seed, cell.base) for cell in cells}
     assert len(starts) == len(first_of_seed) == len(held), "one base fit per seed"
-    return _stack(held, len(held), target.device, PARAMETERS)
+    return _stack(held, len(held), target.device, PARAMETERS)[0]
 
 
 def _stack(
     by_seed: Iterable[dict[str, np.ndarray]], count: int, device: torch.device, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
-    """Return the arrays of all seeds, stacked along a new first dimension.
+) -> tuple[dict[str, torch.Tensor], dict[str, list[int]]]:
+    """Return the arrays of all seeds, stacked along a new first dimension, and their rows by seed.
 
-    Only the arrays of one seed are in memory beside them.
+    Arrays with fewer rows than others are padded by zeros. Only the arrays of one seed are in
+    memory beside them.
     """
     stacked: dict[str, torch.Tensor] = {}
+    rows: dict[str, list[int]] = {}
     for i, arrays in enumerate(by_seed):
         for name, array in arrays.items():
+            tensor = torch.from_numpy(np.array(array))
             if i == 0:
-                stacked[name] = torch.empty(count, *array.shape, dtype=dtype, device=device)
-            stacked[name][i].copy_(torch.from_numpy(np.array(array)))
-    return stacked
+                stacked[name] = torch.zeros(count, *array.shape, dtype=dtype, device=device)
+            if array.ndim == 0:
+                stacked[name][i] = tensor
+                continue
+            rows.setdefault(name, []).append(len(array))
+            missing = len(array) - stacked[name].shape[1]
+            if missing > 0:
+                padding = stacked[name].new_zeros(count, missing, *array.shape[1:])
+                stacked[name] = torch.cat([stacked[name], padding], 1)
+            stacked[name][i, : len(array)].copy_(tensor)
+    return stacked, rows
 
 
 def cells_at_once(cell: Cell, free: float | None) -> int:

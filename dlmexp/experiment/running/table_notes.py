@@ -84,7 +84,10 @@ def _target_values(data: Dataset) -> str:
 def _division(spec: DatasetConfig, data: Dataset) -> str:
     """Return how the rows are divided into training, validation and test rows."""
     rows = split(len(data.y), spec.split, 0, None, data.arrangement)
-    if data.arrangement.by is None:
+    published = data.arrangement.published
+    if published is not None:
+        manner = f"as in {data.arrangement.column} ({counted(len(published), 'split')})"
+    elif data.arrangement.by is None:
         manner = "at random"
     else:
         manner = f"by {data.arrangement.kind} ({data.arrangement.column})"

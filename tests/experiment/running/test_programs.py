@@ -1,5 +1,7 @@
 """From cells to the program that trains them, and to its settings; batches sized for the device."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import Minibatches
 from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.metrics import evaluate
 from dlmexp.core.training.mixture import Mixture
 from dlmexp.core.training.model import Loss
 from dlmexp.data.splits import Prepared, normalisation
@@ -229,3 +232,46 @@ def test_a_gpu_gets_as_many_as_its_memory_holds():
 def test_a_path_over_beta_is_never_cut():
     square = replace(CELL, objective="sq_dlm", variant="fixed", form="collapsed", n=10**6)
     assert min(cells_at_once(square, None), cells_at_once(square, 1e9)) >= 1000
+
+
+def _prepared_unevenly(cell):
+    """Seed 1 has fewer test rows than the others, seed 2 fewer validation rows."""
+    whole = _prepared(cell)
+    tested = slice(4) if cell.seed == 1 else slice(None)
+    validated = slice(2) if cell.seed == 2 else slice(None)
+    return dataclasses.replace(
+        whole,
+        X_test=whole.X_test[tested],
+        y_test=whole.y_test[tested],
+        X_val=whole.X_val[validated],
+        y_val=whole.y_val[validated],
+    )
+
+
+@pytest.mark.parametrize("cell", [ELBO, FIXED])
+def test_splits_with_different_numbers_of_test_rows_are_evaluated_as_if_alone(cell):
+    cells = tuple(replace(cell, seed=seed, beta=beta) for seed in (2, 0, 1, 3) for beta in (1.0, 2))
+    together = program(cells, _prepared_unevenly, _base, CPU)
+
+    def metrics(made):
+        jitter = torch.full_like(made.beta, 1e-6)
+        return evaluate(made, made.posterior(made.initial(), jitter)).read()
+
+    for cell_alone, (by_part, bins) in zip(cells, metrics(together), strict=True):
+        alone = program((cell_alone,), _prepared_unevenly, _base, CPU)
+        assert not alone.data.rows_of
+        ((expected, expected_bins),) = metrics(alone)
+        for part, values in expected.items():
+            assert by_part[part] == pytest.approx(values, rel=1e-9)
+        for name, values in expected_bins.items():
+            np.testing.assert_allclose(bins[name], values, rtol=1e-6)
+
+
+def test_padding_is_cut_off_where_all_remaining_splits_have_as_many_rows():
+    cells = tuple(replace(ELBO, seed=seed) for seed in (0, 1, 3))
+    data = program(cells, _prepared_unevenly, None, CPU).data
+    assert data.rows_of == {"test": [5, 4, 5]}
+    assert data.cells_by_rows() == [[0, 2], [1]]
+    assert data.keep([1]).parts["test"][1].shape == (1, 4)
+    assert data.keep([1, 2]).rows_of == {"test": [4, 5]}
+    assert data.keep([1, 2]).keep([1]).rows_of == {}

