@@ -2,16 +2,19 @@
 
 import argparse
 import gc
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dlmexp.cli.parser import Commands, add_command
+from dlmexp.common.catalogue import names
 from dlmexp.common.errors import UserError
 from dlmexp.common.extensions import extended
 
 if TYPE_CHECKING:
     from dlmexp.experiment.config import RunConfig
 
+METHODS_WIDTH = 72  # letters of a line
 USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]"
 DESCRIPTION = """
     Run a sweep: all combinations of dataset, size, seed, method, estimator and
@@ -35,11 +38,15 @@ DESCRIPTION = """
       dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
       beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
       M=50  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
+      K=[1,4]  method.t_pep.options.alpha=0.2  training.optimizer=adam|lbfgs
       csv.columns= drop= missing= log= test= ...        your table: data/README.md
       device=auto|cpu|cuda  workers=4  budget=25min  plan=true
       results=DIR  data_root=DIR  retry_failed=true
       keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
       wait=false               leave once jobs are in the queue of the cluster
+
+    methods:
+      {methods}
 
     Shell completion of all commands: eval "$(register-python-argcomplete dlmexp)"
     exit code: 0 all done, 1 some cells failed, 2 an error in command or config,
@@ -54,7 +61,7 @@ def add_commands(commands: Commands) -> None:
         "run",
         run,
         summary="run a sweep (configured by Hydra)",
-        description=DESCRIPTION,
+        description=DESCRIPTION.format(methods=_method_names()),
         lines_as_written=True,
         usage=USAGE,
     )
@@ -69,6 +76,12 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "-c", "--cfg", choices=["job"], metavar="job", help="print the composed settings"
     )
+
+
+def _method_names() -> str:
+    """Return the names of all methods in lines that fit into the description."""
+    names_of_methods = textwrap.wrap(" ".join(names("method")), METHODS_WIDTH)
+    return "\n      ".join(names_of_methods)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -99,12 +99,20 @@ class ComponentPredictor:
         """Return mu and v of every component at the rows."""
         means = []
         variances = []
-        for piece in X.to(self.projection.X).split(self.rows_at_once):
-            of_piece = self.projection._replace(X=piece[None])
-            mu, v = component_marginals(of_piece, self.mean, self.m, self.L)
+        for piece in X.split(self.rows_at_once):
+            mu, v = self.of_piece(piece)
             means.append(mu)
             variances.append(v)
         return torch.cat(means, -1), torch.cat(variances, -1)
+
+    @torch.no_grad()
+    def of_piece(
+        self, X: Float[Tensor, "n D"]
+    ) -> tuple[Float[Tensor, "1 K n"], Float[Tensor, "1 K n"]]:
+        """Return mu and v of every component at rows that fit into memory together."""
+        rows = X.to(self.projection.X)[None]
+        of_piece = self.projection._replace(X=rows)
+        return component_marginals(of_piece, self.mean, self.m, self.L)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from dlmexp.common.limits import (
 )
 from dlmexp.data.config import CsvConfig, DatasetConfig
 
+Components = Annotated[int, Meta(gt=0, le=1000)]  # Gaussians of a mixture
 # The kinds of data, each with its own settings of training.
 KINDS = ("regression", "binary", "count", "large")
 INDUCING = ("first", "last", "kmeans", "greedy")
@@ -43,6 +44,10 @@ class MethodConfig:
     variant: Variant = "joint"  # fixed: hyperparameters from the beta = 1 fit of `base`
     base: str = "elbo"  # a joint method with beta = 1: elbo | ppgpr
     select: bool = True  # over the beta grid; false: beta = 1
+    # Numbers that the objective takes, by name; the others have its defaults.
+    options: dict[str, float] = field(default_factory=dict)
+    # Numbers of Gaussians that q is a mixture of; several are candidates of a selection, like beta.
+    components: Annotated[list[Components], Filled] = field(default_factory=lambda: [1])
 
 
 @dataclass
@@ -107,6 +112,11 @@ class TrainingConfig:
     inducing: Annotated[str, one_of(*INDUCING)] = "first"
     # The noise variance stays above this value; null: it may fall towards 0.
     noise_floor: Positive | None = None
+    # lbfgs: L-BFGS for what has a closed form over q; the rest keeps Adam. It has no learning rate
+    # and no window: it stops when 20 steps lower the objective per row by less than the tolerance.
+    optimizer: Annotated[str, one_of("adam", "lbfgs")] = "adam"
+    # The iteration before which a mixture is split into its components; null: half of the limit.
+    split_at: Whole | None = None
     # The parameterisations of q that the protocol has; the first, unless all are asked for.
     parameterisation: Annotated[list[Parameterisation], Filled] = field(
         default_factory=lambda: ["whitened"]
@@ -151,6 +161,9 @@ class RunConfig:
     sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
     M: Whole | None = None  # inducing points; null: each dataset's own number
+    # Components of the methods whose q is a mixture; null: each method's own. It is selected with
+    # beta.
+    K: Annotated[list[Components], Filled] | None = None
     training: dict[str, TrainingConfig] = field(default_factory=dict)  # for each of KINDS
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     # When fits are evaluated on test: at the end of training, after every epoch, or the number of

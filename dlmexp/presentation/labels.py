@@ -9,6 +9,7 @@ METHODS = {
     "joint_sq_dlm": "joint sq-DLM",
     "fixed_sq_dlm": "fixed sq-DLM",
     "ppgpr": "PPGPR",
+    "mixture_log_dlm": "mixture DLM",
     "power_ep": "power EP",
     "exact": "exact GP",
     "tighter": "tighter ELBO",

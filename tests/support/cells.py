@@ -66,7 +66,7 @@ def candidates(
     experiment: str = "test",
 ) -> Asked:
     """Cells as one selection of a run."""
-    ordered = tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0)))
+    ordered = tuple(sorted(cells, key=lambda cell: (-(cell.beta or 0.0), cell.components)))
     KNOWN.update({cell.key: cell for cell in cells})
     return Asked.of(
         method, ordered, setting=setting, experiment=experiment, role=role, size=str(cells[0].n)
@@ -133,6 +133,8 @@ def made_up_model(
     features = Normalisation(
         rng.normal(size=D), rng.uniform(0.5, 2, size=D), np.zeros(D, dtype=bool)
     )
-    L = np.tril(0.2 * rng.normal(size=(M, M))) + 0.5 * np.eye(M)
+    components = (cell.components,) if cell.components > 1 else ()
+    L = np.tril(0.2 * rng.normal(size=(*components, M, M))) + 0.5 * np.eye(M)
+    m = rng.normal(size=(*components, M))
     mean, std = (3.0, 2.0) if task == "regression" else (0.0, 1.0)
-    return TrainedCell(cell, schema, features, mean, std, hyper, rng.normal(size=M), L, 1e-6)
+    return TrainedCell(cell, schema, features, mean, std, hyper, m, L, 1e-6)

@@ -13,7 +13,7 @@ import pandas as pd
 from dlmexp.common.console import counted
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.file import TrainedCell, decoded
-from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
+from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SELECTED, SHARED
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where, check_values, named, parse_terms
 from dlmexp.experiment.records.store import MODEL
@@ -21,7 +21,9 @@ from dlmexp.experiment.records.store import MODEL
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
 SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
 """What users choose by."""
-SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name != "options"]
+SHARED_IN_MIXTURE = [
+    name for name in (*SHARED, *FIRST_OPTIONS) if name not in ("options", *SELECTED)
+]
 """What models of one mixture share."""
 SHOWN_KEYS = 8
 TRAIN = (

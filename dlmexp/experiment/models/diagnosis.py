@@ -187,10 +187,16 @@ def _calibration_of_intervals(
 
 
 def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
-    """Return metrics by beta, in the largest selection that the cell was a candidate of."""
+    """Return metrics by beta, in the largest selection that the cell was a candidate of.
+
+    Candidates with other components are left out.
+    """
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
     in_group = rows["group"] == groups.iloc[-1]
     candidates = rows[in_group & (rows["status"] == "done") & rows["beta"].notna()]
+    if "components" in candidates:
+        of_cell = candidates.loc[candidates["key"] == key, "components"]
+        candidates = candidates[candidates["components"].isin(of_cell)]
     if len(candidates) < 2:
         return pd.DataFrame()
     names = {"beta": "beta", f"validation_{metric}": "validation", f"test_{metric}": "test"}

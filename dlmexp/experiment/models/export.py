@@ -156,6 +156,7 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
         file: The name of the file that the source is to load.
     """
     import_gpytorch()
+    _refuse_mixture(trained)
     source = _source(trained, file)
     module = types.ModuleType("dlmexp_exported")
     # All of the source is ours: names in it are checked, and no text in it can end a string.
@@ -174,6 +175,16 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
         _set_posterior(model.variational_strategy, trained, hyper["Z"])
     saved = _saved(trained, model, likelihood)
     return Exported(model.eval(), likelihood.eval(), saved, source)
+
+
+def _refuse_mixture(trained: TrainedCell) -> None:
+    """Raise UserError for a q that a variational strategy of GPyTorch does not hold."""
+    if trained.is_mixture:
+        raise UserError(
+            f"the model of cell {trained.cell.key}: GPyTorch takes one Gaussian, and its q is a "
+            f"mixture of {trained.cell.components} Gaussians; export it as .npz for `dlmexp "
+            "predict`, or one with --where components=1"
+        )
 
 
 def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) -> None:

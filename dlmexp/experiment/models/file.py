@@ -38,7 +38,8 @@ class TrainedCell:
         y_mean: With y_std: targets are `y_mean + y_std * y` of what the model predicts.
         y_std: See y_mean.
         hyper: Z [M, D], mean [], and what kernel and likelihood declare.
-        m: The mean of q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1).
+        m: The mean of q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1). Where q
+            is a mixture, m and L have a line per component.
         L: The factor of its covariance.
         jitter: What is added to the diagonal of Kuu, relative to its mean.
     """
@@ -49,9 +50,14 @@ class TrainedCell:
     y_mean: float
     y_std: float
     hyper: dict[str, np.ndarray]
-    m: Float[np.ndarray, " M"]
-    L: Float[np.ndarray, "M M"]
+    m: Float[np.ndarray, "*K M"]
+    L: Float[np.ndarray, "*K M M"]
     jitter: float
+
+    @property
+    def is_mixture(self) -> bool:
+        """Return whether q is a mixture of several Gaussians."""
+        return self.cell.components > 1
 
 
 class About(msgspec.Struct):
@@ -71,10 +77,11 @@ def encoded(model: TrainedCell) -> bytes:
     """
     about = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
+    rows, columns = np.tril_indices(model.cell.M)
     arrays = {
         ABOUT: np.frombuffer(msgspec.json.encode(about), dtype=np.uint8),
         "m": model.m,
-        "L": L[np.tril_indices(len(L))],
+        "L": L[..., rows, columns],
         "jitter": np.float64(model.jitter),
         "X_mean": model.normalisation.mean,
         "X_std": model.normalisation.std,
@@ -115,8 +122,9 @@ def decoded(content: bytes) -> TrainedCell:
         raise Unreadable(f"{newer} (this one reads up to {FORMAT})")
     _check_arrays(about, arrays)
     M = about.cell.M
-    L = np.zeros((M, M), arrays["L"].dtype)
-    L[np.tril_indices(M)] = arrays["L"]
+    rows, columns = np.tril_indices(M)
+    L = np.zeros((*_components(about.cell), M, M), arrays["L"].dtype)
+    L[..., rows, columns] = arrays["L"]
     hyper = {}
     for name, value in arrays.items():
         if name.startswith(HYPER):
@@ -145,10 +153,11 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
     """
     M = about.cell.M
     D = len(about.schema.features)
+    components = _components(about.cell)
     shapes = {name: array.shape for name, array in arrays.items() if name.startswith(HYPER)}
     shapes |= {
-        "m": (M,),
-        "L": (M * (M + 1) // 2,),
+        "m": (*components, M),
+        "L": (*components, M * (M + 1) // 2),
         "jitter": (),
         HYPER + "Z": (M, D),
         HYPER + "mean": (),
@@ -165,20 +174,26 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
         raise Unreadable("a standard deviation or the jitter in it is not positive")
 
 
+def _components(cell: Cell) -> tuple[int, ...]:
+    """Return the leading dimension of m and L of a mixture; none of a single Gaussian."""
+    return (cell.components,) if cell.components > 1 else ()
+
+
 def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bool:
     """Return whether an array has a shape, the type that belongs to its name, and finite values."""
     kind = "b" if name == "X_constant" else "f"
     return array.shape == shape and array.dtype.kind == kind and bool(np.isfinite(array).all())
 
 
-def lower_triangular(L: Float[np.ndarray, "M M"]) -> Float[np.ndarray, "M M"]:
-    """Return the lower triangular square root of L L^T.
+def lower_triangular(L: Float[np.ndarray, "*K M M"]) -> Float[np.ndarray, "*K M M"]:
+    """Return the lower triangular square root of L L^T, of every component.
 
     It is L itself or, where an objective gave another root, computed by QR: L^T = Q R gives
     L L^T = R^T R.
     """
     if not np.triu(L, 1).any():
         return L
-    R: Any = np.linalg.qr(L.T, mode="r")
-    signs = np.where(np.diag(R) < 0, -1.0, 1.0)
-    return (R * signs[:, None]).T
+    R: Any = np.linalg.qr(np.swapaxes(L, -1, -2), mode="r")
+    diagonal = np.diagonal(R, axis1=-2, axis2=-1)
+    signs = np.where(diagonal < 0, -1.0, 1.0)
+    return np.swapaxes(R * signs[..., None], -1, -2)

@@ -11,9 +11,10 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.core.gp.kernels import Kernel, kernel_named
 from dlmexp.core.gp.precision import PARAMETERS
-from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.core.likelihoods import LIKELIHOODS
+from dlmexp.core.likelihoods.mixture import Mixture, predictive
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.core.prediction import MarginalPredictor
+from dlmexp.core.prediction import ComponentPredictor, MarginalPredictor
 from dlmexp.data.schema import Label
 from dlmexp.experiment.models.file import TrainedCell
 
@@ -26,8 +27,8 @@ SMALLEST_STEP = 1e-9
 
 Columns = dict[str, np.ndarray]
 """Columns of predictions by name, [rows] each."""
-Marginals = tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"]]
-"""Mean mu and variance v of q(f) at N rows."""
+Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
+"""Mean mu and variance v of q(f) at N rows; of a mixture, those of each of its K components."""
 
 
 def checked_kernel(model: TrainedCell) -> Kernel:
@@ -59,7 +60,8 @@ class Member:
         def tensor(array: np.ndarray | float) -> Tensor:
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
 
-        self.predictor = MarginalPredictor(
+        kind = ComponentPredictor if model.is_mixture else MarginalPredictor
+        self.predictor = kind(
             kernel,
             hyper={name: tensor(value) for name, value in model.hyper.items()},
             m=tensor(model.m),
@@ -68,18 +70,19 @@ class Member:
             row_dtype=getattr(torch, model.cell.dtype),
         )
         likelihood = LIKELIHOODS[model.cell.likelihood]
-        self.likelihood: Likelihood = likelihood.from_hyper(self.predictor.hyper)
+        self.likelihood = predictive(likelihood, self.predictor.hyper, model.is_mixture)
 
     def marginals(self, X: Float[np.ndarray, "N D"]) -> Marginals:
         """Return mu and v of q(f) at rows before normalisation."""
-        mu = self.predictor.m.new_empty(1, len(X))
-        v = self.predictor.m.new_empty(1, len(X))
+        components = self.predictor.m.shape[1:-1]
+        mu = self.predictor.m.new_empty(1, *components, len(X))
+        v = self.predictor.m.new_empty(1, *components, len(X))
         # Rows are normalised piece by piece: a copy of all of them might not fit into memory.
         rows_at_once = self.predictor.rows_at_once
         for first in range(0, len(X), rows_at_once):
             piece = slice(first, first + rows_at_once)
             rows = self.model.normalisation.apply(np.array(X[piece], dtype=np.float64))
-            mu[:, piece], v[:, piece] = self.predictor.of_piece(torch.from_numpy(rows))
+            mu[..., piece], v[..., piece] = self.predictor.of_piece(torch.from_numpy(rows))
         return mu, v
 
     def unnormalised(self, y: Tensor) -> Tensor:
@@ -95,17 +98,40 @@ class Member:
         are those of a log-normal variable; where the noise is not Gaussian or not known, the median
         stands for the mean.
         """
+        if self.model.schema.log and isinstance(self.likelihood, Mixture):
+            return self._moments_of_log_mixture(self.likelihood, mu, v)
         mean = self.unnormalised(self.likelihood.mean(mu, v))
         std = self.likelihood.std(mu, v) if has_distribution else None
         if std is not None:
             std = std * self.model.y_std
         if not self.model.schema.log:
             return mean, std
+        return self._moments_of_exponential(mean, std)
+
+    def _moments_of_exponential(
+        self, mean: Float[Tensor, "1 *K N"], std: Float[Tensor, "1 *K N"] | None
+    ) -> tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"] | None]:
+        """Return mean and standard deviation of y from those of log y."""
         if std is None or self.model.cell.likelihood != "gaussian":
             return mean.exp(), None
         # log y ~ N(mean, std^2): E[y] = exp(mean + std^2 / 2), Var[y] = E[y]^2 (exp(std^2) - 1)
         log_normal_mean = (mean + std.square() / 2).exp()
         return log_normal_mean, log_normal_mean * std.square().expm1().sqrt()
+
+    def _moments_of_log_mixture(
+        self, mixture: Mixture, mu: Float[Tensor, "1 K N"], v: Float[Tensor, "1 K N"]
+    ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
+        """Return the moments of y from those of log y in each component."""
+        mean = self.unnormalised(mixture.component.mean(mu, v))
+        std = mixture.component.std(mu, v)
+        if std is not None:
+            std = std * self.model.y_std
+        means, stds = self._moments_of_exponential(mean, std)
+        if stds is None:
+            return means.mean(-2), None
+        # Var[y] = mean_k Var[y | k] + Var_k E[y | k]
+        variance = stds.square().mean(-2) + means.var(-2, correction=0)
+        return means.mean(-2), variance.sqrt()
 
 
 class Predictor:

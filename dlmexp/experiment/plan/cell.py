@@ -127,7 +127,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         samples = "" if self.samples is None else f"-{self.samples}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
         floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
-        options = "".join(f" {item}" for item in assignments(self.objective_options))
+        options = "".join(f" {name}={value:g}" for name, value in self.objective_options.items())
         optimizer = "" if self.optimizer == "adam" else f" {self.optimizer}"
         return f"{self.estimator}{samples}{q}{floor}{options}{optimizer}"
 
@@ -179,6 +179,8 @@ LATER = {
     field.name: {} if field.default is msgspec.NODEFAULT else field.default
     for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
 }
+# In what the candidates of one selection differ.
+SELECTED = ("beta", "components", "split_at")
 # Fields that cells of one batch share.
 SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
 Batch = tuple[Cell, ...]
@@ -219,8 +221,8 @@ def assignments(changes: Changes) -> list[str]:
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """The candidates of one selection, as a run asks for them.
 
-    They are cells that differ only in beta, the largest first. It is a single one where there is
-    nothing to select.
+    They are cells that differ only in beta and in the components of q, the largest beta and of
+    equal betas the fewest components first. It is a single one where there is nothing to select.
     """
 
     method: str
@@ -235,6 +237,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     betas: tuple[float | None, ...]
     keys: tuple[str, ...]
     stands_for: str | None = None  # the paper's dataset that this one stands in for
+    components: tuple[int, ...] = ()  # of each candidate; empty: q is a single Gaussian
 
     @classmethod
     def of(cls, method: str, cells: Sequence[Cell], **other_fields: Any) -> Self:
@@ -242,10 +245,11 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Args:
             method: The name of the method.
-            cells: The candidates, the largest beta first.
+            cells: The candidates in their order.
             **other_fields: The fields that the cells do not have.
         """
         cell = cells[0]
+        components = tuple(candidate.components for candidate in cells)
         return cls(
             method,
             cell.dataset,
@@ -254,13 +258,17 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
             label=cell.model_label,
             betas=tuple(candidate.beta for candidate in cells),
             keys=tuple(candidate.key for candidate in cells),
+            components=components if max(components) > 1 else (),
             **other_fields,
         )
 
     def describe(self, key: str) -> str:
         """Return one line for people about the candidate with this key."""
-        beta = self.betas[self.keys.index(key)]
+        candidate = self.keys.index(key)
+        beta = self.betas[candidate]
         chosen = "" if beta is None else f" beta={beta:g}"
+        if self.components:
+            chosen += f" K={self.components[candidate]}"
         return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
 
     @property

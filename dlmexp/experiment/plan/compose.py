@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import islice, product
 from typing import Any, cast, get_args
@@ -34,6 +35,7 @@ from dlmexp.experiment.plan.overrides import (
 )
 
 MAX_JOBS = 10_000  # of a multirun
+CHANGEABLE = ("select", "options", "components")  # settings of a method that a user may change
 ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
 
 
@@ -210,11 +212,17 @@ def _check_together(cfg: RunConfig) -> None:
         _check_training(kind, cfg.training[kind])
     for name, method in cfg.method.items():
         shipped = entries("method").get(name)
-        if shipped and method != MethodConfig(**shipped):
+        if shipped and not _is_variation(method, MethodConfig(**shipped)):
             raise UserError(
-                f"method.{name}: a method of ours has this name, and other settings; "
-                "choose another name"
+                f"method.{name}: a method of ours has this name, and another objective, variant or "
+                "base; choose another name"
             )
+
+
+def _is_variation(method: MethodConfig, shipped: MethodConfig) -> bool:
+    """Return whether a method differs from another at most in what a setting can change."""
+    changeable = {name: getattr(shipped, name) for name in CHANGEABLE}
+    return replace(method, **changeable) == shipped
 
 
 def _check_training(kind: str, training: TrainingConfig) -> None:

@@ -34,6 +34,13 @@ from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, spl
 from dlmexp.experiment.config import BetaConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import protocol_config
+from dlmexp.experiment.plan.methods import (
+    changed_options,
+    changes_of_methods,
+    check_methods,
+    components_of,
+    is_mixture,
+)
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
@@ -63,6 +70,13 @@ UNTRAINED: dict[str, Any] = {
     "decay": None,
     "epsilon": 1e-8,
     "resolution": None,
+    "optimizer": "adam",
+}
+# Fields of cells that L-BFGS trains.
+WITHOUT_ADAM = {
+    **UNTRAINED,
+    "optimizer": "lbfgs",
+    "epochs": None,
 }
 
 
@@ -111,6 +125,7 @@ def check(cfg: RunConfig) -> None:
     Raises:
         UserError: Nothing is registered under a name, or it does not go with the data.
     """
+    check_methods(cfg)
     for key, dataset in cfg.dataset.items():
         _check_name(key, dataset)
         kernel_named(dataset.kernel, typed=True)
@@ -296,7 +311,7 @@ class Grid:
         for name in dict.fromkeys([*values, *usual_values]):
             if values.get(name) != usual_values.get(name):
                 changes[name] = values.get(name)
-        return changes
+        return changes | changes_of_methods(cfg)
 
     def _values_of_setting(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
         """Return what a setting is made of, by dotted names."""
@@ -340,8 +355,10 @@ class Grid:
     def notes(self) -> Iterator[str]:
         """Yield what is not done quite as it was typed.
 
-        These are sizes beyond the data, and more inducing inputs than rows.
+        These are sizes beyond the data, more inducing inputs than rows, and settings that some
+        methods do not follow.
         """
+        yield from self._notes_about_methods()
         name = self.dataset.name
         M = self.cfg.M or 0
         for n, size in self.sizes.items():
@@ -352,6 +369,17 @@ class Grid:
                     f"{name}: no more inducing inputs than rows: "
                     f"M = {n} in place of {M} with n = {n}"
                 )
+
+    def _notes_about_methods(self) -> Iterator[str]:
+        """Yield which methods do not follow `optimizer`, and whether `K` has no effect."""
+        others = []
+        for name, method in self._methods_of_protocol():
+            if not self._is_closed(name, method):
+                others.append(name)
+        if self.training.optimizer == "lbfgs" and others:
+            yield f"optimizer=lbfgs is for closed forms over q: {', '.join(others)} by Adam"
+        if self.cfg.K is not None and not any(map(is_mixture, self.cfg.method.values())):
+            yield "K: no method of this run has a mixture; method=mixture_log_dlm does"
 
     def _template(self, n: int, seed: int) -> Cell:
         """Return the beta = 1 ELBO fit on this split, of which every other cell is a variation."""
@@ -437,8 +465,36 @@ class Grid:
                     yield method.base, (bases[method.base],)
                 start = self._with_initial_values(explicit, name)
                 values = self._betas(method, template.n)
+                components = components_of(method, self.cfg.K)
                 for cell in self._cells(name, method, bases.get(method.base), start):
-                    yield name, tuple(replace(cell, beta=beta) for beta in values)
+                    yield name, self._with_each(cell, values, components)
+
+    def _with_each(
+        self, cell: Cell, values: Sequence[float | None], components: Sequence[int]
+    ) -> tuple[Cell, ...]:
+        """Return the candidates of a selection: the cell with every beta and number of components.
+
+        A q of several Gaussians is whitened, and so is the single one that it is compared with.
+        """
+        candidates = []
+        for beta, K in product(values, components):
+            candidate = replace(cell, beta=beta, components=K)
+            if max(components) > 1:
+                candidate = replace(candidate, parameterisation="whitened")
+            if K > 1:
+                candidate = replace(candidate, split_at=self._split_at(cell))
+            candidates.append(candidate)
+        return tuple(candidates)
+
+    def _split_at(self, cell: Cell) -> int | None:
+        """Return the iteration before which mixtures like this cell are split, as it was typed."""
+        split_at = self.training.split_at
+        if split_at is not None and split_at >= cell.iterations:
+            raise UserError(
+                f"split_at={split_at}: training ends after {cell.iterations} iterations; "
+                "give fewer, or null for half of them"
+            )
+        return split_at
 
     def _methods_of_protocol(self) -> Iterator[tuple[str, MethodConfig]]:
         """Yield the methods by name, in the variant that the protocol has of them."""
@@ -516,9 +572,10 @@ class Grid:
     def _collapsed(self, cell: Cell) -> Cell:
         """Return the cell with q in closed form.
 
-        It sees all rows at every step, and has no choice of coordinates for q.
+        It sees all rows at every step, has no choice of coordinates for q, and may be trained by
+        L-BFGS.
         """
-        return replace(
+        closed = replace(
             cell,
             form="collapsed",
             lr=self.cfg.training["regression"].lr,
@@ -526,6 +583,17 @@ class Grid:
             minibatch=None,
             minibatch_rows="epochs",
         )
+        if self.training.optimizer == "adam":
+            return closed
+        if self.cfg.evaluate != "end":
+            raise UserError(
+                f"optimizer={self.training.optimizer}: it has no learning curves; give evaluate=end"
+            )
+        limits = {
+            "tolerance": self.training.tolerance,
+            "max_iterations": self.training.max_iterations,
+        }
+        return replace(closed, **{**WITHOUT_ADAM, **limits})
 
     def _cells(
         self, name: str, method: MethodConfig, base: Cell | None, start: Cell
@@ -534,14 +602,12 @@ class Grid:
         objective = OBJECTIVES[method.objective]
         M = start.n if objective.all_rows_inducing else start.M
         cell = replace(start, objective=method.objective, variant=method.variant, M=M)
+        cell = replace(cell, objective_options=changed_options(method))
         is_fixed = method.variant == "fixed"
         if base is not None and is_fixed:
             # All but q starts at the base fit, and stays there.
             cell = replace(cell, base=base.key, initial={}, inducing="first")
-        collapsed = self.by_method[name].collapsed
-        if collapsed is None:
-            collapsed = self.cfg.collapsed
-        is_closed = objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
+        is_closed = self._is_closed(name, method)
         if objective.takes_estimator:
             yield from self._sampled(cell)
         elif is_closed and is_fixed:
@@ -551,6 +617,14 @@ class Grid:
             yield self._collapsed(cell)
         else:
             yield cell
+
+    def _is_closed(self, name: str, method: MethodConfig) -> bool:
+        """Return whether the q of a method has a closed form, which is used."""
+        objective = OBJECTIVES[method.objective]
+        collapsed = self.by_method[name].collapsed
+        if collapsed is None:
+            collapsed = self.cfg.collapsed
+        return objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
 
     def _sampled(self, cell: Cell) -> Iterator[Cell]:
         """Yield the cell with every setting of every estimator."""

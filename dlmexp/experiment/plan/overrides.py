@@ -44,7 +44,6 @@ OTHER_WORDS = {
     "learning_rate": "training.lr=",
     "inducing": "M=",
     "num_inducing": "M=",
-    "optimizer": "protocol=",
     "gpu": "device=cuda",
     "cpu": "device=cpu",
     "output": "results=",
@@ -173,8 +172,9 @@ def _for_all_kinds(name: str, value: str) -> list[str]:
 
 def _expanded(key: str, value: str, multirun: bool) -> list[str]:
     """Return one override, spelled with its full name, in Hydra's words."""
-    if ".initial." in key:
-        return [f"++{key}={value}"]  # the schema does not know the names of hyperparameters
+    # The schema knows neither the names of hyperparameters nor those of options of objectives.
+    if ".initial." in key or re.match(r"method\.[^.]+\.options\.", key):
+        return [f"++{key}={value}"]
     if key == "beta" and re.match(r"[\[\d.+-]", value):
         return ["beta=list", f"beta.values={_as_list(value, multirun)}"]
     if key == "seeds":
@@ -290,6 +290,9 @@ def _message(error: Exception) -> str:
         return f"can't read '{typed}': {advice}"
     inner = error.__cause__ or error.__context__
     text = _joined_lines(error, inner)
+    # `++` would add the method, but for its objective.
+    if option := re.search(r"\+\+(method\.[^=]+)=.*not a subclass of MethodConfig", text):
+        return unknown(option[1])
     if missing := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
         return _no_such_file(*missing.groups())
     if isinstance(inner, ConfigKeyError | ConfigAttributeError):

@@ -173,8 +173,12 @@ class Pack:
             raise ValueError(str(why)) from None
 
     def _keys_of_groups(self, count: int) -> list[np.ndarray]:
-        """Return the keys of each of `count` groups, the largest beta first."""
-        table = self._read(["key", "beta", "asked"])
+        """Return the keys of each of `count` groups, in the order of its candidates.
+
+        The largest beta and of equal betas the fewest components come first.
+        """
+        ranks = [name for name in ("beta", "components") if name in self._names()]
+        table = self._read(["key", "asked", *ranks])
         # Each row lists the numbers of its groups: one entry per row and group.
         lists = table["asked"].combine_chunks()
         group = lists.flatten().to_numpy()
@@ -182,7 +186,10 @@ class Pack:
         if len(group) and not 0 <= group.min() <= group.max() < count:
             raise ValueError("it names groups that it does not have")
         beta = table["beta"].to_numpy()[row]
-        order = np.lexsort((-beta, group))
+        components = np.zeros(len(row))
+        if "components" in ranks:
+            components = table["components"].to_numpy()[row]
+        order = np.lexsort((components, -beta, group))
         keys = table["key"].to_numpy()[row[order]]
         ends = np.cumsum(np.bincount(group, minlength=count))
         return np.split(keys, ends[:-1])

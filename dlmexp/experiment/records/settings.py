@@ -177,7 +177,7 @@ def _options(setting: Any, selected: tuple[str, ...], changes: ChangesByText) ->
 def _short_name(name: str) -> str:
     """Return the name of a setting without what it belongs to: a kind of data, a dataset, ..."""
     parts = [part for part in name.split(".") if part not in ("training", *KINDS)]
-    if parts[:1] in (["dataset"], ["estimator"]):
+    if parts[:1] in (["dataset"], ["estimator"], ["method"]):
         return parts[-1]
     return ".".join(parts)
 

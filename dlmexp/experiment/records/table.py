@@ -143,6 +143,8 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     undone = table["status"] != "done"
     results = names_with_role(table, "test", "validation", "hyperparameter")
     table.loc[undone, [*results, "beta"]] = np.nan
+    if "components" in table and undone.any():
+        table["components"] = table["components"].where(~undone)
     table.loc[undone, "key"] = None
     table["edge"] = _edges(candidates, table)
     return _ordered(table)
@@ -155,7 +157,8 @@ def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
     """
     metrics = dict.fromkeys(["validation_nll", "validation_mse"])
     metrics |= dict.fromkeys(names_with_role(candidates, "validation"))
-    rows = candidates.reindex(columns=[*SELECTING, *metrics]).astype({"status": str})
+    ranks = [name for name in ("components",) if name in candidates]
+    rows = candidates.reindex(columns=[*SELECTING, *ranks, *metrics]).astype({"status": str})
     is_known = rows[list(metrics)].notna().groupby(rows["group"]).transform("any")
     has_nll = is_known["validation_nll"]
     has_mse = is_known["validation_mse"]
@@ -181,9 +184,12 @@ def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
 
 
 def _edges(candidates: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    """Return for each row whether its beta is the `smallest` or `largest` of several, or ''."""
+    """Return for each row whether its beta is the `smallest` or `largest` of several, or ''.
+
+    Candidates that differ in their components alone have one beta.
+    """
     betas = candidates.groupby("group")["beta"]
-    has_choice = table["candidates"] > 1
+    has_choice = betas.transform("nunique")[table.index] > 1
     is_smallest = betas.transform("min")[table.index] == table["beta"]
     is_largest = betas.transform("max")[table.index] == table["beta"]
     conditions = [has_choice & is_smallest, has_choice & is_largest]
@@ -201,8 +207,8 @@ def selected_or_undecided(candidates: pd.DataFrame) -> pd.DataFrame:
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the row of each `group` with the lowest finite validation metric.
 
-    Of equals the one with the larger beta is taken. Groups without such a row are left out. A
-    single candidate needs no validation rows.
+    Of equals the one with the larger beta, then with fewer components, is taken. Groups without
+    such a row are left out. A single candidate needs no validation rows.
     """
     name = f"validation_{metric}"
     unknown = pd.Series(np.nan, index=candidates.index)
@@ -210,10 +216,28 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     is_alone = (candidates["candidates"] == 1) & (candidates["role"] != "gradient")
     is_finite = pd.Series(np.isfinite(values), index=candidates.index)
     is_usable = (candidates["status"] == "done") & (is_finite | (is_alone & values.isna()))
-    minus_beta = -candidates["beta"].fillna(0.0)
-    ranked = pd.DataFrame({"group": candidates["group"], "value": values, "minus_beta": minus_beta})
-    ranked = ranked[is_usable].sort_values(["group", "value", "minus_beta"], kind="stable")
+    ranks = {
+        "group": candidates["group"],
+        "value": values,
+        "minus_beta": -candidates["beta"].fillna(0.0),
+    }
+    if "components" in candidates:
+        ranks["components"] = candidates["components"]
+    ranked = pd.DataFrame(ranks)[is_usable].sort_values(list(ranks), kind="stable")
     return candidates.loc[ranked.drop_duplicates("group").index]
+
+
+def best_at_each_beta(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return of candidates that differ in their components alone the one with the lowest metric.
+
+    The metric is that of the validation rows. Where they have none, the fewest components stay.
+    """
+    if "components" not in candidates or candidates["components"].nunique() < 2:
+        return candidates
+    value = candidates.get(f"validation_{metric}", pd.Series(np.nan, index=candidates.index))
+    ranked = candidates.assign(value=value).sort_values(["value", "components"], kind="stable")
+    best = ranked.drop_duplicates(["group", "beta"]).index
+    return candidates.loc[candidates.index.isin(best)]
 
 
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:

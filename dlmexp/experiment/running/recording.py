@@ -165,7 +165,8 @@ class Recorder:
         split = self._splits[_split_name(cell)]
         in_units = self._errors_in_units_of_target(cell, finished.posterior)
         # Without a stopping rule, a fit makes exactly the iterations that were requested.
-        is_complete = finished.stopped == "limit" and cell.window is None
+        has_rule = cell.window is not None or cell.optimizer == "lbfgs"
+        is_complete = finished.stopped == "limit" and not has_rule
         stopped = finished.stopped
         if is_complete:
             stopped = "epochs" if cell.epochs else "iterations"
@@ -244,7 +245,7 @@ class Recorder:
 
 def gives_hyperparameters(cell: Cell) -> bool:
     """Return whether fixed variants can take their hyperparameters from this fit."""
-    if cell.variant != "joint" or cell.beta != 1.0:
+    if cell.variant != "joint" or cell.beta != 1.0 or cell.components > 1:
         return False
     return OBJECTIVES[cell.objective].gives_hyperparameters
 

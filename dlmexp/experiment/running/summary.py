@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
-from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SHARED, Asked, Cell
+from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.store import Store
@@ -50,6 +50,8 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
     for group, cells in _cells_by_group(sweep.cells).items():
         first = cells[0]
         q = first.parameterisation if first.form == "explicit" else "collapsed"
+        if first.components > 1:
+            q = f"{counted(first.components, 'Gaussian')}, {q}"
         counts = (
             len({cell.seed for cell in cells}),
             len({cell.beta for cell in cells}),
@@ -78,9 +80,10 @@ def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
     """Return the methods for which the cells of each group are candidates."""
     methods = defaultdict[tuple, list[str]](list)
     for asked in sweep.candidates:
-        group = sweep.by_key[asked.keys[0]].group
-        if asked.method not in methods[group]:
-            methods[group].append(asked.method)
+        # Candidates with other numbers of components are of other groups.
+        for group in dict.fromkeys(sweep.by_key[key].group for key in asked.keys):
+            if asked.method not in methods[group]:
+                methods[group].append(asked.method)
     return methods
 
 
@@ -124,6 +127,8 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     table = tidy(rows)
     is_done = cells["status"] == "done"
     has_rule = cells["window"].notna() & cells["max_iterations"].notna()
+    if "optimizer" in cells:
+        has_rule |= cells["optimizer"] == "lbfgs"
     fits = cells[is_done & has_rule]
     done = int(is_done.sum())
     return Summary(
@@ -203,11 +208,16 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
     columns = RESULT_ORDER[:4] + _differing_settings(rows)
     headers = [name.removeprefix("test_") for name in metrics]
-    table = Table(*columns, "seeds", "beta", *headers, box=SIMPLE, pad_edge=False)
+    selected = ["beta"]
+    if "components" in rows and (rows["components"] > 1).any():
+        selected.append("components")
+    chosen = ["K" if name == "components" else name for name in selected]
+    table = Table(*columns, "seeds", *chosen, *headers, box=SIMPLE, pad_edge=False)
     for _, seeds in rows.groupby(columns, dropna=False, sort=False):
         settings = ["" if pd.isna(value) else str(value) for value in seeds.iloc[0][columns]]
         means = [mean_and_deviation(seeds[name]) for name in metrics]
-        table.add_row(*settings, str(len(seeds)), _betas(seeds), *means)
+        values = [_selected_values(seeds, name) for name in selected]
+        table.add_row(*settings, str(len(seeds)), *values, *means)
     return table
 
 
@@ -216,20 +226,20 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
     groups = rows.groupby(["dataset", "n", "method"], dropna=False)
     differing: list[str] = []
     for name in (*SHARED, *FIRST_OPTIONS, "changes"):
-        if name not in rows or name in RESULT_ORDER[:4]:
+        if name not in rows or name in (*RESULT_ORDER[:4], *SELECTED):
             continue
         if (groups[name].nunique(dropna=False) > 1).any():
             differing.append(name)
     return differing
 
 
-def _betas(seeds: pd.DataFrame) -> str:
-    """Return the beta of all seeds, or that of each seed, in their order, if they differ."""
-    in_order = seeds.sort_values("seed")["beta"].dropna()
-    betas = [f"{beta:.3g}" for beta in in_order]
-    if len(set(betas)) == 1:
-        return betas[0]
-    return ", ".join(betas)
+def _selected_values(seeds: pd.DataFrame, name: str) -> str:
+    """Return the value that all seeds have selected, or, if they differ, that of each in order."""
+    in_order = seeds.sort_values("seed")[name].dropna()
+    values = [f"{value:.3g}" for value in in_order]
+    if len(set(values)) == 1:
+        return values[0]
+    return ", ".join(values)
 
 
 def mean_and_deviation(values: pd.Series) -> str:

@@ -16,7 +16,7 @@ from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
-from dlmexp.experiment.records.table import rows_for, select
+from dlmexp.experiment.records.table import best_at_each_beta, rows_for, select
 from dlmexp.presentation.figures.panels import SHORTEST, Line, Panel
 from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
 
@@ -28,6 +28,7 @@ FACTS = (
     *SETTING,
     "group",
     "M",
+    "components",
     "form",
     "noise_floor",
     "minibatch",
@@ -153,7 +154,7 @@ def _rows_of_line(
     names = [name for name in map(str, rows) if name in columns]
     rows = rows.loc[_belongs_to_line(rows, panel, line, by), names]
     if "selected_by" not in rows:  # candidates
-        rows = rows.assign(selected_by="nll")
+        rows = best_at_each_beta(rows, "nll").assign(selected_by="nll")
     if line.role == "rivals":
         rows = _with_use_of_validation(rows, "train" if line.version == "train" else "")
     if line.version == "short":

@@ -168,3 +168,10 @@ def test_the_exported_file_encodes_a_raw_table(tmp_path):
     np.testing.assert_allclose(mean, Predictor([model]).predict(X.numpy())["mean"], rtol=1e-6)
     with pytest.raises(ValueError, match="'sort'"):
         exported["encode"](FRAME.assign(sort="q"), saved)
+
+
+def test_a_mixture_is_refused_for_gpytorch_and_written_for_predict(tmp_path):
+    mixture = made_up_model(components=2)
+    with pytest.raises(UserError, match="mixture of 2 Gaussians"):
+        export(mixture, tmp_path / "model.pt")
+    assert export(mixture, tmp_path / "model.npz").exists()

@@ -30,6 +30,13 @@ def test_another_square_root_becomes_triangular():
     assert (np.diag(lower) > 0).all()
 
 
+def test_square_roots_of_components_become_triangular_each_on_its_own():
+    L = np.random.default_rng(0).normal(size=(3, 4, 4))
+    lower = lower_triangular(L)
+    for component, root in zip(lower, L, strict=True):
+        np.testing.assert_allclose(component, lower_triangular(root), atol=1e-12)
+
+
 def _changed(swap=(b"", b""), **arrays):
     """The file of a model with some arrays replaced (None takes one away) and a change of its
     description."""
@@ -44,8 +51,9 @@ def _changed(swap=(b"", b""), **arrays):
     return buffer.getvalue()
 
 
-def test_model_is_read_back_as_it_was_written():
-    model = made_up_model()
+@pytest.mark.parametrize("components", [1, 3])
+def test_model_is_read_back_as_it_was_written(components):
+    model = made_up_model(components=components)
     read = decoded(encoded(model))
     assert (read.cell, read.schema, read.y_mean, read.y_std, read.jitter) == (
         model.cell,

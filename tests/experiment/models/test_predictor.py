@@ -36,6 +36,9 @@ KINDS = {
     "binary, unwhitened": "binary parameterisation=[unwhitened] method=[joint_log_dlm,fixed_log_dlm]",
     "logistic": "binary dataset.csv.likelihood=logistic method=[joint_log_dlm]",
     "counts": "count method=[joint_log_dlm] estimator=[bmc] estimator.bmc.samples=[3]",
+    "mixture": "regression method=[mixture_log_dlm] K=[1,3]",
+    "mixture for classes": "binary method=[mixture_log_dlm] K=[3]",
+    "mixture of counts": "count method=[mixture_log_dlm] estimator=[quadrature] K=[2]",
     "a kernel of GPyTorch": "regression method=[joint_log_dlm] dataset.csv.kernel=gpytorch.kernels.RQKernel",
 }
 X = np.random.default_rng(2).normal(size=(6, 3))

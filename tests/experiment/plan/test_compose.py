@@ -209,7 +209,7 @@ REFUSED = {
     "training.binary.final_lr=0.01": "training.binary", "training.binary.initial.lengthscale=0": "lengthscale=0",
     "dataset.banana.name=../../x": "../../x", "dataset.banana.kernel=rbff": "rbff",
     "dataset.banana.likelihood=probt": "probt", "dataset.banana.likelihood=poisson": "poisson",
-    "method.elbo.objective=log_dlm": "method.elbo", "method.elbo.select=true": "method.elbo",
+    "method.elbo.objective=log_dlm": "method.elbo", "method.elbo.variant=fixed": "method.elbo",
     "dataset.banana.name=ringnorm": "'ringnorm'", "dataset.banana.loader=table": "'banana'",
     "dataset.banana.options.checks.positives=3": "'banana'", "~training.binary": "training.binary",
     "~training.binary.lr": "training.binary.lr",

@@ -178,3 +178,17 @@ def test_a_later_field_that_no_record_has_is_no_column():
     assert "components" in without_rows.column_names
     assert "components" not in concatenated([without_rows, without_field]).column_names
     assert concatenated([without_rows]).column_names == without_rows.column_names
+
+
+def test_candidates_of_a_mixture_keep_their_order_in_a_pack(tmp_path):
+    cells = [
+        replace(PLAIN, beta=beta, components=K, variant="joint")
+        for beta in (10.0, 1.0)
+        for K in (1, 2, 8)
+    ]
+    group = candidates("mixture_log_dlm", cells)
+    write_manifest(tmp_path / "json", Manifest("mine", [group]))
+    for cell in cells:
+        Store(tmp_path / "json").write(scored(cell, nll=1.0))
+    (packed,) = ResultsFolder(_pack(tmp_path / "json", tmp_path / "parquet")).asked
+    assert packed == group

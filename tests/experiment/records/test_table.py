@@ -20,7 +20,7 @@ from dlmexp.experiment.records.record import flat
 from dlmexp.experiment.records.results import ResultsFolder, drop_unselected
 from dlmexp.experiment.records.settings import parse_where, select_setting
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.records.table import candidate_cells, rows_for, tidy
+from dlmexp.experiment.records.table import best_at_each_beta, candidate_cells, rows_for, tidy
 from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
@@ -301,3 +301,47 @@ def test_which_models_stay(tmp_path, runs, scores, left):
     assert drop_unselected(store) == before - len(left)
     assert store.keys_with_models().keys() == {cell.key for cell in GRID if cell.beta in left}
     assert drop_unselected(store) == 0
+
+
+def _of_components(beta, *components):
+    return [replace(PLAIN, beta=beta, components=K, variant="joint") for K in components]
+
+
+def test_components_are_selected_with_beta_and_are_a_column():
+    cells = [*_of_components(10.0, 1, 4), *_of_components(1.0, 1, 4)]
+    records = [scored(cell, nll=nll) for cell, nll in zip(cells, (0.4, 0.1, 0.3, 0.2), strict=True)]
+    (row,) = _table([candidates("mixture_log_dlm", cells)], records).itertuples()
+    assert (row.beta, row.components, row.candidates, row.edge) == (10.0, 4, 4, "largest")
+
+
+def test_candidates_with_one_beta_have_no_edge():
+    cells = _of_components(1.0, 1, 4)
+    records = [scored(cell, nll=float(cell.components)) for cell in cells]
+    (row,) = _table([candidates("mixture_log_dlm", cells)], records).itertuples()
+    assert (row.components, row.edge) == (1, "")
+
+
+def test_of_equals_fewer_components_are_taken():
+    cells = _of_components(1.0, 1, 2, 4)
+    records = [scored(cell, nll=0.5) for cell in reversed(cells)]
+    (row,) = _table([candidates("mixture_log_dlm", cells)], records).itertuples()
+    assert row.components == 1
+
+
+def test_an_undecided_mixture_has_no_components():
+    cells = _of_components(1.0, 1, 2)
+    (row,) = _table(
+        [candidates("mixture_log_dlm", cells)], [scored(cells[1], nll=0.5)]
+    ).itertuples()
+    assert row.status == "incomplete"
+    assert pd.isna(row.components)
+
+
+def test_the_best_components_of_each_beta_by_validation():
+    cells = [*_of_components(10.0, 1, 4), *_of_components(1.0, 1, 4)]
+    scores = (0.4, 0.1, 0.2, 0.3)
+    records = [scored(cell, nll=nll) for cell, nll in zip(cells, scores, strict=True)]
+    groups = [candidates("mixture_log_dlm", cells)]
+    rows = candidate_cells(arrow_table([flat(record) for record in records]), groups)
+    best = best_at_each_beta(rows, "nll")
+    assert dict(zip(best["beta"], best["components"], strict=True)) == {10.0: 4, 1.0: 1}

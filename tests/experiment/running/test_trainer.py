@@ -186,6 +186,25 @@ def test_resumed_batch_equals_an_uninterrupted_one(stopped_in_the_middle, tmp_pa
     assert quarantined(run) == 0
 
 
+@pytest.mark.parametrize("stop_at", [10, 20, 30])
+def test_resumed_mixture_equals_an_uninterrupted_one(tmp_path, tiny, stop_at, monkeypatch):
+    """It is stopped before, at and after the split."""
+    words = [*tiny, "method=[mixture_log_dlm]", "K=[2]", "beta=list", "beta.values=[1]"]
+    words += ["training.binary.max_iterations=40", "training.binary.window=null"]
+    run = EngineRun(tmp_path / "part", words)
+    tick = run.progress.tick
+
+    def tick_and_stop(cells, training):
+        tick(cells, training)
+        if training.iteration >= stop_at:
+            run.stop.request(15)
+
+    monkeypatch.setattr(run.progress, "tick", tick_and_stop)
+    with pytest.raises(Stop):
+        run.run()
+    resume_and_compare(run, words, tmp_path / "whole")
+
+
 def test_torn_checkpoint_is_set_aside_and_its_batch_starts_anew(
     stopped_in_the_middle, tmp_path, capsys
 ):
