@@ -1,0 +1,203 @@
+"""Many small fits on hostile data: `python -m scripts.benchmark hostile --cells 100000`.
+
+Every fit has rows of its own: duplicated rows, constant or collinear features, outliers of 1e6,
+tiny or huge inputs, constant targets, and as many inducing inputs as rows. Models start at
+lengthscales from 1e-3 to 1e3. The script checks that no fit which is not marked as failed has a
+number that is not finite, and that fits which trained beside failing ones have the numbers that
+they have alone. It prints a table and ends with 1 if a check fails.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from dlmexp.core.fit import Fit, fit
+from dlmexp.core.training.model import Model
+from dlmexp.core.training.settings import Settings
+
+ROWS = 24
+FEATURES = 3
+ITERATIONS = 60
+BETAS = (10.0, 1.0, 0.01)
+LENGTHSCALES = (1e-3, 1.0, 1e3)
+AT_ONCE = 3000  # fits of one call
+ALONE = 3  # fits of each call that are trained again alone
+# Rounding grows with the steps: at these tolerances two ways to compute the same differ.
+TOLERANCE = {"float64": 1e-5, "float32": 5e-2}
+# An iteration in which Kuu needs a larger jitter has no objective: from 1e-6 to 1e-1.
+LARGER_JITTERS = 5
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a call of `fit` trains."""
+
+    objective: str
+    likelihood: str
+    kernel: str
+    M: int
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        """Return the weights of the penalty; of power EP, powers."""
+        if self.objective in ("power_ep",):
+            return (1.0, 0.5, 0.01)
+        return BETAS if self.objective in ("elbo", "log_dlm", "sq_dlm") else (1.0,)
+
+
+KINDS = [
+    Kind("elbo", "gaussian", "rbf", 8),
+    Kind("elbo", "gaussian", "matern32", ROWS),
+    Kind("log_dlm", "gaussian", "matern52", 8),
+    Kind("log_dlm", "gaussian", "rbf", ROWS),
+    Kind("sq_dlm", "gaussian", "rbf", 8),
+    Kind("fitc", "gaussian", "matern52", 8),
+    Kind("power_ep", "gaussian", "rbf", ROWS),
+    Kind("tighter", "gaussian", "rbf", 8),
+    Kind("block_tighter", "gaussian", "rbf", 8),
+    Kind("t_pep", "gaussian", "matern32", 8),
+    Kind("loo", "gaussian", "rbf", 8),
+    Kind("crps", "gaussian", "matern52", 8),
+    Kind("exact", "gaussian", "rbf", ROWS),
+    Kind("elbo", "student_t", "rbf", 8),
+    Kind("elbo", "probit", "rbf", 8),
+    Kind("log_dlm", "probit", "matern52", ROWS),
+    Kind("elbo", "poisson", "rbf", 8),
+    Kind("log_dlm", "poisson", "rbf", 8),
+]
+
+
+def hostile_inputs(random: np.random.Generator) -> np.ndarray:
+    """Return inputs [ROWS, FEATURES] with one or more of the usual troubles."""
+    X = random.normal(size=(ROWS, FEATURES))
+    troubles = random.random(6) < 0.35
+    if troubles[0]:  # duplicated rows
+        X[ROWS // 2 :] = X[: ROWS - ROWS // 2]
+    if troubles[1]:  # a constant feature
+        X[:, 0] = 0.0
+    if troubles[2]:  # collinear features
+        X[:, 2] = -2 * X[:, 1]
+    if troubles[3]:  # an outlier
+        X[random.integers(ROWS)] *= 1e6
+    if troubles[4]:  # another scale
+        X *= 10.0 ** random.integers(-12, 7)
+    if troubles[5]:  # all rows equal but one
+        X[1:] = X[1]
+    return X
+
+
+def hostile_targets(random: np.random.Generator, likelihood: str) -> np.ndarray:
+    """Return targets [ROWS] that the likelihood allows."""
+    if likelihood == "probit":
+        return (random.random(ROWS) < random.choice([0.0, 0.05, 0.5, 1.0])).astype(float)
+    if likelihood == "poisson":
+        return random.poisson(random.choice([0.0, 0.1, 5.0, 1e4]), ROWS).astype(float)
+    y = random.normal(size=ROWS)
+    if random.random() < 0.2:
+        y[:] = 3.0
+    if random.random() < 0.3:
+        y[random.integers(ROWS)] = 1e6
+    return y * 10.0 ** random.integers(-6, 4)
+
+
+def calls(cells: int) -> Iterator[tuple[Kind, float, np.ndarray, np.ndarray]]:
+    """Yield kinds, initial lengthscales and the data [S, ...] of all calls of `fit`."""
+    random = np.random.default_rng(0)
+    combinations = list(product(KINDS, LENGTHSCALES))
+    share = -(-cells // len(combinations))
+    for kind, lengthscale in combinations:
+        left = share
+        while left > 0:
+            fits = min(left, AT_ONCE)
+            splits = -(-fits // len(kind.betas))
+            X = np.stack([hostile_inputs(random) for _ in range(splits)])
+            y = np.stack([hostile_targets(random, kind.likelihood) for _ in range(splits)])
+            yield kind, lengthscale, X, y
+            left -= fits
+
+
+def trained(
+    kind: Kind, lengthscale: float, X: np.ndarray, y: np.ndarray, device: str, dtype: str
+) -> list[Fit]:
+    """Return the fits of all splits and betas, tested on their own rows."""
+    return fit(
+        X,
+        y,
+        Model(kind.kernel, kind.likelihood, M=kind.M, initial={"lengthscale": lengthscale}),
+        kind.objective,
+        betas=kind.betas,
+        settings=Settings(lr=0.1, iterations=ITERATIONS, window=None),
+        test=(X, y),
+        device=device,
+        dtype=dtype,
+    )
+
+
+def is_finite(result: Fit) -> bool:
+    """Return whether all numbers that a record would have are finite."""
+    numbers = [np.asarray(value) for value in result.hyperparameters.values()]
+    numbers += [result.posterior.m.numpy(), result.posterior.L.numpy(), result.objective[-1]]
+    for metrics in result.metrics.values():
+        numbers.append(np.asarray(list(metrics.values())))
+    has_objectives = np.isnan(result.objective).sum() <= LARGER_JITTERS
+    return has_objectives and all(np.isfinite(values).all() for values in numbers)
+
+
+def distance(ours: Fit, alone: Fit) -> float:
+    """Return the largest difference of objectives, relative to their size (at least 1)."""
+    scale = np.maximum(1.0, np.abs(alone.objective))
+    return float(np.nanmax(np.abs(ours.objective - alone.objective) / scale))
+
+
+def main(arguments: list[str]) -> int:
+    """Train all, check, and print a table."""
+    parser = argparse.ArgumentParser("scripts.benchmark hostile", description=__doc__)
+    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="float64", choices=tuple(TOLERANCE))
+    options = parser.parse_args(arguments)
+    outcomes: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
+    problems: list[str] = []
+    for kind, lengthscale, X, y in calls(options.cells):
+        place = (options.device, options.dtype)
+        fits = trained(kind, lengthscale, X, y, *place)
+        for result in fits:
+            outcomes[kind]["failed" if result.failed else "done"] += 1
+            if not result.failed and not is_finite(result):
+                problems.append(f"{kind}, lengthscale {lengthscale}: a number is not finite")
+        problems += different_alone(fits, kind, lengthscale, X, y, place)
+    for kind, counts in outcomes.items():
+        name = f"{kind.objective} {kind.likelihood} {kind.kernel} M={kind.M}"
+        print(f"{name:40} {counts['done']:7} done {counts['failed']:6} failed")
+    counted = Counter(problems)
+    for problem, times in counted.most_common(20):
+        print(f"PROBLEM ({times} times): {problem}")
+    total = sum(sum(counts.values()) for counts in outcomes.values())
+    print(f"{total} fits, {len(problems)} problems, {options.dtype}")
+    return 1 if problems else 0
+
+
+def different_alone(
+    fits: list[Fit],
+    kind: Kind,
+    lengthscale: float,
+    X: np.ndarray,
+    y: np.ndarray,
+    place: tuple[str, str],
+) -> list[str]:
+    """Return a line for each of the first sound splits whose fits differ when trained alone."""
+    problems = []
+    betas = len(kind.betas)
+    for split in range(min(ALONE, len(X))):
+        together = fits[split * betas : (split + 1) * betas]
+        alone = trained(kind, lengthscale, X[split : split + 1], y[split : split + 1], *place)
+        for ours, single in zip(together, alone, strict=True):
+            if ours.failed != single.failed:
+                problems.append(f"{kind}, lengthscale {lengthscale}: fails in one of the two ways")
+            elif not ours.failed and distance(ours, single) > TOLERANCE[place[1]]:
+                problems.append(f"{kind}, lengthscale {lengthscale}: differs from the fit alone")
+    return problems
