@@ -203,6 +203,14 @@ def test_names_and_objects_give_the_same_fits():
     assert_equal_fits(by_name, by_object, rel=0)
 
 
+def test_exact_gp_takes_float32_rows():
+    X, y = data()
+    settings = dlmexp.Settings(iterations=20, window=None)
+    (wide,) = fit(X, y, objective="exact", settings=settings)
+    (narrow,) = fit(X, y, objective="exact", settings=settings, dtype="float32")
+    np.testing.assert_allclose(narrow.objective, wide.objective, rtol=1e-5)
+
+
 def test_float32_is_close_to_float64():
     (narrow,) = run("log_dlm", dtype="float32")
     (wide,) = run("log_dlm")

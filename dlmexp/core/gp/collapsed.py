@@ -154,15 +154,16 @@ def exact_evidence(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     The inducing inputs are the training rows, Z = X, and stay there. Neither beta nor
     `rows_at_once` plays a part. With `Luu Luu^T = Kff + j I` and t = noise - j, where j is what the
     jitter adds to the diagonal, `Kff + noise I` is `Luu Luu^T + t I`: so the jitter changes neither
-    the evidence nor the predictions (as long as noise > 2 j).
+    the evidence nor the predictions (as long as noise > 2 j). Kff takes the part of Kuu, and like
+    Kuu it is float64 whatever the type of the rows.
     """
-    X = problem.X
+    X = problem.X.to(PARAMETERS)
     Kff = problem.kernel(X, X, problem.hyper)
     factor = factorise(Kff, problem.jitter)
     # t = noise - j, kept at j or more
     j = problem.jitter * Kff.diagonal(dim1=-2, dim2=-1).mean(-1)
     t = torch.maximum(problem.hyper["noise"] - j, j)[..., None]
-    y = problem.y - problem.hyper["mean"][..., None]
+    y = problem.y.to(PARAMETERS) - problem.hyper["mean"][..., None]
     # A = Luu^T:  b = Luu^T y / t,  H = Luu^T Luu / t
     b = (factor.L.mT @ y[..., None]).squeeze(-1) / t
     q = gaussian_posterior(factor.L.mT @ factor.L / t[..., None], b)

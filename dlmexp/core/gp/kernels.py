@@ -131,7 +131,10 @@ class RBF(Stationary):
         # comes with the others.
         log_s = hyper["outputscale"].log()[..., None, None]
         in_last_column = torch.nn.functional.pad(log_s, (left.shape[-1] - 1, 0))
-        return _Exponential.apply(left + in_last_column, right)  # pyright: ignore[reportReturnType]
+        # In float32 the rounding error of E can be large where an input lies many lengthscales
+        # away from the origin: E + log s is then kept at its largest value.
+        largest = log_s.detach() if left.dtype == torch.float32 else None
+        return _Exponential.apply(left + in_last_column, right, largest)  # pyright: ignore[reportReturnType]
 
 
 class Matern(Stationary):
@@ -216,23 +219,26 @@ def _fused_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: int) -> Float[Tens
 
 
 class _Exponential(torch.autograd.Function):
-    """exp(left right^T), keeping its result and nothing else of that size."""
+    """exp(min(left right^T, largest)), keeping its result and nothing else of that size."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
-        K = torch.matmul(left, right.mT).exp_()
+    def forward(ctx: Any, left: Tensor, right: Tensor, largest: Tensor | None) -> Tensor:
+        exponent = torch.matmul(left, right.mT)
+        if largest is not None:
+            torch.minimum(exponent, largest, out=exponent)
+        K = exponent.exp_()
         ctx.save_for_backward(left, right, K)
         return K
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         left, right, K = ctx.saved_tensors
         # dE = dK * K
         d_E = grads[0] * K
         d_left = d_E @ right if ctx.needs_input_grad[0] else None
         d_right = d_E.mT @ left if ctx.needs_input_grad[1] else None
-        return d_left, d_right
+        return d_left, d_right, None
 
 
 class _Matern52(torch.autograd.Function):

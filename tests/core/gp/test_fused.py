@@ -76,7 +76,7 @@ def expected_matrix_and_gradients(Z, X, l, s, matern, W):
     if matern:
         K = {3: _Matern32, 5: _Matern52}[matern].apply(left, right, s)
     else:
-        K = s[:, None, None] * _Exponential.apply(left, right)
+        K = s[:, None, None] * _Exponential.apply(left, right, None)
     return K.detach(), *torch.autograd.grad((K * W).sum(), (Z, l, s))
 
 

@@ -159,6 +159,15 @@ def test_ard_gives_every_feature_a_lengthscale(name, shape):
     assert of_kernel.shape == shape
 
 
+@pytest.mark.parametrize("name", ["rbf", "matern32", "matern52"])
+def test_inputs_that_are_many_lengthscales_away_have_a_finite_kernel_in_float32(name):
+    X = torch.tensor([[[1e6, -2e6], [1e6 + 1, 5.0], [3.0, 1e6]]], dtype=torch.float32)
+    hyper = {"lengthscale": torch.full((1, 1), 1e-3), "outputscale": torch.full((1,), 0.5)}
+    K = KERNELS[name](X, X, hyper)
+    assert K.isfinite().all()
+    assert (K <= 0.5 * (1 + 1e-6)).all()
+
+
 def test_kernel_without_ard_is_built_without_it():
     kernel: Any = kernel_named("gpytorch.kernels.RBFKernel")
     assert kernel.options(3) == {"ard_num_dims": 3}
