@@ -43,6 +43,7 @@ CORE = {
         "core.gp",
         "common.errors",
     },
+    "core.baselines": set(),
     "core.device": {"common.errors"},
     "core.prediction": {"core.likelihoods", "core.gp"},
     "core.inputs": {

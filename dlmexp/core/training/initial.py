@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dlmexp.core.gp.inducing import INDUCING, Start, median_distance
 from dlmexp.core.gp.kernels import Parameter
+from dlmexp.core.gp.mixed_kernels import Mixed
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.model import Model
@@ -37,7 +38,7 @@ def initial_values(
     for name, parameter in parameters.items():
         initial = model.initial.get(name)
         if isinstance(initial, str):
-            by_split = _lengthscales(initial, data).to(like)
+            by_split = _lengthscales(initial, data, _numbers(model, data)).to(like)
             shaped = by_split.view(-1, *[1] * len(parameter.shape))
             values[name] = shaped.expand(-1, *parameter.shape).clone()
         else:
@@ -50,12 +51,18 @@ def initial_values(
     return {"Z": torch.stack(chosen), **values}
 
 
-def _lengthscales(name: str, data: BatchData) -> Float[Tensor, "S"]:
-    """Return the initial lengthscale of every split: one of `LENGTHSCALES`."""
-    splits, _, D = data.X.shape
-    if name == "sqrt":
-        return torch.full((splits,), math.sqrt(D))
+def _numbers(model: Model, data: BatchData) -> int:
+    """Return how many of the features are numbers; indicators of categories come after them."""
+    indicators = model.kernel.indicators if isinstance(model.kernel, Mixed) else 0
+    return data.X.shape[-1] - indicators
+
+
+def _lengthscales(name: str, data: BatchData, numbers: int) -> Float[Tensor, "S"]:
+    """Return the initial lengthscale of every split, of its numbers: one of `LENGTHSCALES`."""
+    splits = len(data.seed_of)
+    if name == "sqrt" or not numbers:
+        return torch.full((splits,), math.sqrt(max(numbers, 1)))
     values = []
-    for X, seed in zip(data.X, data.seed_of, strict=True):
+    for X, seed in zip(data.X[..., :numbers], data.seed_of, strict=True):
         values.append(median_distance(X, seed))
     return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,204 @@
+"""Candidates for the default model, on the UCI regression sets with at most 5000 rows and their
+published splits, next to a linear model, gradient boosting and the exact Gaussian process."""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+
+import dlmexp
+from dlmexp.core.baselines import BASELINES, gaussian_scores
+from dlmexp.data.splits import Prepared, Split, normalised
+
+MAX_ROWS = 5000
+CLOSE = 1.1
+"""An RMSE within this factor of the best is close to it."""
+EXACT = "exact GP"
+LINEAR = "linear"
+TREES = "trees"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A default model.
+
+    Attributes:
+        kernel: Its kernel, with a lengthscale per feature.
+        M: The number of inducing inputs.
+        inducing: Where they start.
+        iterations: Steps of Adam, whose learning rate decays from 0.1 to 0.001.
+        objective: What is minimised.
+        lengthscale: The initial one.
+    """
+
+    kernel: str
+    M: int
+    inducing: str = "kmeans"
+    iterations: int = 300
+    objective: str = "elbo"
+    lengthscale: str | float = "sqrt"
+
+
+CANDIDATES = {
+    "0.3 (RBF, M=30, first rows)": Candidate("rbf", 30, "first", 500, lengthscale=1.0),
+    "RBF": Candidate("rbf", 200),
+    "Matern-5/2": Candidate("matern52", 200),
+    "RBF + linear": Candidate("rbf+linear", 200),
+    "Matern-5/2 + linear": Candidate("matern52+linear", 200),
+    "Matern-3/2 + linear": Candidate("matern32+linear", 200),
+    "Matern-5/2 + linear, M=50": Candidate("matern52+linear", 50),
+    "Matern-5/2 + linear, M=100": Candidate("matern52+linear", 100),
+    "Matern-5/2 + linear, M=400": Candidate("matern52+linear", 400),
+    "Matern-5/2 + linear, 100 steps": Candidate("matern52+linear", 200, iterations=100),
+    "Matern-5/2 + linear, first rows": Candidate("matern52+linear", 200, "first"),
+    EXACT: Candidate("matern52", 0, iterations=150, objective="exact"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, add the results to a file, and print the table of all results in it."""
+    args = _arguments(argv)
+    out = Path(args.out)
+    known = _read(out)
+    names = [*CANDIDATES, *BASELINES] if args.candidates == ["all"] else args.candidates
+    for name in args.sets or _small_sets(args.data):
+        for model in names:
+            if (name, model) in known:
+                continue
+            results = _measure(args, name, model)
+            with out.open("a", encoding="utf-8") as file:
+                for result in results:
+                    file.write(json.dumps(result) + "\n")
+            print(f"{name}: {model}: {len(results)} splits", flush=True)
+    results = pd.read_json(out, lines=True)
+    print(_goals(results).round(2).to_string())
+    print(_by_set(results).to_string())
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m scripts.benchmark defaults", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/uci"))
+    parser.add_argument("--sets", nargs="*", help="names of data sets; all with at most 5000 rows")
+    parser.add_argument("--splits", type=int, default=3, help="the first so many published splits")
+    parser.add_argument("--candidates", nargs="*", default=["all"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", default="defaults.jsonl", help="results; those in it are kept")
+    return parser.parse_args(argv)
+
+
+def _read(out: Path) -> set[tuple[str, str]]:
+    """Return the data sets and models that a file has results of."""
+    if not out.exists():
+        return set()
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    return {(line["set"], line["model"]) for line in lines}
+
+
+def _small_sets(data: Path) -> list[str]:
+    """Return the sets with at most MAX_ROWS rows, the smallest first."""
+    rows = {}
+    for folder in sorted(data.iterdir()):
+        mask = np.loadtxt(folder / "test_mask.csv.gz", delimiter=",", max_rows=MAX_ROWS + 1)
+        if len(mask) <= MAX_ROWS:
+            rows[folder.name] = len(mask)
+    return sorted(rows, key=lambda name: rows[name])
+
+
+def _splits(data: Path, name: str, count: int) -> Iterator[Prepared]:
+    """Yield published splits, normalised by their training rows."""
+    table = np.loadtxt(data / name / "data.csv.gz", delimiter=",")
+    masks = np.loadtxt(data / name / "test_mask.csv.gz", delimiter=",").astype(bool)
+    for mask in masks.T[:count]:
+        rows = Split(np.flatnonzero(~mask), np.flatnonzero(mask)[:0], np.flatnonzero(mask))
+        yield normalised(table[:, :-1], table[:, -1], "regression", rows)
+
+
+def _measure(args: argparse.Namespace, name: str, model: str) -> list[dict]:
+    """Return the scores of a model on the splits of a data set."""
+    results = []
+    for number, split in enumerate(_splits(args.data, name, args.splits)):
+        began = perf_counter()
+        scores = _scores(model, split, number, args.device)
+        seconds = perf_counter() - began
+        facts = {"set": name, "model": model, "split": number, "seconds": seconds}
+        n, D = split.X_train.shape
+        results.append({**facts, "n": n, "D": D, **scores})
+    return results
+
+
+def _scores(model: str, split: Prepared, seed: int, device: str) -> dict[str, float]:
+    """Return NLL and RMSE on the test rows, of targets scaled to variance 1."""
+    if model in BASELINES:
+        baseline = BASELINES[model]("regression", split.X_train, split.y_train)
+        return baseline.scores(split.X_test, split.y_test)
+    candidate = CANDIDATES[model]
+    n = len(split.y_train)
+    settings = dlmexp.Settings(
+        lr=0.1,
+        final_lr=0.001,
+        decay=candidate.iterations,
+        iterations=candidate.iterations,
+        window=None,
+        calibration=False,
+    )
+    is_mixed = "+" in candidate.kernel
+    initial = {} if is_mixed else {"lengthscale": candidate.lengthscale}
+    (fit,) = dlmexp.fit(
+        split.X_train[None],
+        split.y_train[None],
+        dlmexp.Model(
+            candidate.kernel,
+            M=min(candidate.M or n, n),
+            ard=True,
+            inducing=candidate.inducing,
+            initial=initial,
+        ),
+        candidate.objective,
+        None if candidate.objective == "exact" else [1.0],
+        seeds=seed,
+        settings=settings,
+        device=device,
+    )
+    if fit.failed:
+        return {"nll": math.nan, "rmse": math.nan}
+    prediction = fit.predict(split.X_test, device=device)
+    assert prediction.variance is not None
+    return gaussian_scores(prediction.mean, prediction.variance, split.y_test)
+
+
+def _by_set(results: pd.DataFrame) -> pd.DataFrame:
+    """Return RMSE / NLL of every model on every data set, averaged over the splits."""
+    means = results.groupby(["set", "model"])[["rmse", "nll"]].mean()
+    text = means["rmse"].map("{:.3f}".format) + " / " + means["nll"].map("{:.3f}".format)
+    return text.unstack()
+
+
+def _goals(results: pd.DataFrame) -> pd.DataFrame:
+    """Return on which share of the data sets each model reaches the goals, and its time."""
+    means = results.groupby(["model", "set"])[["rmse", "nll", "seconds"]].mean()
+    nll = means["nll"].unstack("model")
+    rmse = means["rmse"].unstack("model")
+    references = [name for name in (LINEAR, TREES) if name in nll]
+    best_nll = nll[references].min(axis=1)
+    exact = [name for name in (LINEAR, EXACT) if name in rmse]
+    best_rmse = rmse[exact].min(axis=1)
+    shares = {
+        "NLL ahead of linear model and trees": nll.lt(best_nll, axis=0).mean(),
+        "RMSE within 10 % of exact GP and linear model": rmse.le(CLOSE * best_rmse, axis=0).mean(),
+        "mean NLL": nll.mean(),
+        "mean RMSE": rmse.mean(),
+        "sets": nll.notna().sum(),
+        "median seconds": means["seconds"].unstack("model").median(),
+    }
+    return pd.DataFrame(shares).sort_values("mean NLL")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
