@@ -19,6 +19,7 @@ CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 REPLACEMENTS = dict.fromkeys(CONTROLS | BIDIRECTIONAL, "?")
 WIDE = 140  # columns of a file or pipe
+NOTEBOOK_WIDTH = 100  # columns; in notebooks longer lines are wrapped
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
@@ -71,10 +72,15 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def is_notebook(stream: Any) -> bool:
+    """Return whether a stream writes into the output of a notebook's cell."""
+    return type(raw_stream(stream)).__module__.startswith("ipykernel")
+
+
 def wide_console(width: int = WIDE) -> "Console":
     """Return a console as wide as the terminal or $COLUMNS, or `width` in a file or pipe.
 
-    Text is printed literally, without markup, and sanitized.
+    Text is printed literally, without markup, and sanitized. In a notebook it is plain text, too.
     """
     # They take a while to load, and most callers of this module only count.
     from rich.console import Console  # noqa: TID251 -- the subclass below sanitizes
@@ -89,9 +95,16 @@ def wide_console(width: int = WIDE) -> "Console":
                     yield Segment(sanitized(segment.text), segment.style)
 
     file = raw_stream(sys.stdout)
+    if is_notebook(file):
+        width = min(width, NOTEBOOK_WIDTH)
     width_is_known = file.isatty() or "COLUMNS" in os.environ
     return SanitizedConsole(
-        file=file, width=None if width_is_known else width, markup=False, emoji=False
+        file=file,
+        width=None if width_is_known else width,
+        markup=False,
+        emoji=False,
+        # With it, rich would show tables as HTML, also where the standard output is redirected.
+        force_jupyter=False,
     )
 
 

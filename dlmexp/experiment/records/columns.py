@@ -169,6 +169,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("alone", bool, "result", "whether no other batch shared the device"),
     TableColumn("acceptance", float, "result", "share of accepted proposals of a sampler"),
     TableColumn("objective_value", float, "result", "last value of the objective", "nats per row"),
+    TableColumn("jitter", float, "result", "added to the diagonal of Kuu, relative to its mean"),
     TableColumn("y_mean", float, "result", "mean of the training targets", "units of the target"),
     TableColumn("y_std", float, "result", "their standard deviation", "units of the target"),
     TableColumn("reason", str, "result", "why the cell failed"),

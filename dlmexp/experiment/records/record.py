@@ -41,6 +41,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     alone: bool | None = None  # no other batch of the run shared the device
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
+    jitter: float | None = None  # added to the diagonal of Kuu, relative to its mean
     y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
     y_std: float | None = None
     reason: str | None = None  # of a failure

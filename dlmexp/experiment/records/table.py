@@ -7,6 +7,7 @@ metric (`select`); no refit follows.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,7 +99,7 @@ def _records(cells: pa.Table) -> pd.DataFrame:
     options = _options(frame)
     for name in ("initial", "objective_options"):
         if name in frame:
-            texts = {text: _numbers_as_text(text) for text in frame[name].cat.categories}
+            texts = {text: _settings_as_text(text) for text in frame[name].cat.categories}
             frame[name] = frame[name].map(texts).astype("category")
     for name in _categories(frame):
         sorted_texts = sorted(frame[name].cat.categories)
@@ -123,10 +124,14 @@ def _options(frame: pd.DataFrame) -> pd.DataFrame:
     return columns
 
 
-def _numbers_as_text(text: str) -> str:
-    """Return numbers by name, which are JSON, as `lengthscale=0.5, noise=1`."""
+def _settings_as_text(text: str) -> str:
+    """Return values by name, which are JSON, as `lengthscale=sqrt, noise=0.5`."""
     values = json_value(text.encode())
-    return ", ".join(f"{name}={values[name]:g}" for name in sorted(values))
+    return ", ".join(f"{name}={_short(values[name])}" for name in sorted(values))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:

@@ -1,20 +1,17 @@
-"""The progress of a run: a bar that is updated in place on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal and in a notebook, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
 
-from rich.console import Console, RenderableType  # noqa: TID251 -- its type is only hinted at
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
-from rich.text import Text
+from rich.console import Console  # noqa: TID251 -- its type is only hinted at
 
 from dlmexp.common.console import counted, discard_stdout, duration
 from dlmexp.core.training.batch import Training
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.record import Record
+from dlmexp.experiment.running.bars import bar_here
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import SIGPIPE, StopRequest
@@ -24,16 +21,6 @@ from dlmexp.experiment.running.process import SIGPIPE, StopRequest
 LOOK_SECONDS = 0.25
 CONCURRENT_LOOK_SECONDS = 5.0
 LINE_SECONDS = 10.0  # between lines with numbers
-
-
-class _Bar(RichProgress):
-    """A bar with a line of text below it."""
-
-    caption = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield from super().get_renderables()
-        yield Text(self.caption, overflow="ellipsis", no_wrap=True)
 
 
 @dataclass
@@ -49,7 +36,7 @@ class _Look:
 class Progress:
     """Counts cells and batches, as the engine reports them, and shows the counts.
 
-    On a terminal: a bar with the numbers of the batches in training, and failures as lines.
+    With a bar: the numbers of the batches in training below it, and failures as lines.
     Elsewhere: messages as lines at once, numbers every ten seconds.
     """
 
@@ -64,17 +51,7 @@ class Progress:
         self.began = time.monotonic()
         self._line_shown_at = self.began
         self._looks: dict[int, _Look] = {}  # by the id of a training
-        self._bar = None
-        if console is not None and console.is_terminal and not console.is_dumb_terminal:
-            self._bar = _Bar(
-                TextColumn("cells"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[left]} left"),
-                console=console,
-            )
-            self._bar.add_task("cells", total=self.total, left="?")
+        self._bar = bar_here(self.total, console)
 
     def __enter__(self) -> "Progress":
         if self._bar:
@@ -90,7 +67,7 @@ class Progress:
         """Print a line. If nobody can read it any more, ask the run to stop."""
         try:
             if self._bar:
-                self._bar.console.print(line, style=style, highlight=False, markup=False)
+                self._bar.say(line, style)
             else:
                 print(line, flush=True)
         except BrokenPipeError:
@@ -111,11 +88,11 @@ class Progress:
     def show(self) -> None:
         """Show the current numbers: in a bar at once, as a line if it is time for the next one."""
         if self._bar:
-            self._bar.caption = (
+            caption = (
                 f"batch {self.batch}/{self.batches}, {self.failed} failed; "
                 f"{self.current}{self.numbers}"
             )
-            self._bar.update(TaskID(0), completed=self.settled, left=self.left)
+            self._bar.show(self.settled, self.left, caption)
         elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
             self._line_shown_at = time.monotonic()
             now = self.numbers or f"; {self.current}"

@@ -188,6 +188,7 @@ class Recorder:
             alone=finished.alone and self.alone,
             acceptance=finished.acceptance,
             objective_value=float(finished.objective[-1]) if has_objective else None,
+            jitter=float(finished.posterior.jitter[0]),
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=hyperparameters,

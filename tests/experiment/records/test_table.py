@@ -172,6 +172,14 @@ def test_roles_are_rows_apart_and_experiments_are_named_together():
     assert named == {"fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test"}
 
 
+def test_initial_values_and_options_are_texts():
+    initial = {"noise": 0.5, "lengthscale": "sqrt"}
+    cell = replace(ELBO, initial=initial, objective_options={"blocks": 4})
+    table = _table([candidates("elbo", [cell])], [scored(cell, nll=0.1)])
+    assert table["initial"].tolist() == ["lengthscale=sqrt, noise=0.5"]
+    assert table["objective_options"].tolist() == ["blocks=4"]
+
+
 CHANGES = st.dictionaries(
     st.sampled_from(
         ["training.lr", "M", "kernel", "beta.values", "training.by_method.fitc.initial.noise"]

@@ -126,7 +126,7 @@ def finished(**changes) -> Any:
         "metrics": {"validation": {"nll": 0.5, "ece": 0.1}, "test": {"nll": 0.6}},
         "reliability": {},
         "curve": [],
-        "posterior": None,
+        "posterior": SimpleNamespace(jitter=np.array([1e-5])),
         "acceptance": None,
         "block_acceptance": np.array([0.25, 0.75]),
         "nll_error": None,
@@ -145,7 +145,7 @@ def test_record_has_the_numbers_of_the_fit(recorder):
     result = record_of(recorder).result
     assert (result.iterations, result.stopped, result.converged) == (250, "converged", True)
     assert (result.seconds, result.objective_value) == (5.0, 1.5)
-    assert (result.y_mean, result.y_std) == (2.0, 3.0)
+    assert (result.y_mean, result.y_std, result.jitter) == (2.0, 3.0, 1e-5)
     assert result.validation == {"nll": 0.5, "ece": 0.1}
     assert (result.test, result.trivial) == ({"nll": 0.6}, {"test": {"nll": 0.7}})
     assert result.hyperparameters == {"noise": 0.1}
@@ -290,7 +290,8 @@ def test_model_is_stored_if_models_are_kept(recorder, monkeypatch, keep, has_mod
     monkeypatch.setattr(recording, "trained_model", lambda *_: "a model")
     monkeypatch.setattr(recording, "encoded", lambda model: model.encode())
     recorder.sweep.cfg.keep = keep
-    record = record_of(recorder, posterior="a posterior")
+    posterior = SimpleNamespace(jitter=np.array([1e-5]))
+    record = record_of(recorder, posterior=posterior)
     assert (record.model is not None) == has_model
 
 
