@@ -4,7 +4,8 @@ published splits, next to a linear model, gradient boosting and the exact Gaussi
 import argparse
 import json
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import dlmexp
-from dlmexp.core.baselines import BASELINES, gaussian_scores
+from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_scores
 from dlmexp.data.splits import Prepared, Split, normalised
 
 MAX_ROWS = 5000
@@ -57,6 +58,7 @@ CANDIDATES = {
     "Matern-5/2 + linear, M=400": Candidate("matern52+linear", 400),
     "Matern-5/2 + linear, 100 steps": Candidate("matern52+linear", 200, iterations=100),
     "Matern-5/2 + linear, first rows": Candidate("matern52+linear", 200, "first"),
+    "Matern-5/2 + linear, log loss": Candidate("matern52+linear", 200, objective="log_dlm"),
     EXACT: Candidate("matern52", 0, iterations=150, objective="exact"),
 }
 
@@ -66,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     out = Path(args.out)
     known = _read(out)
-    names = [*CANDIDATES, *BASELINES] if args.candidates == ["all"] else args.candidates
+    names = args.candidates
+    if names == ["all"]:
+        names = [*CANDIDATES, *available_baselines()]
+    elif names == ["models"]:
+        names = list(CANDIDATES)
     for name in args.sets or _small_sets(args.data):
         for model in names:
             if (name, model) in known:
@@ -84,10 +90,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m scripts.benchmark defaults", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/uci"))
+    data = Path(os.environ.get("DLMEXP_DATA", "../shared/data")) / "uci"
+    parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--sets", nargs="*", help="names of data sets; all with at most 5000 rows")
     parser.add_argument("--splits", type=int, default=3, help="the first so many published splits")
-    parser.add_argument("--candidates", nargs="*", default=["all"])
+    parser.add_argument(
+        "--candidates", nargs="*", default=["all"], help="names; all; models: without baselines"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", default="defaults.jsonl", help="results; those in it are kept")
     return parser.parse_args(argv)
@@ -111,35 +120,48 @@ def _small_sets(data: Path) -> list[str]:
     return sorted(rows, key=lambda name: rows[name])
 
 
-def _splits(data: Path, name: str, count: int) -> Iterator[Prepared]:
-    """Yield published splits, normalised by their training rows."""
+def _splits(data: Path, name: str, count: int) -> list[Prepared]:
+    """Return published splits, normalised by their training rows.
+
+    All have as many training rows as the one with the fewest, so that they train as one batch.
+    """
     table = np.loadtxt(data / name / "data.csv.gz", delimiter=",")
     masks = np.loadtxt(data / name / "test_mask.csv.gz", delimiter=",").astype(bool)
-    for mask in masks.T[:count]:
-        rows = Split(np.flatnonzero(~mask), np.flatnonzero(mask)[:0], np.flatnonzero(mask))
-        yield normalised(table[:, :-1], table[:, -1], "regression", rows)
+    n_train = int((~masks).sum(axis=0).min())
+    splits = []
+    for number, mask in enumerate(masks.T[:count]):
+        order = np.random.default_rng(number).permutation(np.flatnonzero(~mask))
+        test = np.flatnonzero(mask)
+        rows = Split(order[:n_train], test[:0], test)
+        splits.append(normalised(table[:, :-1], table[:, -1], "regression", rows))
+    return splits
 
 
 def _measure(args: argparse.Namespace, name: str, model: str) -> list[dict]:
     """Return the scores of a model on the splits of a data set."""
-    results = []
-    for number, split in enumerate(_splits(args.data, name, args.splits)):
-        began = perf_counter()
-        scores = _scores(model, split, number, args.device)
-        seconds = perf_counter() - began
-        facts = {"set": name, "model": model, "split": number, "seconds": seconds}
-        n, D = split.X_train.shape
-        results.append({**facts, "n": n, "D": D, **scores})
-    return results
-
-
-def _scores(model: str, split: Prepared, seed: int, device: str) -> dict[str, float]:
-    """Return NLL and RMSE on the test rows, of targets scaled to variance 1."""
+    splits = _splits(args.data, name, args.splits)
+    began = perf_counter()
     if model in BASELINES:
-        baseline = BASELINES[model]("regression", split.X_train, split.y_train)
-        return baseline.scores(split.X_test, split.y_test)
-    candidate = CANDIDATES[model]
-    n = len(split.y_train)
+        scores = [_baseline_scores(model, split) for split in splits]
+    else:
+        scores = _candidate_scores(CANDIDATES[model], splits, args.device)
+    seconds = (perf_counter() - began) / len(splits)
+    n, D = splits[0].X_train.shape
+    facts = {"set": name, "model": model, "n": n, "D": D, "seconds": seconds}
+    return [{**facts, "split": number, **score} for number, score in enumerate(scores)]
+
+
+def _baseline_scores(model: str, split: Prepared) -> dict[str, float]:
+    """Return NLL and RMSE of a baseline on the test rows."""
+    baseline = BASELINES[model]("regression", split.X_train, split.y_train)
+    return baseline.scores(split.X_test, split.y_test)
+
+
+def _candidate_scores(
+    candidate: Candidate, splits: Sequence[Prepared], device: str
+) -> list[dict[str, float]]:
+    """Return NLL and RMSE on the test rows of every split, of targets scaled to variance 1."""
+    n = len(splits[0].y_train)
     settings = dlmexp.Settings(
         lr=0.1,
         final_lr=0.001,
@@ -150,9 +172,9 @@ def _scores(model: str, split: Prepared, seed: int, device: str) -> dict[str, fl
     )
     is_mixed = "+" in candidate.kernel
     initial = {} if is_mixed else {"lengthscale": candidate.lengthscale}
-    (fit,) = dlmexp.fit(
-        split.X_train[None],
-        split.y_train[None],
+    fits = dlmexp.fit(
+        np.stack([split.X_train for split in splits]),
+        np.stack([split.y_train for split in splits]),
         dlmexp.Model(
             candidate.kernel,
             M=min(candidate.M or n, n),
@@ -161,16 +183,19 @@ def _scores(model: str, split: Prepared, seed: int, device: str) -> dict[str, fl
             initial=initial,
         ),
         candidate.objective,
-        None if candidate.objective == "exact" else [1.0],
-        seeds=seed,
+        betas=1.0,
         settings=settings,
         device=device,
     )
-    if fit.failed:
-        return {"nll": math.nan, "rmse": math.nan}
-    prediction = fit.predict(split.X_test, device=device)
-    assert prediction.variance is not None
-    return gaussian_scores(prediction.mean, prediction.variance, split.y_test)
+    scores = []
+    for fit, split in zip(fits, splits, strict=True):
+        if fit.failed:
+            scores.append({"nll": math.nan, "rmse": math.nan})
+            continue
+        prediction = fit.predict(split.X_test, device=device)
+        assert prediction.variance is not None
+        scores.append(gaussian_scores(prediction.mean, prediction.variance, split.y_test))
+    return scores
 
 
 def _by_set(results: pd.DataFrame) -> pd.DataFrame:

@@ -251,6 +251,9 @@ def column_named(name: str) -> TableColumn:
     if name in BY_NAME:
         return BY_NAME[name]
     # The names of parts are no beginnings of one another, so their order does not matter.
+    if name.startswith("hyper_lengthscale["):
+        meaning = "lengthscale of a column of a user table; inf: constant in training rows"
+        return TableColumn(name, float, "hyperparameter", meaning)
     for part, role in PARTS.items():
         if name.startswith(f"{part}_"):
             return TableColumn(name, float, role, "metric of a plugin")

@@ -18,6 +18,7 @@ from dlmexp.core.training.program import Posterior
 from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
+from dlmexp.experiment.models.relevance import column_lengthscales
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import WARNING, Record, Result
 from dlmexp.experiment.records.store import Store
@@ -176,6 +177,7 @@ class Recorder:
             for name, values in finished.hyperparameters.items()
             if name != "Z"
         }
+        hyperparameters |= self._lengthscales_by_column(cell, finished)
         return Result(
             validation=finished.metrics.get("validation", {}),
             test=in_units | finished.metrics.get("test", {}),
@@ -194,6 +196,16 @@ class Recorder:
             hyperparameters=hyperparameters,
             note=_note(cell, finished),
         )
+
+    def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
+        """Return `lengthscale[COLUMN]` of a user's own table; empty for other datasets."""
+        if cell.dataset not in self._user_tables:
+            return {}
+        features = self._splits[_split_name(cell)].features
+        by_column = column_lengthscales(
+            self._schemas[cell.dataset], features.constant, finished.hyperparameters
+        )
+        return {f"lengthscale[{name}]": value for name, value in by_column.items()}
 
     def _errors_in_units_of_target(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
         """Return test errors in the units of the target; empty unless it is a user's own table."""
