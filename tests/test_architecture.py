@@ -44,6 +44,7 @@ CORE = {
         "common.errors",
     },
     "core.baselines": set(),
+    "core.folds": {"common.errors"},
     "core.device": {"common.errors"},
     "core.prediction": {"core.likelihoods", "core.gp"},
     "core.inputs": {
@@ -69,7 +70,7 @@ PLANNED = {"experiment.config", "data", *CORE, *COMMON}
 EXPERIMENT = {
     "experiment.config": {"data", *COMMON},
     "experiment.plan": PLANNED - {"core.training", "core.fit", "core.inputs"},
-    "experiment.records": {"experiment.plan", "experiment.config", *COMMON},
+    "experiment.records": {"experiment.plan", "experiment.config", "core.folds", *COMMON},
     "experiment.models": {"experiment.records", "experiment.plan", *PLANNED},
     "experiment.running": {
         "experiment.models",
@@ -107,7 +108,8 @@ PRESENTATION = {
 }
 MLLS = {"mlls": {"core.estimators", "core.likelihoods", "core.gp", "common.errors"}}
 REFERENCE = {"reference": set()}
-ALLOWED = {**REFERENCE, **COMMON, **CORE, "data": {*COMMON}, **EXPERIMENT, **PRESENTATION, **MLLS}
+DATA = {"data": {"core.folds", *COMMON}}
+ALLOWED = {**REFERENCE, **COMMON, **CORE, **DATA, **EXPERIMENT, **PRESENTATION, **MLLS}
 LAYERS = ("common", "core", "experiment", "presentation")
 FACES = {"cli", "api", "plugins", "sklearn", "__main__", "__init__"}  # may import anything
 pytestmark = pytest.mark.slow
