@@ -228,43 +228,132 @@ class Entries(NamedTuple):
         return Entries(*(part[index] for part in self))
 
 
+class RejectionSampling:
+    """Samples by rejection, of which some entries are still open.
+
+    All ways to go through the entries draw the same numbers, and so the same samples.
+
+    Args:
+        likelihood: The likelihood.
+        rows: mu, v, y of every row, and the widening k of its proposal: all [*B, N].
+        samples: The number of samples.
+        draws: The random numbers.
+    """
+
+    def __init__(
+        self, likelihood: Likelihood, rows: tuple[Tensor, ...], samples: int, draws: Draws
+    ):
+        mu, _, y, _ = rows
+        self.shape = (*mu.shape[:-1], samples, mu.shape[-1])
+        self.samples = samples
+        self.draws = draws
+        self.rows = rows
+        self.sampled = likelihood.over_samples()
+        flat = (row.unsqueeze(-2).expand(self.shape).flatten() for row in rows)
+        log_p_max = likelihood.log_p_max(y).expand(mu.shape)
+        self.entries = Entries(*flat, log_p_max.unsqueeze(-2).expand(self.shape).flatten())
+        self.e = torch.zeros_like(self.entries.mu)
+        self.tries = torch.zeros_like(self.entries.mu)
+
+    def all_entries(self) -> Int[Tensor, " E"]:
+        """Return the positions of all entries."""
+        return torch.arange(self.e.numel(), device=self.e.device)
+
+    def draw(
+        self, still_open: Int[Tensor, " E"], first_round: int = 0, last_round: int = ROUNDS
+    ) -> Int[Tensor, " e"]:
+        """Draw chosen entries together, and return those that are open after the rounds."""
+        rounds_done = first_round
+        n = self.shape[-1]
+        while rounds_done < last_round and still_open.numel():
+            # As many rounds at once as there were before: at most twice the tries that are needed.
+            count = min(MAX_ROUNDS_AT_ONCE, max(1, rounds_done))
+            rounds = range(rounds_done, min(last_round, rounds_done + count))
+            uniform = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 0)
+            threshold = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 1)
+            at_open = _at_entries(self.sampled, still_open, self.shape)
+            proposal, accepted = _propose(
+                at_open, self.entries.at(still_open), uniform, threshold
+            )
+            closed = accepted.any(0)
+            first = torch.where(closed, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
+            self.e[still_open] = proposal.gather(0, first[None]).squeeze(0)
+            self.tries[still_open] += first + 1
+            still_open = still_open[~closed]
+            rounds_done = rounds.stop
+        return still_open
+
+    def draw_one_by_one(
+        self, still_open: Int[Tensor, " E"], first_round: int = 0
+    ) -> Int[Tensor, " e"]:
+        """Draw chosen entries each on its own, and return those that are open after all rounds."""
+        never_closed = [self.draw(entry, first_round) for entry in still_open.split(1)]
+        return torch.cat(never_closed) if never_closed else still_open
+
+    def finished(self, likelihood: Likelihood, still_open: Int[Tensor, " E"]) -> ProductSample:
+        """Return the samples; `auto` draws what is still open, where the paper waits."""
+        mu, v, y, _ = self.rows
+        if still_open.numel():
+            exact = auto.draw(likelihood, mu, v, y, self.samples, self.draws)
+            self.e[still_open] = exact.e.flatten()[still_open]
+        accepted = torch.full_like(mu, self.samples)
+        tries = self.tries.view(self.shape).sum(-2)
+        return ProductSample(self.e.view(self.shape), accepted, tries)
+
+
 @product_sampler("rejection", capturable=False)
 def rejection(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
     """Draw as the paper does (its appendix "Efficient Implementation of Product Sampling").
 
-    It redraws until all entries are accepted, so its operations depend on the data. Entries that
-    are open after 256 rounds, where the paper waits, come from `auto`.
+    It redraws until all entries are accepted, so its operations depend on the data. All open
+    entries are redrawn together. Those that are open after 256 rounds come from `auto`.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
-    n = mu.shape[-1]
-    shape = (*mu.shape[:-1], samples, n)
-    sampled = likelihood.over_samples()
-    rows = (mu, v, y, widening(likelihood, mu, v, y), likelihood.log_p_max(y))
-    entries = Entries(*(row.unsqueeze(-2).expand(shape).flatten() for row in rows))
-    e = torch.zeros_like(entries.mu)
-    tries = torch.zeros_like(entries.mu)
-    still_open = torch.arange(e.numel(), device=mu.device)
-    rounds_done = 0
-    while rounds_done < ROUNDS and still_open.numel():
-        # As many rounds at once as there were before: at most twice the tries that are needed.
-        count = min(MAX_ROUNDS_AT_ONCE, max(1, rounds_done))
-        rounds = range(rounds_done, min(ROUNDS, rounds_done + count))
-        uniform = _uniform_of_rounds(draws, still_open, samples, n, rounds, 0)
-        threshold = _uniform_of_rounds(draws, still_open, samples, n, rounds, 1)
-        at_open = _at_entries(sampled, still_open, shape)
-        proposal, accepted = _propose(at_open, entries.at(still_open), uniform, threshold)
-        closed = accepted.any(0)
-        first = torch.where(closed, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
-        e[still_open] = proposal.gather(0, first[None]).squeeze(0)
-        tries[still_open] += first + 1
-        still_open = still_open[~closed]
-        rounds_done = rounds.stop
-    if still_open.numel():
-        exact = auto.draw(likelihood, mu, v, y, samples, draws)
-        e[still_open] = exact.e.flatten()[still_open]
-    return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
+    rows = (mu, v, y, widening(likelihood, mu, v, y))
+    sampling = RejectionSampling(likelihood, rows, samples, draws)
+    return sampling.finished(likelihood, sampling.draw(sampling.all_entries()))
+
+
+VECTORISED_ROUNDS = 2
+
+
+@product_sampler("hybrid", capturable=False)
+def hybrid(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
+) -> ProductSample:
+    """Draw the samples of `rejection` as the paper says that its code does.
+
+    Two rounds are drawn for all entries together, what is open then one by one.
+    """
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    rows = (mu, v, y, widening(likelihood, mu, v, y))
+    sampling = RejectionSampling(likelihood, rows, samples, draws)
+    still_open = sampling.draw(sampling.all_entries(), last_round=VECTORISED_ROUNDS)
+    still_open = sampling.draw_one_by_one(still_open, first_round=VECTORISED_ROUNDS)
+    return sampling.finished(likelihood, still_open)
+
+
+@product_sampler("individual", capturable=False)
+def individual(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
+) -> ProductSample:
+    """Draw the samples of `rejection`, every entry on its own.
+
+    This is what the paper compares its hybrid procedure with. The proposal, too, is chosen for one
+    row after the other.
+    """
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    everywhere = torch.arange(mu.numel(), device=mu.device)
+    widenings = []
+    for row in everywhere.split(1):
+        at_row = _at_entries(likelihood, row, mu.shape)
+        widenings.append(widening(at_row, mu.flatten()[row], v.flatten()[row], y.flatten()[row]))
+    rows = (mu, v, y, torch.cat(widenings).view(mu.shape))
+    sampling = RejectionSampling(likelihood, rows, samples, draws)
+    still_open = sampling.draw_one_by_one(sampling.all_entries())
+    return sampling.finished(likelihood, still_open)
 
 
 def _uniform_of_rounds(

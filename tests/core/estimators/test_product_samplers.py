@@ -157,6 +157,19 @@ def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
     assert torch.as_tensor(together.proposed).max() > 40, "rows that need several blocks of rounds"
 
 
+@pytest.mark.parametrize("sampler", ["hybrid", "individual"])
+def test_samplers_that_go_through_entries_one_by_one_draw_the_samples_of_rejection(sampler):
+    rng = np.random.default_rng(2)
+    mu = t(rng.normal(size=(2, 6)) * 2)
+    v = t(10 ** rng.uniform(-1, 0.5, (2, 6)))
+    y = t(rng.poisson(3, (2, 6)))
+    together = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 3, draws_for(2))
+    apart = SAMPLERS[sampler].draw(Poisson(), mu, v, y, 3, draws_for(2))
+    torch.testing.assert_close(apart.e, together.e, rtol=1e-10, atol=1e-12)
+    assert torch.equal(torch.as_tensor(apart.proposed), torch.as_tensor(together.proposed))
+    assert torch.as_tensor(together.proposed).max() > 6, "entries open after two rounds"
+
+
 def log_normal_tail(x):
     """Return log of the share of N(0, 1) beyond x; in the far tail by its asymptotic series."""
     x = mp.mpf(x)
