@@ -272,9 +272,7 @@ class RejectionSampling:
             uniform = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 0)
             threshold = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 1)
             at_open = _at_entries(self.sampled, still_open, self.shape)
-            proposal, accepted = _propose(
-                at_open, self.entries.at(still_open), uniform, threshold
-            )
+            proposal, accepted = _propose(at_open, self.entries.at(still_open), uniform, threshold)
             closed = accepted.any(0)
             first = torch.where(closed, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
             self.e[still_open] = proposal.gather(0, first[None]).squeeze(0)

@@ -201,7 +201,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("hyper_noise", float, "hyperparameter", "noise variance", f"squared {SCALED}"),
     TableColumn("nu", float, "option", "smoothing constant of `smooth_bmc`"),
     TableColumn("nodes", float, "option", "nodes of `quadrature`"),
-    TableColumn("sampler", str, "option", "product sampler of `ups`, such as `auto` or `rejection`"),
+    TableColumn("sampler", str, "option", "product sampler of `ups`, such as `auto`"),
     TableColumn(
         "predict_seconds",
         float,
