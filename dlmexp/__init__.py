@@ -9,6 +9,7 @@
     dlmexp.plot("class-log", "results")           # a matplotlib figure
     dlmexp.claims("results")                      # a DataFrame of verdicts
     dlmexp.fit(X, y, betas=[10, 1, 0.1])          # models of arrays, trained side by side
+    dlmexp.cross_validate(X, y)                   # the same with beta chosen by cross-validation
 
 `DLMRegressor`, `DLMClassifier` and `DLMCountRegressor` are estimators in the style of scikit-learn.
 Everything is imported when it is first used: `import dlmexp` loads neither torch nor pandas.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlmexp.api import Results, TrainedModel, claims, plot, results, run
     from dlmexp.common.errors import UserError
+    from dlmexp.core.cross_validation import CrossValidation, cross_validate
     from dlmexp.core.fit import Fit, fit
     from dlmexp.core.training.model import Model
     from dlmexp.core.training.settings import Settings
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 HOME = {  # modules of the public names that are not in `dlmexp.api`
+    "CrossValidation": "dlmexp.core.cross_validation",
     "DLMClassifier": "dlmexp.sklearn",
     "DLMCountRegressor": "dlmexp.sklearn",
     "DLMRegressor": "dlmexp.sklearn",
@@ -35,9 +38,11 @@ HOME = {  # modules of the public names that are not in `dlmexp.api`
     "Model": "dlmexp.core.training.model",
     "Settings": "dlmexp.core.training.settings",
     "UserError": "dlmexp.common.errors",
+    "cross_validate": "dlmexp.core.cross_validation",
     "fit": "dlmexp.core.fit",
 }
 __all__ = [
+    "CrossValidation",
     "DLMClassifier",
     "DLMCountRegressor",
     "DLMRegressor",
@@ -48,6 +53,7 @@ __all__ = [
     "TrainedModel",
     "UserError",
     "claims",
+    "cross_validate",
     "fit",
     "plot",
     "results",

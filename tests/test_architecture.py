@@ -37,6 +37,7 @@ CORE = {
         "common.registry",
     },
     "core.training": {
+        "core.folds",
         "core.objectives",
         "core.estimators",
         "core.likelihoods",
@@ -65,11 +66,21 @@ CORE = {
         "core.gp",
         "common.errors",
     },
+    "core.cross_validation": {
+        "core.fit",
+        "core.inputs",
+        "core.folds",
+        "core.training",
+        "core.objectives",
+        "core.estimators",
+        "common.errors",
+    },
 }
 PLANNED = {"experiment.config", "data", *CORE, *COMMON}
 EXPERIMENT = {
     "experiment.config": {"data", *COMMON},
-    "experiment.plan": PLANNED - {"core.training", "core.fit", "core.inputs"},
+    "experiment.plan": PLANNED
+    - {"core.training", "core.fit", "core.inputs", "core.cross_validation"},
     "experiment.records": {"experiment.plan", "experiment.config", "core.folds", *COMMON},
     "experiment.models": {"experiment.records", "experiment.plan", *PLANNED},
     "experiment.running": {

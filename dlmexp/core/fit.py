@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
@@ -102,12 +103,22 @@ class Fit:
         Raises:
             UserError: X is not an array of finite numbers of that shape.
         """
-        rows = rows_to_predict(X, self.posterior.hyper["Z"].shape[-1])
-        predictor = self._predictor_on(select_device(device))
-        mu, v = predictor.marginals(rows)
+        mu, v = self.marginals(X, device)
         is_mixture = self.model.components > 1
-        likelihood = predictive(self.model.likelihood, predictor.hyper, is_mixture)
+        hyper = self._predictor_on(select_device(device)).hyper
+        likelihood = predictive(self.model.likelihood, hyper, is_mixture)
         return prediction(likelihood, mu, v, self.predicts_variance)
+
+    def marginals(
+        self, X: Any, device: str = "cpu"
+    ) -> tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]:
+        """Return mean and variance of f at rows X [N, D]; of a mixture, by component.
+
+        Raises:
+            UserError: X is not an array of finite numbers of that shape.
+        """
+        rows = rows_to_predict(X, self.posterior.hyper["Z"].shape[-1])
+        return self._predictor_on(select_device(device)).marginals(rows)
 
     def _predictor_on(self, device: torch.device) -> MarginalPredictor | ComponentPredictor:
         """Return what predicts on a device; it is kept for the next rows."""

@@ -8,9 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from dlmexp.common.errors import UserError
+
+FOLDS = 5
+PROFILE_LOGS = np.linspace(-6.0, 6.0, 49)
+"""Logarithms of the factors of a profile."""
+STRENGTH = 2.0
+"""Nats of NLL, summed over rows, that a factor must gain per unit of its logarithm."""
+SPLINE_POINTS = 6001
+"""Points at which the spline through a profile is compared."""
 
 
 class Folds(NamedTuple):
@@ -32,7 +40,7 @@ class Candidate(NamedTuple):
     components: int = 1
 
 
-def folds(n: int, count: int) -> Folds:
+def folds(n: int, count: int = FOLDS) -> Folds:
     """Return the folds of n rows.
 
     Fold f is the rows f s to (f + 1) s - 1, where s = n // count. All folds have as many rows, so
@@ -90,3 +98,25 @@ def best_candidate(losses: Mapping[Candidate, float]) -> Candidate | None:
     if not finite:
         return None
     return min(finite, key=lambda chosen: (losses[chosen], -chosen.beta, chosen.components))
+
+
+def penalised_factor(profile: Float[np.ndarray, " P"], strength: float = STRENGTH) -> float:
+    """Return the factor of the least NLL, summed over rows, plus `strength * |log factor|`.
+
+    The penalty is that of a Laplace distribution of the logarithm. It weighs nothing among many
+    rows, and a small gain of few rows is not worth a large factor. Where the NLL is nowhere finite
+    the factor is 1.
+
+    Args:
+        profile: The sum of profiles (`recalibration.loss_profile`) over all folds.
+        strength: Nats per unit of the logarithm.
+    """
+    from scipy.interpolate import CubicSpline
+
+    finite = np.isfinite(profile)
+    if finite.sum() < 2:
+        return 1.0
+    logs = np.linspace(PROFILE_LOGS[0], PROFILE_LOGS[-1], SPLINE_POINTS)
+    logs = logs[(logs >= PROFILE_LOGS[finite][0]) & (logs <= PROFILE_LOGS[finite][-1])]
+    losses = CubicSpline(PROFILE_LOGS[finite], profile[finite])(logs)
+    return float(np.exp(logs[np.argmin(losses + strength * np.abs(logs))]))

@@ -1,5 +1,12 @@
-"""Recalibration: one number per cell, fitted on the validation rows (docs/SPEC.md, section 7)."""
+"""Recalibration: one number per cell, fitted on the validation rows (docs/SPEC.md, section 7).
 
+A run with validation rows takes the number with the least NLL there (`best_factor`). In
+cross-validation the rows of a fold leave a profile, their NLL at a grid of such numbers
+(`loss_profile`). The profiles of all folds are summed, and `folds.penalised_factor` takes the best
+number under a penalty, so that few rows can not make it very large or small.
+"""
+
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -7,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from dlmexp.core.folds import PROFILE_LOGS
 from dlmexp.core.gp.kernels import Hyper
-from dlmexp.core.gp.precision import hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture, predictive
 from dlmexp.core.training.parameters import Tensors
@@ -81,29 +89,46 @@ def best_factor(
     likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B"]:
     """Return the factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
+    mean_losses = _mean_losses(likelihood, hyper, mu, v, y)
+    cells = torch.arange(len(hyper["mean"]), device=mu.device)
+    low = torch.full_like(hyper["mean"], -WIDEST)
+    high = torch.full_like(hyper["mean"], WIDEST)
+    steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
+    for _ in range(ROUNDS):
+        logs = low + steps[:, None] * (high - low)
+        losses = mean_losses(logs)
+        best = losses.argmin(0)
+        low = logs[(best - 1).clamp_min(0), cells]
+        high = logs[(best + 1).clamp_max(POINTS - 1), cells]
+    return ((low + high) / 2).exp()
+
+
+@torch.no_grad()
+def loss_profile(
+    likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
+) -> Float[Tensor, "B P"]:
+    """Return the NLL of each cell, summed over its rows [B, N], at the factors of a profile."""
+    logs = torch.as_tensor(PROFILE_LOGS, dtype=PARAMETERS, device=mu.device)
+    of_cells = logs[:, None].expand(-1, len(mu))
+    return _mean_losses(likelihood, hyper, mu, v, y)(of_cells).mT * mu.shape[-1]
+
+
+def _mean_losses(
+    likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
+) -> Callable[[Float[Tensor, "P B"]], Float[Tensor, "P B"]]:
+    """Return the function of `logs` that gives the mean NLLs with the factors `exp(logs)`."""
+    points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
     odds = None  # shared by all factors: a temperature divides them
     if likelihood.task == "binary":
         instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3)
         odds = odds_against_label(instance, mu, v, y)
 
-    def mean_losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
-        """Return mean NLLs with the factors `exp(logs)`."""
+    def of_piece(logs: Float[Tensor, "p B"]) -> Float[Tensor, "p B"]:
         if odds is not None:
             return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
         return _losses_of_copies(likelihood, hyper, logs, mu, v, y)
 
-    cells = torch.arange(len(hyper["mean"]), device=mu.device)
-    low = torch.full_like(hyper["mean"], -WIDEST)
-    high = torch.full_like(hyper["mean"], WIDEST)
-    steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
-    points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
-    for _ in range(ROUNDS):
-        logs = low + steps[:, None] * (high - low)
-        losses = torch.cat([mean_losses(part) for part in logs.split(points_at_once)])
-        best = losses.argmin(0)
-        low = logs[(best - 1).clamp_min(0), cells]
-        high = logs[(best + 1).clamp_max(POINTS - 1), cells]
-    return ((low + high) / 2).exp()
+    return lambda logs: torch.cat([of_piece(piece) for piece in logs.split(points_at_once)])
 
 
 def _losses_of_copies(

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
 
+from dlmexp.core.folds import PROFILE_LOGS
 from dlmexp.core.gp.posterior import marginals, projection
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.training import metrics, recalibration
@@ -184,3 +185,7 @@ def test_the_recalibrating_factor_against_brute_force(name, monkeypatch):
         )
         assert np.log(float(factor[i])) == pytest.approx(best.x, abs=1e-3)
         assert float(found[i]) == pytest.approx(best.fun, abs=1e-7)
+    profile = recalibration.loss_profile(likelihood, hyper, mu, v, y)
+    for i in range(2):
+        expected = [80 * nll(log, i) for log in PROFILE_LOGS[16:33]]
+        assert profile[i, 16:33].tolist() == pytest.approx(expected, rel=1e-6)

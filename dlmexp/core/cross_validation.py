@@ -1,0 +1,233 @@
+"""Choose beta without validation rows: `dlmexp.cross_validate` (docs/SPEC.md, section 6).
+
+Every candidate, a pair of beta and the number of components of q, is trained on all folds but one
+and evaluated on that one, for each fold in turn. The candidate with the least loss over all rows is
+trained again, on all of them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.common.errors import UserError, nearest
+from dlmexp.core.estimators import Estimator
+from dlmexp.core.fit import Fit, Progress, fit
+from dlmexp.core.folds import (
+    FOLDS,
+    Candidate,
+    Folds,
+    best_candidate,
+    folds,
+    penalised_factor,
+    pooled,
+)
+from dlmexp.core.inputs import checked_betas, checked_loss, checked_splits
+from dlmexp.core.objectives import Objective
+from dlmexp.core.training.data import Minibatches
+from dlmexp.core.training.model import Model
+from dlmexp.core.training.recalibration import loss_profile
+from dlmexp.core.training.settings import Settings
+
+BETAS = (100.0, 10.0, 1.0, 0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """The chosen candidate, trained on all rows.
+
+    Attributes:
+        fit: The model of all rows.
+        chosen: Its beta and its number of components.
+        losses: The mean loss over the held-out rows of all folds, by candidate; NaN where training
+            failed in a fold.
+        fold_losses: The same by fold.
+        metric: The name of the loss: "nll", "mse", "error" or "mre".
+        temperature: The factor that would recalibrate predictions best, judged by the held-out rows
+            of all folds (docs/SPEC.md, section 7): in regression of the predictive variance. 1
+            where the objective predicts no variance.
+    """
+
+    fit: Fit
+    chosen: Candidate
+    losses: dict[Candidate, float]
+    fold_losses: dict[Candidate, list[float]] = field(repr=False)
+    metric: str
+    temperature: float
+
+
+def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
+    X: Any,
+    y: Any,
+    model: Model | None = None,
+    objective: str | Objective = "log_dlm",
+    betas: float | Sequence[float] | None = None,
+    seed: int = 0,
+    settings: Settings | None = None,
+    test: tuple[Any, Any] | None = None,
+    *,
+    cv: int = FOLDS,
+    components: Sequence[int] | None = None,
+    metric: str | None = None,
+    estimator: str | Estimator | None = None,
+    minibatches: int | Minibatches | None = None,
+    collapsed: bool = True,
+    device: str = "auto",
+    dtype: str = "float64",
+    progress: Callable[[Progress], object] | None = None,
+) -> CrossValidation:
+    """Choose beta, and the components of q, by cross-validation; train the choice on all rows.
+
+    All folds and all betas train as one batch, one batch for each number of components.
+
+    Args:
+        X: Inputs [n, D]: an array or tensor.
+        y: Targets [n].
+        model: As in `dlmexp.fit`. In a fold it has at most as many inducing inputs as rows.
+        objective: As in `dlmexp.fit`.
+        betas: The candidates; None: 100, 10, 1 and 0.1 if the objective has a beta.
+        seed: It orders the rows, which are then cut into folds, and the rows of the last fit.
+        settings: As in `dlmexp.fit`.
+        test: Inputs and targets to evaluate the model of all rows on.
+        cv: The number of folds.
+        components: Candidates for the number of Gaussians of q; None: that of the model.
+        metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
+            (counts). None: "nll", or "mse" where the objective predicts no variance.
+        estimator: As in `dlmexp.fit`.
+        minibatches: As in `dlmexp.fit`.
+        collapsed: As in `dlmexp.fit`.
+        device: As in `dlmexp.fit`.
+        dtype: As in `dlmexp.fit`.
+        progress: Called with the progress of each batch, as in `dlmexp.fit`.
+
+    Raises:
+        UserError: An argument can't be used, or every candidate failed in some fold.
+
+    Example:
+        ```python
+        import dlmexp
+
+        result = dlmexp.cross_validate(X, y, betas=[10, 1, 0.1], cv=5)
+        print(result.chosen.beta, result.losses)
+        result.fit.predict(X_new).mean
+        ```
+    """
+    model = Model() if model is None else model
+    settings = Settings() if settings is None else settings
+    loss = checked_loss(objective, estimator, model)
+    if betas is None:
+        betas = BETAS if loss.objective.has_beta else 1.0
+    candidate_betas = sorted(set(checked_betas(betas, loss.objective)), reverse=True)
+    options = {
+        "objective": objective,
+        "estimator": estimator,
+        "minibatches": minibatches,
+        "collapsed": collapsed,
+        "device": device,
+        "dtype": dtype,
+        "progress": progress,
+    }
+    data = _FoldedData.of(X, y, seed, cv, model.likelihood.task)
+    fits: dict[Candidate, list[Fit]] = {}
+    for K in sorted(set(components or [model.components])):
+        of_K = _with(model, components=K)
+        fits |= _fits_of_folds(data, of_K, candidate_betas, settings, options)
+    metric = metric or loss.objective.selected_by or "nll"
+    fold_losses = {candidate: _losses(of_folds, metric) for candidate, of_folds in fits.items()}
+    losses = {candidate: pooled(metric, by_fold) for candidate, by_fold in fold_losses.items()}
+    chosen = best_candidate(losses)
+    if chosen is None:
+        raise UserError(_why_all_failed(fits, metric))
+    best_model = _with(model, components=chosen.components)
+    (refit,) = fit(
+        X, y, best_model, betas=chosen.beta, seeds=seed, settings=settings, test=test, **options
+    )
+    factor = _temperature(data, fits[chosen]) if loss.objective.predicts_variance else 1.0
+    return CrossValidation(refit, chosen, losses, fold_losses, metric, factor)
+
+
+@dataclass(frozen=True)
+class _FoldedData:
+    """One data set, in the order of its seed, and its folds."""
+
+    X: Float[Tensor, "n D"]
+    y: Float[Tensor, "n"]
+    rows: Folds
+
+    @classmethod
+    def of(cls, X: Any, y: Any, seed: int, count: int, task: str) -> "_FoldedData":
+        """Return the checked rows."""
+        if np.ndim(X) != 2:
+            raise UserError(f"X has shape {list(np.shape(X))}: give [n, D]")
+        ordered = checked_splits(X, y, [seed], {}, task)
+        return cls(ordered.X[0], ordered.y[0], folds(len(ordered.y[0]), count))
+
+
+def _with(model: Model, **changes: Any) -> Model:
+    """Return the model with some of its properties changed."""
+    return Model(**{**vars(model), **changes})
+
+
+def _fits_of_folds(
+    data: _FoldedData,
+    model: Model,
+    betas: list[float],
+    settings: Settings,
+    options: Mapping[str, Any],
+) -> dict[Candidate, list[Fit]]:
+    """Return the fits of all folds by candidate."""
+    train, held_out = data.rows
+    if model.M is not None:
+        model = _with(model, M=min(model.M, train.shape[1]))
+    fits = fit(
+        data.X[train],
+        data.y[train],
+        model,
+        betas=betas,
+        settings=replace(settings, calibration=False, evaluate_every=None),
+        validation=(data.X[held_out], data.y[held_out]),
+        **options,
+    )
+    # Fits come fold by fold, with all betas of a fold together.
+    by_candidate = {}
+    for i, beta in enumerate(betas):
+        by_candidate[Candidate(beta, model.components)] = fits[i :: len(betas)]
+    return by_candidate
+
+
+def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
+    """Return the mean loss on the held-out rows of each fold; NaN where training failed.
+
+    Raises:
+        UserError: There is no such metric.
+    """
+    known = fits[0].metrics["validation"]
+    if metric not in known:
+        raise UserError(f"metric={metric}: {nearest(metric, list(known))}")
+    return [
+        math.nan if of_fold.failed else of_fold.metrics["validation"][metric] for of_fold in fits
+    ]
+
+
+def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str:
+    """Return the message for no candidate being left."""
+    for of_folds in fits.values():
+        for of_fold in of_folds:
+            if of_fold.failed:
+                return f"training failed in some fold at every beta: {of_fold.stopped}"
+    return f"the {metric} on held-out rows is not finite at any beta"
+
+
+def _temperature(data: _FoldedData, fits: Sequence[Fit]) -> float:
+    """Return the factor that recalibrates the predictions on the held-out rows of all folds."""
+    profiles = []
+    for of_fold, held_out in zip(fits, data.rows.held_out, strict=True):
+        mu, v = of_fold.marginals(data.X[held_out])
+        y = data.y[held_out][None].to(mu.dtype)
+        profile = loss_profile(of_fold.model.likelihood, of_fold.posterior.hyper, mu, v, y)
+        profiles.append(profile[0].numpy())
+    return penalised_factor(np.sum(profiles, 0))
