@@ -3,7 +3,17 @@ from importlib import import_module
 
 from dlmexp.common.errors import UserError
 
-SUITES = ("core", "gpu", "models", "agreement", "clock", "hostile", "defaults", "baselines")
+SUITES = (
+    "core",
+    "gpu",
+    "models",
+    "agreement",
+    "clock",
+    "growth",
+    "hostile",
+    "defaults",
+    "baselines",
+)
 
 if len(sys.argv) < 2 or sys.argv[1] not in SUITES:
     sys.exit(f"usage: python -m scripts.benchmark {' | '.join(SUITES)} [--help]")
