@@ -73,6 +73,8 @@ class Fit:
         dtype: Of what has an entry for every row: "float64" or "float32".
         curve: Test metrics on the way, by iteration, if `Settings.evaluate_every` asks for them.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+        ends: The objective per row where each start of L-BFGS ended (`Settings.restarts`), the
+            start that was not perturbed first. The least of them is the fit.
     """
 
     beta: float
@@ -89,6 +91,7 @@ class Fit:
     dtype: str = field(default="float64", repr=False)
     curve: Curve = field(default_factory=list, repr=False)
     acceptance: float | None = field(default=None, repr=False)
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False)
 
     @cached_property
     def hyperparameters(self) -> dict[str, np.ndarray]:
@@ -317,6 +320,7 @@ class _Run:
             iterations=self.settings.iterations,
             row_bytes=8 if self.dtype == "float64" else 4,
             components=self.model.components,
+            starts=1 + self.settings.restarts,
         )
         return size.cells_at_once(free_memory(self.device))
 
@@ -372,6 +376,7 @@ class _Run:
             dtype=self.dtype,
             curve=finished.curve,
             acceptance=finished.acceptance,
+            ends=finished.ends,
         )
 
 

@@ -215,6 +215,10 @@ def _check_stopping(settings: Settings) -> None:
         )
     if settings.optimizer not in ("adam", "lbfgs"):
         raise UserError(f"Settings(optimizer={_short(settings.optimizer)}): give adam or lbfgs")
+    if not _is_whole(settings.restarts) or settings.restarts < 0:
+        raise UserError(f"Settings(restarts={_short(settings.restarts)}): give a whole number >= 0")
+    if settings.restarts and settings.optimizer != "lbfgs":
+        raise UserError("Settings(restarts=...): they are of L-BFGS; give optimizer='lbfgs' too")
     if (settings.decay is None) != (settings.final_lr is None):
         raise UserError("Settings: give decay and final_lr together")
 

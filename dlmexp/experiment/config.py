@@ -115,6 +115,8 @@ class TrainingConfig:
     # lbfgs: L-BFGS for what has a closed form over q; the rest keeps Adam. It has no learning rate
     # and no window: it stops when 20 steps lower the objective per row by less than the tolerance.
     optimizer: Annotated[str, one_of("adam", "lbfgs")] = "adam"
+    # Of L-BFGS: further starts from perturbed initial values; the best end is the result.
+    restarts: Annotated[int, Meta(ge=0, le=100)] = 0
     # The iteration before which a mixture is split into its components; null: half of the limit.
     split_at: Whole | None = None
     # The parameterisations of q that the protocol has; the first, unless all are asked for.

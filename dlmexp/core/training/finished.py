@@ -38,6 +38,8 @@ class FinishedFit:
         curve: Test metrics on the way.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
         block_acceptance: The same by blocks of iterations (`state.BLOCK`).
+        ends: The objective per row where each start of L-BFGS ended, the start that was not
+            perturbed first; infinite where it is not finite. The least of them is the fit.
         nll_error: By how much the NLL per row may be wrong; None: not checked (`metrics`).
     """
 
@@ -55,6 +57,7 @@ class FinishedFit:
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))
     nll_error: float | None = None
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def hyperparameters(self) -> dict[str, np.ndarray]:

@@ -34,6 +34,7 @@ class Settings:
         optimizer: "adam", or "lbfgs" for objectives with a closed form over q. L-BFGS has no
             learning rate and no window: it stops when its last 20 steps together lowered the
             objective per row by less than `tolerance`; an iteration is an evaluation.
+        restarts: Further starts of L-BFGS from perturbed initial values; the best end is the fit.
     """
 
     lr: float = 0.1
@@ -50,6 +51,7 @@ class Settings:
     calibration: bool = True
     split_at: int | None = None
     optimizer: str = "adam"
+    restarts: int = 0
 
     @property
     def first_check(self) -> int:

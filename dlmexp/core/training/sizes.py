@@ -25,6 +25,7 @@ class StepSize:
         iterations: The most iterations, of which each leaves its objective.
         row_bytes: Bytes of a number that belongs to a row; all others are float64.
         components: The number of Gaussians of q, each with an array of its own.
+        starts: The number of starts that train side by side.
     """
 
     rows: int
@@ -33,11 +34,12 @@ class StepSize:
     iterations: int = 0
     row_bytes: int = 8
     components: int = 1
+    starts: int = 1
 
     @property
     def entries(self) -> int:
         """Return the entries of the largest arrays: those of [M, rows], and of the samples."""
-        return self.rows * (self.M * self.components + self.samples)
+        return self.starts * self.rows * (self.M * self.components + self.samples)
 
     @property
     def bytes(self) -> float:

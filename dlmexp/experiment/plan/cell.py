@@ -82,6 +82,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     # The iteration before which a mixture is split into its components; None: half of the limit.
     split_at: Count | None = None
     optimizer: str = "adam"  # adam | lbfgs
+    restarts: Count = 0  # of L-BFGS: further starts, of which the best end counts
 
     @cached_property
     def key(self) -> str:
@@ -129,7 +130,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
         options = "".join(f" {name}={value:g}" for name, value in self.objective_options.items())
         optimizer = "" if self.optimizer == "adam" else f" {self.optimizer}"
-        return f"{self.estimator}{samples}{q}{floor}{options}{optimizer}"
+        restarts = f" restarts={self.restarts}" if self.restarts else ""
+        return f"{self.estimator}{samples}{q}{floor}{options}{optimizer}{restarts}"
 
     @property
     def iterations_per_epoch(self) -> int:

@@ -71,6 +71,7 @@ UNTRAINED: dict[str, Any] = {
     "epsilon": 1e-8,
     "resolution": None,
     "optimizer": "adam",
+    "restarts": 0,
 }
 # Fields of cells that L-BFGS trains.
 WITHOUT_ADAM = {
@@ -378,6 +379,8 @@ class Grid:
                 others.append(name)
         if self.training.optimizer == "lbfgs" and others:
             yield f"optimizer=lbfgs is for closed forms over q: {', '.join(others)} by Adam"
+        if self.training.restarts and self.training.optimizer == "adam":
+            yield "restarts have no effect on Adam; training.optimizer=lbfgs has them"
         if self.cfg.K is not None and not any(map(is_mixture, self.cfg.method.values())):
             yield "K: no method of this run has a mixture; method=mixture_log_dlm does"
 
@@ -592,6 +595,7 @@ class Grid:
         limits = {
             "tolerance": self.training.tolerance,
             "max_iterations": self.training.max_iterations,
+            "restarts": self.training.restarts,
         }
         return replace(closed, **{**WITHOUT_ADAM, **limits})
 

@@ -162,6 +162,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("components", int, "setting", "Gaussians that q is a mixture of"),
     TableColumn("split_at", int, "setting", "when a mixture is split, if not half-way", ITERATIONS),
     TableColumn("optimizer", str, "setting", "`adam` or `lbfgs`"),
+    TableColumn("restarts", int, "setting", "further starts of L-BFGS"),
     TableColumn("iterations", int, "result", "iterations that were made", ITERATIONS),
     TableColumn("converged", bool, "result", "whether training ended before its limit"),
     TableColumn("stopped", str, "result", "why training ended"),
@@ -170,6 +171,10 @@ COLUMNS: list[TableColumn] = [
     TableColumn("acceptance", float, "result", "share of accepted proposals of a sampler"),
     TableColumn("objective_value", float, "result", "last value of the objective", "nats per row"),
     TableColumn("jitter", float, "result", "added to the diagonal of Kuu, relative to its mean"),
+    TableColumn("best_start", int, "result", "which start of L-BFGS ended lowest; 0: the first"),
+    TableColumn(
+        "restart_gain", float, "result", "by how much it ended below the first", "nats per row"
+    ),
     TableColumn("y_mean", float, "result", "mean of the training targets", "units of the target"),
     TableColumn("y_std", float, "result", "their standard deviation", "units of the target"),
     TableColumn("reason", str, "result", "why the cell failed"),

@@ -42,6 +42,10 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
     jitter: float | None = None  # added to the diagonal of Kuu, relative to its mean
+    # With restarts: the number of the start that ended lowest, and by how much it ended below the
+    # start that was not perturbed (0), per row.
+    best_start: Count | None = None
+    restart_gain: float | None = None
     y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
     y_std: float | None = None
     reason: str | None = None  # of a failure

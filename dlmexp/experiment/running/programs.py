@@ -45,7 +45,7 @@ MODEL_FIELDS = frozenset(
 LOSS_FIELDS = frozenset({"objective", "objective_options", "estimator", "options"})
 SETTINGS_FIELDS = frozenset(
     {"lr", "max_iterations", "epochs", "window", "tolerance", "evaluate", "criterion"}
-    | {"final_lr", "decay", "epsilon", "resolution", "split_at", "optimizer"}
+    | {"final_lr", "decay", "epsilon", "resolution", "split_at", "optimizer", "restarts"}
 )
 PROGRAM_FIELDS = frozenset({"variant", "form", "minibatch", "minibatch_rows", "beta", "seed"})
 DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype"})
@@ -68,6 +68,7 @@ def settings(cell: Cell, target: Target) -> Settings:
         resolution=cell.resolution,
         split_at=_split_at(cell),
         optimizer=cell.optimizer,
+        restarts=cell.restarts,
     )
 
 
@@ -264,6 +265,7 @@ def step_size(cell: Cell) -> StepSize:
         iterations=cell.iterations,
         row_bytes=8 if cell.dtype == "float64" else 4,
         components=cell.components,
+        starts=1 + cell.restarts,
     )
 
 

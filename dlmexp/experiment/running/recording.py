@@ -195,6 +195,7 @@ class Recorder:
             y_std=split.y_std,
             hyperparameters=hyperparameters,
             note=_note(cell, finished),
+            **_restarts(finished),
         )
 
     def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
@@ -254,6 +255,14 @@ class Recorder:
         """Delete the checkpoint of a batch, after everything before it is written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
+
+
+def _restarts(finished: FinishedFit) -> dict[str, float]:
+    """Return which start ended lowest, and by how much; empty where there was a single one."""
+    if len(finished.ends) < 2:
+        return {}
+    best = int(np.argmin(finished.ends))
+    return {"best_start": best, "restart_gain": float(finished.ends[0] - finished.ends[best])}
 
 
 def gives_hyperparameters(cell: Cell) -> bool:

@@ -1,5 +1,7 @@
 """Training by L-BFGS through `dlmexp.fit`, against long Adam runs and cell by cell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -71,3 +73,61 @@ def test_objectives_without_a_closed_form_are_refused():
     X, y = rows()
     with pytest.raises(UserError, match="'log_dlm' has no closed form over q here"):
         dlmexp.fit(X, y, MODEL, "log_dlm", settings=LBFGS)
+
+
+def with_restarts(restarts, iterations=30, **changes):
+    return replace(LBFGS, iterations=iterations, restarts=restarts, **changes)
+
+
+def test_best_of_all_starts_is_the_fit():
+    X, y = rows(40)
+    (plain,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(0))
+    (fit,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(3))
+    assert len(fit.ends) == 4
+    assert fit.objective[-1] == fit.ends.min() <= plain.objective[-1]
+    # The first start is the one that is not perturbed, and the others go other ways.
+    assert fit.ends[0] == pytest.approx(plain.objective[-1], abs=1e-9)
+    assert len(set(fit.ends.round(6))) == 4
+    # Its hyperparameters and its q belong to that end.
+    held = dlmexp.fit(X, y, MODEL, "elbo", hyperparameters=fit.hyperparameters)[0]
+    assert held.objective[-1] == pytest.approx(fit.ends.min(), abs=1e-6)
+
+
+def test_starts_are_those_of_a_larger_batch_of_cells():
+    """Also where starts of other cells stop before, and leave the batch."""
+    X, y = rows(40)
+    settings = with_restarts(2, iterations=60, tolerance=1e-3)
+    together = dlmexp.fit(X, y, MODEL, "elbo", betas=[0.5, 5.0], settings=settings)
+    for fit in together:
+        (alone,) = dlmexp.fit(X, y, MODEL, "elbo", betas=fit.beta, settings=settings)
+        np.testing.assert_allclose(fit.ends, alone.ends, atol=1e-7)
+        assert (fit.iterations, fit.stopped) == (alone.iterations, alone.stopped)
+
+
+def test_inducing_inputs_that_are_the_rows_stay_there_at_every_start():
+    X, y = rows(20)
+    (fit,) = dlmexp.fit(X, y, dlmexp.Model(), "exact", settings=with_restarts(1, 10))
+    expected = X[np.argsort(np.random.PCG64(0).random_raw(20), kind="stable")]
+    np.testing.assert_array_equal(fit.hyperparameters["Z"], expected)
+    assert fit.ends[0] != fit.ends[1]
+
+
+def test_parameters_with_a_floor_start_above_it():
+    X, y = rows(20)
+    model = dlmexp.Model(M=4, noise_floor=0.09)
+    (fit,) = dlmexp.fit(X, y, model, "elbo", settings=with_restarts(4, 1))
+    assert np.isfinite(fit.ends).all()
+    assert fit.hyperparameters["noise"] > 0.09
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dlmexp.Settings(restarts=2), "give optimizer='lbfgs' too"),
+        (dlmexp.Settings(restarts=-1, optimizer="lbfgs"), "restarts=-1"),
+    ],
+    ids=["adam", "negative"],
+)
+def test_restarts_that_can_not_be_are_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        dlmexp.fit(*rows(20), MODEL, "elbo", settings=settings)

@@ -204,7 +204,7 @@ CHANGES = {
     "training.minibatch_lr": 0.07, "training.minibatch_rows": ("afresh", "epochs", "afresh"), "training.window": 13,
     "training.tolerance": 0.01, "training.criterion": ("sum", "relative", "mean"), "training.max_iterations": 27_000,
     "training.epochs": 3, "training.inducing": ("last", "first", "last"), "training.noise_floor": 0.01,
-    "training.optimizer": "lbfgs", "training.split_at": 17,
+    "training.optimizer": "lbfgs", "training.split_at": 17, "training.restarts": 2,
     "training.initial.noise": 0.3, "beta.first": 3.0, "beta.ratio": 3.0, "beta.smallest": 0.5,
     "beta.zero": (True, True, False), "beta.values": [0.3, 7.0], "selection": ("nll", "reported", "nll"),
     "collapsed": False, "dtype": "float32", "lengthscale": 2.0, "outputscale": 2.0, "noise": 0.4, "M": 17,

@@ -147,6 +147,14 @@ def test_settings_of_adam_do_not_change_cells_of_lbfgs():
     assert before[0].keys == after[0].keys
 
 
+def test_restarts_are_those_of_lbfgs_and_leave_other_cells_as_they_were():
+    (group,) = asked("method=tighter optimizer=lbfgs restarts=3")
+    assert {cell.restarts for cell in group.cells} == {3}
+    assert "restarts=3" in group.cells[0].describe()
+    with_adam, plain = (asked(f"method=tighter {words}") for words in ("restarts=3", ""))
+    assert with_adam[0].keys == plain[0].keys
+
+
 def test_lbfgs_has_no_learning_curves():
     with pytest.raises(UserError, match="evaluate=end"):
         asked("method=tighter optimizer=lbfgs evaluate=10")
