@@ -130,6 +130,7 @@ def finished(**changes) -> Any:
         "acceptance": None,
         "block_acceptance": np.array([0.25, 0.75]),
         "nll_error": None,
+        "ends": np.zeros(0),
         "hyperparameters": {"noise": np.array([0.1]), "Z": np.zeros((3, 2))},
     }
     return SimpleNamespace(**values | changes)
@@ -149,6 +150,16 @@ def test_record_has_the_numbers_of_the_fit(recorder):
     assert result.validation == {"nll": 0.5, "ece": 0.1}
     assert (result.test, result.trivial) == ({"nll": 0.6}, {"test": {"nll": 0.7}})
     assert result.hyperparameters == {"noise": 0.1}
+
+
+def test_record_says_which_start_ended_lowest_and_what_it_gained(recorder):
+    result = record_of(recorder, ends=np.array([1.5, 1.75, 1.25])).result
+    assert (result.best_start, result.restart_gain) == (2, 0.25)
+
+
+def test_fit_of_a_single_start_has_no_best_one(recorder):
+    result = record_of(recorder, ends=np.array([1.5])).result
+    assert (result.best_start, result.restart_gain) == (None, None)
 
 
 def test_fit_at_its_limit_has_not_converged(recorder):
