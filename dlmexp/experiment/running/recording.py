@@ -195,7 +195,8 @@ class Recorder:
             y_std=split.y_std,
             hyperparameters=hyperparameters,
             note=_note(cell, finished),
-            **_restarts(finished),
+            best_start=_best_start(finished),
+            restart_gain=_restart_gain(finished),
         )
 
     def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
@@ -257,12 +258,15 @@ class Recorder:
         self.writer.do(partial(path.unlink, missing_ok=True))
 
 
-def _restarts(finished: FinishedFit) -> dict[str, float]:
-    """Return which start ended lowest, and by how much; empty where there was a single one."""
-    if len(finished.ends) < 2:
-        return {}
-    best = int(np.argmin(finished.ends))
-    return {"best_start": best, "restart_gain": float(finished.ends[0] - finished.ends[best])}
+def _best_start(finished: FinishedFit) -> int | None:
+    """Return the number of the start that ended lowest; None where there was a single one."""
+    return int(np.argmin(finished.ends)) if len(finished.ends) > 1 else None
+
+
+def _restart_gain(finished: FinishedFit) -> float | None:
+    """Return by how much the best end is below that of the first start, per row."""
+    ends = finished.ends
+    return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
 
 def gives_hyperparameters(cell: Cell) -> bool:
