@@ -72,6 +72,7 @@ class CsvConfig:
         categories: Columns to take as categories though they have numbers, or many different texts.
         date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
         sep: What separates the columns of a text file: a character, or tab, semicolon, ...
+        decimal: What stands before decimals, point or comma; null: what the numbers themselves say.
         na: Texts that mark missing values, besides NA and the like.
         missing: What happens to missing values: they are refused; their rows are dropped; they are
             replaced by the mean of the training rows, or by a level of their own.
@@ -92,6 +93,7 @@ class CsvConfig:
     categories: list[str] = field(default_factory=list)
     date_format: str | None = None
     sep: str | None = None
+    decimal: Annotated[str, one_of("point", "comma")] | None = None
     na: list[str] = field(default_factory=list)
     missing: Annotated[str, one_of("refuse", "drop", "mean", "level")] = "refuse"
     log: bool = False

@@ -4,7 +4,7 @@ It is learned from training rows (`Schema.fit`), saved with the model, and appli
 that follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,13 +25,24 @@ from dlmexp.data.values import (
     as_numbers,
     as_text,
     parse_dates,
-    parse_money,
     parse_numbers,
     plain_values,
     value_kind,
+    without_markers,
+)
+from dlmexp.data.written import (
+    PLAIN,
+    Decimal,
+    date_formats,
+    distinct,
+    is_doubtful,
+    match_all,
+    parse_times,
+    parse_written,
 )
 
 MISSING_LEVEL = "(missing)"
+TIME_OF_DAY = "time"
 OTHER_LEVEL = "(other)"
 """The last indicator of a category: of values that no training row has."""
 
@@ -52,7 +63,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         kind: What the column is.
         levels: Of a category, the values in training rows as text.
         of: Of a category, the kind of its values before they were text.
-        format: How dates are written if not as 2020-12-31.
+        format: How dates are written if not as 2020-12-31; `TIME_OF_DAY` of numbers of hours.
         encoding: Of a category, how it becomes features.
     """
 
@@ -79,6 +90,10 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """A description for people."""
+        if self.kind == "number" and self.format == TIME_OF_DAY:
+            return "time of day in hours"
+        if self.kind == "date" and self.format:
+            return f"date as {self.format}"
         if self.kind != "category":
             return self.kind
         has_base = self.levels and not self.has_indicators
@@ -104,6 +119,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         sep: What separates the columns of a text file; None: decided by the ending of its name.
         na: Further texts that mark missing values.
         log: Whether the model predicts the logarithm of the target.
+        decimal: What stands before decimals in texts.
     """
 
     target: str
@@ -113,6 +129,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     sep: str | None = None
     na: tuple[str, ...] = ()
     log: bool = False
+    decimal: Decimal = "point"
 
     @classmethod
     def plain(cls, features: Sequence[str] | int, task: str) -> "Schema":
@@ -138,20 +155,19 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             amounts of money is numbers.
         """
         target = str(options.target)
-        values, date_formats = _with_dates(values, options.date_format)
-        if task != "binary" and value_kind(values[target]) == "text":
-            values = {**values, target: parse_money(values[target])}
+        as_they_are = {*options.categories, target} if task == "binary" else set(options.categories)
+        values, formats = _parsed_columns(values, options, as_they_are)
         columns = []
         for name in features:
             if value_kind(values[name]) == "text" or name in options.categories:
                 levels = _levels(values[name], options)
                 kind = value_kind(values[name])
-                format = date_formats.get(name)
+                format = formats.get(name)
                 column = Column(name, "category", levels, kind, format, encoding="indicators")
             elif value_kind(values[name]) == "dates":
-                column = Column(name, "date", format=date_formats.get(name))
+                column = Column(name, "date", format=formats.get(name))
             else:
-                column = Column(name)
+                column = Column(name, format=formats.get(name))
             columns.append(column)
         schema = cls(
             target=target,
@@ -161,6 +177,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             sep=options.sep,
             na=tuple(options.na),
             log=options.log,
+            decimal="comma" if options.decimal == "comma" else "point",
         )
         return schema, values
 
@@ -209,7 +226,9 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         features = []
         for column in self.columns_of_features:
             location = _Location(source, column.name, first)
-            features.append(_encoded(column, values[column.name], self.fill, location, unseen))
+            known = without_markers(values[column.name], self.na)
+            reading = _Reading(self.fill, unseen, self.decimal)
+            features.append(_encoded(column, known, reading, location))
         n_rows = len(features[0]) if features else 0
         return np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
 
@@ -263,23 +282,61 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-def _with_dates(
-    values: Values, date_format: str | None
+def _parsed_columns(
+    values: Values, options: CsvConfig, as_they_are: Collection[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str | None]]:
-    """Return the columns with texts that are dates parsed, and by name how those are written."""
-    candidates = [None] if date_format is None else [None, date_format]
+    """Return the columns with texts that are dates, times or numbers parsed.
+
+    Args:
+        values: The columns.
+        options: The settings `csv.*`.
+        as_they_are: Columns whose texts are names; dates among them are dates nevertheless.
+
+    Returns:
+        The columns, and by name how dates and times of day are written.
+    """
     parsed = dict(values)
     formats: dict[str, str | None] = {}
     for name, column in values.items():
         if value_kind(column) != "text":
             continue
-        for format in candidates:
-            dates = parse_dates(column, format)
-            if dates is not None:
-                parsed[name] = dates
-                formats[name] = format
-                break
+        result = _as_dates(column, options.date_format)
+        if result is None and name not in as_they_are:
+            result = _as_numbers(column, options.decimal)
+        if result is not None:
+            parsed[name], formats[name] = result
     return parsed, formats
+
+
+def _as_dates(texts: np.ndarray, date_format: str | None) -> tuple[np.ndarray, str | None] | None:
+    """Return texts as dates, and how they are written; None if they are no dates, or in doubt."""
+    candidates = [None] if date_format is None else [None, date_format]
+    likely = date_formats(texts)
+    if len(likely) == 1:
+        candidates += likely
+    for format in candidates:
+        dates = parse_dates(texts, format)
+        if dates is not None:
+            return dates, format
+    return None
+
+
+def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str | None] | None:
+    """Return texts as numbers or times of day, and `TIME_OF_DAY` for these.
+
+    Plain numbers are not parsed: who has them as text in a table with types may have a reason.
+    """
+    times = parse_times(texts)
+    if times is not None:
+        return times, TIME_OF_DAY
+    known = distinct(texts)
+    in_doubt = decimal is None and is_doubtful(texts)
+    has_points = any("." in text for text in known)
+    is_plain = match_all(PLAIN, known) and not (decimal == "comma" and has_points)
+    if not known or in_doubt or is_plain:
+        return None
+    numbers = parse_written(texts, "comma" if decimal == "comma" else "point")
+    return None if numbers is None else (numbers, None)
 
 
 def _labels(target: np.ndarray) -> tuple[Label, Label] | None:
@@ -315,28 +372,38 @@ class _Location:
         return UserError(f"{self.source}: row {number}, column '{self.column}': {problem}")
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How values are read.
+
+    Attributes:
+        fill: Whether values may be missing.
+        unseen: What happens to levels that training did not have.
+        decimal: What stands before decimals in texts.
+    """
+
+    fill: bool
+    unseen: Unseen
+    decimal: Decimal
+
+
 def _encoded(
-    column: Column,
-    values: np.ndarray,
-    fill: bool,
-    location: _Location,
-    unseen: Unseen = "error",
+    column: Column, values: np.ndarray, reading: _Reading, location: _Location
 ) -> Float[np.ndarray, "N k"]:
     """Return the features of a column, missing values as NaN.
 
     Args:
         column: The column in training.
         values: Its values. Text is parsed if training had numbers or dates.
-        fill: Whether values may be missing.
+        reading: How they are read.
         location: Where the values come from.
-        unseen: What happens to levels that training did not have.
     """
-    values = _of_trained_kind(column, values, location)
+    values = _of_trained_kind(column, values, reading.decimal, location)
     missing = pd.isna(values)
-    if missing.any() and not fill and MISSING_LEVEL not in column.levels:
+    if missing.any() and not reading.fill and MISSING_LEVEL not in column.levels:
         raise location.error(np.argmax(missing), "the value is missing; fill it in")
     if column.kind == "category":
-        codes = _level_codes(column, values, location, unseen)
+        codes = _level_codes(column, values, location, reading.unseen)
         return _indicators(column, codes) if column.has_indicators else _dummies(column, codes)
     numbers = as_numbers(values)
     infinite = np.isinf(numbers)
@@ -345,7 +412,9 @@ def _encoded(
     return numbers[:, None]
 
 
-def _of_trained_kind(column: Column, values: np.ndarray, location: _Location) -> np.ndarray:
+def _of_trained_kind(
+    column: Column, values: np.ndarray, decimal: Decimal, location: _Location
+) -> np.ndarray:
     """Return values of the kind that the model was trained on; text is parsed.
 
     Raises:
@@ -360,23 +429,26 @@ def _of_trained_kind(column: Column, values: np.ndarray, location: _Location) ->
     if kind != "text":
         held = f"holds {kind}; the model was trained on {trained_kind}"
         raise UserError(f"{location.source}: column '{column.name}' {held}")
-    parsed = _parsed(column, values)
+    parsed = _parsed(column, values, decimal)
     if parsed is None:
-        row = _first_unparsable(column, values)
+        row = _first_unparsable(column, values, decimal)
         date = f"a date written as {column.format or '2020-12-31'}"
-        like = "a number" if trained_kind == "numbers" else date
+        number = "a time of day" if column.format == TIME_OF_DAY else "a number"
+        like = number if trained_kind == "numbers" else date
         raise location.error(row, f"'{values[row]}' is not {like}, as others are")
     return parsed
 
 
-def _parsed(column: Column, texts: np.ndarray) -> np.ndarray | None:
+def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray | None:
     """Return texts as numbers or dates, as the column had in training, or None."""
+    if column.kind == "number" and column.format == TIME_OF_DAY:
+        return parse_times(texts)
     if column.value_kind == "numbers":
-        return parse_numbers(texts)
+        return parse_numbers(texts, decimal)
     return parse_dates(texts, column.format)
 
 
-def _first_unparsable(column: Column, texts: np.ndarray) -> int:
+def _first_unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> int:
     """Return the first row that prevents a column of texts from being parsed.
 
     The row is tried together with the first known one, because a text may be sound alone and be of
@@ -384,7 +456,9 @@ def _first_unparsable(column: Column, texts: np.ndarray) -> int:
     """
     known = np.flatnonzero(~pd.isna(texts))
     pairs = [(known[0], row) for row in known]
-    return next(int(row) for first, row in pairs if _parsed(column, texts[[first, row]]) is None)
+    return next(
+        int(row) for first, row in pairs if _parsed(column, texts[[first, row]], decimal) is None
+    )
 
 
 def _level_codes(

@@ -3,6 +3,7 @@
 All problems are reported at once, with the settings (`csv.*`) that remedy them.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from dlmexp.common.literals import setting
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.values import Values, as_numbers, value_kind
+from dlmexp.data.written import LIKE_A_DATE, NUMBER, Decimal, date_formats, distinct, is_doubtful
 
 MAX_LEVELS = 100
 """A category with more levels is probably a name or a date."""
@@ -93,7 +95,10 @@ def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) ->
         lines.insert(0, f"{len(problems)} problems:")
     message = f"{file}: " + "\n- ".join(lines)
     remedy = _combined_remedy(problems, options)
-    return f"{message}\nAll of it: {_typed(remedy)}" if remedy else message
+    if not remedy:
+        return message
+    solved = "All of it" if all(problem.remedy for problem in problems) else "The others"
+    return f"{message}\n{solved}: {_typed(remedy)}"
 
 
 def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Settings:
@@ -121,7 +126,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
     for column in schema.columns:
         array = values[column.name]
         if column.kind == "category" and column.name not in options.categories:
-            yield from _odd_category(column, array, options)
+            yield from _odd_category(column, array, options, schema.decimal)
         if not target_problem:
             yield from _leaking_column(column, array, target, schema, options)
         yield from _uninformative_column(column.name, array)
@@ -157,9 +162,11 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
         return _binary_target_problem(known, schema)
     kind = value_kind(values)
     if kind != "numbers":
-        stray = _stray_words(values) if kind == "text" else None
+        stray = _stray_words(values, schema.decimal) if kind == "text" else None
         examples = ", ".join(map(str, known[:3]))
         description = stray.description if stray else f"holds {kind} ({examples})"
+        if kind == "text" and is_doubtful(values):
+            description = _doubtful_numbers(values)
         return f" {description}: a {task} target is a number"
     if schema.log and (values <= 0).any():
         row = int(np.argmax(values <= 0))
@@ -179,22 +186,51 @@ def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
     return f": a binary target has two values, this one has {len(classes)} ({listed})"
 
 
-def _odd_category(column: Column, values: np.ndarray, options: CsvConfig) -> Iterator[Finding]:
+def _odd_category(
+    column: Column, values: np.ndarray, options: CsvConfig, decimal: Decimal = "point"
+) -> Iterator[Finding]:
     """Yield why a column of text is probably numbers, names or dates, not a category."""
     name = column.name
     as_it_is = f"{setting('categories', [name])} takes it as it is"
-    stray = _stray_words(values)
+    if column.of == "text" and is_doubtful(values):
+        yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {as_it_is}", {}, True)
+        return
+    stray = _stray_words(values, decimal)
+    formats = date_formats(values) if column.of == "text" else []
     n_levels = len(column.levels)
     max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
     if stray:
         message = f"column '{name}' {stray.description}; {as_it_is}"
         yield Finding(message, _remedy_for_stray_words(name, stray, options), True)
+    elif len(formats) > 1:
+        typed = " or ".join(setting("date_format", format) for format in formats)
+        message = (
+            f"column '{name}' has dates such as '{column.levels[0]}': where is the day? {typed}"
+        )
+        yield Finding(f"{message}; {as_it_is}", {}, True)
     elif n_levels > max_levels:
         example = f"{n_levels} distinct values (e.g. '{column.levels[0][:40]}')"
         count = f"{example} in {len(values)} rows, more than {max_levels}"
         dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
         message = f"column '{name}' is a category with {count}; {dates}; {as_it_is}"
-        yield Finding(message, {"drop": [name]}, True)
+        yield Finding(message, {} if _looks_measured(values) else {"drop": [name]}, True)
+
+
+def _doubtful_numbers(values: np.ndarray) -> str:
+    """Return that numbers may be read in two ways, and what to type."""
+    example = next(text for text in distinct(values) if re.search("[.,]", text))
+    return (
+        f"has numbers such as '{example}', which are thousands or have decimals: "
+        "csv.decimal=point (then a comma is between thousands) or csv.decimal=comma"
+    )
+
+
+def _looks_measured(values: np.ndarray) -> bool:
+    """Return whether most texts are numbers or dates, which are not to be dropped lightly."""
+    texts = [text for text in values if isinstance(text, str)]
+    patterns = (LIKE_A_DATE, *NUMBER.values())
+    matching = [text for text in texts if any(pattern.fullmatch(text) for pattern in patterns)]
+    return 2 * len(matching) > len(texts)
 
 
 def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> Settings:
@@ -206,12 +242,11 @@ def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) ->
     return {"na": stray.words}
 
 
-def _stray_words(values: np.ndarray) -> StrayWords | None:
+def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords | None:
     """Return the words among numbers in a column of text, or None if most of it is words."""
     texts = pd.Series(values, dtype=object).dropna()
-    # A comma before a point separates thousands; any other comma may be a decimal comma.
-    without_thousands = texts.str.replace(r",(?=.*\.)", "", regex=True)
-    stray = texts[pd.to_numeric(without_thousands, errors="coerce").isna()]
+    is_number = texts.astype(str).map(lambda text: bool(NUMBER[decimal].fullmatch(text)))
+    stray = texts[~is_number.astype(bool)]
     if len(stray) == len(texts) or 2 * len(stray) > len(texts):
         return None
     if stray.empty:

@@ -6,7 +6,7 @@ and warns of what makes results look better than they are.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import setting
-from dlmexp.common.reading.tables import read_table
+from dlmexp.common.reading.tables import read_table, separator
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.published_splits import user_splits
@@ -27,7 +27,15 @@ from dlmexp.data.raw_files import SPLITS, TEST
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Arrangement
 from dlmexp.data.table_checks import check_table, numbers_rows
-from dlmexp.data.values import Values, as_numbers, as_text, plain_values, value_kind
+from dlmexp.data.values import (
+    Values,
+    as_numbers,
+    as_text,
+    plain_values,
+    value_kind,
+    without_markers,
+)
+from dlmexp.data.written import parse_written, sure_decimal
 
 OTHER_READERS = ("by_task", "checks")
 """Entries of `options` that other modules read."""
@@ -63,7 +71,8 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     options = _table_options(spec.options)
     splits = files.get(SPLITS)
     files = {name: path for name, path in files.items() if name != SPLITS}
-    table, test_rows = _read_files(files, options)
+    raw, options = _read_with_decimals(next(iter(files.values())), options)
+    table, test_rows = _read_files(raw, files, options)
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
     path = next(iter(files.values()))
@@ -79,6 +88,54 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     if splits is not None:
         return Dataset(X, y, facts, _published(splits, table))
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
+
+
+def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
+    """Return the table of a file, and the options with what stands before its decimals.
+
+    That remains open if no number says it, or if numbers contradict one another.
+    """
+    table = read_table(path, options.sep, options.na, options.decimal)
+    if options.decimal is not None:
+        return table, options
+    found = {sure_decimal(_texts(column)) for column in table.columns if _is_text(column)}
+    found.discard(None)
+    is_text_file = bool(separator(path, options.sep))
+    if found == {"comma"} and is_text_file:
+        # Under a decimal comma, "1.234" is a thousand.
+        with_comma = read_table(path, options.sep, options.na, "comma")
+        if _points_are_thousands(table, with_comma):
+            return with_comma, replace(options, decimal="comma")
+        return table, options
+    if not found and is_text_file and any(map(_has_decimals, table.columns)):
+        found = {"point"}
+    return table, replace(options, decimal=found.pop() if len(found) == 1 else None)
+
+
+def _points_are_thousands(table: pa.Table, with_comma: pa.Table) -> bool:
+    """Return whether all numbers with points make sense where decimals stand after commas."""
+    for column, other in zip(table.columns, with_comma.columns, strict=True):
+        has_points = pa.types.is_floating(column.type) and _is_text(other)
+        if has_points and parse_written(_texts(other), "comma") is None:
+            return False
+    return True
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def _texts(column: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(column).astype(object)
+
+
+def _has_decimals(column: pa.ChunkedArray) -> bool:
+    """Return whether a column holds numbers, not all of them whole."""
+    if not pa.types.is_floating(column.type):
+        return False
+    numbers = np.asarray(column)
+    finite = numbers[np.isfinite(numbers)]
+    return bool((finite != np.trunc(finite)).any())
 
 
 def _published(path: Path, table: UsedColumns) -> Arrangement:
@@ -124,14 +181,17 @@ def _feature_names(values: Values, options: CsvConfig) -> list[str]:
     return [name for name in options.columns or values if name not in others]
 
 
-def _read_files(files: Mapping[str, Path], options: CsvConfig) -> tuple[UsedColumns, int]:
+def _read_files(
+    raw: pa.Table, files: Mapping[str, Path], options: CsvConfig
+) -> tuple[UsedColumns, int]:
     """Return the rows of the table, followed by the user's test rows, and the number of these."""
     path = next(iter(files.values()))
-    table = _read_columns(path, options)
+    table = _read_columns(raw, path, options)
     test_path = files.get(TEST)
     if test_path is None:
         return table, 0
-    test = _read_columns(test_path, options, used=table.values)
+    raw_test = read_table(test_path, options.sep, options.na, options.decimal)
+    test = _read_columns(raw_test, test_path, options, used=table.values)
     values = {}
     for name, column in table.values.items():
         test_column = test.values[name]
@@ -146,16 +206,18 @@ def _read_files(files: Mapping[str, Path], options: CsvConfig) -> tuple[UsedColu
     return UsedColumns(values, table.left_out + test.left_out, kept), test_rows
 
 
-def _read_columns(path: Path, options: CsvConfig, used: Collection[str] = ()) -> UsedColumns:
+def _read_columns(
+    table: pa.Table, path: Path, options: CsvConfig, used: Collection[str] = ()
+) -> UsedColumns:
     """Return the columns of a file that are used.
 
     Args:
-        path: The file.
+        table: All of its columns.
+        path: The file, for messages.
         options: The settings `csv.*`.
         used: For a file of test rows, the columns of the training rows. By default the columns
             that the settings select.
     """
-    table = read_table(path, options.sep, options.na)
     names = table.column_names
     _check_duplicates(names, path)
     if used:
@@ -230,7 +292,7 @@ def _column_values(
         # The labels of a binary target are words, not numbers.
         words = [None if value is None else str(value) for value in column.to_pylist()]
         return np.array(words, dtype=object)
-    return plain_values(name, column, path.name)
+    return without_markers(plain_values(name, column, path.name), options.na)
 
 
 def _may_be_saved_index(name: str, options: CsvConfig) -> bool:

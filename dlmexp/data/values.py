@@ -1,7 +1,7 @@
 """Columns of tables as NumPy arrays of three kinds: numbers, text and dates."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import setting
+from dlmexp.data.written import PLAIN, Decimal, parse_written
 
 ValueKind = Literal["text", "numbers", "dates"]
 Label = int | str
@@ -22,14 +23,6 @@ Values = Mapping[str, np.ndarray]
 Numbers are float64 (missing: NaN), text is object (missing: None), dates are datetime64 (missing:
 NaT)."""
 
-SYMBOL = "[$€£¥]"
-MONEY = re.compile(
-    # a sign before or after the symbol, digits with or without commas between thousands, cents
-    rf"[-+]?{SYMBOL}? ?[-+]?(\d+|[1-9]\d{{0,2}}(,\d{{3}})+)(\.\d+)? ?{SYMBOL}?",
-    re.ASCII,
-)
-SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")
-"""What tells an amount of money from "1,234", which may have a decimal comma."""
 LARGEST_EXACT = 1e15
 """Whole numbers below it have at most 15 digits."""
 
@@ -86,6 +79,10 @@ def plain_values(
     if types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     kind = array.type
+    if types.is_time(kind):
+        # As text, the schema parses them and says so; pyarrow takes 08:00 in a CSV for a time.
+        array = array.cast(pa.string())
+        kind = array.type
     if types.is_string(kind) or types.is_large_string(kind):
         return np.asarray(array).astype(object)
     has_dates = types.is_date(kind) or types.is_timestamp(kind)
@@ -106,27 +103,27 @@ def _from_pandas(column: pd.Series) -> pa.Array | pa.ChunkedArray:
         return pa.array(column.astype("string"), from_pandas=True)
 
 
-def parse_money(texts: np.ndarray) -> np.ndarray:
-    """Return amounts such as '$1,234.50' as numbers, missing ones as NaN.
+def without_markers(values: np.ndarray, na: Sequence[str]) -> np.ndarray:
+    """Return a column in which the numbers among the texts `na` mark missing values, as NaN."""
+    if value_kind(values) != "numbers" or not na:
+        return values
+    markers = [float(text) for text in na if PLAIN.fullmatch(text)]
+    is_marker = np.isin(values, markers)
+    return np.where(is_marker, np.nan, values) if is_marker.any() else values
 
-    If a text is not an amount, or all may be numbers with decimal commas, return the texts.
+
+def parse_numbers(
+    texts: np.ndarray, decimal: Decimal = "point"
+) -> Float[np.ndarray, " rows"] | None:
+    """Return texts as numbers (`true` and `false` as 1 and 0), or None if a text is neither.
+
+    Numbers may have thousands, percent signs and currencies (`dlmexp.data.written`).
     """
-    amounts = [text.strip() for text in texts if text is not None]
-    all_fit = all(MONEY.fullmatch(amount) for amount in amounts)
-    surely_money = any(SURELY_MONEY.search(amount) for amount in amounts)
-    if not all_fit or not surely_money:
-        return texts
-    numbers = np.full(len(texts), np.nan)
-    for row, text in enumerate(texts):
-        if text is not None:
-            numbers[row] = float(re.sub("[$€£¥, ]", "", text))
-    return numbers
-
-
-def parse_numbers(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
-    """Return texts as numbers (`true` and `false` as 1 and 0), or None if a text is neither."""
-    column = _cast_texts(texts, pa.float64(), pa.bool_())
-    return None if column is None else np.asarray(column.cast(pa.float64()))
+    types = (pa.bool_(),) if decimal == "comma" else (pa.float64(), pa.bool_())
+    column = _cast_texts(texts, *types)
+    if column is not None:
+        return np.asarray(column.cast(pa.float64()))
+    return parse_written(texts, decimal)
 
 
 def parse_dates(texts: np.ndarray, date_format: str | None = None) -> np.ndarray | None:

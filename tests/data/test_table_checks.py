@@ -43,7 +43,7 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
     problems."""
     changed = {
         **lacking("a", 3), **lacking("b", 5, 9, word="n.a."), "id": [f"n{k}" for k in range(ROWS)],
-        "sold": [f"{1 + k % 28:02d}.{1 + k // 28:02d}.2020" for k in range(ROWS)],
+        "sold": [f"{1 + k % 28:02d}_{1 + k // 28:02d}_2020" for k in range(ROWS)],
         "y": [k * k + 1 for k in range(ROWS)], "cents": [100 * k * k for k in range(ROWS)],
     }  # fmt: skip
     written(path, ";", **changed)
@@ -51,20 +51,20 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
         "5 problems", "'a'", "'b'", "'id'", "'sold'", "'cents'", path=path, sep=";", drop=["day"]
     )
     assert "csv.date_format=%d.%m.%Y" in str(said)
-    dates = {"date_format": "%d.%m.%Y"}
+    dates = {"date_format": "%d_%m_%Y"}
     said = refused(
         "4 problems", "'a'", "'b'", "'id'", "'cents'", path=path, sep=";", drop=["day"], **dates
     )
     typed = f"dataset=csv csv.path={path} csv.target=y csv.task=regression csv.sep=; csv.drop=[day]".split()
     overrides = [
         *typed,
-        "csv.date_format=%d.%m.%Y",
+        "csv.date_format=%d_%m_%Y",
         *shlex.split(str(said).rpartition("All of it: ")[2]),
     ]
     node = compose(expand_shorthand(overrides)).dataset["csv"]
     data = load(node, "data")
     assert node.options["drop"] == ["day", "id", "cents"]
-    assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date")
+    assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date as %d_%m_%Y")
     logs = load(compose(expand_shorthand([*overrides, "csv.log=true"])).dataset["csv"], "data")
     np.testing.assert_array_equal(logs.y, np.log(data.y))
     assert logs.schema.log

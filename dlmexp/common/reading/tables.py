@@ -82,7 +82,12 @@ def separator(path: Path, typed: str | None = None) -> str:
     return character
 
 
-def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) -> pa.Table:
+def read_table(
+    path: Path,
+    sep: str | None = None,
+    missing: Sequence[str] = (),
+    decimal: str | None = None,
+) -> pa.Table:
     """Return a table in memory.
 
     The columns of a text file have the types that all their values fit.
@@ -91,6 +96,7 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
         path: The file.
         sep: What the user typed for the separator.
         missing: Further texts that mark a missing value.
+        decimal: `comma` if that stands before decimals.
 
     Raises:
         UserError: the file is no table, or too large.
@@ -101,7 +107,7 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
         return _read_parquet(path, limit)
     _check_separator(path, character, _checked_header(path, character))
     with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
-        table = csv.read_csv(stream, **_options(character, missing))
+        table = csv.read_csv(stream, **_options(character, missing, decimal=decimal))
         # pyarrow decodes the names only now: this raises if they have another encoding ...
         "".join(table.column_names)
         # ... and it takes values in another encoding for bytes.
@@ -238,7 +244,10 @@ def _checked_header(path: Path, character: str) -> str:
 
 
 def _options(
-    character: str, missing: Sequence[str] = (), types: dict[str, pa.DataType] | None = None
+    character: str,
+    missing: Sequence[str] = (),
+    types: dict[str, pa.DataType] | None = None,
+    decimal: str | None = None,
 ) -> dict[str, Any]:
     """Return how Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
     convert = csv.ConvertOptions(
@@ -246,6 +255,7 @@ def _options(
         include_columns=list(types or ()),
         null_values=[*MISSING, *missing],
         strings_can_be_null=True,
+        decimal_point="," if decimal == "comma" else ".",
     )
     parse = csv.ParseOptions(delimiter=character, newlines_in_values=True)
     return {"parse_options": parse, "convert_options": convert}

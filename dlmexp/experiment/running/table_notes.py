@@ -40,6 +40,8 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
     if incomplete:
         rows = counted(incomplete, "row")
         lines.append(f"  {rows} with a missing category, which count as a level of its own")
+    if data.schema.decimal == "comma":
+        lines.append("  numbers have a decimal comma (csv.decimal=point reads them otherwise)")
     if facts["left_out"]:
         lines.append(f"  left out: {', '.join(facts['left_out'])}")
     lines += [f"  warning: {text}" for text in facts["warnings"]]

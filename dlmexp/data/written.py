@@ -1,0 +1,129 @@
+"""How people write numbers, dates and times of day as text: `1.234,50 €`, `12 %`, `31/01/2013`.
+
+What can be read in two ways is not guessed: `1,234` alone may be a thousand or little more than
+one, and `01/02/2013` may be in January or in February.
+"""
+
+import re
+from collections.abc import Iterable
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+Decimal = Literal["point", "comma"]
+"""What stands before the decimals of a number."""
+
+SYMBOLS = "$€£¥"
+SPACES = " \u00a0\u202f\u2009"
+"""Spaces that stand between thousands, the last three without a line break."""
+THOUSANDS = {"point": f",'’{SPACES}", "comma": f".'’{SPACES}"}
+"""What may stand between thousands."""
+DECIMALS = {"point": r"\.", "comma": ","}
+
+
+def _pattern(decimal: Decimal) -> re.Pattern[str]:
+    """Return what a number looks like: with thousands, decimals, a sign, a currency or percent."""
+    between = f"[{THOUSANDS[decimal]}]"
+    mark = DECIMALS[decimal]
+    whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{between}\d{{3}})+)"
+    number = rf"(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][-+]?\d+)?"
+    return re.compile(
+        rf"\s*[-+]?[{SYMBOLS}]?[{SPACES}]?[-+]?{number}[{SPACES}]?[{SYMBOLS}%]?\s*", re.ASCII
+    )
+
+
+NUMBER = {"point": _pattern("point"), "comma": _pattern("comma")}
+PLAIN = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*", re.ASCII)
+"""A number that every reader understands."""
+TIME = re.compile(r"\s*(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?\s*", re.ASCII)
+LIKE_A_DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T].*)?\s*", re.ASCII)
+CLOCKS = ("", " %H:%M", " %H:%M:%S")
+DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y")
+SECONDS_PER_HOUR = 3600
+
+
+def distinct(texts: np.ndarray) -> list[str]:
+    """Return the texts without repetitions and gaps."""
+    return [text for text in pd.unique(texts) if text is not None and text == text]
+
+
+def match_all(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:
+    """Return whether every text has this pattern."""
+    return all(pattern.fullmatch(text) for text in texts)
+
+
+def sure_decimal(texts: np.ndarray) -> Decimal | None:
+    """Return what stands before decimals in a column of texts, where that is beyond doubt.
+
+    At least half of the texts are numbers in one way of writing, and more than in the other.
+    """
+    known = distinct(texts)
+    counts = {}
+    for decimal, pattern in NUMBER.items():
+        counts[decimal] = sum(pattern.fullmatch(text) is not None for text in known)
+    if counts["comma"] == counts["point"]:
+        return None
+    decimal: Decimal = "comma" if counts["comma"] > counts["point"] else "point"
+    return decimal if 2 * counts[decimal] >= len(known) else None
+
+
+def is_doubtful(texts: np.ndarray) -> bool:
+    """Return whether all texts are numbers in both ways of writing, with different values."""
+    known = distinct(texts)
+    if not known or not all(match_all(pattern, known) for pattern in NUMBER.values()):
+        return False
+    return any(_value(text, "point") != _value(text, "comma") for text in known)
+
+
+def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " rows"] | None:
+    """Return numbers as people write them, missing ones as NaN, or None if a text is no number.
+
+    Percentages are numbers of per cent.
+    """
+    known = distinct(texts)
+    if not match_all(NUMBER[decimal], known):
+        return None
+    value_of = {text: _value(text, decimal) for text in known}
+    return np.array([value_of.get(text, np.nan) for text in texts], dtype=np.float64)
+
+
+def _value(text: str, decimal: Decimal) -> float:
+    """Return the value of a text that is a number."""
+    kept = re.sub(rf"[{THOUSANDS[decimal]}{SYMBOLS}%\s]", "", text)
+    return float(kept.replace(",", "."))
+
+
+def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
+    """Return times of day such as 08:30 in hours, or None if a text is no time."""
+    known = distinct(texts)
+    if not known or not match_all(TIME, known):
+        return None
+    hours = {text: _hours(text) for text in known}
+    return np.array([hours.get(text, np.nan) for text in texts], dtype=np.float64)
+
+
+def _hours(text: str) -> float:
+    parts = [float(part) for part in text.split(":")]
+    seconds = parts[2] if len(parts) > 2 else 0.0
+    return parts[0] + parts[1] / 60 + seconds / SECONDS_PER_HOUR
+
+
+def date_formats(texts: np.ndarray) -> list[str]:
+    """Return the formats in which all texts are dates; several where days may be months."""
+    known = distinct(texts)
+    if not known or not match_all(LIKE_A_DATE, known):
+        return []
+    formats = [date + clock for date, clock in product(DATE_FORMATS, CLOCKS)]
+    return [format for format in formats if _all_dates(known, format)]
+
+
+def _all_dates(texts: list[str], format: str) -> bool:
+    """Return whether all texts are dates in a format; the first alone decides most cases."""
+    for some in (texts[:1], texts):
+        dates = pd.to_datetime(pd.Series(some, dtype=object), format=format, errors="coerce")
+        if dates.isna().any():
+            return False
+    return True
