@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -26,8 +26,10 @@ except ImportError as error:
 
 from dlmexp.common.catalogue import entries
 from dlmexp.common.errors import UserError
+from dlmexp.core.cross_validation import cross_validate
 from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
+from dlmexp.core.folds import FOLDS
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
@@ -40,6 +42,9 @@ KERNELS = {"matern": "matern52"}
 """Other names of kernels."""
 DECAY = 100
 """The learning rate ends at its DECAY-th part."""
+MANY_ROWS = 2000
+"""From here on a share of the rows is held out once, in place of folds."""
+SHARE = 0.1
 SMALLEST = np.finfo(float).tiny
 COUNT_OR_NONE = "a whole number > 0, or None"
 COUNT = "a whole number > 0"
@@ -52,19 +57,22 @@ class InvalidParameter(ValueError, TypeError):  # noqa: N818 - public since 0.3
 class SparseGP(BaseEstimator):
     """The parameters and the training of all three estimators.
 
-    Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one
-    batch. The estimators follow the conventions of scikit-learn (`get_params`, `clone`, pipelines,
+    Beta, the weight of the KL term, is selected by cross-validation, or with many rows on a share
+    of them; all folds and betas train as one batch. Then the model is trained on all rows. The
+    estimators follow the conventions of scikit-learn (`get_params`, `clone`, pipelines,
     cross-validation) and pass its checks.
 
     Args:
         objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm"
             (the square loss; then there is no standard deviation).
-        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. With a single one, no
-            rows are set aside.
+        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. Where there is nothing to
+            choose, no rows are held out.
+        cv: The number of folds, or the share of the rows that is held out once; None: 5 folds of
+            fewer than 2000 rows, otherwise a share of 0.1.
+        n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
+            several to choose from, such as [1, 2, 8].
         n_inducing: Number of inducing inputs, at most the number of rows trained on; None: a tenth
             of them, 20 to 200.
-        validation_fraction: Share of the rows that beta is selected on; the model is not trained on
-            them.
         kernel: "rbf", "matern32", "matern52" ("matern") or the path of a GPyTorch kernel class.
         ard: One lengthscale per feature.
         learning_rate: Of Adam at the start; it decays to a hundredth.
@@ -73,13 +81,15 @@ class SparseGP(BaseEstimator):
             last `window` iterations.
         window: See `tol`.
         batch_size: Rows of a step; None: all.
-        random_state: Of the validation rows and of minibatches.
+        random_state: Of the folds, the initial inducing inputs and the minibatches.
         device: "auto", "cpu" or "cuda".
 
     Attributes:
         beta_: The selected beta.
-        validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised
-            targets.
+        n_components_: The selected number of Gaussians.
+        validation_scores_: NLL (MSE for square loss) on held-out rows by beta, on normalised
+            targets; by pair (beta, components) where `n_components` has several numbers. Empty
+            where there was nothing to select.
         n_iter_: Iterations until training stopped.
         model_: The trained model with its posterior and hyperparameters, a `dlmexp.Fit`.
         normalisation_: Mean and standard deviation of every feature, which are normalised before
@@ -103,8 +113,9 @@ class SparseGP(BaseEstimator):
         self,
         objective: str = "log_dlm",
         betas: float | Sequence[float] | None = None,
+        cv: int | float | None = None,
+        n_components: int | Sequence[int] = 1,
         n_inducing: int | None = None,
-        validation_fraction: float = 0.1,
         kernel: str = "rbf",
         ard: bool = False,
         learning_rate: float = 0.1,
@@ -117,8 +128,9 @@ class SparseGP(BaseEstimator):
     ):
         self.objective = objective
         self.betas = betas
+        self.cv = cv
+        self.n_components = n_components
         self.n_inducing = n_inducing
-        self.validation_fraction = validation_fraction
         self.kernel = kernel
         self.ard = ard
         self.learning_rate = learning_rate
@@ -130,7 +142,7 @@ class SparseGP(BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train, and select beta.
+        """Select beta, and train on all rows.
 
         Args:
             X: Rows [n, features], numbers.
@@ -138,60 +150,89 @@ class SparseGP(BaseEstimator):
                 or texts).
 
         Raises:
-            ValueError: A parameter or the data can't be used, or training failed at every beta.
+            ValueError: A parameter or the data can't be used, or training failed.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
         y = self._targets(np.asarray(y))
         if len(y) < 2:
-            raise ValueError(
-                f"n_samples={len(y)}: a model needs at least 2 rows, one of them for validation"
-            )
+            raise ValueError(f"n_samples={len(y)}: a model needs at least 2 rows")
         self._check_parameters()
-        betas = sorted({float(beta) for beta in self._listed_betas()}, reverse=True)
-        random = check_random_state(self.random_state)
-        seed = int(random.randint(2**31 - 1))
-        train, validation = self._divided(y, random)
-        if len(betas) == 1:
-            train = np.arange(len(y))
-            validation = train[:0]
-        no_rows = train[:0]
-        split = normalised(X, y, self.task, Split(train, validation, no_rows))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        no_rows = np.arange(0)
+        rows = normalised(X, y, self.task, Split(np.arange(len(y)), no_rows, no_rows))
 
-        fits = self._fits(split, betas, seed)
-        metric = OBJECTIVES[self.objective].selected_by or "nll"
-        scores = [validation_score(candidate, metric) for candidate in fits]
-        best = best_fit(fits, scores, metric)
-        if best.stopped == "limit":
+        trained, scores = self._trained(rows, seed)
+        if trained.failed:
+            raise ValueError(f"training failed: {trained.stopped}")
+        if trained.stopped == "limit":
             warnings.warn(
                 f"max_iter={self.max_iter}: the objective still changes by more than "
                 f"tol={self.tol:g}; give more",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.model_: Fit = best
-        self.normalisation_: Normalisation = split.features
-        self.target_mean_: float = split.y_mean
-        self.target_std_: float = split.y_std
-        self.beta_ = best.beta
-        self.validation_scores_ = {}
-        if len(betas) > 1:
-            self.validation_scores_ = dict(zip(betas, scores, strict=True))
-        self.n_iter_ = max(1, best.iterations)
+        self.model_: Fit = trained
+        self.normalisation_: Normalisation = rows.features
+        self.target_mean_: float = rows.y_mean
+        self.target_std_: float = rows.y_std
+        self.beta_ = trained.beta
+        self.n_components_ = trained.model.components
+        self.validation_scores_ = scores
+        self.n_iter_ = max(1, trained.iterations)
         return self
 
-    def _fits(self, split: Prepared, betas: list[float], seed: int) -> list[Fit]:
-        """Return one fit per beta, trained side by side."""
-        n = len(split.y_train)
+    def _trained(self, rows: Prepared, seed: int) -> tuple[Fit, dict[Any, float]]:
+        """Return the selected model, trained on all rows, and the scores of all candidates."""
+        betas = sorted({float(beta) for beta in listed(self._betas)}, reverse=True)
+        components = sorted(set(listed(self.n_components)))
+        n = len(rows.y_train)
         model = Model(
             kernel=KERNELS.get(self.kernel, self.kernel),
             likelihood=self.likelihood_name,
             M=min(self.n_inducing or default_inducing_count(n), n),
             learns_mean=self.prior_mean == "constant",
             ard=self.ard,
+            components=components[0],
         )
+        options = {
+            "settings": self._settings(),
+            "minibatches": self._minibatches(n),
+            "device": self.device,
+        }
+        try:
+            if len(betas) * len(components) == 1:
+                (trained,) = fit(
+                    rows.X_train, rows.y_train, model, self.objective, betas, seed, **options
+                )
+                return trained, {}
+            chosen = cross_validate(
+                rows.X_train,
+                rows.y_train,
+                model,
+                self.objective,
+                betas,
+                seed,
+                cv=self._folds(n),
+                components=components,
+                **options,
+            )
+        except UserError as error:
+            raise InvalidParameter(str(error)) from None
+        if len(components) > 1:
+            return chosen.fit, {tuple(key): loss for key, loss in chosen.losses.items()}
+        return chosen.fit, {key.beta: loss for key, loss in chosen.losses.items()}
+
+    def _folds(self, n: int) -> int | float:
+        """Return the number of folds, or the share of rows to hold out."""
+        if self.cv is not None:
+            return self.cv
+        return min(FOLDS, n) if n < MANY_ROWS else SHARE
+
+    def _settings(self) -> Settings:
+        """Return how a model is trained."""
         window = min(self.window, self.max_iter)
         decay = self.max_iter - window or None
-        settings = Settings(
+        return Settings(
             lr=self.learning_rate,
             iterations=self.max_iter,
             window=window,
@@ -200,31 +241,18 @@ class SparseGP(BaseEstimator):
             decay=decay,
             calibration=False,
         )
-        # A closed form over q takes all rows, whatever the batch size.
-        closed = OBJECTIVES[self.objective].collapses(model.likelihood)
-        minibatches = None
-        if self.batch_size and self.batch_size < n and not closed:
-            minibatches = self.batch_size
-        validation = None
-        if len(split.y_val):
-            validation = (split.X_val[None], split.y_val[None])
-        return fit(
-            split.X_train[None],
-            split.y_train[None],
-            model,
-            self.objective,
-            betas,
-            seeds=seed,
-            settings=settings,
-            validation=validation,
-            minibatches=minibatches,
-            device=self.device,
-        )
 
-    def _listed_betas(self) -> list[Any]:
-        """Return the betas to select from, as they were given."""
-        values = entries("beta")["own"]["values"] if self.betas is None else self.betas
-        return list(values) if np.iterable(values) else [values]
+    def _minibatches(self, n: int) -> int | None:
+        """Return the rows of a step; None: all, as for a closed form over q."""
+        closed = OBJECTIVES[self.objective].collapses(LIKELIHOODS[self.likelihood_name])
+        if not self.batch_size or self.batch_size >= n or closed:
+            return None
+        return self.batch_size
+
+    @property
+    def _betas(self) -> Any:
+        """Return the beta or the betas to select from."""
+        return entries("beta")["own"]["values"] if self.betas is None else self.betas
 
     def _check_parameters(self) -> None:
         """Check all parameters.
@@ -235,13 +263,16 @@ class SparseGP(BaseEstimator):
         likelihood = LIKELIHOODS[self.likelihood_name]
         with_beta = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta]
         objectives = [name for name in with_beta if OBJECTIVES[name].fits(likelihood)]
-        betas = self._listed_betas()
+        betas = listed(self._betas)
         valid_betas = len(betas) > 0 and all(is_number(beta) for beta in betas)
+        components = listed(self.n_components)
+        valid_components = len(components) > 0 and all(is_count(K) for K in components)
+        valid_cv = self.cv is None or is_number(self.cv, SMALLEST, 1) or is_count(self.cv)
         device = str(self.device).partition(":")[0]
         self._check("objective", self.objective in objectives, f"one of {', '.join(objectives)}")
         self._check("betas", valid_betas, "a number >= 0, or a list of them")
-        valid_fraction = is_number(self.validation_fraction, SMALLEST, 1)
-        self._check("validation_fraction", valid_fraction, "a share")
+        self._check("n_components", valid_components, f"{COUNT}, or a list of them")
+        self._check("cv", valid_cv, "a number of folds, or a share of the rows")
         self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
         self._check("tol", is_number(self.tol), "a number >= 0")
         self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")
@@ -258,14 +289,6 @@ class SparseGP(BaseEstimator):
     def _check(self, name: str, is_valid: bool, advice: str) -> None:
         if not is_valid:
             raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {advice}")
-
-    def _divided(
-        self, y: Float[np.ndarray, " n"], random: np.random.RandomState
-    ) -> tuple[Int[np.ndarray, " train"], Int[np.ndarray, " validation"]]:
-        """Return rows to train on and rows to validate on, at least one of each."""
-        order = random.permutation(len(y))
-        count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
-        return order[count:], order[:count]
 
     def _targets(self, y: np.ndarray) -> Float[np.ndarray, " n"]:
         """Return checked targets as numbers, or as 0 and 1."""
@@ -289,29 +312,9 @@ def is_count(value: Any) -> bool:
     return isinstance(value, Integral) and is_number(value, 1)
 
 
-def validation_score(candidate: Fit, metric: str) -> float:
-    """Return the validation metric; NaN where training failed or there are no validation rows."""
-    if candidate.failed:
-        return math.nan
-    return candidate.metrics.get("validation", {}).get(metric, math.nan)
-
-
-def best_fit(fits: Sequence[Fit], scores: Sequence[float], metric: str) -> Fit:
-    """Return the fit with the lowest validation score; of equal ones the first.
-
-    A single fit needs no score.
-
-    Raises:
-        ValueError: Training failed at every beta.
-    """
-    if len(fits) == 1 and not fits[0].failed:
-        return fits[0]
-    finite = [i for i, score in enumerate(scores) if math.isfinite(score)]
-    if not finite:
-        last = fits[-1]
-        reason = last.stopped if last.failed else f"the validation {metric} is not finite"
-        raise ValueError(f"training failed at every beta: {reason}")
-    return fits[min(finite, key=lambda i: scores[i])]
+def listed(values: Any) -> list[Any]:
+    """Return one value or several as a list."""
+    return list(values) if np.iterable(values) else [values]
 
 
 class WithIntervals(RegressorMixin, SparseGP):
@@ -448,23 +451,6 @@ class DLMClassifier(ClassifierMixin, SparseGP):
         if len(self.classes_) == 1:
             raise ValueError(f"y has one class only ({self.classes_[0]}): a classifier needs two")
         return codes.astype(np.float64)
-
-    def _divided(
-        self, y: np.ndarray, random: np.random.RandomState
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same share of each class for validation; every class keeps a row to train."""
-        order = random.permutation(len(y))
-        classes = [order[y[order] == value] for value in (0.0, 1.0)]
-        chosen = np.concatenate([self._validation_share(rows) for rows in classes])
-        if not len(chosen):  # few rows: one of the larger class
-            larger = max(classes, key=len)
-            chosen = larger[: min(1, len(larger) - 1)]
-        return order[~np.isin(order, chosen)], chosen
-
-    def _validation_share(self, rows: np.ndarray) -> np.ndarray:
-        """Return the first rows of a class, all but one at most."""
-        count = round(self.validation_fraction * len(rows))
-        return rows[: min(count, len(rows) - 1)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

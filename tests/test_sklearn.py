@@ -1,6 +1,5 @@
 """The estimators: scikit-learn's own checks, and what they add to it."""
 
-import math
 import pickle
 import pickletools
 import subprocess
@@ -14,10 +13,12 @@ from scipy import stats
 
 sklearn = pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
+from sklearn.model_selection import KFold  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
+import dlmexp  # noqa: E402
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
-from dlmexp.sklearn import best_fit, validation_score  # noqa: E402
+from dlmexp.core.inputs import row_order  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -39,7 +40,7 @@ def test_scikit_learns_own_checks(kind):
     """With one beta and as few steps as their scores need."""
     how: dict[str, Any] = QUICK | {"betas": 0.1, "learning_rate": 0.3, "max_iter": 20}
     if kind is DLMCountRegressor:
-        how |= {"learning_rate": 0.2, "max_iter": 40, "objective": "elbo"}
+        how |= {"learning_rate": 0.2, "max_iter": 60, "objective": "elbo"}
     checks = check_estimator(kind(**how), on_fail=None, on_skip=None)
     assert len(checks) > 40
     assert [
@@ -79,7 +80,7 @@ def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
     assert list(model.validation_scores_) == [100.0, 10.0, 1.0, 0.1]
     assert len(model.model_.hyperparameters["Z"]) == 20
     single = DLMRegressor(betas=0.5, **few).fit(X, f)
-    assert (single.beta_, single.validation_scores_) == (0.5, {}), "no validation rows"
+    assert (single.beta_, single.validation_scores_) == (0.5, {}), "nothing to select"
     short, whole = (
         DLMRegressor(kernel=name, **few).fit(X, f).predict(X) for name in ("matern", "matern52")
     )
@@ -96,19 +97,11 @@ def test_what_has_not_converged_is_warned_of(fitted):
         DLMRegressor(**{**QUICK, "betas": 1.0, "max_iter": 200}).fit(X, y)
 
 
-def test_a_class_of_one_row_is_trained_on():
-    y = np.zeros(30)
-    y[4] = 1
-    train, validation = DLMClassifier(**QUICK)._divided(y, np.random.RandomState(0))
-    assert 4 in train
-    assert len(validation) == 3
-    assert sorted([*train, *validation]) == list(range(30))
-
-
 WRONG = {
     "objective": ["fitc", None],
     "betas": [[-1.0], [], -0.5, "a", [float("nan")]],
-    "validation_fraction": [1.0, "a"],
+    "cv": [0, 1, 1.5, "a", 21],
+    "n_components": [0, 1.5, [], "a"],
     "n_inducing": [0, 2.5, "a"],
     "max_iter": [0, 10.5],
     "window": [0],
@@ -167,44 +160,65 @@ sys.exit(any(name.startswith("dlmexp.experiment") for name in sys.modules))
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-class Candidate:
-    """The facts of a fit that selection looks at."""
+@pytest.mark.slow
+def test_beta_and_components_are_those_of_a_loop_over_folds():
+    """On rows that are normalised beforehand, with scikit-learn's own loop over its own split."""
+    X, f, rng = data(40)
+    y = f + 0.3 * rng.normal(size=40)
+    X, y = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
+    grid = {"betas": [3.0, 0.3], "n_components": [1, 2], "cv": 4}
+    model = DLMRegressor(**{**QUICK, **grid}).fit(X, y)
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    order = row_order(40, seed)
+    losses = {}
+    for beta in grid["betas"]:
+        for K in grid["n_components"]:
+            losses[beta, K] = 0.0
+            for f, (train, held_out) in enumerate(KFold(4).split(order)):
+                (fitted,) = dlmexp.fit(
+                    X[order][train][None],
+                    y[order][train][None],
+                    dlmexp.Model(M=8, components=K),
+                    betas=beta,
+                    seeds=[f],
+                    settings=model._settings(),
+                )
+                p = fitted.predict(X[order][held_out])
+                scale = np.sqrt(np.atleast_2d(p.latent_variance) + fitted.hyperparameters["noise"])
+                means = np.atleast_2d(p.latent_mean)
+                density = stats.norm.pdf(y[order][held_out], means, scale).mean(0)
+                losses[beta, K] -= np.log(density).mean() / 4
+    assert model.validation_scores_ == pytest.approx(losses, rel=1e-6)
+    assert (model.beta_, model.n_components_) == min(losses, key=lambda key: losses[key])
 
-    def __init__(self, nll=None, failed=False):
-        self.metrics = {} if nll is None else {"validation": {"nll": nll}}
-        self.failed = failed
-        self.stopped = "it broke" if failed else "limit"
+
+@pytest.mark.parametrize(("n", "expected"), [(3, 3), (1999, 5), (2000, 0.1)])
+def test_small_data_is_divided_into_folds_and_large_data_once(n, expected):
+    assert DLMRegressor()._folds(n) == expected
+    assert DLMRegressor(cv=7)._folds(n) == 7
 
 
-def selected(*candidates: Any) -> int:
-    """The index of the selected candidate; the first has the largest beta."""
-    scores = [validation_score(candidate, "nll") for candidate in candidates]
-    return candidates.index(best_fit(candidates, scores, "nll"))
+def test_rows_that_were_held_out_are_trained_on_in_the_end():
+    """A far row that is in no training set of a fold draws the mean to it."""
+    X, f, _ = data(30)
+    y = f.copy()
+    y[7] = 50.0
+    model = DLMRegressor(**{**QUICK, "cv": 0.2}).fit(X, y)
+    assert model.target_mean_ == pytest.approx(y.mean())
+    few = {**QUICK, "betas": model.beta_}
+    np.testing.assert_allclose(model.predict(X), DLMRegressor(**few).fit(X, y).predict(X))
 
 
-def test_the_lowest_validation_score_is_selected_and_of_equal_ones_the_larger_beta():
-    assert selected(Candidate(2.0), Candidate(1.0), Candidate(3.0)) == 1
-    assert selected(Candidate(2.0), Candidate(1.0), Candidate(1.0)) == 1
+def test_labels_of_a_rare_class_may_all_be_held_out():
+    X, _, _ = data(30)
+    labels = np.where(np.arange(30) == 4, "rare", "common")
+    model = DLMClassifier(**{**QUICK, "cv": 5}).fit(X, labels)
+    assert model.predict_proba(X).shape == (30, 2)
 
 
-def test_failed_fits_and_scores_that_are_not_finite_are_not_selected():
-    assert selected(Candidate(1.0, failed=True), Candidate(math.nan), Candidate(5.0)) == 2
-    failed: Any = Candidate(1.0, failed=True)
-    assert math.isnan(validation_score(failed, "nll"))
-
-
-def test_a_single_fit_needs_no_validation_score():
-    assert selected(Candidate()) == 0
-
-
-@pytest.mark.parametrize(
-    ("candidates", "reason"),
-    [
-        ([Candidate(failed=True)], "it broke"),
-        ([Candidate(math.inf), Candidate(failed=True)], "it broke"),
-        ([Candidate(failed=True), Candidate(math.inf)], "the validation nll is not finite"),
-    ],
-)
-def test_where_all_fits_failed_the_error_says_why(candidates, reason):
-    with pytest.raises(ValueError, match=f"training failed at every beta: {reason}"):
-        selected(*candidates)
+def test_training_that_fails_at_every_beta_says_why():
+    X, f, _ = data(30)
+    with pytest.raises(ValueError, match=r"^training failed in some fold at every beta: Kuu"):
+        DLMRegressor(**{**QUICK, "learning_rate": 1e200}).fit(X, f)
+    with pytest.raises(ValueError, match=r"^training failed: Kuu"):
+        DLMRegressor(**{**QUICK, "learning_rate": 1e200, "betas": 1.0}).fit(X, f)

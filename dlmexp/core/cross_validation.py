@@ -8,6 +8,7 @@ trained again, on all of them.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dlmexp.core.folds import (
     Folds,
     best_candidate,
     folds,
+    held_out_share,
     penalised_factor,
     pooled,
 )
@@ -70,7 +72,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     settings: Settings | None = None,
     test: tuple[Any, Any] | None = None,
     *,
-    cv: int = FOLDS,
+    cv: int | float = FOLDS,
     components: Sequence[int] | None = None,
     metric: str | None = None,
     estimator: str | Estimator | None = None,
@@ -93,12 +95,12 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         seed: It orders the rows, which are then cut into folds, and the rows of the last fit.
         settings: As in `dlmexp.fit`.
         test: Inputs and targets to evaluate the model of all rows on.
-        cv: The number of folds.
+        cv: The number of folds, or the share of the rows that is held out once, such as 0.1.
         components: Candidates for the number of Gaussians of q; None: that of the model.
         metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
             (counts). None: "nll", or "mse" where the objective predicts no variance.
         estimator: As in `dlmexp.fit`.
-        minibatches: As in `dlmexp.fit`.
+        minibatches: As in `dlmexp.fit`; at most the rows of a fold's training.
         collapsed: As in `dlmexp.fit`.
         device: As in `dlmexp.fit`.
         dtype: As in `dlmexp.fit`.
@@ -159,12 +161,14 @@ class _FoldedData:
     rows: Folds
 
     @classmethod
-    def of(cls, X: Any, y: Any, seed: int, count: int, task: str) -> "_FoldedData":
+    def of(cls, X: Any, y: Any, seed: int, cv: int | float, task: str) -> "_FoldedData":
         """Return the checked rows."""
         if np.ndim(X) != 2:
             raise UserError(f"X has shape {list(np.shape(X))}: give [n, D]")
         ordered = checked_splits(X, y, [seed], {}, task)
-        return cls(ordered.X[0], ordered.y[0], folds(len(ordered.y[0]), count))
+        n = ordered.y.shape[1]
+        rows = folds(n, int(cv)) if isinstance(cv, Integral) else held_out_share(n, cv)
+        return cls(ordered.X[0], ordered.y[0], rows)
 
 
 def _with(model: Model, **changes: Any) -> Model:
@@ -183,6 +187,7 @@ def _fits_of_folds(
     train, held_out = data.rows
     if model.M is not None:
         model = _with(model, M=min(model.M, train.shape[1]))
+    options = {**options, "minibatches": _at_most(options["minibatches"], train.shape[1])}
     fits = fit(
         data.X[train],
         data.y[train],
@@ -197,6 +202,13 @@ def _fits_of_folds(
     for i, beta in enumerate(betas):
         by_candidate[Candidate(beta, model.components)] = fits[i :: len(betas)]
     return by_candidate
+
+
+def _at_most(minibatches: int | Minibatches | None, rows: int) -> int | Minibatches | None:
+    """Return minibatches of at most so many rows."""
+    if isinstance(minibatches, Minibatches):
+        return replace(minibatches, size=min(minibatches.size, rows))
+    return None if minibatches is None else min(minibatches, rows)
 
 
 def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
@@ -219,7 +231,7 @@ def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str
         for of_fold in of_folds:
             if of_fold.failed:
                 return f"training failed in some fold at every beta: {of_fold.stopped}"
-    return f"the {metric} on held-out rows is not finite at any beta"
+    return f"training failed in some fold at every beta: the {metric} of its rows is not finite"
 
 
 def _temperature(data: _FoldedData, fits: Sequence[Fit]) -> float:

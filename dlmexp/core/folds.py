@@ -58,6 +58,21 @@ def folds(n: int, count: int = FOLDS) -> Folds:
     return Folds(np.stack(train), held_out)
 
 
+def held_out_share(n: int, share: float) -> Folds:
+    """Return a single fold: the first rows, a share of all n, but one at least and n - 1 at most.
+
+    Raises:
+        UserError: The share is not between 0 and 1, or there is one row alone.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"cv={share:g}: give a number of folds, or a share between 0 and 1")
+    if n < 2:
+        raise UserError(f"cv={share:g}: {n} row can't be both trained on and held out")
+    size = min(max(1, round(share * n)), n - 1)
+    rows = np.arange(n)
+    return Folds(rows[None, size:], rows[None, :size])
+
+
 def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
     """Return the mean of a metric on normalised targets in the units of the targets.
 

@@ -79,6 +79,31 @@ def test_picks_equal_those_of_a_loop_over_folds(likelihood, components):
     np.testing.assert_allclose(refit.predict(X).mean, result.fit.predict(X).mean, rtol=1e-6)
 
 
+def test_a_share_of_the_rows_is_held_out_once():
+    X, y = data()
+    result = dlmexp.cross_validate(X, y, betas=1.0, settings=FEW, cv=0.3, device="cpu")
+    order = row_order(43, 0)
+    held_out, train = order[:13], order[13:]
+    (fit,) = dlmexp.fit(X[train][None], y[train][None], betas=1.0, settings=FEW, device="cpu")
+    expected = held_out_nll(fit, X[held_out], y[held_out]).mean()
+    assert result.losses[Candidate(1.0)] == pytest.approx(expected, rel=1e-6)
+
+
+def test_inducing_inputs_and_minibatches_are_no_more_than_rows_of_a_fold():
+    X, y = data(n=20)
+    result = dlmexp.cross_validate(
+        X, y, dlmexp.Model(M=20), betas=1.0, settings=FEW, minibatches=18, device="cpu"
+    )
+    assert len(result.fit.hyperparameters["Z"]) == 20
+
+
+def test_training_that_failed_in_every_fold_says_why():
+    X, y = data()
+    settings = dlmexp.Settings(lr=1e200, iterations=30)
+    with pytest.raises(dlmexp.UserError, match=r"^training failed in some fold at every beta: Kuu"):
+        dlmexp.cross_validate(X, y, settings=settings, device="cpu")
+
+
 def test_square_loss_is_chosen_by_mse_and_has_no_temperature():
     X, y = data()
     result = dlmexp.cross_validate(X, y, objective="sq_dlm", settings=FEW, device="cpu")
