@@ -36,6 +36,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.prediction import Prediction
 from dlmexp.core.training.model import Model, default_inducing_count
 from dlmexp.core.training.settings import Settings
+from dlmexp.data.dataset import MAX_ABS_VALUE
 from dlmexp.data.splits import Normalisation, Prepared, Split, normalised
 
 KERNELS = {"matern": "matern52"}
@@ -154,6 +155,8 @@ class SparseGP(BaseEstimator):
         """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
         y = self._targets(np.asarray(y))
+        _check_sizes("X", X)
+        _check_sizes("y", y)
         if len(y) < 2:
             raise ValueError(f"n_samples={len(y)}: a model needs at least 2 rows")
         self._check_parameters()
@@ -300,6 +303,16 @@ class SparseGP(BaseEstimator):
         X = validate_data(self, X, reset=False, dtype=np.float64)
         rows = self.normalisation_.apply(np.array(X))
         return self.model_.predict(rows, device=self.device)
+
+
+def _check_sizes(name: str, values: np.ndarray) -> None:
+    """Raise `ValueError` for values whose squares would overflow."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest >= MAX_ABS_VALUE:
+        raise ValueError(
+            f"{name} has values up to {largest:.3g}: choose larger units, so that they are below "
+            f"{MAX_ABS_VALUE:g}"
+        )
 
 
 def is_number(value: Any, least: float = 0, below: float = math.inf) -> bool:

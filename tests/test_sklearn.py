@@ -222,3 +222,13 @@ def test_training_that_fails_at_every_beta_says_why():
         DLMRegressor(**{**QUICK, "learning_rate": 1e200}).fit(X, f)
     with pytest.raises(ValueError, match=r"^training failed: Kuu"):
         DLMRegressor(**{**QUICK, "learning_rate": 1e200, "betas": 1.0}).fit(X, f)
+
+
+@pytest.mark.parametrize("which", ["X", "y"])
+def test_values_whose_squares_overflow_are_refused(which):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    y = X[:, 0]
+    values = {"X": X, "y": y}
+    values[which] = values[which] * 1e300
+    with pytest.raises(ValueError, match=f"{which} has values up to .*choose larger units"):
+        DLMRegressor().fit(**values)

@@ -17,6 +17,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import setting
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.schema import Column, Schema
+from dlmexp.data.suspicious import Outlier, missing_marker, outlier, summands
 from dlmexp.data.values import Values, as_numbers, value_kind
 from dlmexp.data.written import LIKE_A_DATE, NUMBER, Decimal, date_formats, distinct, is_doubtful
 
@@ -33,6 +34,8 @@ EXACT_REST = 1e-12
 SMALL_REST = 1e-3
 """As a share of the target's variance: if a linear function leaves less, the target leaks."""
 SHOWN_VALUES = 5
+MAX_NUMBERING = 1.5
+"""Of a column that numbers the rows: the last number, in rows, if some rows are left out."""
 
 Settings = Mapping[str, str | list[str]]
 """Values of `csv.*` by option."""
@@ -49,7 +52,7 @@ class Finding:
     @property
     def warning(self) -> str:
         """The message with the settings as a user types them."""
-        return f"{self.message}: {_typed(self.remedy)}"
+        return f"{self.message}: {_typed(self.remedy)}" if self.remedy else self.message
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,12 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
         if not target_problem:
             yield from _leaking_column(column, array, target, schema, options)
         yield from _uninformative_column(column.name, array)
+        if column.kind == "number":
+            yield from _odd_numbers(column.name, array, options, is_target=False)
+    if task == "regression" and not target_problem:
+        yield from _odd_numbers(schema.target, target, options, is_target=True)
+    if not target_problem and schema.labels is None:
+        yield from _sum_of_columns(values, schema, target)
     yield from _duplicates(values, options)
 
 
@@ -326,6 +335,60 @@ def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool)
     return Leak(description, is_exact=bool(pairs["y"].is_unique))
 
 
+def _odd_numbers(
+    name: str, values: np.ndarray, options: CsvConfig, is_target: bool
+) -> Iterator[Finding]:
+    """Yield that a column has numbers that stand for missing values, or lie far from all others."""
+    if value_kind(values) != "numbers":
+        return
+    missing = "drop" if is_target else "mean"
+    how: dict[str, str | list[str]] = {}
+    if options.missing == "refuse" or (is_target and options.missing != "drop"):
+        how = {"missing": missing}
+    marker = missing_marker(values)
+    if marker is not None:
+        cells = counted(marker.count, "row")
+        message = f"column '{name}' is {marker.value:g} in {cells}, which may mean missing"
+        yield Finding(message, {"na": [*options.na, f"{marker.value:g}"], **how}, False)
+        return
+    odd = outlier(values)
+    if odd is not None:
+        remedy = {"na": [*options.na, *(f"{value:.15g}" for value in odd.values)], **how}
+        yield Finding(_outlier_message(name, odd), remedy, False)
+
+
+def _outlier_message(name: str, odd: Outlier) -> str:
+    others = f", and {odd.count - 1} more like it" if odd.count > 1 else ""
+    return (
+        f"column '{name}' is {odd.value:g} in row {odd.row + 1}, {odd.deviations:.2g} standard "
+        f"deviations of the others away from them{others}; if that is a mistake"
+    )
+
+
+def _sum_of_columns(values: Values, schema: Schema, target: np.ndarray) -> Iterator[Finding]:
+    """Yield that columns add up to the target."""
+    numbers = {}
+    for column in schema.columns:
+        if column.kind != "category" and _leak(values[column.name], column, target) is None:
+            numbers[column.name] = as_numbers(values[column.name])
+    weights = summands(numbers, target)
+    if not weights:
+        return
+    shown = list(weights)[:SHOWN_VALUES]
+    parts = [_weighted(name, weights[name]) for name in shown]
+    if len(weights) > len(shown):
+        parts.append(f"{len(weights) - len(shown)} more")
+    target_is = f"the target '{schema.target}' is {' + '.join(parts)}"
+    advice = "if these are not known when you predict"
+    yield Finding(f"{target_is}; {advice}", {"drop": list(weights)}, False)
+
+
+def _weighted(name: str, weight: float) -> str:
+    """Return a column and its weight in a sum, which is left out if it is 1."""
+    is_one = abs(weight - 1) < SMALL_REST
+    return f"'{name}'" if is_one else f"{weight:.6g} '{name}'"
+
+
 def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
     """Yield that a column numbers the rows or is constant."""
     if numbers_rows(values):
@@ -335,11 +398,13 @@ def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
 
 
 def numbers_rows(values: np.ndarray) -> bool:
-    """Return whether a column numbers the rows, from 0 or 1."""
-    if len(values) < 2:
+    """Return whether a column numbers the rows from 0 or 1, some of which may be left out."""
+    if len(values) < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
         return False
-    rows = np.arange(len(values))
-    return np.array_equal(values, rows) or np.array_equal(values, rows + 1)
+    steps = np.diff(values)
+    has_whole_steps = (steps >= 1).all() and (values == np.trunc(values)).all()
+    starts = values[0] in (0, 1)
+    return bool(has_whole_steps and starts and values[-1] <= MAX_NUMBERING * len(values))
 
 
 def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:

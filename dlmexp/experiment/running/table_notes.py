@@ -93,7 +93,13 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
         manner = "at random"
     else:
         manner = f"by {data.arrangement.kind} ({data.arrangement.column})"
-    return (
+    n_test = len(rows.test[: spec.test_cap])
+    division = (
         f"divided {manner}: {len(rows.train)} rows for training, "
-        f"{len(rows.validation)} for validation, {len(rows.test[: spec.test_cap])} for testing"
+        f"{len(rows.validation)} for validation, {n_test} for testing"
     )
+    unused = len(data.y) - len(rows.train) - len(rows.validation) - n_test
+    if not unused:
+        return division
+    reason = " (their group would be in two parts)" if data.arrangement.kind == "group" else ""
+    return f"{division}, {counted(unused, 'row')} not used{reason}"

@@ -40,7 +40,8 @@ def test_rows_features_target_and_sizes_are_noted():
     assert second == "  target price: 0 to 10, mean 5"
     assert third == (
         f"  divided at random: {len(rows.train)} rows for training, "
-        f"{len(rows.validation)} for validation, 30 for testing; n = 50, 100; M = 10, 20"
+        f"{len(rows.validation)} for validation, 30 for testing, 20 rows not used; "
+        "n = 50, 100; M = 10, 20"
     )
 
 
@@ -88,3 +89,13 @@ def test_columns_left_out_and_warnings_are_noted():
 def test_rows_that_are_divided_by_time_are_noted():
     arrangement = Arrangement("time", by=np.arange(200.0), column="year")
     assert notes(arrangement=arrangement)[2].startswith("  divided by time (year): ")
+
+
+def test_every_row_is_in_a_part_or_counted_as_not_used():
+    groups = np.repeat(np.arange(20.0), 10)
+    arrangement = Arrangement("group", by=groups, column="house")
+    numbers = [int(word) for word in notes(arrangement=arrangement)[2].split() if word.isdigit()]
+    train, validation, test, unused = numbers[:4]
+    assert "rows not used (their group would be in two parts)" in notes(arrangement=arrangement)[2]
+    assert train + validation + test + unused == 200
+    assert unused > 0
