@@ -101,6 +101,7 @@ PRESENTATION = {
     "presentation.labels": set(),
     "presentation.figures": {
         "presentation.labels",
+        "presentation.ranking",
         "experiment.models",
         "experiment.records",
         "experiment.plan",
@@ -108,6 +109,13 @@ PRESENTATION = {
         *COMMON,
     },
     "presentation.claims": {"presentation.labels", "experiment.records", "data", *COMMON},
+    "presentation.ranking": {
+        "presentation.labels",
+        "presentation.claims",
+        "experiment.records",
+        "experiment.plan",
+        *COMMON,
+    },
     "presentation.report": {
         "presentation.labels",
         "presentation.claims",

@@ -52,8 +52,14 @@ class Made:
     root = Path("results")
 
     def __init__(
-        self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None
+        self,
+        rows: Iterable[dict[str, Any]],
+        arrays: dict[str, dict[str, Any]] | None = None,
+        baselines: Iterable[dict[str, Any]] = (),
     ):
+        from dlmexp.experiment.records.baselines import COLUMNS
+
+        self.baselines = pd.DataFrame(list(baselines), columns=list(COLUMNS))
         full = []
         self.changes: dict[str, Changes] = {}
         for i, row in enumerate(rows):

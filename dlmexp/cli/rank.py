@@ -1,0 +1,71 @@
+"""`dlmexp rank`: methods as a leaderboard over data sets."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from dlmexp.cli.parser import Commands, add_command, add_results_option, add_with_option
+from dlmexp.common.console import print_table, wide_console
+
+if TYPE_CHECKING:
+    from dlmexp.presentation.ranking.board import Board
+
+METRICS = ("nll", "crps", "rmse", "error", "coverage", "seconds")
+DESCRIPTION = """\
+Ranks the methods under --results over data sets. Each method has its mean rank over data sets,
+with a bootstrap interval, and a rank that it shares with all methods that no test separates
+from it: paired tests with Nadeau and Bengio's correction for overlapping splits, Holm-corrected
+over all pairs. Against a reference there are the data sets won, tied and lost, and the median
+gain. Each kernel has a table of its own; different settings are different rows. Methods that
+lack data sets are ranked in a second table, on those that all have. Scores of methods that
+others trained (baselines.parquet) are rows as well (docs/SPEC.md, section 8)."""
+
+
+def add_commands(commands: Commands) -> None:
+    """Add `rank`."""
+    summary = "rank methods over data sets, with tests"
+    parser = add_command(commands, "rank", rank, summary=summary, description=DESCRIPTION)
+    add_results_option(parser)
+    add_with_option(parser)
+    parser.add_argument(
+        "--metric", choices=METRICS, default="nll", help="what to rank by (default: nll)"
+    )
+    parser.add_argument(
+        "--by", choices=["dataset"], help="show the scores by data set in place of the ranks"
+    )
+    parser.add_argument(
+        "--against", metavar="METHOD", help="the method to compare with (default: elbo)"
+    )
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="rank what was run under it (default: all protocols)"
+    )
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def rank(args: argparse.Namespace) -> None:
+    """Print the leaderboards."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.ranking.board import boards
+    from dlmexp.presentation.ranking.metrics import METRICS as RANKED
+    from dlmexp.presentation.ranking.render import as_json
+
+    results = ResultsFolder(args.results, others=args.others)
+    ranked = boards(results, RANKED[args.metric], args.against, args.protocol)
+    if args.json:
+        print(json.dumps(as_json(ranked), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    for board in ranked:
+        _print_board(board, by_data_set=args.by is not None)
+
+
+def _print_board(board: "Board", by_data_set: bool) -> None:
+    from dlmexp.presentation.ranking import render
+
+    if by_data_set:
+        table = render.data_set_table(board)
+        lines = render.data_set_caption(board)
+    else:
+        table = render.board_table(board)
+        lines = render.caption(board)
+    print_table(wide_console(), table)
+    print("\n".join(lines) + "\n")

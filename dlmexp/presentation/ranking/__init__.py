@@ -1,0 +1,1 @@
+"""Leaderboards: methods ranked over data sets, with tests of what separates them."""

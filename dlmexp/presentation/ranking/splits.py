@@ -1,0 +1,224 @@
+"""One row per method, setting, data set and split, with every score that methods are ranked by.
+
+Records and the scores of methods that others trained (`baselines.parquet`) are one table here. What
+was trained under different settings never shares the identity of a row (`IDENTITY`).
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from dlmexp.experiment.plan.cell import assignments
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.settings import ChangesByText
+from dlmexp.experiment.records.table import as_text, rows_for
+from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL
+
+OURS = "dlmexp"
+"""The value of `trained_by` for our own records."""
+KERNEL = ["kernel", "ard"]
+SETTING = [
+    "trained_by",
+    "estimator",
+    "samples",
+    "parameterisation",
+    "protocol",
+    "changes",
+    "validation",
+    "other",
+]
+IDENTITY = ["method", *KERNEL, *SETTING]
+"""What makes two results the same row of a leaderboard."""
+SPLIT = ["dataset", "task", "data", "test_rows", "seed", "n", "M"]
+FACTS = ["role", "key", "status", "converged", "device"]
+SCORES = list(METRICS)
+NO_FITS = ("curve", "gradient", "timing")
+"""Roles of results that were not made to be compared with one another."""
+# Settings that a method may have only one value of on a data set. Where it has several, they make
+# rows of their own. `changes` does not have what an experiment declares as its factor.
+DISTINGUISHING = [
+    "M",
+    "likelihood",
+    "mean",
+    "inducing",
+    "initial",
+    "noise_floor",
+    "optimizer",
+    "objective_options",
+    "lr",
+    "minibatch",
+    "max_iterations",
+    "epochs",
+    "dtype",
+    "evaluate",
+    "candidates",
+    "role",
+]
+# `published-10000-train-v1` is kind, limit of test rows, use of validation rows and version.
+VALIDATION = re.compile(r"-([a-z]\w*)(?=-v\d)")
+VALIDATION_WORDS = {"": "", "train": "validation rows trained on", "tenth": "validation on a tenth"}
+READ = [
+    *("method", *KERNEL, "estimator", "samples", "parameterisation", "protocol", "changes"),
+    *("dataset", "task", "data", "split", "seed", "n", "group", "base"),
+    *("key", "status", "converged", "device"),
+    *("test_nll", "test_crps", "test_error", "test_coverage_95"),
+    *DISTINGUISHING,
+]
+"""Columns of the tidy table that are read; the table may lack some."""
+LEAST_SHARE = 0.8
+"""Training sets smaller than this share of the largest one are not compared with it."""
+COLUMNS = [*IDENTITY, *SPLIT, *FACTS, *SCORES]
+
+
+def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.DataFrame:
+    """Return the scores of every split, ours and those of others.
+
+    Of each data set the largest training set counts. It may differ between methods that train on
+    validation rows and others. Where a data set was run with several contents or test rows, those
+    with the most results are taken.
+
+    Args:
+        results: A results folder.
+        protocol: The only protocol to read; None: all.
+    """
+    ours = _ours(results, protocol)
+    others = _others(results.baselines)
+    parts = [part for part in (ours, others) if len(part)]
+    if not parts:
+        return ours
+    return pd.concat(parts, ignore_index=True)
+
+
+def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
+    """Return the scores of our own records."""
+    table = results.table
+    is_fit = ~table["role"].isin(NO_FITS)
+    if protocol is not None:
+        is_fit &= table["protocol"] == protocol
+    fits = table[is_fit]
+    by_nll = as_text(rows_for(fits, "nll").reindex(columns=READ))
+    by_mse = rows_for(fits, "mse").reindex(columns=["group", "test_mse"]).set_index("group")
+    frame = by_nll.assign(
+        trained_by=OURS,
+        ard=by_nll["ard"].eq(True),
+        changes=by_nll["changes"].map(_changes_besides_kernel(results.changes)),
+        validation=by_nll["split"].astype(str).map(_validation),
+        test_rows=by_nll["split"].astype(str).map(_test_rows),
+        nll=by_nll["test_nll"],
+        crps=by_nll["test_crps"],
+        rmse=np.sqrt(by_nll["group"].map(by_mse["test_mse"]).astype(float)),
+        error=by_nll["test_error"],
+        coverage=(by_nll["test_coverage_95"] - NOMINAL).abs(),
+        seconds=by_nll["group"].map(_seconds_of_groups(results.candidates)),
+    )
+    frame = _largest_training_sets(frame)
+    frame = _usual_contents(frame)
+    frame = _without_repetitions(frame)
+    frame = frame.assign(other=_distinctions(frame))
+    return _without_equal_rows(frame[COLUMNS])
+
+
+def _changes_besides_kernel(changes: ChangesByText) -> dict[str, str]:
+    """Return changed values as text, by the text in the table, without those of the kernel."""
+    texts = {}
+    for text, values in changes.items():
+        rest = {name: value for name, value in values.items() if name not in KERNEL}
+        texts[text] = ", ".join(assignments(rest))
+    return texts
+
+
+def _validation(split: str) -> str:
+    """Return what a split says of validation rows: `train` of `published-train-v1`."""
+    match = VALIDATION.search(split)
+    word = match[1] if match else ""
+    return VALIDATION_WORDS.get(word, word)
+
+
+def _test_rows(split: str) -> str:
+    """Return what a split says of test rows; splits with the same text have the same ones."""
+    return VALIDATION.sub("", split)
+
+
+def _seconds_of_groups(candidates: pd.DataFrame) -> pd.Series:
+    """Return the seconds to train all candidates of a selection, and the fits they start from."""
+    of_cells = candidates.drop_duplicates("key").set_index("key")["seconds"].astype(float)
+    members = candidates[["group", "key", "base", "seconds"]].astype({"base": object})
+    own = members.groupby("group")["seconds"].sum(min_count=1)
+    bases = members.drop_duplicates(["group", "base"])
+    of_bases = bases["base"].map(of_cells).fillna(0.0)
+    return own + of_bases.groupby(bases["group"]).sum()
+
+
+def _largest_training_sets(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the largest training set of their data set and use of validation rows.
+
+    Those are left out, too, that have fewer than `LEAST_SHARE` of the most rows on the data set.
+    """
+    by_validation = frame.groupby(["dataset", "validation"])["n"].transform("max")
+    largest = frame.groupby("dataset")["n"].transform("max")
+    return frame[(frame["n"] == by_validation) & (frame["n"] >= LEAST_SHARE * largest)]
+
+
+def _usual_contents(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return, of each data set, the rows with the contents and test rows that most have."""
+    contents = ["dataset", "data", "test_rows"]
+    counts = frame.groupby(contents, dropna=False).size().reset_index(name="rows")
+    ranked = counts.sort_values("rows", ascending=False, kind="stable")
+    usual = ranked.drop_duplicates("dataset").drop(columns="rows")
+    return frame.merge(usual, on=contents, how="inner")
+
+
+def _without_repetitions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per cell and identity; several experiments may ask for the same cell."""
+    ranked = frame.assign(is_study=frame["role"] != "fit")
+    ranked = ranked.sort_values("is_study", kind="stable").drop(columns="is_study")
+    identity = [name for name in IDENTITY if name != "other"]
+    return ranked.drop_duplicates([*identity, "dataset", "seed", "key"]).sort_index()
+
+
+def _distinctions(frame: pd.DataFrame) -> pd.Series:
+    """Return, as text, the settings that tell apart results of a method on the same split."""
+    identity = [frame[name] for name in IDENTITY if name != "other"]
+    split = [frame["dataset"], frame["seed"]]
+    texts = pd.Series("", index=frame.index)
+    for name in DISTINGUISHING:
+        values = frame[name].astype(object).where(frame[name].notna(), "none").astype(str)
+        count = values.groupby([*identity, texts, *split], dropna=False).transform("nunique")
+        needed = (count > 1).groupby(identity, dropna=False).transform("any")
+        separator = texts.map(lambda text: ", " if text else "")
+        texts = texts.where(~needed, texts + separator + name + "=" + values)
+    return texts
+
+
+def _without_equal_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Leave out identities of a method all of whose cells another one has, too.
+
+    With `beta.values=[1]` typed, a method without a beta has the cells that it has anyway.
+    """
+    cells: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    identities = list(frame[IDENTITY].astype(str).itertuples(index=False, name=None))
+    results = frame[["dataset", "seed", "key"]].itertuples(index=False, name=None)
+    for identity, result in zip(identities, results, strict=True):
+        cells.setdefault(identity, set()).add(result)
+    kept: list[tuple[object, ...]] = []
+    for identity in sorted(cells, key=lambda identity: (-len(cells[identity]), str(identity))):
+        rivals = [other for other in kept if other[0] == identity[0]]
+        if not any(cells[identity] <= cells[other] for other in rivals):
+            kept.append(identity)
+    return frame[[identity in kept for identity in identities]]
+
+
+def _others(baselines: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of methods that others trained."""
+    frame = baselines.assign(
+        nll=baselines["test_nll"],
+        crps=baselines["test_crps"],
+        rmse=np.sqrt(baselines["test_mse"]),
+        error=baselines["test_error"],
+        coverage=(baselines["coverage_95"] - NOMINAL).abs(),
+        validation="",
+        status="done",
+    )
+    frame = _largest_training_sets(frame)
+    return frame.reindex(columns=COLUMNS)
