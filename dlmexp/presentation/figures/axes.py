@@ -100,6 +100,8 @@ def metric_axis_label(panel: Panel, task: str) -> str:
     """Return the words at the axis of a metric, with its unit."""
     if nominal := nominal_coverage(panel):
         return f"coverage − {100 * nominal:.0f} %"
+    if panel.metric in ("rmse", "mae"):
+        return f"test {metric_label(panel.metric)}, in the target's units"
     has_unit = panel.metric == "crps" or panel.metric.startswith("width_")
     unit = UNITS.get(task, "") if has_unit else ""
     label = f"test {metric_label(panel.metric)}"

@@ -11,6 +11,8 @@ from dlmexp.presentation.figures.looks import METHOD_LOOKS
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
 
 OWN = "own-"  # how the ids of these figures begin
+OWN_LOSSES = ("nll", "rmse", "mae", "error")
+"""Losses of a user's own table; like the closing table they are at the beta selected by NLL."""
 CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
@@ -32,9 +34,14 @@ def own_figure(dataset: str, results: ResultsFolder) -> Figure:
     selecting = tuple(line for line in lines if catalogue.selects(line.method))
     has_selection = bool((rows["candidates"] > 1).any())
     is_binary = bool((rows["task"] == "binary").any())
+    has_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().any())
+    losses = OWN_LOSSES if has_units or is_binary else LOSSES
+    selection = "β is selected by NLL"
+    if losses == LOSSES:
+        selection += ", for the MSE by MSE"
     has_epochs = rows["minibatch"][rows["role"] == "curve"].notna().all()
     panels = (
-        *(Panel("sizes", dataset, metric, lines, "") for metric in LOSSES),
+        *(Panel("sizes", dataset, metric, lines, "") for metric in losses),
         Panel("betas", dataset, "nll", selecting if has_selection else (), ""),
         Panel(
             "curve",
@@ -55,7 +62,7 @@ def own_figure(dataset: str, results: ResultsFolder) -> Figure:
         title=dataset,
         caption=(
             f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
-            "as far as there are any. β is selected by NLL, for the MSE by MSE."
+            f"as far as there are any. {selection}."
         ),
     )
 

@@ -28,7 +28,7 @@ class Finding:
         nll: Its mean NLL.
         elbo: ELBO's mean NLL over the same repetitions.
         difference: ELBO's minus the method's, so that a positive one speaks for the method.
-        error: Half of the 95 % interval of the difference.
+        error: Half of the 95 % interval of the difference; infinite with one repetition.
         repetitions: Number of repetitions that both have.
         origin: How the records came to be.
     """
@@ -86,8 +86,9 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
     lines = [evidence.fit(dataset, name, "nll", q) for name in methods]
     ours = np.stack([line.values for line in lines])
     comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
-    # An interval needs two repetitions.
-    nll = np.where(comparisons.repetitions > 1, comparisons.ours, np.inf)
+    # An interval needs two repetitions; where no size has them, there is none.
+    needed = min(2, int(comparisons.repetitions.max(initial=0)))
+    nll = np.where(comparisons.repetitions >= max(1, needed), comparisons.ours, np.inf)
     margin = evidence.margin(dataset, "nll", q)
     has_nll = np.any(np.isfinite(nll), axis=0)
     sizes = np.flatnonzero(has_nll & np.isfinite(margin))

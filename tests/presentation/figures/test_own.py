@@ -26,6 +26,19 @@ def test_panels_without_results_are_left_out():
     assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
 
 
+def test_errors_are_those_of_the_closing_table():
+    """In the units of the target, at the beta of the lowest NLL, though MSE selects another."""
+    rows = list(sweep(("joint_log_dlm",), (100,), (0,), dataset="houses", task="regression"))
+    for row in rows:
+        distance = abs(np.log10(row["beta"]))
+        row |= {"validation_mse": 1 - distance, "test_mse": 1.0, "test_rmse": 3 + distance}
+    measured = draw(made(rows), "own-houses").run
+    panels = {panel.panel.metric: panel for panel in measured if panel.panel.kind == "sizes"}
+    assert "mse" not in panels
+    (series,) = panels["rmse"].series
+    assert series.points["mean"].tolist() == [3.0]
+
+
 def test_what_computes_it_is_the_command_of_its_records():
     results = made(sweep(dataset="houses", command="dlmexp fit houses.csv"))
     assert draw(results, "own-houses").commands == ["dlmexp fit houses.csv"]

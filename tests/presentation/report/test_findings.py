@@ -3,6 +3,8 @@
 # Made-up tables stand where results are expected.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
+import math
+
 import pytest
 from scipy import stats
 
@@ -40,6 +42,14 @@ def test_a_size_needs_two_repetitions():
     rows += fits("banana", "joint_log_dlm", 0.2, sizes=(500,), seeds=1)
     (finding,) = found(rows)
     assert finding.n == 200
+
+
+def test_with_one_repetition_everywhere_there_is_a_finding_without_an_interval():
+    rows = fits("banana", "elbo", 0.5, seeds=1) + fits("banana", "joint_log_dlm", 0.2, seeds=1)
+    (finding,) = found(rows)
+    assert finding.repetitions == 1
+    assert finding.difference == pytest.approx(0.3, abs=0.01)
+    assert finding.error == math.inf
 
 
 def test_a_finding_needs_a_margin_and_a_rival():
