@@ -16,6 +16,7 @@ COMMON = {
     "common.paths": {"common.environment"},
     "common.extensions": {"common.environment", "common.errors", "common.paths"},
     "common.processes": set(),
+    "common.process_table": set(),
     "common.reading": {"common.errors"},
     "common.console": {"common.errors"},
     "common.atomic": {"common.errors"},

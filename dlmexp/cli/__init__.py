@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dlmexp.cli.completion import complete_word
 from dlmexp.cli.parser import make_parser
 from dlmexp.common.console import discard_stdout, sanitized_output
-from dlmexp.common.errors import UserError
+from dlmexp.common.errors import UserError, without_long_words
 from dlmexp.common.extensions import extended
 
 __all__ = ["main"]
@@ -23,6 +23,8 @@ DONE = 0
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 
+# What the system says when there is no memory for a library.
+NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 OUT_OF_MEMORY = "not enough memory; what is finished is safe, the same command goes on from there"
 
 
@@ -49,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _print_error("interrupted")
         return INTERRUPTED
-    except (UserError, MemoryError, OSError) as error:
-        _print_error(_message(error))
+    except (UserError, MemoryError, OSError, ImportError) as error:
+        _print_error(without_long_words(_message(error), words))
         return USER_ERROR
 
 
@@ -62,13 +64,13 @@ def _run_command(words: list[str]) -> int:
         return args.run(args) or DONE
 
 
-def _message(error: UserError | MemoryError | OSError) -> str:
+def _message(error: UserError | MemoryError | OSError | ImportError) -> str:
     """Return what is wrong and what to do; raise the error if it is a defect of the program."""
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY_TO_LOAD):
         return OUT_OF_MEMORY
-    if error.errno is None:
+    if isinstance(error, ImportError) or error.errno is None:
         raise error
     path = f"{error.filename}: " if error.filename else ""
     return f"{path}{error.strerror}; fix that, or choose another file or folder"

@@ -78,7 +78,7 @@ def status(args: argparse.Namespace) -> None:
 
 def logs(args: argparse.Namespace) -> None:
     """Print the logs of jobs, or the list of all jobs."""
-    from dlmexp.experiment.cluster.jobs import jobs_of
+    from dlmexp.experiment.cluster.jobs import jobs_of, text_of_log
 
     jobs = jobs_of(results_folder(args), args.words)
     if not jobs:
@@ -89,16 +89,9 @@ def logs(args: argparse.Namespace) -> None:
     for job in jobs:
         if args.words:
             print(f"== job {job.id}: {job.overrides} ({job.log})")
-            print(_content_of_log(Path(job.log)))
+            print(text_of_log(job))
         else:
             print(f"job {job.id}: {job.overrides}\n  {job.log}")
-
-
-def _content_of_log(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").rstrip("\n")
-    except FileNotFoundError:
-        return "(no log: the job has not started, or never did)"
 
 
 def cancel(args: argparse.Namespace) -> None:
@@ -106,7 +99,10 @@ def cancel(args: argparse.Namespace) -> None:
     from dlmexp.experiment.cluster.jobs import cancel as stop
     from dlmexp.experiment.cluster.jobs import cancellable
 
-    jobs, processes = cancellable(results_folder(args), args.names)
+    folder = results_folder(args)
+    jobs, processes, foreign = cancellable(folder, args.names)
+    if foreign and not args.names:
+        print(f"left alone, as they do not run for this folder: {', '.join(foreign)}")
     if not jobs and not processes:
         print(f"nothing to cancel in {args.results}")
         return
@@ -117,7 +113,7 @@ def cancel(args: argparse.Namespace) -> None:
     if not args.yes and not _user_agrees():
         print("nothing was cancelled")
         return
-    stop(jobs, processes)
+    stop(folder, jobs, processes)
     listing = with_results_option("dlmexp status", args.results)
     print(f"asked to save and leave; `{listing}` shows what is left")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlmexp.cli.parser import Commands, add_command, add_results_option, add_with_option
-from dlmexp.common.atomic import check_output, is_writable, write_atomically
+from dlmexp.common.atomic import check_output, check_replaceable, is_writable, write_atomically
 from dlmexp.common.console import counted, wide_console
 from dlmexp.common.errors import UserError
 
@@ -121,6 +121,7 @@ def collect(args: argparse.Namespace) -> None:
         print(f"{path}: {counted(rows, 'row')}")
         return
     pack = Path(args.pack)
+    check_replaceable(pack, f"--pack {args.pack}")
     if not is_writable(pack.parent):
         raise UserError(f"--pack {args.pack}: can't write there; choose another path")
     count = collect_packed(args.results, args.pack, args.protocol, args.others)

@@ -65,12 +65,20 @@ def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None
         suffixes: the endings that it may have; any, if there are none.
 
     Raises:
-        UserError: it has another ending, or its folder does not exist or is read-only.
+        UserError: it has another ending, is there and no plain file, or its folder does not exist
+            or is read-only.
     """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
+    check_replaceable(path, typed)
     if path.is_dir() or not path.parent.is_dir() or not is_writable(path.parent):
         raise UserError(f"{typed}: can't write there; name a file in a folder that is there")
+
+
+def check_replaceable(path: Path, typed: str) -> None:
+    """Raise `UserError` if a device, a pipe or the like would be replaced by a file."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{typed}: it is there and is no plain file; name another file")
 
 
 @contextlib.contextmanager
@@ -85,9 +93,13 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            # A write to a full disk does not name its file, an opened one has a temporary name.
+            error.filename = str(path)
+            error.filename2 = None
         raise
 
 

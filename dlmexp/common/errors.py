@@ -1,5 +1,10 @@
 """Errors that the command line reports in one line, with exit code 2."""
 
+import re
+from collections.abc import Iterable
+
+LONG_WORD = 300  # letters; longer ones are shortened in messages
+
 
 class UserError(Exception):
     """Something that the user typed or supplied is wrong.
@@ -35,6 +40,20 @@ def nearest(word: str, valid: list[str]) -> str:
 
 def _plain(word: str) -> str:
     return word.casefold().lstrip("-")
+
+
+def without_long_words(message: str, typed: Iterable[str] = ()) -> str:
+    """Return a message in which long arguments, and other long words, are shortened.
+
+    Args:
+        message: the message.
+        typed: the words that were typed, which may have blanks in them.
+    """
+    for word in typed:
+        for part in (word, word.partition("=")[2]):
+            if len(part) > LONG_WORD:
+                message = message.replace(part, shortened(part))
+    return re.sub(rf"\S{{{LONG_WORD},}}", lambda match: shortened(match[0]), message)
 
 
 def shortened(content: object, limit: int = 80) -> str:

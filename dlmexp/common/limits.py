@@ -65,7 +65,9 @@ Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate
 Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Variant = Annotated[str, one_of("joint", "fixed")]
-Whole = Annotated[int, Meta(gt=0)]
+Whole = Annotated[int, Meta(gt=0, le=10**15)]
+# Training keeps the objective of each iteration in memory.
+Iterations = Annotated[int, Meta(gt=0, le=10**7)]
 
 
 def converted(name: str, value: Any, kind: Any) -> Any:

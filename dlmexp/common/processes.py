@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -47,7 +48,18 @@ _task: list[Any] = []
 def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
     # Ctrl-C is for the first process, which waits for this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _task[:] = [function, items]
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the first process, and end this one: a killed process tells nobody."""
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _value_of_item(index: int) -> Any:

@@ -7,15 +7,16 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
-from dlmexp.common.atomic import is_writable
+from dlmexp.common.atomic import is_dead, is_writable, owner
 from dlmexp.common.errors import UserError
-from dlmexp.common.reading.files import GIB, reading
+from dlmexp.common.reading.files import GIB, check_plain, reading
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import FileSpec, is_drawn, parse
 from dlmexp.data.raw_files import fetchable_groups, find_files, how_to_get, mismatch
@@ -26,6 +27,10 @@ RETRIES = 3
 """Further attempts after an error that may pass."""
 TIMEOUT = 30.0
 """Seconds without a byte."""
+INCOMING = ".incoming-"
+"""How names of folders for files that arrive begin; the process follows."""
+QUIET_SECONDS = 24 * 3600.0
+"""A folder of another machine that has not changed for so long is left over."""
 
 
 class _DownloadBar:
@@ -157,6 +162,8 @@ def import_files(spec: DatasetConfig, root: Path, paths: Sequence[Path]) -> list
     """
     if is_drawn(spec):
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
+    for path in paths:
+        check_plain(path, MAX_BYTES)
     names = [_recognised_name(spec, path) for path in paths]
     with _incoming(spec, root) as folder:
         for path, name in zip(paths, names, strict=True):
@@ -211,7 +218,8 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
             f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA"
         )
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as name:
+    _remove_leftovers(root)
+    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
         folder = Path(name)
         yield folder
         _parse_completed_groups(spec, root, folder)
@@ -220,6 +228,17 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
             target = root / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove the folders of processes that were killed while files arrived."""
+    for folder in root.glob(f"{INCOMING}*"):
+        process = folder.name.removeprefix(INCOMING).partition(".")[0]
+        has_ended = is_dead(process)
+        if has_ended is None:  # of another machine
+            has_ended = time.time() - folder.stat().st_mtime > QUIET_SECONDS
+        if has_ended and not folder.is_symlink():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parse_completed_groups(spec: DatasetConfig, root: Path, folder: Path) -> None:

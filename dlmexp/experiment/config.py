@@ -14,6 +14,7 @@ from dlmexp.common.limits import (
     Evaluate,
     Filled,
     FolderName,
+    Iterations,
     Parameterisation,
     Positive,
     Rate,
@@ -102,7 +103,7 @@ class TrainingConfig:
     # What is compared with the tolerance: the spread of the objective per row, of its sum, or
     # relative to its size.
     criterion: Annotated[str, one_of("mean", "sum", "relative")] = "mean"
-    max_iterations: Whole = 3000
+    max_iterations: Iterations = 3000
     epochs: Whole | None = None  # train for so many passes instead of until convergence
     # Initial hyperparameters by name; the others start at the model's own values.
     # That of the lengthscale may also be sqrt (of the number of features) or median (distance).

@@ -136,6 +136,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(mine, typed, refused):
         (PermissionError(13, "Permission denied", "there/it"), 2, "there/it: Permission denied"),
         (OSError(28, "No space left on device"), 2, "No space left on device"),
         (MemoryError(), 2, "not enough memory"),
+        (ImportError("libtorch.so: failed to map segment"), 2, "not enough memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -245,6 +246,9 @@ def cancelled(here, monkeypatch):
         about = {"host": "h", "pid": pid, "machine": where}
         (root / "running" / f"h-{pid}.json").write_text(json.dumps(about))
     monkeypatch.setattr(jobs_module, "job_states", lambda jobs: {job: STATES[job] for job in jobs})
+    scripts = dict.fromkeys(STATES, root / "multirun" / "now" / "jobs" / "job.sh")
+    monkeypatch.setattr(jobs_module, "job_scripts", lambda jobs: scripts)
+    monkeypatch.setattr(jobs_module, "is_run_of", lambda process, root: process.pid == OURS)
     monkeypatch.setattr(jobs_module, "ask", lambda *words: stopped.extend(words[2:]))
     monkeypatch.setattr(
         jobs_module.os, "kill", lambda pid, number: stopped.append((pid, number)) if number else 0

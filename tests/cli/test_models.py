@@ -263,3 +263,23 @@ def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(
     exec(said.splitlines()[-1].partition(".py: ")[2], loaded)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     assert loaded["saved"]["key"] == key
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_values_reach_a_file_as_they_are_and_no_terminal_obeys_them(here, capsys, monkeypatch):
+    """Also formulas: what a user's table has is not changed."""
+    fill()
+    odd = NEW.assign(note=["=cmd|' /C calc'!A0", "\x1b[2J", "-1", "@SUM(A1)"])
+    odd.to_csv("new.csv", index=False)
+    assert main(["predict", "new.csv", "--out", "out.csv"]) == 0
+    assert list(pd.read_csv("out.csv")["note"]) == list(odd["note"])
+    capsys.readouterr()
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["predict", "new.csv"]) == 2
+    assert "control characters" in capsys.readouterr().err
+    assert terminal.getvalue() == ""

@@ -47,6 +47,8 @@ MISTAKES = {  # what is typed: what the sentence names
     "-m sizes=[20],[-1]": "-1",
     "dataset=banana data_root=nowhere": "banana",
     "device=gpu": "cpu",
+    "training.binary.max_iterations=9999999999999999999": "max_iterations=9999999999999999999",
+    f"dataset={'x' * 5000}": "xxx",
     "dataset=csv": "csv.task",
     "dataset=csv csv.task=regresion": "regresion",
     "dataset=csv csv.task=binary": "csv.path",

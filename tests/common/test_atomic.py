@@ -1,5 +1,6 @@
 """Atomic files, files that stay in their folder, and the processes in the names of files."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -187,3 +188,30 @@ def test_process_of_another_user_is_alive(monkeypatch):
 
     monkeypatch.setattr(os, "kill", refused)
     assert alive(1)
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "link to a device"])
+def test_output_that_is_there_and_no_plain_file_is_refused(tmp_path, kind):
+    """As root, the device would be replaced by a file."""
+    path = tmp_path / "out.html"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to a device":
+        path.symlink_to("/dev/null")
+    else:
+        path = Path("/dev/null")
+    with pytest.raises(UserError, match="no plain file"):
+        check_output(path, f"--out {path}")
+
+
+def test_error_of_a_write_names_the_file(tmp_path, monkeypatch):
+    """That of a write to a full disk has no name."""
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "table.csv"
+    with pytest.raises(OSError, match="No space left") as failure:
+        write_atomically(path, b"content")
+    assert failure.value.filename == str(path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlmexp.common.errors import nearest, shortened
+from dlmexp.common.errors import nearest, shortened, without_long_words
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,19 @@ def test_long_text_is_cut():
     assert shortened("x" * 80) == "x" * 80
     assert shortened("x" * 81) == "x" * 80 + "..."
     assert shortened("abc", limit=2) == "ab..."
+
+
+def test_long_words_are_shortened_in_messages():
+    message = without_long_words(f"name={'x' * 5000}: give a short one; " + "words " * 100)
+    assert message.startswith("name=xxx")
+    assert "...: " not in message[:50]
+    assert "give a short one" in message
+    assert message.endswith("words " * 100)
+    assert len(message) < 1000
+
+
+def test_long_argument_with_blanks_is_shortened():
+    argument = "a b " * 1000
+    message = without_long_words(f"'{argument}' is no job", [argument])
+    assert message.endswith("...' is no job")
+    assert len(message) < 200

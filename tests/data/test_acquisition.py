@@ -1,6 +1,8 @@
 """From an address or a user's file to a verified file in the data root."""
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +12,7 @@ import pytest
 from rich.progress import Progress
 
 from dlmexp.cli import main
+from dlmexp.common.atomic import machine, owner
 from dlmexp.common.errors import UserError
 from dlmexp.data import acquisition
 from dlmexp.data.acquisition import fetch, import_files
@@ -172,3 +175,26 @@ def test_ringnorm_can_be_fetched_from_files_that_have_kept_their_decimal_points(
     groups = {file.group: file for file in read_spec("ringnorm").files if file.url}
     assert len(groups) == 2
     assert all(file.sha256 and "pmlb" not in str(file.url) for file in groups.values())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_import_of_what_is_no_file_is_refused(tmp_path, kind):
+    path = tmp_path / "toy.dat"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="not a plain file"):
+        import_files(toy(sha256=SHA), tmp_path / "data", [path])
+
+
+def test_fetch_removes_what_a_killed_one_left(tmp_path):
+    """Not what another process is fetching just now, here or elsewhere."""
+    for process in (f"{machine()}-999999999", owner(), "elsewhere-77", "old"):
+        (tmp_path / f".incoming-{process}.x").mkdir()
+    day_ago = time.time() - 25 * 3600
+    os.utime(tmp_path / ".incoming-old.x", (day_ago, day_ago))
+    with serving(TABLE) as url:
+        fetch(toy(url=url, sha256=SHA), tmp_path, SILENT)
+    left = sorted(path.name for path in tmp_path.glob(".incoming-*"))
+    assert left == sorted([f".incoming-{owner()}.x", ".incoming-elsewhere-77.x"])

@@ -90,6 +90,21 @@ def content(path: Path, limit: int = GIB) -> bytes:
         return file.read(size)
 
 
+def last_bytes(path: Path, limit: int) -> tuple[bytes, int]:
+    """Return the last bytes of a plain file that is no link, and the number of those before them.
+
+    Raises:
+        Unreadable: it is a link, or not a plain file.
+    """
+    if path.is_symlink():
+        raise Unreadable(f"{path} is a link: refused")
+    size = check_plain(path, MAX_ARCHIVE_BYTES)
+    left_out = max(0, size - limit)
+    with path.open("rb") as file:
+        file.seek(left_out)
+        return file.read(limit), left_out
+
+
 class BoundedStream(io.RawIOBase):
     """A stream that raises `Unreadable` after `limit` bytes: a decompression bomb stops there."""
 

@@ -12,19 +12,23 @@ import time
 from collections.abc import Iterable, Sequence
 from getpass import getuser
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-from dlmexp.common.atomic import machine, write_atomically
+from dlmexp.common.atomic import machine, within, write_atomically
 from dlmexp.common.console import counted
 from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.common.literals import with_results_option
-from dlmexp.common.reading.files import content, json_value
-from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, ask, job_states
+from dlmexp.common.reading.files import MIB, content, json_value, last_bytes
+from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, ask, job_scripts, job_states
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running.leases import ActiveProcess, active_processes
+from dlmexp.experiment.running.leases import ActiveProcess, active_processes, is_run_of
 
 SUBMITTED = "submitted.json"
+JOB_ID = "^[0-9]+(_[0-9]+)?$"
+SHOWN_LOG = 4 * MIB  # the end of a log, which `dlmexp logs` prints
+SHOWN_LOG_IN_STATUS = MIB // 16
 MAX_LOG_LETTERS = 200  # of the line that is quoted from a log
 
 
@@ -60,7 +64,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     The fields up to `keys` are in its file; `unfinished_jobs` adds those from `state` on.
     """
 
-    id: str
+    id: Annotated[str, msgspec.Meta(pattern=JOB_ID)]
     user: str
     time: float
     overrides: str  # that select the block
@@ -106,9 +110,10 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     def _last_line_of_log(self) -> str:
         """Return the last line of the log that is not submitit's; '' if there is none."""
         try:
-            lines = content(Path(self.log)).decode(errors="replace").splitlines()
+            end, _ = last_bytes(Path(self.log), SHOWN_LOG_IN_STATUS)
         except (OSError, Unreadable):
             return ""
+        lines = end.decode(errors="replace").splitlines()
         for line in reversed(lines):
             if line.strip() and not line.startswith("submitit "):
                 return shortened(line, MAX_LOG_LETTERS)
@@ -151,7 +156,7 @@ def read_submissions(root: Path) -> list[Job]:
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
             job = json_value(content(path), Job)
-            log = path.parent / f"{job.id}_0_log.out"
+            log = within(root, path.parent / f"{job.id}_0_log.out")
             jobs.append(msgspec.structs.replace(job, log=str(log)))
     return sorted(jobs, key=lambda job: (job.time, job.id))
 
@@ -211,17 +216,47 @@ def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
     return jobs
 
 
-def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:
+def text_of_log(job: Job) -> str:
+    """Return the end of a job's log.
+
+    Raises:
+        Unreadable: it is a link, or not a plain file.
+    """
+    try:
+        end, left_out = last_bytes(Path(job.log), SHOWN_LOG)
+    except FileNotFoundError:
+        return "(no log: the job has not started, or never did)"
+    text = end.decode(errors="replace").rstrip("\n")
+    return f"(the first {left_out} bytes are left out)\n{text}" if left_out else text
+
+
+class Cancellable(NamedTuple):
+    """What runs or waits for a results folder and can be cancelled from here."""
+
+    jobs: list[Job]
+    processes: list[ActiveProcess]
+    foreign: list[str]  # jobs and processes that a file names, and that are not of this folder
+
+
+def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     """Return what runs or waits for a results folder and can be cancelled from here.
 
     These are jobs of this user and processes of this machine; with `names`, only those. The name of
-    a job is its id (`12` for all tasks of an array, or `12_3`), that of a process its id.
+    a job is its id (`12` for all tasks of an array, or `12_3`), that of a process its id. What a
+    file in the folder says of them is not believed: SLURM and the system are asked.
 
     Raises:
         UserError: a name belongs to none of them.
     """
-    jobs = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()]
-    processes = _processes_here(root)
+    named_jobs = [
+        job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()
+    ]
+    jobs = _submitted_from(root, named_jobs)
+    named_processes = _processes_here(root)
+    processes = [process for process in named_processes if is_run_of(process, root)]
+    foreign = [f"job {job.id}" for job in named_jobs if job not in jobs]
+    other_processes = [process for process in named_processes if process not in processes]
+    foreign += [f"process {process.pid}" for process in other_processes]
     known = {str(process.pid) for process in processes}
     known.update(*(job.names for job in jobs))
     for name in names:
@@ -231,10 +266,25 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[
                 f"{nearest(name, sorted(known))}"
             )
     wanted = known.intersection(names or known)
-    return (
+    return Cancellable(
         [job for job in jobs if job.names & wanted],
         [process for process in processes if str(process.pid) in wanted],
+        foreign,
     )
+
+
+def _submitted_from(root: Path, jobs: Sequence[Job]) -> list[Job]:
+    """Return those of the jobs whose script, as SLURM knows it, lies in this results folder."""
+    if not jobs:
+        return []
+    scripts = job_scripts(job.id for job in jobs)
+    folder = (root / "multirun").resolve()
+    ours: list[Job] = []
+    for job in jobs:
+        script = scripts.get(job.id)
+        if script is not None and script.resolve().is_relative_to(folder):
+            ours.append(job)
+    return ours
 
 
 def _processes_here(root: Path) -> list[ActiveProcess]:
@@ -243,7 +293,7 @@ def _processes_here(root: Path) -> list[ActiveProcess]:
     return [process for process in local if process.job is None]
 
 
-def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
+def cancel(root: Path, jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
     """Ask jobs and processes to save their state and leave.
 
     Jobs that have not started leave the queue.
@@ -251,5 +301,7 @@ def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
     if jobs:
         ask("scancel", "--quiet", *sorted(job.id for job in jobs))
     for process in processes:
-        with contextlib.suppress(ProcessLookupError):  # it has ended just now
-            os.kill(process.pid, signal.SIGTERM)
+        # It may have ended, and its id be another's, while the user was asked.
+        with contextlib.suppress(ProcessLookupError):
+            if is_run_of(process, root):
+                os.kill(process.pid, signal.SIGTERM)

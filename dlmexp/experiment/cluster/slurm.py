@@ -4,6 +4,7 @@ import contextlib
 import re
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from dlmexp.common.errors import UserError, shortened
@@ -14,6 +15,7 @@ UNKNOWN = "UNKNOWN"  # it can't be seen from here
 STUCK = "CAN'T START"  # it will never leave the queue
 # Commands for jobs in the queue, and for jobs that have left it.
 SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
+ORIGIN = ("squeue", "--noheader", "--array", "--format", "%i|%Z|%o")  # id, folder, script
 SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format", "JobID,State,NodeList")
 TIMEOUT_SECONDS = 30
 MAX_ERROR_LETTERS = 500
@@ -76,6 +78,22 @@ def _queued(selection: tuple[str, str]) -> dict[str, JobState]:
             state = STUCK
         states[job_id] = JobState(state, node, reason.removeprefix("None"))
     return states
+
+
+def job_scripts(job_ids: Iterable[str]) -> dict[str, Path]:
+    """Return the script that each of these jobs runs, of those in the queue.
+
+    Raises:
+        UserError: SLURM does not answer.
+    """
+    wanted = set(job_ids)
+    arrays = sorted({job_id.partition("_")[0] for job_id in wanted})
+    scripts: dict[str, Path] = {}
+    for line in ask(*ORIGIN, "--jobs", ",".join(arrays)):
+        job_id, folder, script = line.split("|", 2)
+        if job_id in wanted:
+            scripts[job_id] = Path(folder, script)
+    return scripts
 
 
 def _accounted(selection: tuple[str, str]) -> dict[str, JobState]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dlmexp.common.atomic import check_output, write_atomically
 from dlmexp.common.errors import UserError
+from dlmexp.common.reading.files import MIB, content
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import Mixed
 from dlmexp.core.gp.precision import PARAMETERS
@@ -265,11 +266,12 @@ def export(trained: TrainedCell, path: Path) -> Path:
             ours, or GPyTorch has no such likelihood or kernel.
     """
     check_output(path, f"'{path}'", (".pt", ".npz"))
+    checked_kernel(trained)
     if path.suffix == ".npz":
         write_atomically(path, encoded(trained))
         return path
     script = path.with_suffix(".py")
-    if script.exists() and not script.read_text(errors="replace").startswith(MARK):
+    if script.exists() and not content(script, MIB).decode(errors="replace").startswith(MARK):
         problem = f"'{script}' is there and not one of ours, and would be overwritten"
         raise UserError(f"{problem}: choose another name")
     exported = to_gpytorch(trained, path.name)

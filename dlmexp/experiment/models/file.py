@@ -5,6 +5,7 @@ read without pickle, and checked before use.
 """
 
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,8 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
         shape = shapes.get(name)  # None for an array that no model has
         if name not in arrays or not _is_sound(name, arrays[name], shape):
             raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
+    if not (math.isfinite(about.y_mean) and math.isfinite(about.y_std)):
+        raise Unreadable("the mean or the standard deviation of its targets is not finite")
     positive = (arrays["X_std"] > 0).all() and about.y_std > 0 and arrays["jitter"] >= 0
     if not positive:
         raise Unreadable("a standard deviation or the jitter in it is not positive")

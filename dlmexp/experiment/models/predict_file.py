@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from dlmexp.common.atomic import replacing
-from dlmexp.common.console import raw_stream
+from dlmexp.common.console import raw_stream, sanitized
 from dlmexp.common.errors import UserError
 from dlmexp.common.reading.tables import stream_table
 from dlmexp.data.schema import Schema
@@ -72,14 +72,22 @@ def _count_gaps(piece: pa.RecordBatch, schema: Schema) -> dict[str, int]:
 class _CsvWriter:
     """Writes tables below one another as CSV."""
 
-    def __init__(self, file: Any):
+    def __init__(self, file: Any, is_terminal: bool = False):
         self._file = file
+        self._is_terminal = is_terminal
         self._has_header = False
 
     def write(self, table: pa.Table) -> None:
-        """Write a table; only texts that need quotes have them."""
+        """Write a table; only texts that need quotes have them.
+
+        Raises:
+            UserError: a terminal would obey characters in the table.
+        """
         frame = table.to_pandas(types_mapper=pd.ArrowDtype)
         text = frame.to_csv(index=False, header=not self._has_header, lineterminator="\n")
+        if self._is_terminal and sanitized(text) != text:
+            problem = "the table has control characters, which a terminal would obey"
+            raise UserError(f"{problem}: write it to a file, --out FILE")
         self._file.write(text)
         self._has_header = True
 
@@ -103,8 +111,8 @@ class _ParquetWriter:
 def _writer(out: str, stack: ExitStack) -> _CsvWriter | _ParquetWriter:
     """Return a writer to a file, or to standard output; `stack` closes it."""
     if out == STDOUT:
-        # A terminal must not get escape sequences; a file or a pipe gets the data as they are.
-        return _CsvWriter(sys.stdout if sys.stdout.isatty() else raw_stream(sys.stdout))
+        # A file or a pipe gets the data as they are.
+        return _CsvWriter(raw_stream(sys.stdout), is_terminal=sys.stdout.isatty())
     temporary = stack.enter_context(replacing(Path(out)))
     if out.endswith(".parquet"):
         return _ParquetWriter(temporary, stack)

@@ -25,6 +25,9 @@ USUAL_LEVEL = 0.95
 SMALLEST_STEP = 1e-9
 """By which an interval of width 0 is widened."""
 
+LARGEST = 1e150
+"""No positive parameter is as large; its square would be infinite."""
+
 Columns = dict[str, np.ndarray]
 """Columns of predictions by name, [rows] each."""
 Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
@@ -35,7 +38,8 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     """Return the kernel of a model.
 
     Raises:
-        UserError: there is no such kernel or likelihood, or they have other parameters.
+        UserError: there is no such kernel or likelihood, or they have other parameters, or a
+            parameter has a value that it can't have.
     """
     cell = model.cell
     n_features = len(model.schema.features)
@@ -47,7 +51,16 @@ def checked_kernel(model: TrainedCell) -> Kernel:
             both = f"its kernel '{cell.kernel}' and likelihood '{cell.likelihood}' ('{name}')"
             problem = f"the model of cell {cell.key} does not fit {both}, which have changed"
             raise UserError(f"{problem}: train it again")
+        if parameter.positive and not _are_possible(model.hyper[name]):
+            value = ", ".join(f"{number:g}" for number in np.ravel(model.hyper[name]))
+            problem = f"the model of cell {cell.key} is not sound: its {name} is {value}"
+            raise UserError(f"{problem}, and must be positive and below {LARGEST:g}")
     return kernel
+
+
+def _are_possible(values: np.ndarray) -> bool:
+    """Return whether all values of a positive parameter are positive, and their squares finite."""
+    return bool(((values > 0) & (values < LARGEST)).all())
 
 
 class Member:

@@ -38,8 +38,16 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     groups = distinct(manifest.candidates)
     text = msgspec.json.encode(msgspec.structs.replace(manifest, candidates=groups))
     path = root / manifest.experiment / "cells" / _file_name(text)
-    if not path.exists() or path.read_bytes() != text:
+    if _content_or_none(path) != text:
         write_atomically(within(root, path), text)
+
+
+def _content_or_none(path: Path) -> bytes | None:
+    """Return the bytes of a manifest, or None if there is none or something else in its place."""
+    try:
+        return content(path)
+    except (Unreadable, *ABSENT):
+        return None
 
 
 def _file_name(text: bytes) -> str:

@@ -26,6 +26,7 @@ import msgspec
 
 from dlmexp.common.atomic import is_dead, machine, owner, within, write_atomically, writer_of
 from dlmexp.common.errors import Unreadable
+from dlmexp.common.process_table import has_open, is_python, start_time
 from dlmexp.common.provenance import own_job
 from dlmexp.common.reading.files import content, json_value
 
@@ -67,6 +68,7 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     machine: str = ""  # where `pid` is valid
+    started: int | None = None  # `start_time` of the process; None if it is not known
     job: str | None = None  # SLURM job
     keys: frozenset[str] = frozenset()
     settled: int = 0  # cells with a record
@@ -84,11 +86,16 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return text
 
 
+class FolderRemovedError(RuntimeError):
+    """A results folder was removed while a run used it."""
+
+
 class Leases:
     """The file of this process and its leases; they exist while the context is entered.
 
     A thread touches the leases and writes the fields that `progress` returns into the file. If that
-    fails, for whatever reason, `failed` is called with the error, in that thread.
+    fails, for whatever reason, `failed` is called with the error, in that thread. Meanwhile the
+    process has the folder of leases open: so others can tell that it is a process of this folder.
     """
 
     def __init__(
@@ -99,18 +106,24 @@ class Leases:
     ):
         self.folder = within(root, root / "running")
         self.about = ActiveProcess(
-            host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job()
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            machine=machine(),
+            started=start_time(os.getpid()),
+            job=own_job(),
         )
         self.path = self.folder / f"{owner()}.{_unique()}.json"
         self.progress = progress
         self._failed = failed
         self._held: dict[frozenset[str], Path] = {}
         self._lock = threading.Lock()  # of `_held` and its files
+        self._descriptor: int | None = None  # of the folder
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
         self._beat()
+        self._descriptor = os.open(self.folder, os.O_RDONLY)
         self._thread.start()
         return self
 
@@ -120,6 +133,8 @@ class Leases:
         for path in (*self._held.values(), self.path):
             with contextlib.suppress(OSError):
                 path.unlink()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
         """Lease the batch of these cells.
@@ -181,7 +196,19 @@ class Leases:
         except BaseException as error:
             self._failed(error)
 
+    def _check_folder(self) -> None:
+        """Raise `FolderRemovedError` if the folder is not the one in which this process began."""
+        if self._descriptor is None:
+            return
+        try:
+            is_same = os.path.samestat(os.fstat(self._descriptor), os.stat(self.folder))
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise FolderRemovedError(f"the removal of '{self.folder}'")
+
     def _beat(self) -> None:
+        self._check_folder()
         with self._lock:
             for path in self._held.values():
                 try:
@@ -213,6 +240,21 @@ def active_processes(root: Path) -> list[ActiveProcess]:
         keys = [lease.keys for name, lease in leases.items() if name.name.startswith(prefix)]
         active.append(msgspec.structs.replace(process, keys=frozenset().union(*keys)))
     return active
+
+
+def is_run_of(process: ActiveProcess, root: Path) -> bool:
+    """Return whether a process of this machine trains for a results folder.
+
+    Whoever can write a file into the folder can name any process in it. So the system is asked: it
+    is a Python that has the folder of leases open and started when the file says.
+    """
+    return (
+        process.machine == machine()
+        and process.started is not None
+        and start_time(process.pid) == process.started
+        and is_python(process.pid)
+        and has_open(process.pid, root / "running")
+    )
 
 
 def remove_leftovers(root: Path) -> list[Path]:

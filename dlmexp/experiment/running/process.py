@@ -242,7 +242,9 @@ class StopRequest:
 
     def fail(self, failure: BaseException) -> None:
         """Ask to stop because of a failure. May be called in another thread."""
-        self._requested = Stop(str(failure), FAILURE)
+        request = Stop(str(failure), FAILURE)
+        request.__cause__ = failure
+        self._requested = request
 
     def raise_if_requested(self) -> None:
         """Raise `Stop` if the run was asked to stop."""

@@ -22,8 +22,9 @@ from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
 from dlmexp.experiment.running.checkpoints import resumed_first
 from dlmexp.experiment.running.clock import Clock, step_seconds
+from dlmexp.experiment.running.disk_errors import REMOVED, what_remains
 from dlmexp.experiment.running.engine import Engine
-from dlmexp.experiment.running.leases import Leases, remove_leftovers
+from dlmexp.experiment.running.leases import FolderRemovedError, Leases, remove_leftovers
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
@@ -80,8 +81,7 @@ def _train_and_summarize(
     except OSError as error:
         file = error.filename or written_to
         print(
-            f"dlmexp: can't read or write '{file}': {error.strerror}; "
-            "what is finished is safe, the same command goes on from there",
+            f"dlmexp: can't read or write '{file}': {error.strerror}; {what_remains(error, file)}",
             file=sys.stderr,
         )
         return process.FAILURE
@@ -265,4 +265,7 @@ class PlannedRun:
         file = sys.stderr if request.code == process.FAILURE else sys.stdout
         print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
         command = shlex.join(["dlmexp", "run", *self.arguments])
-        print(f"everything is saved, continue with: {command}", file=file)
+        saved = "everything is saved"
+        if isinstance(request.__cause__, FolderRemovedError):
+            saved = REMOVED
+        print(f"{saved}, continue with: {command}", file=file)

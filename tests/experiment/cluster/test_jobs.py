@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,6 +12,7 @@ import pytest
 
 from dlmexp.common.atomic import machine
 from dlmexp.common.errors import UserError
+from dlmexp.common.process_table import start_time
 from dlmexp.experiment.cluster import jobs
 from dlmexp.experiment.cluster.jobs import (
     SUBMITTED,
@@ -21,6 +24,7 @@ from dlmexp.experiment.cluster.jobs import (
 )
 from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, JobState
 from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.leases import active_processes
 from tests.support.jobs import submit_job
 
 
@@ -166,7 +170,7 @@ def test_unknown_word_for_a_job_is_refused(tmp_path):
 
 
 @pytest.fixture
-def running(tmp_path, slurm):
+def running(tmp_path, slurm, monkeypatch):
     """Jobs 12_0 and 12_1 of this user, 14 of another one; process 7 here, 8 in a job, 9 elsewhere."""
     for job in ("12_0", "12_1", "14"):
         submit_job(tmp_path, job, f"k{job}")
@@ -181,6 +185,7 @@ def running(tmp_path, slurm):
     for about in abouts:
         path = tmp_path / "running" / f"host-{about['pid']}.json"
         path.write_bytes(msgspec.json.encode({"host": "host", **about}))
+    monkeypatch.setattr(jobs, "is_run_of", lambda process, root: process.pid == 7)
     return tmp_path
 
 
@@ -195,7 +200,7 @@ def running(tmp_path, slurm):
 def test_own_jobs_and_processes_of_this_machine_can_be_cancelled(
     running, names, expected_jobs, expected_pids
 ):
-    found_jobs, found_processes = cancellable(running, names)
+    found_jobs, found_processes, _ = cancellable(running, names)
     assert sorted(job.id for job in found_jobs) == expected_jobs
     assert [process.pid for process in found_processes] == expected_pids
 
@@ -210,17 +215,69 @@ def test_cancelling_asks_slurm_for_jobs_and_signals_processes(running, monkeypat
     asked, signalled = [], []
     monkeypatch.setattr(jobs, "ask", lambda *words: asked.append(words))
     monkeypatch.setattr(os, "kill", lambda *call: signalled.append(call))
-    found_jobs, found_processes = cancellable(running)
-    cancel(found_jobs, found_processes)
+    found_jobs, found_processes, _ = cancellable(running)
+    cancel(running, found_jobs, found_processes)
     assert asked == [("scancel", "--quiet", "12_0", "12_1")]
     assert signalled[-1] == (7, signal.SIGTERM)
 
 
 def test_cancelling_a_process_that_has_just_ended_is_no_error(running, monkeypatch):
-    _, processes = cancellable(running, ["7"])
+    _, processes, _ = cancellable(running, ["7"])
 
     def ended(*_):
         raise ProcessLookupError
 
     monkeypatch.setattr(os, "kill", ended)
-    cancel([], processes)
+    cancel(running, [], processes)
+
+
+def test_job_whose_script_lies_elsewhere_is_left_alone(tmp_path, slurm, monkeypatch):
+    """A forged file may name any job of the user."""
+    submit_job(tmp_path, "4242", "k1")
+    slurm["4242"] = JobState("RUNNING")
+    monkeypatch.setattr(jobs, "job_scripts", lambda jobs: {"4242": Path("/home/user/train.sh")})
+    assert cancellable(tmp_path) == ([], [], ["job 4242"])
+    with pytest.raises(UserError, match="'4242' is no job or process of"):
+        cancellable(tmp_path, ["4242"])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("starts", ["as it did", "not at all", "later"])
+def test_process_that_a_forged_file_names_is_left_alone(tmp_path, starts):
+    """Whatever the file says of it: it does not train for this folder."""
+    folder = tmp_path / "running"
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as unrelated:
+        started = {"as it did": start_time(unrelated.pid), "not at all": None, "later": 1 << 60}
+        about = {
+            "host": "h",
+            "pid": unrelated.pid,
+            "machine": machine(),
+            "started": started[starts],
+        }
+        (folder / f"{machine()}-{unrelated.pid}.json").write_bytes(msgspec.json.encode(about))
+        found = cancellable(tmp_path)
+        assert found == ([], [], [f"process {unrelated.pid}"])
+        cancel(tmp_path, [], active_processes(tmp_path))
+        assert unrelated.poll() is None
+        unrelated.communicate(b"\n")
+        assert unrelated.returncode == 0
+
+
+@pytest.mark.processes
+def test_process_that_trains_for_the_folder_is_cancelled(tmp_path):
+    code = f"""
+import pathlib
+from dlmexp.experiment.running.leases import Leases
+with Leases(pathlib.Path({str(tmp_path)!r}), print):
+    print("ready", flush=True)
+    input()
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        _, processes, foreign = cancellable(tmp_path)
+        assert ([process.pid for process in processes], foreign) == ([process.pid], [])
+        cancel(tmp_path, [], processes)
+        assert process.wait() == -signal.SIGTERM

@@ -1,6 +1,7 @@
 """What SLURM's commands print, and what is made of it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from dlmexp.experiment.cluster.slurm import (
     UNKNOWN,
     JobState,
     ask,
+    job_scripts,
     job_states,
     max_array_size,
 )
@@ -130,3 +132,8 @@ def test_command_that_fails_silently_is_named(answers):
     answers("scancel", code=1)
     with pytest.raises(UserError, match="SLURM says: scancel failed"):
         ask("scancel", "12")
+
+
+def test_script_of_a_job_is_what_slurm_says(answers):
+    answers("squeue", "12_0|/home/user|results/job.sh\n12_1|/home/user|/tmp/other.sh\n")
+    assert job_scripts(["12_0"]) == {"12_0": Path("/home/user/results/job.sh")}

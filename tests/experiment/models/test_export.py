@@ -175,3 +175,17 @@ def test_a_mixture_is_refused_for_gpytorch_and_written_for_predict(tmp_path):
     with pytest.raises(UserError, match="mixture of 2 Gaussians"):
         export(mixture, tmp_path / "model.pt")
     assert export(mixture, tmp_path / "model.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("noise", -0.3), ("outputscale", -1.0), ("outputscale", 1e308), ("lengthscale", 0.0)],
+)
+@pytest.mark.parametrize("file", ["model.npz", "model.pt"])
+def test_model_with_an_impossible_value_is_neither_used_nor_written(tmp_path, name, value, file):
+    model = made_up_model()
+    model.hyper[name] = np.full_like(model.hyper[name], value)
+    for use in (lambda: export(model, tmp_path / file), lambda: Predictor([model])):
+        with pytest.raises(UserError, match=re.escape(f"its {name} is {value:g}")):
+            use()
+    assert not list(tmp_path.iterdir())

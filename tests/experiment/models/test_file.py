@@ -87,6 +87,14 @@ WRONG = {
     "text in place of numbers": (lambda: _changed(m=np.array(list("abcde"))), "no numbers"),
     "no spread": (lambda: _changed(X_std=np.zeros(3)), "not positive"),
     "no spread of targets": (lambda: _changed((b'"y_std":2.0', b'"y_std":0.0')), "not positive"),
+    "an unknown mean of targets": (
+        lambda: _changed((b'"y_mean":3.0', b'"y_mean":NaN')),
+        "not finite",
+    ),
+    "infinite spread of targets": (
+        lambda: _changed((b'"y_std":2.0', b'"y_std":Infinity')),
+        "not finite",
+    ),
     "a negative jitter": (lambda: _changed(jitter=np.float64(-1e-9)), "not positive"),
     "numbers in place of truth": (lambda: _changed(X_constant=np.zeros(3)), "'X_constant'"),
     "infinite L": (lambda: _changed(L=np.full(15, np.inf)), "'L'"),

@@ -2,6 +2,7 @@
 when they are stale."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from dlmexp.experiment.running import leases as module
 from dlmexp.experiment.running.leases import (
     ActiveProcess,
     BatchProgress,
+    FolderRemovedError,
     Leases,
     active_processes,
     disk_time,
@@ -190,3 +192,14 @@ def test_numbers_of_a_batch_are_rounded(rate, objective, expected):
         what="", cells=2, live=1, iteration=4, limit=9, rate=rate, objective=objective
     )
     assert progress.numbers == expected
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_removed_folder_is_not_told_as_another_process(leases, tmp_path, again):
+    process = leases()
+    assert process.take(["a"]) is None
+    shutil.rmtree(process.folder)
+    if again:
+        process.folder.mkdir()
+    with pytest.raises(FolderRemovedError, match="removal of"):
+        process._beat()
