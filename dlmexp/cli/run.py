@@ -34,10 +34,10 @@ DESCRIPTION = """
         hydra/launcher=slurm|slurm_gpu                   on a cluster
 
     settings (all of them: --cfg job):
-      experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own
+      experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own|uci
       dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
       beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
-      M=50  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
+      M=50  kernel=rbf  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
       K=[1,4]  method.t_pep.options.alpha=0.2  training.optimizer=adam|lbfgs  restarts=3
       csv.columns= drop= missing= log= test= ...        your table: data/README.md
       device=auto|cpu|cuda  workers=4  budget=25min  plan=true

@@ -164,6 +164,7 @@ class RunConfig:
     sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
     M: Whole | None = None  # inducing points; null: each dataset's own number
+    kernel: str | None = None  # null: each dataset's own
     # Components of the methods whose q is a mixture; null: each method's own. It is selected with
     # beta.
     K: Annotated[list[Components], Filled] | None = None

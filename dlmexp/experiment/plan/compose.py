@@ -132,6 +132,7 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
     """
     keys = {name for name, _ in flat(typed)}
     _drop_estimators(cfg, typed, keys)
+    _apply_kernel(cfg, keys)
     for kind, training in cfg.training.items():
         prefix = f"training.{kind}"
         _apply_learning_rate(training, prefix, keys)
@@ -147,6 +148,15 @@ def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> N
     for name in cfg.estimator.keys() - set(names):
         if not any(key.startswith(f"estimator.{name}.") for key in keys):
             del cfg.estimator[name]
+
+
+def _apply_kernel(cfg: RunConfig, keys: set[str]) -> None:
+    """Use `kernel` for all datasets, but for those whose own setting is typed."""
+    if cfg.kernel is None:
+        return
+    for name, dataset in cfg.dataset.items():
+        if f"dataset.{name}.kernel" not in keys:
+            dataset.kernel = cfg.kernel
 
 
 def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) -> None:
