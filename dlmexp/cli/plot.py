@@ -32,7 +32,8 @@ command that computes it. Without an ID: all figures with any results. Stand-ins
 datasets are shown under their own names. All lines of a panel are of one setting: a protocol as
 it stands, or with the same changes; others are left out and counted, with the command that
 draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
-best validation NLL, or the one that --by chooses."""
+best validation NLL, or the one that --by chooses. 'ranks', 'gains' and 'cost' compare methods
+over all datasets (see 'dlmexp rank'); they are drawn where they are named."""
 PREDICTIONS_TITLE = "One trained model on its test rows."
 NOT_RUN = "not run"
 
@@ -114,12 +115,14 @@ def plot(args: argparse.Namespace) -> None:
     # What is made here is kept to the end: the garbage collector would only cost a tenth of the
     # time.
     gc.disable()
-    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.panels import OF_BOARDS, PREDICTIONS
     from dlmexp.presentation.figures.plot import parse_formats
 
     formats = parse_formats(args.format)
     if PREDICTIONS in args.ids:
         _plot_predictions(args, formats)
+    elif set(args.ids) & set(OF_BOARDS):
+        _plot_boards(args, formats)
     elif args.list:
         _print_figures(_listed_figures(args))
     else:
@@ -150,6 +153,31 @@ def _plot_predictions(args: argparse.Namespace, formats: list[str]) -> None:
     caption = text(diagnosis, model)
     print(save(out, name, render(diagnosis), numbers(diagnosis), caption, formats))
     print(f"  {model}")
+
+
+def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
+    """Draw figures of leaderboards, which are over all datasets."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES, draw_boards
+    from dlmexp.presentation.figures.panels import OF_BOARDS
+    from dlmexp.presentation.figures.plot import save
+    from dlmexp.presentation.ranking.board import main_boards
+
+    chooses = args.by or args.where or args.parameterisation or args.compare_protocols or args.list
+    if chooses or not set(args.ids) <= set(OF_BOARDS):
+        raise UserError(
+            f"the figures {', '.join(OF_BOARDS)} are over all datasets: draw them without others, "
+            "and with no option but --protocol to choose by"
+        )
+    results = ResultsFolder(args.results, others=args.others)
+    out = _output_folder(args, results)
+    boards = main_boards(results, args.protocol)
+    for name in dict.fromkeys(args.ids):
+        figure = BOARD_FIGURES[name]
+        for drawn in draw_boards(figure, boards):
+            print(save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats))
+        if args.captions:
+            print(f"  {figure.caption}")
 
 
 def _terms_of_model(args: argparse.Namespace) -> list[str]:
@@ -184,9 +212,12 @@ def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
 
 
 def _figures_without_results() -> Iterable[ListedFigure]:
+    from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
     from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
 
     yield ListedFigure(PREDICTIONS, NOT_RUN, PREDICTIONS_TITLE)
+    for figure in BOARD_FIGURES.values():
+        yield ListedFigure(figure.name, NOT_RUN, figure.title)
     for name in FIGURES:
         yield ListedFigure(name, NOT_RUN, FIGURES[name].title)
 
@@ -194,12 +225,16 @@ def _figures_without_results() -> Iterable[ListedFigure]:
 def _figures_with_results(
     results: "ResultsFolder", ids: list[str], request: "Request"
 ) -> Iterable[ListedFigure]:
+    from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
     from dlmexp.presentation.figures.panels import PREDICTIONS
     from dlmexp.presentation.figures.plot import drawings
 
     if not ids:
         models = counted(len(results.store.keys_with_models()), "model")
         yield ListedFigure(PREDICTIONS, models, PREDICTIONS_TITLE)
+        data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
+        for figure in BOARD_FIGURES.values():
+            yield ListedFigure(figure.name, data_sets, figure.title)
     for drawn in drawings(results, ids, request):
         yield ListedFigure(drawn.name, _completeness(drawn), drawn.figure.title)
 

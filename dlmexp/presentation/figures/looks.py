@@ -47,6 +47,14 @@ METHOD_COLOURS = {
     "elbo_q": ("#56B4E9", "<"),
     "dlm_elbo_q": ("#009E73", ">"),
     "dlm_q": ("#CC79A7", "p"),
+    "mixture_log_dlm": ("#A0522D", "8"),
+    "tighter": ("#1B7837", "1"),
+    "beta_tighter": ("#1B7837", "2"),
+    "block_tighter": ("#1B7837", "3"),
+    "t_pep": ("#9970AB", "4"),
+    "loo": ("#B8860B", "x"),
+    "crps": ("#2E8B9A", "+"),
+    "robust": ("#7F7F00", "|"),
 }
 METHOD_LOOKS = {
     method: Look(method_label(method), colour, marker)

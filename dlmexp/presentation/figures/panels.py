@@ -38,6 +38,11 @@ VERSIONS = {
 SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
 # The figure of one trained model, which is not made of panels of the table.
 PREDICTIONS = "predictions"
+# Figures of leaderboards (`leaderboard`), which are over all datasets.
+RANKS = "ranks"
+GAINS = "gains"
+COST = "cost"
+OF_BOARDS = (RANKS, GAINS, COST)
 
 
 @dataclass(frozen=True)

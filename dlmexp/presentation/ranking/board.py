@@ -11,7 +11,7 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.claims.overlap import split_overlap
 from dlmexp.presentation.labels import estimator_label, method_label
-from dlmexp.presentation.ranking.metrics import RankedMetric
+from dlmexp.presentation.ranking.metrics import RANKED, RankedMetric
 from dlmexp.presentation.ranking.splits import IDENTITY, KERNEL, OURS, SETTING, scores_of_splits
 from dlmexp.presentation.ranking.statistics import (
     Duel,
@@ -167,28 +167,58 @@ def boards(
     Raises:
         UserError: There is nothing to rank, or no such method.
     """
-    scores = scores_of_splits(results, protocol)
-    if scores.empty:
-        known = ", ".join(sorted(map(str, results.table["protocol"].dropna().unique())))
-        raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
+    scores = _scores(results, protocol)
     methods = sorted(set(scores["method"]))
     if against is not None and against not in methods:
         raise UserError(f"--against {against}: {nearest(against, methods)}")
-    has_value = np.isfinite(scores[metric.name].astype(float))
-    usable = scores[has_value]
-    if usable.empty:
+    if scores[metric.name].isna().all():
         raise UserError(f"--metric {metric.name}: no result has it; rank by another metric")
-    others = usable[usable["kernel"].isna()]
-    found: list[Board] = []
-    for subject, ours in _by_subject(usable[usable["kernel"].notna()]):
-        rows = pd.concat([ours, others[others["dataset"].isin(ours["dataset"])]])
-        found += _boards_of(rows, metric, subject, against or REFERENCE)
+    found = _boards_of_scores(scores, metric, against or REFERENCE)
     if not found:
         raise UserError("a leaderboard needs two methods with results on the same data set")
     smaller = sorted(set(results.table["method"]) - set(methods))
     if protocol is None and smaller:
         names = ", ".join(map(method_label, smaller))
         found[0].notes.append(f"left out, as trained on fewer rows than others: {names}")
+    return found
+
+
+def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Subject, list[Board]]:
+    """Return the boards over the data sets that most methods have, one per metric, by subject.
+
+    Raises:
+        UserError: There is nothing to rank.
+    """
+    scores = _scores(results, protocol)
+    main: dict[Subject, list[Board]] = {}
+    for metric in RANKED:
+        is_ranked: set[Subject] = set()
+        for board in _boards_of_scores(scores, metric, REFERENCE):
+            if board.subject not in is_ranked:
+                is_ranked.add(board.subject)
+                main.setdefault(board.subject, []).append(board)
+    if not main:
+        raise UserError("a leaderboard needs two methods with results on the same data set")
+    return main
+
+
+def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
+    """Return the scores of every split; raise UserError where there are none."""
+    scores = scores_of_splits(results, protocol)
+    if scores.empty:
+        known = ", ".join(sorted(map(str, results.table["protocol"].dropna().unique())))
+        raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
+    return scores
+
+
+def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str) -> list[Board]:
+    """Return the boards of all subjects by one metric."""
+    usable = scores[np.isfinite(scores[metric.name].astype(float))]
+    others = usable[usable["kernel"].isna()]
+    found: list[Board] = []
+    for subject, ours in _by_subject(usable[usable["kernel"].notna()]):
+        rows = pd.concat([ours, others[others["dataset"].isin(ours["dataset"])]])
+        found += _boards_of(rows, metric, subject, reference)
     return found
 
 

@@ -1,0 +1,417 @@
+"""Figures of leaderboards: `ranks`, `gains` and `cost` (docs/SPEC.md, section 8).
+
+They are drawn from the boards that `dlmexp rank` prints, over all data sets at once, and not from
+panels. Each kernel and task has a figure of its own.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import SymLogNorm
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from dlmexp.presentation.figures.looks import (
+    GREY,
+    INK,
+    METHOD_LOOKS,
+    PAGE,
+    TEXT,
+    Look,
+    method_look,
+    paper_style,
+)
+from dlmexp.presentation.figures.panels import COST, GAINS, RANKS
+from dlmexp.presentation.ranking.board import Board, Subject
+from dlmexp.presentation.ranking.render import distinct_labels, remarks, subject_lines
+
+LOSSES = ("nll", "crps", "rmse", "error")
+RANKED_METRICS = (*LOSSES, "coverage")
+ROW_HEIGHT = 0.17
+"""Inches of a method or a data set."""
+FOREST_METHODS = 5
+"""More methods than this are shown as a heat map."""
+DODGE = 0.7
+"""The part of a data set's row over which methods are spread."""
+BAR_DISTANCE = 0.035
+"""Between bars that join methods, as a share of all ranks."""
+LABEL_PLACES = ((4, 3), (4, -8))
+"""Of a method's name from its point: neighbours are above and below in turn, in points."""
+OTHER_COLOURS = ("#555555", "#8C6239", "#4B6A88", "#6B8E23")
+"""Of methods without a look of their own."""
+
+
+@dataclass(frozen=True)
+class BoardFigure:
+    """A figure of leaderboards.
+
+    Attributes:
+        metrics: The metrics whose boards it shows.
+        render: Function that draws the boards of one subject.
+        numbers: Function that returns what it shows as a table, a row per point.
+    """
+
+    name: str
+    title: str
+    caption: str
+    metrics: tuple[str, ...]
+    render: Callable[[Sequence[Board]], Canvas]
+    numbers: Callable[[Sequence[Board]], pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class DrawnBoards:
+    """A figure of one kernel and task, with its numbers and the text of its caption file."""
+
+    name: str
+    canvas: Canvas
+    numbers: pd.DataFrame
+    text: str
+
+
+def draw_boards(figure: BoardFigure, boards: dict[Subject, list[Board]]) -> Iterator[DrawnBoards]:
+    """Yield the figure of each kernel and task that has boards by its metrics."""
+    for subject, of_subject in boards.items():
+        shown = [board for board in of_subject if board.metric.name in figure.metrics]
+        if not shown:
+            continue
+        name = figure.name
+        if len(boards) > 1:
+            words = f"{figure.name}-{subject.task}-{subject.kernel}"
+            name = re.sub(r"[^\w.=+-]+", "_", words)
+        with paper_style():
+            canvas = figure.render(shown)
+        yield DrawnBoards(name, canvas, figure.numbers(shown), _text(figure, shown))
+
+
+def _text(figure: BoardFigure, boards: Sequence[Board]) -> str:
+    """Return the caption file, in Markdown."""
+    notes: list[str] = []
+    for board in boards:
+        notes += [*subject_lines(board), *remarks(board)]
+    items = [f"- {note}" for note in dict.fromkeys(notes)]
+    return "\n".join([f"# {figure.title}", "", figure.caption, "", *items, ""])
+
+
+def looks_of(board: Board) -> list[Look]:
+    """Return the look of each method; those without one of their own differ in colour."""
+    looks: list[Look] = []
+    others = 0
+    for contender, label in zip(board.contenders, distinct_labels(board), strict=True):
+        look = method_look(contender.method)
+        colour = look.colour
+        if contender.method not in METHOD_LOOKS:
+            colour = OTHER_COLOURS[others % len(OTHER_COLOURS)]
+            others += 1
+        looks.append(Look(label, colour, look.marker))
+    return looks
+
+
+# ranks -------------------------------------------------------------------------------------------
+
+
+def cliques(better: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and last position of each run of methods of which none are separated.
+
+    Runs within longer runs are left out, and those of a single method.
+    """
+    either = better | better.T
+    runs: list[tuple[int, int]] = []
+    for first in range(len(better)):
+        last = first
+        while last + 1 < len(better) and not either[first : last + 2, first : last + 2].any():
+            last += 1
+        if last > first and (not runs or last > runs[-1][1]):
+            runs.append((first, last))
+    return runs
+
+
+def render_ranks(boards: Sequence[Board]) -> Canvas:
+    """Draw mean ranks with intervals, and bars that join what is not separated."""
+    columns = min(len(boards), 3)
+    rows = math.ceil(len(boards) / columns)
+    methods = max(len(board.contenders) for board in boards)
+    height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE)
+    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
+    grid = canvas.add_gridspec(rows, columns)
+    for number, board in enumerate(boards):
+        _draw_ranks(canvas.add_subplot(grid[divmod(number, columns)]), board)
+    return canvas
+
+
+def _draw_ranks(ax: Axes, board: Board) -> None:
+    """Draw one panel: a row for each method, the best one above."""
+    low, high = board.interval
+    looks = looks_of(board)
+    for k, look in enumerate(looks):
+        ax.plot([low[k], high[k]], [k, k], "-", color=look.colour, linewidth=1.4, alpha=0.6)
+        ax.plot([board.mean_rank[k]], [k], look.marker, color=look.colour, markersize=4)
+    count = len(looks)
+    edge = count + 0.6
+    for first, last in cliques(board.better):
+        ax.plot([edge, edge], [first - 0.3, last + 0.3], color=INK, linewidth=1.6)
+        edge += BAR_DISTANCE * count
+    ax.set_yticks(range(count), [look.label for look in looks])
+    ax.set(xlim=(0.6, edge), ylim=(count - 0.4, -0.6), xlabel="mean rank")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.set_title(f"{board.metric.label}, {len(board.data_sets)} data sets", loc="left")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x")
+
+
+def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
+    """Return a row for each method and metric."""
+    rows = []
+    for board in boards:
+        low, high = board.interval
+        for k, label in enumerate(distinct_labels(board)):
+            rows.append(
+                {
+                    "metric": board.metric.name,
+                    "method": label,
+                    "rank": board.rank[k],
+                    "mean_rank": board.mean_rank[k],
+                    "low": low[k],
+                    "high": high[k],
+                    "mean": board.means[k].mean(),
+                    "data_sets": len(board.data_sets),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+# gains -------------------------------------------------------------------------------------------
+
+
+def render_gains(boards: Sequence[Board]) -> Canvas:
+    """Draw the difference to the reference by data set: a forest of intervals, or a heat map."""
+    with_reference = [board for board in boards if board.reference is not None]
+    is_forest = max(len(board.contenders) for board in with_reference) - 1 <= FOREST_METHODS
+    if is_forest:
+        return _render_forests(with_reference)
+    return _render_maps(with_reference)
+
+
+def _challengers(board: Board) -> list[int]:
+    """Return the positions of all methods but the reference."""
+    return [k for k in range(len(board.contenders)) if k != board.reference]
+
+
+def _render_forests(boards: Sequence[Board]) -> Canvas:
+    data_sets = max(len(board.data_sets) for board in boards)
+    methods = max(len(_challengers(board)) for board in boards)
+    row_height = max(ROW_HEIGHT, 0.07 * methods)
+    canvas = Canvas(figsize=(TEXT, min(0.8 + row_height * data_sets, PAGE)), layout="constrained")
+    axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    handles: dict[str, Line2D] = {}
+    for ax, board in zip(axes, boards, strict=True):
+        handles |= _draw_forest(ax, board)
+        ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
+    canvas.legend(handles=list(handles.values()), loc="outside upper center", ncols=5)
+    return canvas
+
+
+def _draw_forest(ax: Axes, board: Board) -> dict[str, Line2D]:
+    """Draw a row per data set with an interval per method; return entries of the legend."""
+    duel = board.duel
+    assert duel is not None
+    assert board.reference is not None
+    challengers = _challengers(board)
+    looks = looks_of(board)
+    places = np.linspace(-DODGE / 2, DODGE / 2, len(challengers) + 2)[1:-1]
+    heights = np.arange(len(board.data_sets))
+    handles: dict[str, Line2D] = {}
+    for place, k in zip(places, challengers, strict=True):
+        look = looks[k]
+        bars = ax.errorbar(
+            -duel.difference[k],
+            heights + place,
+            xerr=np.where(np.isfinite(duel.half_width[k]), duel.half_width[k], 0.0),
+            fmt=look.marker,
+            color=look.colour,
+            markersize=2.6,
+            elinewidth=0.8,
+            capsize=0,
+        )
+        bars.lines[0].set_label(look.label)
+        handles[look.label] = Line2D(
+            [], [], linestyle="none", marker=look.marker, color=look.colour, label=look.label
+        )
+    differences = duel.difference[challengers]
+    ax.set_xscale("symlog", linthresh=_linear_range(differences))
+    ax.axvline(0.0, color=INK, linewidth=0.6)
+    ax.set_yticks(heights, board.data_sets)
+    ax.set_ylim(len(heights) - 0.5, -0.5)
+    ax.set_xlabel(f"Δ {board.metric.label} to {looks[board.reference].label}")
+    ax.grid(visible=True, axis="x")
+    return handles
+
+
+def _linear_range(differences: np.ndarray) -> float:
+    """Return the range around zero in which differences of usual size lie, a power of ten."""
+    sizes = np.abs(differences[np.isfinite(differences) & (differences != 0)])
+    if not len(sizes):
+        return 1.0
+    return 10.0 ** np.floor(np.log10(np.median(sizes)))
+
+
+def _render_maps(boards: Sequence[Board]) -> Canvas:
+    data_sets = max(len(board.data_sets) for board in boards)
+    height = min(1.4 + ROW_HEIGHT * data_sets, PAGE)
+    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
+    axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    for ax, board in zip(axes, boards, strict=True):
+        _draw_map(canvas, ax, board)
+        ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
+    return canvas
+
+
+def _draw_map(canvas: Canvas, ax: Axes, board: Board) -> None:
+    """Draw a cell per data set and method; those that a test separates have a mark."""
+    duel = board.duel
+    assert duel is not None
+    assert board.reference is not None
+    challengers = _challengers(board)
+    looks = looks_of(board)
+    differences = -duel.difference[challengers].T
+    largest = float(np.nanmax(np.abs(differences))) or 1.0
+    linear = min(_linear_range(differences), largest)
+    norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
+    image = ax.imshow(differences, aspect="auto", cmap="RdBu_r", norm=norm)
+    decided = (duel.won | duel.lost)[challengers].T
+    for d, k in np.argwhere(decided):
+        ax.plot([k], [d], ".", color=INK, markersize=2.2)
+    ax.set_xticks(range(len(challengers)), [looks[k].label for k in challengers], rotation=90)
+    ax.set_yticks(range(len(board.data_sets)), board.data_sets)
+    ax.grid(visible=False)
+    ax.tick_params(axis="x", length=0)
+    ax.set_title(f"Δ {board.metric.label} to {looks[board.reference].label}", loc="left")
+    bar = canvas.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
+    bar.ax.tick_params(labelsize=5.5)
+
+
+def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
+    """Return a row for each method, data set and metric."""
+    rows = []
+    for board in boards:
+        duel = board.duel
+        if duel is None:
+            continue
+        labels = distinct_labels(board)
+        for k in _challengers(board):
+            for d, name in enumerate(board.data_sets):
+                rows.append(
+                    {
+                        "metric": board.metric.name,
+                        "dataset": name,
+                        "method": labels[k],
+                        "difference": -duel.difference[k, d],
+                        "half_width": duel.half_width[k, d],
+                        "won": duel.won[k, d],
+                        "lost": duel.lost[k, d],
+                        "splits": board.splits[name],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+# cost --------------------------------------------------------------------------------------------
+
+
+def pareto_front(seconds: np.ndarray, losses: np.ndarray) -> list[int]:
+    """Return the points that no other one beats in both, the fastest first."""
+    front: list[int] = []
+    for k in np.lexsort((losses, seconds)):
+        is_known = np.isfinite(seconds[k]) and np.isfinite(losses[k])
+        if is_known and (not front or losses[k] < losses[front[-1]]):
+            front.append(int(k))
+    return front
+
+
+def _costs(board: Board) -> np.ndarray:
+    """Return the geometric mean over data sets of the seconds to train a split, [K]."""
+    with np.errstate(divide="ignore"):
+        return np.exp(np.log(board.seconds()).mean(axis=1))
+
+
+def render_cost(boards: Sequence[Board]) -> Canvas:
+    """Draw the mean loss against seconds to train, with the Pareto front."""
+    (board,) = boards
+    canvas = Canvas(figsize=(TEXT, 3.0), layout="constrained")
+    ax = canvas.subplots()
+    seconds = _costs(board)
+    losses = board.means.mean(axis=1)
+    front = pareto_front(seconds, losses)
+    ax.step(seconds[front], losses[front], where="post", color=GREY, linewidth=0.9, zorder=1)
+    looks = looks_of(board)
+    for number, k in enumerate(np.argsort(seconds)):
+        look = looks[k]
+        ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=5)
+        ax.annotate(
+            look.label,
+            (seconds[k], losses[k]),
+            xytext=LABEL_PLACES[number % 2],
+            textcoords="offset points",
+            fontsize=6,
+            color=INK if k in front else GREY,
+        )
+    ax.set_xscale("log")
+    ax.margins(x=0.12, y=0.1)
+    ax.set_xlabel("seconds to train a split, geometric mean over data sets")
+    ax.set_ylabel(f"mean {board.metric.label} over {len(board.data_sets)} data sets")
+    return canvas
+
+
+def numbers_of_cost(boards: Sequence[Board]) -> pd.DataFrame:
+    """Return a row for each method."""
+    (board,) = boards
+    seconds = _costs(board)
+    losses = board.means.mean(axis=1)
+    front = pareto_front(seconds, losses)
+    rows = []
+    for k, label in enumerate(distinct_labels(board)):
+        row = {"method": label, "seconds": seconds[k], board.metric.name: losses[k]}
+        rows.append(row | {"on_front": k in front})
+    return pd.DataFrame(rows)
+
+
+BOARD_FIGURES = {
+    figure.name: figure
+    for figure in (
+        BoardFigure(
+            RANKS,
+            "Mean ranks over data sets.",
+            "Mean ranks with bootstrap intervals over data sets; a bar joins methods of which no "
+            "pair is separated.",
+            RANKED_METRICS,
+            render_ranks,
+            numbers_of_ranks,
+        ),
+        BoardFigure(
+            GAINS,
+            "Differences to ELBO on every data set.",
+            "Differences to ELBO by data set, negative where a method is better; intervals (95 %) "
+            "and tests are corrected for overlapping splits. In a heat map dots mark what a test "
+            "separates from ELBO.",
+            LOSSES,
+            render_gains,
+            numbers_of_gains,
+        ),
+        BoardFigure(
+            COST,
+            "NLL against seconds to train.",
+            "Mean NLL over data sets against the seconds to train a split with all candidates; the "
+            "line is the Pareto front.",
+            ("nll",),
+            render_cost,
+            numbers_of_cost,
+        ),
+    )
+}
