@@ -10,8 +10,9 @@ shape and variational strategy, full batch or minibatches:
 
 Like every objective of GPyTorch it returns what is to be *maximised*, per row: the log predictive
 density `mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of
-the paper). `SquareLoss` is the same for `-1/2 (mu_i - y_i)^2`. A whole training script is
-`scripts/example_mlls.py`.
+the paper). `SquareLoss` is the same for `-1/2 (mu_i - y_i)^2`, `CRPSLoss` for minus the CRPS and
+`RobustLoss` for the gamma-robust likelihood. `MixtureLoss` is `DirectLoss` for a q that is a
+mixture of Gaussians. A whole training script is `scripts/example_mlls.py`.
 """
 
 from abc import abstractmethod
@@ -40,16 +41,24 @@ from dlmexp.core.estimators import (
     Quadrature,
     SmoothBMC,
 )
+from dlmexp.core.gp.posterior import Marginals
+from dlmexp.core.likelihoods.mixture import log_mean_loss
+from dlmexp.core.objectives.crps import predictive_crps
+from dlmexp.core.objectives.robust import ROBUST, gamma_divergence_loss
 
 __all__ = [
     "BMC",
     "UPS",
+    "CRPSLoss",
     "DirectLoss",
     "Exact",
+    "MixtureLoss",
     "PoissonExpLikelihood",
     "Quadrature",
+    "RobustLoss",
     "SmoothBMC",
     "SquareLoss",
+    "split_components",
 ]
 
 SAMPLES = 10
@@ -68,9 +77,10 @@ class _RowLossObjective(PredictiveLogLikelihood):
     ) -> Float[Tensor, "*B"]:
         """Return minus the losses summed over rows."""
 
-    @abstractmethod
     def penalty(self) -> Float[Tensor, "*B"]:
-        """Return the penalty that beta weighs."""
+        """Return the penalty that beta weighs: KL(q || p)."""
+        strategy: Any = self.model.variational_strategy
+        return strategy.kl_divergence()
 
     def forward(
         self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any
@@ -160,16 +170,212 @@ class DirectLoss(_RowLossObjective):
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Float[Tensor, "*B"]:
         """Return sum_i log E_q p(y_i|f_i) by the estimator."""
+        return -self.log_losses(mu, v, y).sum(-1)
+
+    def log_losses(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B N"]:
+        """Return -log E_q p(y_i|f_i) per row."""
         likelihood = translate(self.likelihood)
         if likelihood.task == "binary":
             y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
         draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
-        return -self.estimator(likelihood, mu, v, y, draws).sum(-1)
+        return self.estimator(likelihood, mu, v, y, draws)
+
+
+class MixtureLoss(DirectLoss):
+    """Log-loss DLM for a q that is a mixture of K Gaussians with equal weights, to be maximised.
+
+    It is `mean_i log 1/K sum_k E_k p(y_i|f_i) - beta / num_data * 1/K sum_k KL(q_k || p)`
+    (docs/SPEC.md, section 2). The components are the last dimension of a batch of q, `[*batch, K]`;
+    kernel, mean and inducing inputs may have it or be shared by all components.
+
+    Components that start at random may each take a part of the rows and never come back. So train a
+    model with one Gaussian by `DirectLoss` first, and let `split_components` start the mixture from
+    it. The predictive distribution is the mean over components of `likelihood(model(x))`.
+
+    Args:
+        likelihood: As for `DirectLoss`.
+        model: An `ApproximateGP` whose variational distribution has a batch of K components.
+        num_data: The number of training rows, also where a step sees a minibatch of them.
+        beta: The weight of the KL term, at least 0; a number, or a tensor of the batch shape
+            without the components.
+        estimator: "exact" or "quadrature", of each component.
+        combine_terms: False: the terms are returned one by one, as in GPyTorch.
+
+    Raises:
+        UserError: As for `DirectLoss`, or the estimator draws samples.
+
+    Example:
+        ```python
+        from dlmexp.mlls import MixtureLoss, split_components
+
+        split_components(model, single)  # `single` is trained and has one Gaussian
+        mll = MixtureLoss(likelihood, model, num_data=len(y))
+        loss = -mll(model(x), y)
+        loss.backward()
+        ```
+    """
+
+    def __init__(
+        self,
+        likelihood: torch.nn.Module,
+        model: torch.nn.Module,
+        num_data: int,
+        beta: float | Tensor = 1.0,
+        estimator: str | Estimator = "exact",
+        combine_terms: bool = True,
+    ) -> None:
+        super().__init__(likelihood, model, num_data, beta, estimator, combine_terms)
+        if not isinstance(self.estimator, Exact | Quadrature):
+            raise UserError(
+                f"MixtureLoss with estimator '{self.estimator.name}', which draws samples: "
+                "give exact or quadrature"
+            )
+
+    def fit(
+        self, mu: Float[Tensor, "*BK N"], v: Float[Tensor, "*BK N"], y: Float[Tensor, "*BK N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return sum_i log 1/K sum_k E_k p(y_i|f_i).
+
+        Raises:
+            UserError: the model has no batch of components.
+        """
+        if mu.ndim < 2:
+            raise UserError(
+                "MixtureLoss needs a model with a batch of components: give its variational "
+                "distribution batch_shape=torch.Size([K])"
+            )
+        return -log_mean_loss(self.log_losses(mu, v, y)).sum(-1)
 
     def penalty(self) -> Float[Tensor, "*B"]:
-        """Return KL(q || p)."""
-        strategy: Any = self.model.variational_strategy
-        return strategy.kl_divergence()
+        """Return the mean over components of KL(q_k || p)."""
+        return super().penalty().mean(-1)
+
+
+@torch.no_grad()
+def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
+    """Start a mixture from a trained model with one Gaussian.
+
+    Every component gets the parameters of the single model. Then the mean of each is drawn from the
+    single Gaussian, from torch's global random state.
+
+    Args:
+        model: An `ApproximateGP` with a batch [K] of components.
+        single: The same model without that dimension.
+
+    Raises:
+        UserError: The parameters of the models do not fit, or q has no mean and factor of its own
+            (`CholeskyVariationalDistribution` has).
+    """
+    of_single = single.state_dict()
+    values = model.state_dict()
+    for name, value in values.items():
+        shape = getattr(of_single.get(name), "shape", None)
+        if shape is None or shape not in (value.shape, value.shape[1:]):
+            raise UserError(
+                f"'{name}' of the two models does not fit: they may differ in a single batch "
+                "dimension, that of the components"
+            )
+        value.copy_(of_single[name])
+    means = [name for name in values if name.endswith("variational_mean")]
+    factors = [name for name in values if name.endswith("chol_variational_covar")]
+    if not means or len(means) != len(factors):
+        raise UserError("split_components needs a CholeskyVariationalDistribution")
+    for mean, factor in zip(means, factors, strict=True):
+        # m_k = m + L e_k
+        draws = torch.randn_like(values[mean]).unsqueeze(-1)
+        values[mean].add_((values[factor].tril() @ draws).squeeze(-1))
+
+
+class CRPSLoss(_RowLossObjective):
+    """Minus the mean CRPS of the predictive distribution, less `beta / num_data * KL(q || p)`.
+
+    The continuous ranked probability score is in the unit of the target and grows with the distance
+    of a target where the log loss grows with its square (Gneiting and Raftery 2007).
+
+    Args:
+        likelihood: GPyTorch's `GaussianLikelihood`.
+        model: Any `ApproximateGP` with one latent function per row.
+        num_data: The number of training rows, also where a step sees a minibatch of them.
+        beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
+            shape.
+
+    Raises:
+        UserError: The likelihood is another one, or beta is negative.
+    """
+
+    def __init__(
+        self,
+        likelihood: torch.nn.Module,
+        model: torch.nn.Module,
+        num_data: int,
+        beta: float | Tensor = 1.0,
+    ):
+        _check(likelihood=likelihood, model=model, beta=beta)
+        _check_gaussian("CRPSLoss", likelihood)
+        super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
+
+    def fit(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return minus the CRPS summed over rows."""
+        draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
+        q_f = Marginals(mu, v)
+        loss, _ = predictive_crps(translate(self.likelihood), Exact(), q_f, y, draws)
+        return -loss.sum(-1)
+
+
+class RobustLoss(_RowLossObjective):
+    """The gamma-robust likelihood of a row, less `beta / num_data * KL(q || p)`, to be maximised.
+
+    A row far from its prediction weighs next to nothing. With beta = 1 it is GPyTorch's
+    `GammaRobustVariationalELBO`, computed in log space.
+
+    Args:
+        likelihood: GPyTorch's `GaussianLikelihood`.
+        model: Any `ApproximateGP` with one latent function per row.
+        num_data: The number of training rows, also where a step sees a minibatch of them.
+        beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
+            shape.
+        gamma: Of the divergence, above 1 and at most 2; the larger, the less outliers weigh.
+
+    Raises:
+        UserError: The likelihood is another one, beta is negative, or gamma is not in its range.
+    """
+
+    def __init__(
+        self,
+        likelihood: torch.nn.Module,
+        model: torch.nn.Module,
+        num_data: int,
+        beta: float | Tensor = 1.0,
+        gamma: float = 1.03,
+    ):
+        _check(likelihood=likelihood, model=model, beta=beta)
+        _check_gaussian("RobustLoss", likelihood)
+        ROBUST.options["gamma"].check("gamma", gamma)
+        super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
+        self.gamma = gamma
+
+    def fit(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B"]:
+        """Return minus the losses summed over rows."""
+        draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
+        q_f = Marginals(mu, v)
+        likelihood = translate(self.likelihood)
+        loss, _ = gamma_divergence_loss(likelihood, Exact(), q_f, y, draws, self.gamma)
+        return -loss.sum(-1)
+
+
+def _check_gaussian(objective: str, likelihood: torch.nn.Module) -> None:
+    """Raise UserError unless the noise is Gaussian."""
+    if not isinstance(translate(likelihood), ours.Gaussian):
+        raise UserError(
+            f"{objective} with {type(likelihood).__name__}: it needs Gaussian noise, "
+            "GaussianLikelihood"
+        )
 
 
 class SquareLoss(_RowLossObjective):

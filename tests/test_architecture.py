@@ -126,7 +126,9 @@ PRESENTATION = {
         *COMMON,
     },
 }
-MLLS = {"mlls": {"core.estimators", "core.likelihoods", "core.gp", "common.errors"}}
+MLLS = {
+    "mlls": {"core.objectives", "core.estimators", "core.likelihoods", "core.gp", "common.errors"}
+}
 REFERENCE = {"reference": set()}
 DATA = {"data": {"core.folds", *COMMON}}
 ALLOWED = {**REFERENCE, **COMMON, **CORE, **DATA, **EXPERIMENT, **PRESENTATION, **MLLS}

@@ -29,12 +29,16 @@ from dlmexp.common.errors import UserError
 from dlmexp.mlls import (
     BMC,
     UPS,
+    CRPSLoss,
     DirectLoss,
     Exact,
+    MixtureLoss,
     PoissonExpLikelihood,
     Quadrature,
+    RobustLoss,
     SmoothBMC,
     SquareLoss,
+    split_components,
 )
 from tests.support.laplace import exact_log_loss
 
@@ -288,6 +292,140 @@ def test_square_loss_is_penalised_by_the_squared_norm_of_the_whitened_mean(batch
         Kuu = m.variational_strategy.prior_distribution.covariance_matrix
         norm = (difference * torch.linalg.solve(Kuu, difference)).sum(-1)
     torch.testing.assert_close(value, -0.5 * error - 0.3 / 100 * 0.5 * norm, rtol=1e-9, atol=1e-12)
+
+
+def log_density(name: str, likelihood: Any, mu: Any, v: Any, y: Any) -> Any:
+    """log E_{N(mu, v)} p(y|f) in closed form."""
+    if name == "gaussian":
+        return torch.distributions.Normal(mu, (v + likelihood.noise).sqrt()).log_prob(y)
+    return torch.special.log_ndtr((2 * y - 1) * mu / (1 + v).sqrt())
+
+
+@pytest.mark.parametrize("name", ["gaussian", "probit"])
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_mixture_is_the_mean_density_and_the_mean_kl_of_its_components(name, batch):
+    kind, column = LIKELIHOODS[name]
+    m, likelihood = model(batch), kind().double()
+    y = DATA[column]
+    q = m(DATA["x"])
+    densities = log_density(name, likelihood, q.mean, q.variance, y).exp()
+    expected = densities.mean(-2).log().mean(-1)
+    expected = expected - 0.3 / 100 * m.variational_strategy.kl_divergence().mean(-1)
+    mixture = MixtureLoss(likelihood, m, 100, beta=0.3)
+    torch.testing.assert_close(mixture(m(DATA["x"]), y), expected, rtol=1e-9, atol=1e-9)
+
+
+def single_and_mixture(K: int = 4) -> tuple[Any, Any]:
+    """A model with one Gaussian, and one with a mixture that shares all but q."""
+    single = model()
+    mixture = model()
+    q = CholeskyVariationalDistribution(6, batch_shape=torch.Size([K]))
+    mixture.variational_strategy._variational_distribution = q.double()
+    return single, mixture
+
+
+def test_mixture_of_equal_components_is_the_direct_loss_of_one_gaussian():
+    single, mixture = single_and_mixture()
+    # The means are drawn from a Gaussian that is next to a point.
+    factor = single.variational_strategy._variational_distribution.chol_variational_covar
+    factor.data.copy_(1e-12 * torch.eye(6, dtype=torch.float64))
+    split_components(mixture, single)
+    of_mixture = MixtureLoss(GAUSSIAN, mixture, 100)(mixture(DATA["x"]), DATA["real"])
+    of_single = DirectLoss(GAUSSIAN, single, 100)(single(DATA["x"]), DATA["real"])
+    torch.testing.assert_close(of_mixture, of_single)
+
+
+def test_split_components_have_the_factor_of_the_single_gaussian_and_means_drawn_from_it():
+    single, mixture = single_and_mixture(K=4000)
+    torch.manual_seed(0)
+    split_components(mixture, single)
+    q = single.variational_strategy._variational_distribution
+    split = mixture.variational_strategy._variational_distribution
+    assert torch.equal(split.chol_variational_covar[7], q.chol_variational_covar)
+    L = q.chol_variational_covar.detach().tril()
+    means = split.variational_mean.detach()
+    covariance = L @ L.T
+    largest = float(covariance.diagonal().max())
+    torch.testing.assert_close(means.mean(0), q.variational_mean.detach(), rtol=0, atol=0.1)
+    torch.testing.assert_close(means.T.cov(), covariance, rtol=0, atol=0.1 * largest)
+
+
+@pytest.mark.slow
+def test_mixture_learns_two_branches_that_one_gaussian_averages():
+    """Targets are about +1 or -1 at every x; a single Gaussian has to cover both."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None].expand(-1, 2)
+    signs = torch.sign(torch.randn(60, generator=g, dtype=torch.float64))
+    y = signs + 0.05 * torch.randn(60, generator=g, dtype=torch.float64)
+    single, mixture = single_and_mixture(K=2)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.01  # held: what is left of the spread goes to q
+    torch.manual_seed(1)
+    trained(DirectLoss(likelihood, single, 60, beta=0.1), x, y)
+    split_components(mixture, single)
+    value = trained(MixtureLoss(likelihood, mixture, 60, beta=0.1), x, y)
+    assert value > trained(DirectLoss(likelihood, single, 60, beta=0.1), x, y) + 0.3
+
+
+def trained(mll: Any, x: torch.Tensor, y: torch.Tensor) -> float:
+    """Train the model, but not the likelihood, and return the last value of the objective."""
+    optimizer = torch.optim.Adam(mll.model.parameters(), lr=0.05)
+    values = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        value: Any = mll(mll.model(x), y)
+        (-value).backward()
+        optimizer.step()
+        values.append(float(value.detach()))
+    return values[-1]
+
+
+def test_crps_is_that_of_the_predictive_distribution():
+    """Against its definition, the integral of the squared distance of distribution functions."""
+    m = model()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    q = m(DATA["x"])
+    kl = m.variational_strategy.kl_divergence()
+    scale = (q.variance + likelihood.noise).sqrt()
+    grid = torch.linspace(-30, 30, 60_001, dtype=torch.float64)[:, None]
+    F = torch.special.ndtr((grid - q.mean) / scale)
+    squares = (F - (grid >= DATA["real"]).double()).square()
+    expected = -torch.trapezoid(squares, grid, dim=0).mean() - 0.3 / 100 * kl
+    value = CRPSLoss(likelihood, m, 100, beta=0.3)(q, DATA["real"])
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("batch", SHAPES)
+def test_robust_loss_equals_that_of_gpytorch(batch):
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    m = model(batch)
+    ours = RobustLoss(likelihood, m, 100, beta=1.0, gamma=1.05)
+    theirs = gpytorch.mlls.GammaRobustVariationalELBO(likelihood, m, gamma=1.05, num_data=100)
+    value, gradients = value_and_gradients(ours, DATA["x"], DATA["real"])
+    expected, expected_gradients = value_and_gradients(theirs, DATA["x"], DATA["real"])
+    torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-8)
+    for name, gradient in expected_gradients.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: CRPSLoss(BERNOULLI, model(), 10), "CRPSLoss with BernoulliLikelihood"),
+        (lambda: RobustLoss(BERNOULLI, model(), 10), "RobustLoss with BernoulliLikelihood"),
+        (lambda: RobustLoss(GAUSSIAN, model(), 10, gamma=1.0), "gamma=1: give"),
+        (lambda: MixtureLoss(GAUSSIAN, model((2,)), 10, estimator="bmc"), "draws samples"),
+        (
+            lambda: MixtureLoss(GAUSSIAN, model(), 10)(model()(DATA["x"]), DATA["real"]),
+            "batch of components",
+        ),
+        (lambda: split_components(model((2, 2)), model()), "does not fit"),
+    ],
+    ids=["crps", "robust", "gamma", "estimator", "components", "split"],
+)
+def test_objective_that_makes_no_sense_is_refused(made, words):
+    with pytest.raises(UserError, match=words):
+        made()
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ REACH = 8.0
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def log_mean_loss(losses: Float[Tensor, "B K N"]) -> Float[Tensor, "B N"]:
+def log_mean_loss(losses: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B N"]:
     """Return `-log 1/K sum_k exp(-loss_k)`: the log loss of a mixture from those of components."""
     return math.log(losses.shape[-2]) - torch.logsumexp(-losses, -2)
 
