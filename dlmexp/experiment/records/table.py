@@ -55,6 +55,7 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     asked_keys = _groups(asked).explode("key").rename_axis("group").reset_index()
     records = _records(cells).set_index("key")
     rows = asked_keys.join(records, on="key", how="inner").reset_index(drop=True)
+    rows = rows.copy()  # in few blocks of memory: pandas warns where columns are added to 100
     rows["candidates"] = rows["candidates"].astype("int64")
     is_failed = rows["status"] != "done"
     by_group = is_failed.groupby(rows["group"])

@@ -29,6 +29,7 @@ from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
 from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.experiment.running.table_baselines import table_baselines
 
 HOUR = 3600.0  # seconds
 
@@ -75,7 +76,8 @@ def _train_and_summarize(
         drop_unselected(run.store)
         written_to = "standard output"
         summary = summarize(sweep.candidates, run.store)
-        print_summary(summary, run.store)
+        baselines = None if process.is_extra() else table_baselines(sweep, root)
+        print_summary(summary, run.store, baselines)
     except BrokenPipeError:
         raise
     except OSError as error:

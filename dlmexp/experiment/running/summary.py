@@ -16,6 +16,7 @@ from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, tidy
 from dlmexp.experiment.running.sweep import Plan, Sweep
+from dlmexp.experiment.running.table_baselines import which_is_best
 
 MAX_RESULT_LINES = 60
 UNITS = (
@@ -141,10 +142,16 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     )
 
 
-def print_summary(summary: Summary, store: Store) -> None:
-    """Print the selected results, then how many fits reached their limit, failed or are missing."""
+def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None = None) -> None:
+    """Print the selected results, then how many fits reached their limit, failed or are missing.
+
+    Args:
+        summary: The results.
+        store: Where the records are.
+        baselines: Results of baselines on the user's own tables (`table_baselines`).
+    """
     if not summary.selected.empty:
-        _print_results(summary.selected, store)
+        _print_results(summary.selected, store, baselines)
     for line in warnings_of(summary.selected):
         print(line)
     if summary.at_limit:
@@ -176,12 +183,13 @@ def warnings_of(rows: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _print_results(rows: pd.DataFrame, store: Store) -> None:
+def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | None) -> None:
     """Print one line per dataset, size and method, with the units of the numbers."""
     # Errors in the units of the target say more than the MSE of scaled targets.
     in_target_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().all())
     metrics = [*OWN_UNITS, "test_nll"] if in_target_units else TEST
-    table = results_table(rows, metrics)
+    has_baselines = baselines is not None and not baselines.empty
+    table = results_table(with_baselines(rows, baselines) if has_baselines else rows, metrics)
     collect = with_results_option("dlmexp collect", store.root)
     if table.row_count > MAX_RESULT_LINES:
         print(f"{counted(table.row_count, 'result')}: `{collect}` writes them as a table")
@@ -196,6 +204,16 @@ def _print_results(rows: pd.DataFrame, store: Store) -> None:
     elif is_scaled:
         units += f"; `{collect}` writes their y_std"
     print(units)
+    if has_baselines:
+        for line in which_is_best(rows, baselines):
+            print(line)
+
+
+def with_baselines(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+    """Return results followed by those of baselines on the same tables and sizes."""
+    rows = as_text(rows).astype({"M": "Int64"})
+    beside = baselines.merge(rows[["dataset", "n", "task"]].drop_duplicates())
+    return pd.concat([rows, beside], ignore_index=True)
 
 
 def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
@@ -204,7 +222,7 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     It has a column for each setting in which rows of one dataset, size and method differ, the
     estimator for instance. Metrics that no row has are left out.
     """
-    rows = rows.sort_values(RESULT_ORDER, kind="stable")
+    rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
     metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
     columns = RESULT_ORDER[:4] + _differing_settings(rows)
     headers = [name.removeprefix("test_") for name in metrics]

@@ -1,0 +1,174 @@
+"""How the mean, a linear model and boosted trees do on a user's own table, beside the models.
+
+They are fitted to the rows that the models of a seed were trained on and tested on the same rows.
+What was computed is kept in the folder `tables` of the results.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.errors import Unreadable
+from dlmexp.common.reading.files import content, json_value
+from dlmexp.core.baselines import BASELINES, Baseline, available_baselines
+from dlmexp.data.splits import Prepared
+from dlmexp.experiment.plan.cell import Cell
+from dlmexp.experiment.running.sweep import Sweep, prepared_splits
+
+MAX_ENTRIES = 100_000_000
+"""Training rows times features, above which no baselines are fitted."""
+IDENTITY = ("dataset", "data", "split", "n", "seed", "method")
+USUAL_LEVEL = 1.959963984540054
+"""Standard deviations from the mean to the ends of the central 95 % of a normal distribution."""
+
+
+class Kept(msgspec.Struct):
+    """What is kept of a baseline: the split by the fields of its cells, and test metrics."""
+
+    split: list[str | int]
+    method: str
+    scores: dict[str, float]
+
+
+def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
+    """Return test metrics of the baselines on the user's own tables of a sweep, a row per fit.
+
+    The columns are `IDENTITY` and metrics such as `test_rmse`; the frame is empty if the sweep has
+    no table of a user.
+    """
+    prepared = prepared_splits(sweep)
+    rows = []
+    for name in _tables(sweep):
+        known = _known(root, name)
+        cells = {_split_of(cell): cell for cell in sweep.cells if cell.dataset == name}
+        wanted = [(split, method) for split in cells for method in available_baselines()]
+        missing = [pair for pair in wanted if pair not in known]
+        for split, method in missing:
+            scores = _scores(method, cells[split], prepared(cells[split]), sweep)
+            if scores:
+                known[split, method] = scores
+        if missing:
+            _keep(root, name, known)
+        for split, method in wanted:
+            if (split, method) in known:
+                rows.append(_row(split, method, known[split, method]))
+    return pd.DataFrame(rows)
+
+
+def _tables(sweep: Sweep) -> list[str]:
+    """Return the names of the user's own tables."""
+    return [data.name for spec, data in sweep.datasets.values() if spec.loader == "table"]
+
+
+def _split_of(cell: Cell) -> tuple[Any, ...]:
+    return tuple(getattr(cell, name) for name in IDENTITY[:-1])
+
+
+def _row(split: tuple[Any, ...], method: str, scores: dict[str, float]) -> dict[str, Any]:
+    row = dict(zip(IDENTITY, (*split, method), strict=True))
+    return row | {f"test_{name}": value for name, value in scores.items()}
+
+
+def _scores(method: str, cell: Cell, split: Prepared, sweep: Sweep) -> dict[str, float]:
+    """Return the test metrics of a baseline; none without test rows, or of very large tables."""
+    if not len(split.y_test) or split.X_train.size > MAX_ENTRIES:
+        return {}
+    _, data = sweep.datasets[cell.dataset, cell.split]
+    baseline = BASELINES[method](cell.task, split.X_train, split.y_train)
+    scores = baseline.scores(split.X_test, split.y_test)
+    if cell.task == "binary":
+        return scores
+    return scores | _scores_in_units(baseline, split, data.schema.log)
+
+
+def _scores_in_units(baseline: Baseline, split: Prepared, log: bool) -> dict[str, float]:
+    """Return errors in the units of the target, and the share of rows in their interval."""
+    mean = baseline.predict(split.X_test) * split.y_std + split.y_mean
+    y = split.y_test * split.y_std + split.y_mean
+    std = np.sqrt(baseline.variance) * split.y_std
+    scores = {}
+    if baseline.task == "regression":
+        scores["coverage_95"] = float(np.mean(np.abs(y - mean) <= USUAL_LEVEL * std))
+    if log:
+        # The mean of a log-normal variable.
+        mean = np.exp(mean + std**2 / 2)
+        y = np.exp(y)
+    return scores | _errors(mean, y)
+
+
+def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[str, float]:
+    rmse = float(np.sqrt(np.mean((y - mean) ** 2)))
+    errors = {"rmse": rmse, "mae": float(np.abs(y - mean).mean())}
+    if y.var() > 0:
+        errors["r2"] = 1 - rmse**2 / float(y.var())
+    return errors
+
+
+def _path(root: Path, name: str) -> Path:
+    return within(root, root / "tables" / f"{name}.baselines.json")
+
+
+def _known(root: Path, name: str) -> dict[tuple[tuple[Any, ...], str], dict[str, float]]:
+    """Return what was computed before, by split and method; nothing if it can't be read."""
+    try:
+        rows = json_value(content(_path(root, name)), list[Kept])
+    except (OSError, Unreadable):
+        return {}
+    return {(tuple(kept.split), kept.method): kept.scores for kept in rows}
+
+
+def _keep(root: Path, name: str, known: dict) -> None:
+    rows = [Kept(list(split), method, scores) for (split, method), scores in known.items()]
+    write_atomically(_path(root, name), msgspec.json.encode(rows))
+
+
+def read_table_baselines(root: Path, names: Iterable[str]) -> pd.DataFrame:
+    """Return the baselines that are kept in a results folder, as `table_baselines` does."""
+    rows = []
+    for name in names:
+        known = _known(root, name)
+        rows += [_row(split, method, scores) for (split, method), scores in known.items()]
+    return pd.DataFrame(rows)
+
+
+def which_is_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:
+    """Return a line per table: which is best at what, models or baselines.
+
+    Args:
+        models: The selected results, with `dataset`, `n`, `method` and test metrics.
+        baselines: Those of `table_baselines`.
+    """
+    if baselines.empty:
+        return []
+    lines = []
+    rivals = baselines[baselines["method"] != "mean"]
+    for dataset, of_dataset in models.groupby("dataset", observed=True, sort=False):
+        largest = of_dataset[of_dataset["n"] == of_dataset["n"].max()]
+        beside = rivals[(rivals["dataset"] == dataset) & (rivals["n"] == largest["n"].iloc[0])]
+        parts = [_comparison(name, largest, beside) for name in ("rmse", "error", "nll")]
+        known = [part for part in parts if part]
+        if known:
+            lines.append(f"{dataset}: {'; '.join(known)}")
+    return lines
+
+
+def _comparison(metric: str, models: pd.DataFrame, rivals: pd.DataFrame) -> str:
+    """Return who has the lowest value of a metric, and the best of the other side."""
+    column = f"test_{metric}"
+    if column not in models or column not in rivals or models[column].isna().all():
+        return ""
+    ours = models.groupby("method", observed=True)[column].mean().dropna()
+    theirs = rivals.groupby("method")[column].mean().dropna()
+    if ours.empty or theirs.empty:
+        return ""
+    our_best = f"{ours.idxmin()} {ours.min():.4g}"
+    their_best = f"{theirs.idxmin()} {theirs.min():.4g}"
+    if ours.min() <= theirs.min():
+        return f"lowest {metric}: {our_best} (best baseline: {their_best})"
+    return f"lowest {metric}: the baseline {their_best} (best model: {our_best})"
