@@ -13,6 +13,10 @@ SUITES = (
     "hostile",
     "defaults",
     "baselines",
+    "lbfgs",
+    "table1",
+    "objectives",
+    "initial",
 )
 
 if len(sys.argv) < 2 or sys.argv[1] not in SUITES:

@@ -1,0 +1,131 @@
+"""Time of a training step of every objective on one shape, and on a GPU how far objective and
+gradient are from those of the CPU."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.objectives import OBJECTIVES
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.data import BatchData
+from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.mixture import Mixture
+from dlmexp.core.training.model import Loss, Model
+from dlmexp.core.training.program import Program
+from dlmexp.core.training.settings import Settings
+from dlmexp.core.training.state import State
+from dlmexp.core.training.stepper import make_stepper
+from scripts.benchmark.measure import arguments, fastest
+
+N, M, D = 2000, 200, 8
+B = {"cpu": 2, "cuda": 8}
+"""Cells of a batch."""
+COMPONENTS = 8
+NAMES = (
+    "elbo",
+    "tighter",
+    "block_tighter",
+    "t_pep",
+    "power_ep",
+    "fitc",
+    "loo",
+    "sq_dlm",
+    "exact",
+    "elbo, explicit",
+    "tighter, explicit",
+    "log_dlm",
+    "crps",
+    "robust",
+    f"log_dlm, {COMPONENTS} Gaussians",
+    f"log_dlm, {COMPONENTS} Gaussians, probit",
+    "log_dlm, probit",
+    "tighter, probit",
+)
+COLUMNS = ("objective", "ms per step and model", "x elbo", "objective: CUDA - CPU", "gradient")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table, line by line."""
+    args = arguments("objectives", __doc__, NAMES, argv, seconds=1.0)
+    cells = B[args.device]
+    print(f"n = {N} (exact: {M}), M = {M}, {D} features, RBF, {cells} models at once")
+    columns = COLUMNS if args.device == "cuda" else COLUMNS[:3]
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    reference = None
+    for name in args.parts:
+        made = program(name, args.device, cells)
+        seconds = fastest({"": step_of(made, name)}, args.seconds, args.device)[""] / cells
+        reference = reference or seconds
+        line = [name, f"{1e3 * seconds:.3g}", f"{seconds / reference:.2f}"]
+        if args.device == "cuda":
+            line += [f"{difference:.1e}" for difference in differences(name, cells)]
+        print(f"| {' | '.join(line)} |", flush=True)
+    return 0
+
+
+def program(name: str, device: str, cells: int) -> Program:
+    """Return the program of an objective of NAMES."""
+    words = name.split(", ")
+    likelihood = "probit" if "probit" in words else "gaussian"
+    objective = OBJECTIVES[words[0]].with_options({})
+    K = COMPONENTS if f"{COMPONENTS} Gaussians" in words else 1
+    rows = M if objective.all_rows_inducing else N
+    X, y = data(rows, likelihood, device)
+    model = Model("rbf", likelihood, M=M, ard=True, components=K)
+    beta = torch.full((cells,), 1.0, dtype=PARAMETERS, device=device)
+    kind = Joint
+    if objective.collapses(model.likelihood) and "explicit" not in words:
+        kind = Collapsed
+    if K > 1:
+        kind = Mixture
+    return kind(model, Loss(objective), BatchData(X, y, {}, [0], [0] * cells), beta)
+
+
+def data(n: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
+    """Return inputs [1, n, D] and targets [1, n]."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(1, n, D, generator=generator, dtype=torch.float64)
+    y = X[..., 0].sin() + 0.5 * torch.randn(1, n, generator=generator, dtype=torch.float64)
+    if likelihood == "probit":
+        y = (y > 0).double()
+    return X.to(device), y.to(device)
+
+
+def step_of(made: Program, name: str) -> Callable[[], None]:
+    """Return a step of Adam; of a mixture, after it was split."""
+    settings = Settings(lr=1e-3, iterations=100_000, window=None)
+    state = State.fresh(made.initial(), settings)
+    if "Gaussians" in name:
+        made.split(state)
+    return make_stepper(made, state, settings)
+
+
+def differences(name: str, cells: int) -> tuple[float, float]:
+    """Return the largest differences of objective and gradient between CUDA and CPU.
+
+    Both are relative to the largest value on the CPU.
+    """
+    on_cpu, on_gpu = (objective_and_gradient(name, device, cells) for device in ("cpu", "cuda"))
+    relative = []
+    for ours, theirs in zip(on_gpu, on_cpu, strict=True):
+        error = (ours.cpu() - theirs).abs().max() / theirs.abs().max()
+        relative.append(float(error))
+    return relative[0], relative[1]
+
+
+def objective_and_gradient(name: str, device: str, cells: int) -> tuple[Tensor, Tensor]:
+    """Return the objective of every cell and its gradient at the initial values."""
+    made = program(name, device, cells)
+    settings = Settings(iterations=1, window=None)
+    state = State.fresh(made.initial(), settings)
+    if "Gaussians" in name:
+        made.split(state)
+    leaves = {key: value.requires_grad_() for key, value in state.values.items()}
+    value = made.objective(leaves, state.jitter, state.iteration)
+    gradients = torch.autograd.grad(
+        value.objective.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
+    )
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    return value.objective.detach(), flat
