@@ -1,4 +1,4 @@
-"""How much of the data the repetitions share, for Nadeau and Bengio's correction."""
+"""Rows of a split: how much of the data repetitions share, and how many rows are for validation."""
 
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import dataset_names, read_spec
@@ -19,14 +19,25 @@ def split_overlap(dataset: str, task: str, largest: int) -> float:
         task: Its task, for a dataset that has no settings here.
         largest: Rows of the largest training set that was run.
     """
-    if dataset in dataset_names():
-        spec = read_spec(dataset)
-    else:
-        kind = "regression" if task == "regression" else "counts"
-        spec = DatasetConfig(name=dataset, task=task, split=kind)
+    spec = _spec(dataset, task)
     rows = _row_count(spec, largest)
     sizes = split_sizes(rows, spec.split, spec.test_cap)
     return sizes.test / (rows - sizes.test)
+
+
+def validation_rows(dataset: str, task: str) -> int:
+    """Return the number of rows for validation; 0 where the number of all rows is not known."""
+    spec = _spec(dataset, task)
+    if spec.rows is None:
+        return 0
+    return split_sizes(spec.rows, spec.split, spec.test_cap).validation
+
+
+def _spec(dataset: str, task: str) -> DatasetConfig:
+    if dataset in dataset_names():
+        return read_spec(dataset)
+    kind = "regression" if task == "regression" else "counts"
+    return DatasetConfig(name=dataset, task=task, split=kind)
 
 
 def _row_count(spec: DatasetConfig, largest: int) -> int:

@@ -22,12 +22,13 @@ from dlmexp.presentation.ranking.statistics import ALPHA, separations
 
 BEST = "*"
 """Marks the best score of a data set and those that are not separated from it."""
+SAME_ROWS = 0.98
+"""Training sets of at least this share of the largest one count as the same."""
 HEADERS = {
     "estimator": "estimator",
     "parameterisation": "q",
     "protocol": "protocol",
     "changes": "changes",
-    "validation": "validation",
     "other": "setting",
 }
 
@@ -210,7 +211,7 @@ def _rows_words(board: Board) -> str:
     labels = distinct_labels(board)
     for label, contender in zip(labels, board.contenders, strict=True):
         share = min(contender.rows[name] / largest[name] for name in board.data_sets)
-        if share < 1:
+        if share < SAME_ROWS:
             fewer.append(f"{label} {100 * share:.0f} %")
     if not fewer:
         return f"{words}, the same for all methods"

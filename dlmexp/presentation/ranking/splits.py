@@ -13,6 +13,7 @@ from dlmexp.experiment.plan.cell import assignments
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import ChangesByText
 from dlmexp.experiment.records.table import as_text, rows_for
+from dlmexp.presentation.claims.overlap import validation_rows
 from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL
 
 OURS = "dlmexp"
@@ -25,7 +26,6 @@ SETTING = [
     "parameterisation",
     "protocol",
     "changes",
-    "validation",
     "other",
 ]
 IDENTITY = ["method", *KERNEL, *SETTING]
@@ -36,8 +36,11 @@ SCORES = list(METRICS)
 NO_FITS = ("curve", "gradient", "timing")
 """Roles of results that were not made to be compared with one another."""
 # Settings that a method may have only one value of on a data set. Where it has several, they make
-# rows of their own. `changes` does not have what an experiment declares as its factor.
+# rows of their own. `changes` does not have what an experiment declares as its factor: a comparison
+# may select by folds on small data sets, and have more inducing inputs on large ones.
 DISTINGUISHING = [
+    "validation",
+    "cv",
     "M",
     "likelihood",
     "mean",
@@ -57,7 +60,6 @@ DISTINGUISHING = [
 ]
 # `published-10000-train-v1` is kind, limit of test rows, use of validation rows and version.
 VALIDATION = re.compile(r"-([a-z]\w*)(?=-v\d)")
-VALIDATION_WORDS = {"": "", "train": "validation rows trained on", "tenth": "validation on a tenth"}
 READ = [
     *("method", *KERNEL, "estimator", "samples", "parameterisation", "protocol", "changes"),
     *("dataset", "task", "data", "split", "seed", "n", "group", "base"),
@@ -112,11 +114,20 @@ def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
         coverage=(by_nll["test_coverage_95"] - NOMINAL).abs(),
         seconds=by_nll["group"].map(_seconds_of_groups(results.candidates)),
     )
-    frame = _largest_training_sets(frame)
+    frame = _largest_training_sets(frame.assign(n=_trained_rows(frame)))
     frame = _usual_contents(frame)
     frame = _without_repetitions(frame)
     frame = frame.assign(other=_distinctions(frame))
     return _without_equal_rows(frame[COLUMNS])
+
+
+def _trained_rows(frame: pd.DataFrame) -> pd.Series:
+    """Return the rows that were trained on: `n`, and those for validation where they are, too."""
+    counts = {}
+    for dataset, task in frame[["dataset", "task"]].drop_duplicates().itertuples(index=False):
+        counts[dataset] = validation_rows(str(dataset), str(task))
+    more = frame["dataset"].astype(object).map(counts).where(frame["validation"] == "train", 0)
+    return (frame["n"].astype("int64") + more.astype("int64")).astype("int64")
 
 
 def _changes_besides_kernel(changes: ChangesByText) -> dict[str, str]:
@@ -131,8 +142,7 @@ def _changes_besides_kernel(changes: ChangesByText) -> dict[str, str]:
 def _validation(split: str) -> str:
     """Return what a split says of validation rows: `train` of `published-train-v1`."""
     match = VALIDATION.search(split)
-    word = match[1] if match else ""
-    return VALIDATION_WORDS.get(word, word)
+    return match[1] if match else "all"
 
 
 def _test_rows(split: str) -> str:
@@ -217,7 +227,7 @@ def _others(baselines: pd.DataFrame) -> pd.DataFrame:
         rmse=np.sqrt(baselines["test_mse"]),
         error=baselines["test_error"],
         coverage=(baselines["coverage_95"] - NOMINAL).abs(),
-        validation="",
+        validation="all",
         status="done",
     )
     frame = _largest_training_sets(frame)

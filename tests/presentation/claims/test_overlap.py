@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlmexp.presentation.claims.overlap import split_overlap
+from dlmexp.presentation.claims.overlap import split_overlap, validation_rows
 
 
 @pytest.mark.parametrize("dataset", ["pol", "sarcos", "sarcos_test"])
@@ -38,3 +38,8 @@ def test_small_count_data_have_as_many_test_rows_as_their_split():
 def test_data_of_unknown_size_have_twice_as_many_rows_as_the_largest_training_set():
     assert split_overlap("unknown", "binary", 2000) == 1000 / 3000
     assert split_overlap("unknown", "regression", 2000) == 1 / 3
+
+
+def test_validation_rows_are_a_tenth_of_the_rows_of_a_published_split_that_are_not_tested_on():
+    assert validation_rows("uci_yacht", "regression") == 28
+    assert validation_rows("a table of somebody", "regression") == 0

@@ -113,7 +113,7 @@ def test_kernels_and_tasks_have_boards_of_their_own():
 @pytest.mark.parametrize(
     "difference",
     [{"M": 50, "changes": {"M": 50}}, {"M": 50}, {"changes": {"training.lr": 0.01}}, {"protocol": "annealed"},
-     {"split": "regression-train-v1"}, {"estimator": "quadrature"}],
+     {"split": "regression-tenth-v1"}, {"estimator": "quadrature"}],
     ids=["M", "factor", "lr", "protocol", "validation", "estimator"],
 )  # fmt: skip
 def test_different_settings_never_share_a_row(difference):
@@ -124,6 +124,30 @@ def test_different_settings_never_share_a_row(difference):
     assert len(labels) == len(set(labels)) == 3
     elbo = [k for k, row in enumerate(board.contenders) if row.method == "elbo"]
     assert sorted(board.means[elbo, 0].round(1).tolist()) == [1.5, 1.9]
+
+
+def test_setting_of_a_data_set_makes_no_row_of_its_own():
+    """A comparison selects by folds on small data sets, and has more inducing inputs on large."""
+    made = rows(data_sets=["pol"], M=1024) + rows(data_sets=["song"], split="s-pool-v1")
+    board = only_board(made + rows(data_sets=["cadata"]))
+    assert len(board.contenders) == 3
+    assert len(board.data_sets) == 3
+
+
+def test_rows_for_validation_that_are_trained_on_count():
+    made = rows(
+        {"elbo": 0.5}, ["uci_yacht"], task="regression", split="published-v1", stands_for=None
+    )
+    made += rows(
+        {"exact": 0.2},
+        ["uci_yacht"],
+        task="regression",
+        split="published-train-v1",
+        stands_for=None,
+    )
+    made = [row | {"n": 277 if row["method"] == "elbo" else 249} for row in made]
+    board = only_board(made)
+    assert [row.rows for row in board.contenders] == [{"uci_yacht": 277}, {"uci_yacht": 277}]
 
 
 def test_same_cell_asked_for_by_two_experiments_is_one_row():
