@@ -133,7 +133,15 @@ REFERENCE = {"reference": set()}
 DATA = {"data": {"core.folds", *COMMON}}
 ALLOWED = {**REFERENCE, **COMMON, **CORE, **DATA, **EXPERIMENT, **PRESENTATION, **MLLS}
 LAYERS = ("common", "core", "experiment", "presentation")
-FACES = {"cli", "api", "plugins", "sklearn", "__main__", "__init__"}  # may import anything
+FACES = {
+    "cli",
+    "api",
+    "plugins",
+    "plugin_checks",
+    "sklearn",
+    "__main__",
+    "__init__",
+}  # may import anything
 pytestmark = pytest.mark.slow
 
 

@@ -108,6 +108,15 @@ def test_all_seven_kinds_from_a_run_to_a_claim(
     assert verdict in ("holds", "fails", "mixed", "undecided")
 
 
+def test_recipes_pass_the_checks_of_plugins(command: Callable[..., tuple[int, str]]):
+    code, said = command("test", "my_package")
+    assert code == 0, said
+    assert re.search(r"\d+ checks: \d+ ok, 0 failed, 2 skipped", said)
+    for kind in ("kernel rational", "likelihood cauchit", "estimator antithetic", "dataset waves"):
+        assert f"ok       {kind}" in said
+    assert "ok       method joint_tempered: binary" in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -12,7 +12,16 @@ from dlmexp.common.errors import UserError, nearest
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 Command = Callable[[argparse.Namespace], int | None]
 
-MODULES = ("run", "models", "jobs", "results", "rank", "plot", "data")  # each adds its commands
+MODULES = (
+    "run",
+    "models",
+    "jobs",
+    "results",
+    "rank",
+    "plot",
+    "data",
+    "plugins",
+)  # each adds its commands
 
 DESCRIPTION = """\
 Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its

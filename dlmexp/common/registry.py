@@ -6,16 +6,20 @@ is used for the first time. Another package adds to it through an entry point of
 module with `plugins=[module]`; importing the module registers its objects.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from threading import RLock
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 from dlmexp.common.errors import UserError, nearest
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+PACKAGE = __name__.partition(".")[0]
 
 
 class Registry(Generic[T]):
@@ -47,6 +51,8 @@ class Registry(Generic[T]):
         self.kind = kind
         self._modules = modules
         self._items: dict[str, T] = {}
+        self._module_of: dict[str, str] = {}  # the modules that registered them
+        _REGISTRIES.add(self)
         self._is_complete = False
         self._loading = RLock()  # datasets are read in several threads
 
@@ -63,6 +69,7 @@ class Registry(Generic[T]):
         if isinstance(item, type):
             item.name = name  # pyright: ignore[reportAttributeAccessIssue]
         self._items[name] = item
+        self._module_of[name] = _registering_module()
         return item
 
     def register(self, name: str) -> Callable[[S], S]:
@@ -73,6 +80,11 @@ class Registry(Generic[T]):
         """Return all names; those of this package come first."""
         self._load()
         return list(self._items)
+
+    def module_of(self, name: str) -> str | None:
+        """Return the module that registered the object of that name; None if there is none."""
+        self._load()
+        return self._module_of.get(name)
 
     def __getitem__(self, name: str) -> T:
         """Return the object of that name.
@@ -102,3 +114,33 @@ class Registry(Generic[T]):
                 import_module(module)
             for entry_point in entry_points(group=f"dlmexp.{self.kind}s"):
                 entry_point.load()
+
+
+_REGISTRIES: WeakSet[Registry] = WeakSet()
+
+
+def registered_by(module: str) -> dict[str, list[str]]:
+    """Return the names that a module, or a package with its modules, registered, by their kind."""
+    names: dict[str, list[str]] = {}
+    for registry in sorted(_REGISTRIES, key=lambda registry: registry.kind):
+        for name in registry.names():
+            origin = registry.module_of(name) or ""
+            if f"{origin}.".startswith(f"{module}."):
+                names.setdefault(registry.kind, []).append(name)
+    return names
+
+
+def _registering_module() -> str:
+    """Return the module whose code registers something just now.
+
+    It is the nearest one outside of this package, or of this package the one that is being
+    imported: helpers such as the decorator of claims are called by others.
+    """
+    frame = sys._getframe(2)
+    while frame.f_back is not None:
+        module = frame.f_globals.get("__name__", "")
+        is_imported = frame.f_code.co_name == "<module>"
+        if is_imported or module.partition(".")[0] != PACKAGE:
+            return module
+        frame = frame.f_back
+    return ""
