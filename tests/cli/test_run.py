@@ -14,7 +14,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "training.max_iter=10": "training.max_iterations",
     "estimator.ups.samples=5": "estimator=ups",
     "n=100": "sizes=",
-    "kernel=rbf": "dataset.NAME.kernel=",
+    "likelihood=probit": "dataset.NAME.likelihood=",
     "csv.pth=x": "csv.path",
     "dataset=bananna": "banana",
     "method=ELBO": "elbo",

@@ -1,9 +1,12 @@
 """`experiment=uci`: which methods it compares, on which data, and that all have the same settings."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import dlmexp
+from dlmexp.cli import main
 from dlmexp.common.catalogue import with_members
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan.compose import compose, parts
@@ -57,3 +60,37 @@ def test_a_kernel_holds_for_all_datasets_but_those_whose_own_is_typed():
     cfg = compose(words)
     kernels = {name: dataset.kernel for name, dataset in cfg.dataset.items()}
     assert kernels == {"uci_wine": "matern32", "uci_pol": "matern32", "pol": "rbf"}
+
+
+@pytest.mark.slow
+def test_anchors_are_trained_as_they_were_published():
+    selections = parts(compose(["experiment=anchors"]))
+    minibatch = [part for part in selections if part.protocol == "anchors"]
+    assert {name: part.M for part in minibatch for name in part.dataset} == {
+        **dict.fromkeys(["uci_wine", "uci_skillcraft", "uci_parkinsons", "uci_elevators"], 200),
+        "uci_protein": 500,
+    }
+    for part in minibatch:
+        training = part.training["regression"]
+        assert (training.max_iterations, training.minibatch) == (10_000, 512)
+        assert training.minibatch_lr == 0.01
+        assert training.final_lr is None
+        assert not part.collapsed
+    assert all(dataset.kernel == "rbf" for part in selections for dataset in part.dataset.values())
+
+
+@pytest.mark.slow
+def test_a_quick_version_runs_on_three_small_datasets(data_root: Path, tmp_path: Path):
+    names = ["uci_yacht", "uci_autompg", "uci_stock"]
+    for name in names:
+        if not (data_root / "uci" / name.removeprefix("uci_")).is_dir():
+            pytest.skip(f"no {name} there")
+    words = ["experiment=uci-small", "parts=[]", "preset=quick", "M=20", "seeds=2"]
+    selected = [f"dataset=[{','.join(names)}]", "method=[elbo,joint_log_dlm]", "workers=1"]
+    folders = [f"data_root={data_root}", f"results={tmp_path}"]
+    assert main(["run", *words, *selected, *folders]) == 0
+    selected_fits = dlmexp.results(str(tmp_path)).selected
+    by_method = selected_fits.groupby(["dataset", "method"])["test_nll"].mean()
+    assert len(by_method) == 6
+    # Better than a Gaussian with mean and variance of the targets.
+    assert (by_method < 1.0).all()
