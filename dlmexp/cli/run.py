@@ -37,8 +37,9 @@ DESCRIPTION = """
       experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own|uci
       dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
       beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
-      M=50  kernel=rbf  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
-      K=[1,4]  method.t_pep.options.alpha=0.2  training.optimizer=adam|lbfgs  restarts=3
+      M=50  K=[1,4]  kernel=rbf  lengthscale=2  noise=0.5  parameterisation=[all]
+      training.lr=0.01  training.optimizer=adam|lbfgs  training.restarts=3
+      method.t_pep.options.alpha=0.2
       csv.columns= drop= missing= log= test= ...        your table: data/README.md
       device=auto|cpu|cuda  workers=4  budget=25min  plan=true
       results=DIR  data_root=DIR  retry_failed=true

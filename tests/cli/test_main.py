@@ -34,7 +34,7 @@ for line in sys.stdin:
     print("\\nended", code, *sorted(heavy))
 """
 COMMANDS = ["run", "predict", "export", "status", "logs", "cancel"]
-COMMANDS += ["collect", "plot", "claims", "report", "data"]
+COMMANDS += ["collect", "plot", "claims", "rank", "report", "data", "test"]
 HELP = [
     "--version",
     "--help",
