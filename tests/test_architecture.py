@@ -17,6 +17,7 @@ COMMON = {
     "common.extensions": {"common.environment", "common.errors", "common.paths"},
     "common.processes": set(),
     "common.process_table": set(),
+    "common.plugin_code": {"common.errors", "common.reading"},
     "common.reading": {"common.errors"},
     "common.console": {"common.errors"},
     "common.atomic": {"common.errors"},

@@ -42,7 +42,7 @@ DESCRIPTION = """
       method.t_pep.options.alpha=0.2
       csv.columns= drop= missing= log= test= ...        your table: data/README.md
       device=auto|cpu|cuda  workers=4  budget=25min  plan=true
-      results=DIR  data_root=DIR  retry_failed=true
+      results=DIR  data_root=DIR  retry_failed=true  rerun=changed
       keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
       wait=false               leave once jobs are in the queue of the cluster
 

@@ -45,6 +45,8 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     host: str | None = None
     command: str | None = None
     job: str | None = None  # of a cluster's scheduler
+    # `package=version` of the plugins that the cell depends on; the version is a hash of the code.
+    plugins: str | None = None
     time: str | None = None  # UTC, as 2020-12-31T23:59:59Z
 
 

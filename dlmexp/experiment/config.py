@@ -198,6 +198,8 @@ class RunConfig:
     workers: Annotated[int, Meta(gt=0, le=256)] | None = None
     plan: bool = False
     retry_failed: bool = False
+    # changed: train again the cells that another version of a plugin's code has made.
+    rerun: Annotated[str, one_of("changed")] | None = None
     # Which models are kept: those that methods select, all, or none.
     keep: Annotated[str, one_of("selected", "all", "none")] = "selected"
 

@@ -1,5 +1,6 @@
 """Registries of objects by name."""
 
+import importlib
 import sys
 from types import ModuleType
 
@@ -7,7 +8,9 @@ import pytest
 
 from dlmexp.common import registry as module
 from dlmexp.common.errors import UserError
-from dlmexp.common.registry import Registry
+from dlmexp.common.plugin_code import code_version
+from dlmexp.common.registry import Registry, registered_by
+from dlmexp.core.objectives import OBJECTIVES
 
 
 @pytest.fixture
@@ -80,3 +83,50 @@ def test_real_modules_register_by_being_imported(monkeypatch):
     imported = ModuleType("a_module_of_things")
     monkeypatch.setitem(sys.modules, "a_module_of_things", imported)
     assert Registry[object]("thing", "a_module_of_things").names() == []
+
+
+SOURCE = """
+from dlmexp.common.registry import Registry
+THINGS = Registry("thing of a test")
+
+@THINGS.register("a class")
+class A: ...
+
+THINGS.add("an object", 1)
+
+def later():
+    THINGS.add("later", 2)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    (tmp_path / "plugin_of_a_test.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("plugin_of_a_test")
+    del sys.modules["plugin_of_a_test"]
+
+
+@pytest.mark.parametrize("name", ["a class", "an object", "later"])
+def test_registry_knows_the_module_that_registered_an_object(plugin, name):
+    plugin.later()
+    assert plugin.THINGS.module_of(name) == "plugin_of_a_test"
+    assert plugin.THINGS.module_of("another") is None
+    assert name in registered_by("plugin_of_a_test")["thing of a test"]
+
+
+def test_own_objects_are_of_our_modules():
+    """Also when a test asks for them first: the module that is imported counts."""
+    assert OBJECTIVES.module_of("elbo") == "dlmexp.core.objectives.elbo"
+    assert "elbo" in registered_by("dlmexp.core")["objective"]
+    assert "objective" not in registered_by("dlmexp.core.obj")
+
+
+def test_version_of_a_plugin_is_that_of_its_files(plugin, tmp_path):
+    before = code_version("plugin_of_a_test")
+    (tmp_path / "plugin_of_a_test.py").write_text(SOURCE + "# edited")
+    code_version.cache_clear()
+    assert before != code_version("plugin_of_a_test")
+    (tmp_path / "plugin_of_a_test.py").write_text(SOURCE)
+    code_version.cache_clear()
+    assert before == code_version("plugin_of_a_test")

@@ -24,7 +24,13 @@ from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import STOPPED, StopRequest, select_target
 from dlmexp.experiment.running.run import make_folder, write_manifests
 from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
-from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep
+from dlmexp.experiment.running.sweep import (
+    Sweep,
+    changed_cells,
+    plan_sweep,
+    prepare_sweep,
+    set_aside,
+)
 
 HERE = "BasicLauncher"
 ON_CLUSTER = "SlurmLauncher"
@@ -64,6 +70,9 @@ def multirun(
         )
     make_folder(store.root)
     write_manifests(store.root, sweeps)
+    if cfg.rerun == "changed":
+        for sweep in sweeps:
+            set_aside(sweep, store, changed_cells(sweep, store))
     blocks = [
         Block(sweep, overrides) for sweep, overrides in zip(sweeps, overrides_by_job, strict=True)
     ]

@@ -198,6 +198,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("host", str, "provenance", "name of the machine"),
     TableColumn("command", str, "provenance", "the command that was typed"),
     TableColumn("job", str, "provenance", "job of the cluster's scheduler"),
+    TableColumn("plugins", str, "provenance", "plugins it depends on, with a hash of their code"),
     TableColumn("time", str, "provenance", "when the record was written, UTC"),
     *_metric_columns(),
     TableColumn("hyper_lengthscale", float, "hyperparameter", "lengthscale; ARD: their mean"),

@@ -23,6 +23,7 @@ from dlmexp.experiment.records.baselines import read_baselines
 from dlmexp.experiment.records.columns import ColumnFilter, every_column
 from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
 from dlmexp.experiment.records.packed import NO_PACKS, TABLE, write_pack
+from dlmexp.experiment.records.plugin_versions import mixed_versions
 from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store, check_has_packs
 from dlmexp.experiment.records.table import (
     as_text,
@@ -102,6 +103,8 @@ class ResultsFolder:
                 "give its command again, which trains nothing twice"
             )
             log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
+        for sentence in mixed_versions(self.candidates):
+            log.warning("%s", sentence)
         if self.candidates.empty:
             computes = (
                 f"`{self.command('dlmexp run')}` computes some, --results names another folder"

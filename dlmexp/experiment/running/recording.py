@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from dlmexp.common.provenance import provenance_here, with_timestamp
+from dlmexp.common.provenance import Provenance, provenance_here, with_timestamp
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
@@ -20,6 +20,7 @@ from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
 from dlmexp.experiment.models.relevance import column_lengthscales
 from dlmexp.experiment.plan.cell import Batch, Cell
+from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.record import WARNING, Record, Result
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.checkpoints import checkpoint_path
@@ -237,7 +238,7 @@ class Recorder:
             status="failed" if result.reason else "done",
             cell=cell,
             result=result,
-            made=with_timestamp(self._provenance),
+            made=self._made(cell),
             dataset_spec=msgspec.to_builtins(spec),
         )
 
@@ -251,6 +252,10 @@ class Recorder:
         self.writer.do(write_files)
         self.written[cell.key] = record.done
         self.finished(record)
+
+    def _made(self, cell: Cell) -> Provenance:
+        made = msgspec.structs.replace(self._provenance, plugins=plugin_versions(cell))
+        return with_timestamp(made)
 
     def discard(self, batch: Batch) -> None:
         """Delete the checkpoint of a batch, after everything before it is written."""

@@ -27,8 +27,20 @@ from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import FolderRemovedError, Leases, remove_leftovers
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
-from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
-from dlmexp.experiment.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.experiment.running.summary import (
+    print_changed,
+    print_plan,
+    print_summary,
+    summarize,
+)
+from dlmexp.experiment.running.sweep import (
+    Sweep,
+    changed_cells,
+    plan_sweep,
+    prepare_sweep,
+    prepared_splits,
+    set_aside,
+)
 from dlmexp.experiment.running.table_baselines import table_baselines
 
 HOUR = 3600.0  # seconds
@@ -68,7 +80,12 @@ def _train_and_summarize(
     try:
         remove_leftovers(root)
         write_manifests(root, [sweep])
+        if sweep.cfg.rerun == "changed":
+            store = Store(root)
+            set_aside(sweep, store, changed_cells(sweep, store))
         run = PlannedRun(sweep, target, arguments, choose_workers)
+        if not process.is_extra():
+            print_changed(run.plan, sweep)
         stopped = run.train()
         if stopped is not None:
             return stopped

@@ -11,6 +11,7 @@ from rich.table import Table
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
+from dlmexp.experiment.plan.plugin_code import plugin_packages
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.store import Store
@@ -75,6 +76,20 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
         f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
         f"{to_run} to run in {counted(len(plan.batches), 'batch')}"
     )
+    print_changed(plan, sweep)
+
+
+def print_changed(plan: Plan, sweep: Sweep) -> None:
+    """Print how many recorded cells another version of a plugin has made, and what to do."""
+    if not plan.changed:
+        return
+    packages = {name for key in plan.changed for name in plugin_packages(sweep.by_key[key])}
+    cells = counted(len(plan.changed), "cell")
+    made = f"{cells} made by another version of {', '.join(sorted(packages))}"
+    if sweep.cfg.rerun == "changed":
+        print(f"{made}: trained again")
+    else:
+        print(f"{made}; rerun=changed trains them again")
 
 
 def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:

@@ -21,7 +21,9 @@ from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan import compose
 from dlmexp.experiment.plan.cell import Asked, Batch, Cell, batches
 from dlmexp.experiment.plan.grid import Grid, check, split_name
-from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.plan.plugin_code import plugin_versions
+from dlmexp.experiment.records.columns import columns_with
+from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import cells_at_once
 from dlmexp.experiment.running.table_notes import table_notes
@@ -59,6 +61,8 @@ class Plan(NamedTuple):
     failed: Set[str]
     # Cells with a record that are trained again, because others start from them.
     again: frozenset[Cell]
+    # Keys of recorded cells that another version of a plugin's code has made.
+    changed: frozenset[str] = frozenset()
 
 
 class DatasetRequest(NamedTuple):
@@ -198,6 +202,10 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     failed &= sweep.by_key.keys()
     done = _sound_records(sweep, store, recorded & sweep.by_key.keys())
     done -= _bases_to_repeat(sweep, store, done)
+    changed = changed_cells(sweep, store)
+    if sweep.cfg.rerun == "changed":
+        done -= changed
+        failed -= changed
     skip = done if sweep.cfg.retry_failed else done | failed
     free_memory = target.free_memory
 
@@ -206,7 +214,31 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
 
     pending = batches(sweep.cells, skip, batch_size)
     again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
-    return Plan(pending, done, failed, again)
+    return Plan(pending, done, failed, again, changed)
+
+
+def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
+    """Return the keys of recorded cells that another version of a plugin's code has made."""
+    expected: dict[str, str] = {}
+    for key, cell in sweep.by_key.items():
+        versions = plugin_versions(cell)
+        if versions:
+            expected[key] = versions
+    if not expected:
+        return frozenset()
+    records = store.cells(expected.keys(), columns_with(("key", "plugins")))
+    made = zip(records["key"].to_pylist(), records["plugins"].to_pylist(), strict=True)
+    return frozenset(key for key, versions in made if versions != expected[key])
+
+
+def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
+    """Move records of changed cells to the quarantine, so that they are trained again."""
+    for key in changed:
+        dataset = sweep.by_key[key].dataset
+        for suffix in (".json", FAILED):
+            path = store.path(dataset, key, suffix)
+            if path.exists():
+                store.quarantine(path, "another version of a plugin made it")
 
 
 def _sound_records(sweep: Sweep, store: Store, keys: Set[str]) -> set[str]:

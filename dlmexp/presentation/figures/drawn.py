@@ -98,6 +98,7 @@ class Drawn:
             *notes.choice(self.request.by),
             *(f"Not run: {gap}" for gap in self.missing),
             *notes.of_lines(self.run, self.is_comparison),
+            *notes.versions(self.run, self.results),
             *notes.left_out(
                 self.figure.id, self.measured, self.results, self.request, self.protocols
             ),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from dlmexp.common import catalogue
+from dlmexp.experiment.records.plugin_versions import mixed_versions
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where
 from dlmexp.presentation.figures.choose import Request
@@ -123,6 +124,14 @@ def of_lines(run: Iterable[Measured], is_comparison: bool) -> list[str]:
         place = _place(measured, is_comparison)
         texts += [f"{place}: {note}." for note in measured.notes]
     return list(dict.fromkeys(texts))
+
+
+def versions(run: Iterable[Measured], results: ResultsFolder) -> list[str]:
+    """Return a note on each plugin of which several versions made results on these datasets."""
+    datasets = {measured.panel.dataset for measured in run}
+    cells = results.candidates
+    sentences = mixed_versions(cells[cells["dataset"].isin(datasets)])
+    return [f"Warning: {sentence}." for sentence in sentences]
 
 
 def _place(measured: Measured, is_comparison: bool) -> str:

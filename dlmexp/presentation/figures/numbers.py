@@ -41,6 +41,7 @@ FACTS = (
     "norm2_G",
     "arrays",
     "note",
+    "plugins",
 )
 
 

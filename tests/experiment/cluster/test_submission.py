@@ -160,7 +160,8 @@ def polls(monkeypatch):
 
 
 def test_only_jobs_of_this_sweep_that_can_start_are_waited_for(tmp_path, polls, capsys):
-    for job in ("1_0", "1_1", "of another sweep"):
+    of_another_sweep = "2"
+    for job in ("1_0", "1_1", of_another_sweep):
         submit_job(tmp_path, job, job)
     stuck = JobState(STUCK, "", "PartitionConfig")
     running = JobState("RUNNING", "node1")

@@ -159,7 +159,7 @@ OTHER = replace(BASE, seed=5)
 
 
 def plan(root, cells=(BASE, CHILD, OTHER), **settings):
-    cfg: Any = SimpleNamespace(retry_failed=False, batch_cells=1, **settings)
+    cfg: Any = SimpleNamespace(retry_failed=False, rerun=None, batch_cells=1, **settings)
     sweep = Sweep(cfg, by_key={cell.key: cell for cell in cells})
     return plan_sweep(sweep, Store(root), CPU)
 
@@ -186,7 +186,7 @@ def test_cells_with_a_record_are_not_trained(tmp_path):
 
 def test_failed_cells_are_trained_again_on_request(tmp_path):
     write(tmp_path, OTHER, "failed")
-    cfg: Any = SimpleNamespace(retry_failed=True, batch_cells=1)
+    cfg: Any = SimpleNamespace(retry_failed=True, rerun=None, batch_cells=1)
     sweep = Sweep(cfg, by_key={OTHER.key: OTHER})
     assert planned(plan_sweep(sweep, Store(tmp_path), CPU)) == {OTHER.key}
 
