@@ -55,8 +55,13 @@ VERDICT_COLUMNS = [
     "protocol",
     "verdict",
     "words",
-    "basis",
+    "supported",
+    "contradicted",
+    "no_difference",
+    "unclear",
     "data",
+    "stand_ins",
+    "not_available",
     "repetitions",
     "missing",
     "commands",
@@ -207,7 +212,7 @@ def results(folder: str | os.PathLike[str] = "results") -> "Results":
 
 
 def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame:
-    """Return the verdicts on the paper's 22 claims, judged on the records of a folder.
+    """Return the verdicts on the paper's claims, judged on the records of a folder.
 
     Args:
         folder: A results folder.
@@ -216,9 +221,11 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
 
     Returns:
         One row per claim and protocol, with `number`, `claim`, `where` (in the paper), `protocol`,
-        `verdict`, `words` (the verdict with stand-ins and the number of datasets), `basis` (on
-        whose data), `data`, `repetitions`, `missing` (commands that would compute what is not
-        there) and `commands` (those that made the records).
+        `verdict`, `words` (the verdict with the number of tests), how many tests are `supported`,
+        `contradicted`, of `no_difference` or `unclear`, the `data` sets that were run, which of
+        them are `stand_ins`, which of the paper's are `not_available`, `repetitions`, `missing`
+        (commands that would compute what is not there) and `commands` (those that made the
+        records).
 
     Raises:
         UserError: There are no records in the folder, or none of this protocol.
@@ -226,7 +233,7 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
     Example:
         ```python
         verdicts = dlmexp.claims("results/paper")
-        verdicts[verdicts["verdict"] == "holds"]["claim"]
+        verdicts[verdicts["verdict"] == "reproduced"]["claim"]
         ```
     """
     from dlmexp.presentation.claims.judge import judge

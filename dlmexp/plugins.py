@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood, misclassified
     from dlmexp.core.objectives import OBJECTIVES, Notes, Objective
     from dlmexp.data.dataset import LOADERS, Dataset
-    from dlmexp.presentation.claims.claim import CLAIMS, Claim, Part, claim
+    from dlmexp.presentation.claims.claim import CLAIMS, Claim, ClaimTest, Part, claim
     from dlmexp.presentation.claims.rules import (
         BETTER,
         COMPARABLE,
         DIFFERENT,
-        EQUAL,
         NO_WORSE,
+        Outcome,
         Verdict,
     )
     from dlmexp.presentation.figures.axes import Tile
@@ -82,13 +82,14 @@ HOME = {
     # Claims
     "CLAIMS": "dlmexp.presentation.claims.claim",
     "Claim": "dlmexp.presentation.claims.claim",
+    "ClaimTest": "dlmexp.presentation.claims.claim",
     "Part": "dlmexp.presentation.claims.claim",
     "claim": "dlmexp.presentation.claims.claim",
     "BETTER": "dlmexp.presentation.claims.rules",
     "COMPARABLE": "dlmexp.presentation.claims.rules",
     "DIFFERENT": "dlmexp.presentation.claims.rules",
-    "EQUAL": "dlmexp.presentation.claims.rules",
     "NO_WORSE": "dlmexp.presentation.claims.rules",
+    "Outcome": "dlmexp.presentation.claims.rules",
     "Verdict": "dlmexp.presentation.claims.rules",
     # All kinds
     "Registry": "dlmexp.common.registry",
@@ -127,13 +128,14 @@ __all__ = [  # noqa: RUF022 - in the order of HOME
     "statistics",
     "CLAIMS",
     "Claim",
+    "ClaimTest",
     "Part",
     "claim",
     "BETTER",
     "COMPARABLE",
     "DIFFERENT",
-    "EQUAL",
     "NO_WORSE",
+    "Outcome",
     "Verdict",
     "Registry",
     "UserError",

@@ -145,7 +145,7 @@ def test_plot_and_claims(tmp_path):
     verdicts = dlmexp.claims(str(tmp_path))
     assert set(verdicts["protocol"]) == {"paper"}
     assert {"number", "claim", "verdict"} <= set(verdicts.columns)
-    assert len(verdicts) == 22
+    assert len(verdicts) == 33
 
 
 VALUES = st.recursive(

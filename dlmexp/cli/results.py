@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +19,12 @@ Writes results/table.parquet: a row per dataset, size, seed, method, estimator, 
 and metric that selects beta. With --pack: one Parquet file with all records, which can be
 copied to another results folder and is read there like the records themselves."""
 CLAIMS = """\
-Judges the 22 claims of the paper by the records under --results, under every protocol that was
-run: a table of claims and protocols, then what a verdict depends on. At each size there is a
-paired t-test over repetitions, with Holm's correction over the sizes. A claim holds on a
-dataset where it is supported at half of the sizes or more and nowhere contradicted; it fails
-where it is contradicted at half or more; it is mixed where sizes or parts disagree, undecided
-where the intervals are too wide to tell, and undecidable where the records lack what it needs.
-A difference counts only if it is at least the margin; smaller ones are "better" or "worse
-within the margin" (docs/SPEC.md, section 8). Verdicts on data that stands in for the paper's
-are labelled as such."""
+Judges the claims of the paper by the records under --results, under every protocol that was run.
+A claim is a list of tests, each at one size of one data set. A test is supported, contradicted,
+of no difference (its interval lies inside the margin), or can't tell (its interval is too
+wide). A claim is reproduced where nine in ten of the tests that can tell support it, not
+reproduced where at most one in ten does, and else partly, with the number of tests. The first
+table has what was tested; `dlmexp claims 7` shows one claim in full (docs/SPEC.md, section 8)."""
 REPORT = """\
 Writes one self-contained HTML file about the records under --results: what was found, a verdict
 on each of the paper's claims, the figures, a table of results, failures, and how everything was
@@ -34,10 +32,10 @@ made. Protocols stand behind a switch."""
 
 DETAILS, JSON, MARKDOWN, COUNTS = "--details", "--json", "--markdown", "--counts"
 FORMS = {  # options of `claims`: how the verdicts are printed
-    DETAILS: "also the numbers behind each verdict, and their commands",
+    DETAILS: "all claims in full: every test, pictures and commands",
     JSON: "everything, for programs",
-    MARKDOWN: "tables and details, in Markdown",
-    COUNTS: "how many claims have which verdict, in Markdown",
+    MARKDOWN: "the table in Markdown",
+    COUNTS: "how many claims have which verdict, and tests which outcome, in Markdown",
 }
 TERMINAL_WIDTH = 500  # of tables in files and pipes: no cell is broken
 
@@ -76,7 +74,7 @@ def _add_claims(commands: Commands) -> None:
         "numbers",
         nargs="*",
         metavar="NUMBER",
-        help="claims to judge, such as 7 18 (default: all)",
+        help="claims to show in full, such as 7 18 (default: a table of all)",
     )
     parser.add_argument(
         "--protocol",
@@ -90,6 +88,13 @@ def _add_claims(commands: Commands) -> None:
         metavar="SETTING=VALUE",
         help="judge the records made with this value, such as training.lr=0.01, in columns of "
         "their own",
+    )
+    parser.add_argument(
+        "--margins",
+        type=float,
+        default=1.0,
+        metavar="FACTOR",
+        help="multiply all margins, to see which verdicts depend on them (default: 1)",
     )
     forms = parser.add_mutually_exclusive_group()
     for option, summary in FORMS.items():
@@ -131,17 +136,21 @@ def collect(args: argparse.Namespace) -> None:
 def claims(args: argparse.Namespace) -> None:
     """Print the verdicts on the paper's claims."""
     from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.claims import render
     from dlmexp.presentation.claims.claim import CLAIMS as ALL_CLAIMS
     from dlmexp.presentation.claims.judge import judge
 
     numbers = [ALL_CLAIMS[text].number for text in args.numbers]
-    judged = judge(
-        ResultsFolder(args.results, others=args.others), numbers, args.protocol, args.where
-    )
+    if not 0 < args.margins < math.inf:
+        raise UserError(f"--margins {args.margins:g}: give a factor above 0, such as 0.5")
+    results = ResultsFolder(args.results, others=args.others)
+    judged = judge(results, numbers, args.protocol, args.where, args.margins)
     if args.form in (JSON, MARKDOWN, COUNTS):
         print(_as_text(judged, args.form), end="")
+    elif numbers or args.form == DETAILS:
+        print("\n".join(render.in_full(judged)))
     else:
-        _print_table(judged, details=args.form == DETAILS)
+        _print_table(judged)
 
 
 def _as_text(judged: "Judged", form: str) -> str:
@@ -156,13 +165,18 @@ def _as_text(judged: "Judged", form: str) -> str:
     return json.dumps(verdicts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _print_table(judged: "Judged", details: bool) -> None:
+def _print_table(judged: "Judged") -> None:
     from dlmexp.presentation.claims import render
 
-    wide_console(TERMINAL_WIDTH).print(render.as_table(judged))
-    print("\n".join(render.below_table(judged, details)))
-    if not details:
-        print("\nThe numbers behind each verdict, and commands for what was not run: --details.")
+    tested, not_tested = render.tested_and_not(judged)
+    if tested:
+        wide_console(TERMINAL_WIDTH).print(render.as_table(judged))
+    if not_tested:
+        print(render.not_tested_words(not_tested, judged.here))
+    print("\n".join(render.summaries(judged)))
+    if tested:
+        command = judged.here(f"dlmexp claims {tested[0][0].number}")
+        print(f"One claim in full: {command}")
 
 
 def report(args: argparse.Namespace) -> None:

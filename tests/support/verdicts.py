@@ -43,6 +43,11 @@ def words(rows: Rows, number: int, arrays: Any = None) -> str:
     return verdict(rows, number, arrays).words
 
 
+def outcomes(part: Part) -> list[str]:
+    """Return the outcomes of the tests of a part."""
+    return [str(test.outcome) for test in part.tests]
+
+
 def parts(rows: Rows, number: int, dataset: str = "", arrays: Any = None) -> list[Part]:
     """Return the parts of a claim that were run, all or those on one dataset."""
     run = verdict(rows, number, arrays).parts_run

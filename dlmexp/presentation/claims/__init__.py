@@ -1,1 +1,1 @@
-"""What the paper says in words, checked on the tidy table: 22 claims, each with a verdict."""
+"""What the paper says in words, as tests on the tidy table, each claim with a verdict."""

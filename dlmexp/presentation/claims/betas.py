@@ -1,15 +1,17 @@
-"""Claims about the betas that validation selects: 6 and 20."""
+"""Claims about the betas that validation selects: 6 and 20.
+
+A beta is compared with 1 by its logarithm to base 2, so that one step of the paper's grid is 1.
+"""
 
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float
 
 from dlmexp.common.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.presentation.claims import rules
 from dlmexp.presentation.claims.claim import Part, claim
-from dlmexp.presentation.claims.evidence import DLM, Evidence
-from dlmexp.presentation.claims.rules import Verdict, by_share
+from dlmexp.presentation.claims.evidence import DLM, Evidence, MetricLine
+from dlmexp.presentation.claims.rules import BETTER, NO_WORSE, Relation
 from dlmexp.presentation.labels import method_label
 
 # Methods that select beta by NLL.
@@ -26,7 +28,7 @@ SELECTING = ("beta_elbo", *DLM)
     ),
 )
 def best_beta(evidence: Evidence) -> Iterator[Part]:
-    """Count the repetitions in which the selected beta is on the side that the paper says."""
+    """Compare the selected beta with 1 at the sizes that the paper names."""
     for size in ("5%", "80%"):  # 5 % of cadata's pool are 691 rows
         for method in SELECTING:
             yield _selected_beta(evidence, size, method)
@@ -34,43 +36,60 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
 
 def _selected_beta(evidence: Evidence, size: str, method: str) -> Part:
     """Return on which side of 1 a method's selected betas are, on cadata at a size."""
-    at = evidence.at("nll", "cadata", "whitened", method, "exact", None)
-    of_size = evidence.column("size")[at] == size
-    done = evidence.column("status")[at] == "done"
-    at = at[of_size & done]
-    by_seed = at[np.argsort(evidence.column("seed")[at])]
-    betas = evidence.column("beta")[by_seed].astype(float)
-
     if size == "5%":
-        says = "selects β > 1"
-        agrees = betas > 1
-    elif method.startswith("joint"):
-        says = "selects β < 1"
-        agrees = betas < 1
-    else:
-        says = "selects no β < 1"
-        agrees = betas >= 1
-    statement = f"{method_label(method)} at {size} {says}"
-    part = Part(statement, "cadata", origin=evidence.origin(at))
-    if len(betas):
-        share = float(agrees.mean())
-        part.repetitions = len(betas)
-        part.few = len(betas) < rules.MIN_REPETITIONS
-        part.verdict = by_share(share, rules.AGREE_SHARE, 1 - rules.AGREE_SHARE, len(betas))
-        part.figures = {"median_beta": float(np.median(betas)), "share": share}
-        part.reason = f"selected: {', '.join(f'{beta:.3g}' for beta in betas)}"
+        return _beta_against_one(evidence, "cadata", "whitened", method, "selects β > 1", size)
+    if method.startswith("joint"):
+        return _beta_against_one(evidence, "cadata", "whitened", method, "selects β < 1", size)
+    return _beta_against_one(evidence, "cadata", "whitened", method, "selects no β < 1", size)
+
+
+# What a method says, with the sign of log2 beta that makes lower values speak for it.
+SAYS: dict[str, tuple[float, Relation]] = {
+    "selects β > 1": (-1.0, BETTER),
+    "selects β < 1": (1.0, BETTER),
+    "selects no β < 1": (-1.0, NO_WORSE),
+}
+
+
+def _beta_against_one(
+    evidence: Evidence, dataset: str, q: str, method: str, says: str, size: str = ""
+) -> Part:
+    """Return the tests of selected betas against 1, at all sizes or at one.
+
+    Args:
+        evidence: The records.
+        dataset: The dataset.
+        q: Parameterisation of q.
+        method: The method that selects beta.
+        says: What is said, one of `SAYS`.
+        size: The size as it was typed, such as `5%`; all, if left out.
+    """
+    sign, relation = SAYS[says]
+    betas = evidence.column("beta").astype(float)
+    logarithms = sign * np.log2(np.maximum(betas, rules.ZERO_BETA))
+    done = evidence.column("status") == "done"
+    if size:
+        done &= evidence.column("size") == size
+    line = evidence.fit(dataset, method, "nll", q, "beta")
+    selected = evidence.line(
+        f"log2 β of {method_label(method)}" if sign > 0 else f"-log2 β of {method_label(method)}",
+        dataset,
+        line.positions,
+        np.where(done, logarithms, np.nan),
+    )
+    one = evidence.constant("β = 1", selected)
+    statement = f"{method_label(method)} {says}"
+    part = evidence.compare(statement, dataset, q, [(selected, one)], relation, rules.BETA_MARGIN)
+    if size and part.tests:
+        part.statement = f"{method_label(method)} at {size} {says}"
+        part.reason = f"selected: {_listed(selected, sign)}"
     return part
 
 
-def most_datasets(parts: list[Part]) -> Verdict:
-    """Sum up `for most datasets`: the verdict on more than half of those that were run."""
-    judged = [part.verdict for part in parts if part.was_run]
-    if not judged:
-        return Verdict.NOT_RUN
-    for verdict in (Verdict.HOLDS, Verdict.FAILS):
-        if 2 * judged.count(verdict) > len(judged):
-            return verdict
-    return Verdict.MIXED
+def _listed(line: MetricLine, sign: float) -> str:
+    """Return selected betas in the order of seeds."""
+    logarithms = sign * line.values[np.isfinite(line.values)]
+    return ", ".join(f"{2**logarithm:.3g}" for logarithm in logarithms)
 
 
 @claim(
@@ -80,57 +99,14 @@ def most_datasets(parts: list[Part]) -> Verdict:
     "class-log",
     "count-log",
     text="For most datasets and sizes a β < 1 is selected.",
-    sum_up=most_datasets,
+    needs=rules.MOST,
 )
 def small_betas(evidence: Evidence) -> Iterator[Part]:
-    """Count the methods and sizes whose median selected beta is below 1.
+    """Compare the selected beta of each method with 1, at each size.
 
     Square-loss methods are left out: joint sq-DLM can make any beta as small as it likes (SPEC,
     section 2).
     """
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
-        yield _small_betas_on(evidence, dataset, q)
-
-
-def _small_betas_on(evidence: Evidence, dataset: str, q: str) -> Part:
-    """Return whether most methods and sizes select a beta below 1 on a dataset."""
-    lines = [evidence.fit(dataset, method, "nll", q, "beta") for method in SELECTING]
-    betas = np.stack([line.values for line in lines])
-    repetitions = np.isfinite(betas).sum(axis=-1)
-    origin = evidence.origin(*(line.positions for line in lines))
-    part = Part("for most methods and sizes a β < 1 is selected", dataset, q, origin=origin)
-    if not repetitions.any():
-        return part
-
-    judged = repetitions >= rules.MIN_REPETITIONS
-    if not judged.any():
-        part.repetitions = int(repetitions.max())
-        part.few = True
-        part.verdict = Verdict.UNDECIDABLE
-        return part
-
-    below = _median_below_one(betas, judged)
-    part.repetitions = int(repetitions[judged].min())
-    part.verdict = _more_than_half(int(below.sum()), int(judged.sum()))
-    part.figures = {"below": int(below.sum()), "cases": int(judged.sum())}
-    counts = [
-        f"{line.name} at {below[position].sum()} of {judged[position].sum()}"
-        for position, line in enumerate(lines)
-    ]
-    part.reason = f"median selected β < 1: {', '.join(counts)} sizes"
-    return part
-
-
-def _median_below_one(betas: Float[np.ndarray, "M S R"], judged: np.ndarray) -> np.ndarray:
-    """Return where the median over repetitions is below 1, among the methods and sizes judged."""
-    below = np.zeros(judged.shape, dtype=bool)
-    below[judged] = np.nanmedian(betas[judged], axis=-1) < 1
-    return below
-
-
-def _more_than_half(count: int, cases: int) -> Verdict:
-    if 2 * count > cases:
-        return Verdict.HOLDS
-    if 2 * count < cases:
-        return Verdict.FAILS
-    return Verdict.MIXED
+        for method in SELECTING:
+            yield _beta_against_one(evidence, dataset, q, method, "selects β < 1")

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, ndtr
 
-from dlmexp.presentation.claims.claim import Part, claim
+from dlmexp.presentation.claims.claim import ClaimTest, Part, claim
 from dlmexp.presentation.claims.evidence import Evidence
-from dlmexp.presentation.claims.rules import BOUND_TOLERANCE, Verdict
+from dlmexp.presentation.claims.rules import BOUND_TOLERANCE, Outcome
 
 Values = Float[np.ndarray, " G"]
 GRID: Values = np.linspace(-40.0, 40.0, 40_001)
@@ -180,9 +180,9 @@ def derivative_bounds(evidence: Evidence | None = None) -> Iterator[Part]:
     for name, largest in largest_excess().items():
         part = Part(f"{name}: B, b', B', b'', B'' hold", figures={"largest_excess": largest})
         if largest <= BOUND_TOLERANCE:
-            part.verdict = Verdict.HOLDS
+            part.tests = [ClaimTest(Outcome.SUPPORTED)]
             part.reason = "inside its bounds everywhere"
         else:
-            part.verdict = Verdict.FAILS
+            part.tests = [ClaimTest(Outcome.CONTRADICTED)]
             part.reason = f"a bound is left by {largest:.3g}"
         yield part

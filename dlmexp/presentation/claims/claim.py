@@ -1,12 +1,14 @@
-"""What a claim is: a sentence of the paper, and the function that yields its judged parts."""
+"""What a claim is: a sentence of the paper, and the function that yields its tests."""
 
+import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
-from dlmexp.presentation.claims.rules import SizeState, Verdict, combine
+from dlmexp.presentation.claims.rules import NEARLY_ALL, Outcome
 
 if TYPE_CHECKING:
     from dlmexp.presentation.claims.evidence import Evidence
@@ -27,62 +29,72 @@ class Origin:
     commits: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """A paired test between two methods at one size; lower values are better.
+@dataclass
+class ClaimTest:
+    """A test: a comparison at one size of a dataset; lower values are better.
+
+    With several rivals it is about all of them; the numbers are of the nearest one, that the
+    outcome hangs on.
 
     Attributes:
+        outcome: What it says about the statement of its part; `judge` decides it.
+        n: Number of training rows; None where there are none.
+        direction: The relation that is asserted, such as `lower than`.
         ours_name: Our method, as figures write it.
-        rival_name: The other one.
-        n: Number of training rows.
-        margin: The smallest difference that counts; NaN where it is unknown.
-        ours: Mean of our values.
-        rival: Mean of the rival's values.
+        rival_name: The nearest rival.
+        rivals: Number of rivals.
+        ours: Mean of our values over the common repetitions.
+        rival: Mean of the rival's values over them.
         difference: Mean of rival minus ours.
-        error: Standard error of the mean difference.
+        low: Lower end of the 95 % interval of the mean difference, corrected for overlapping splits
+            (Nadeau and Bengio 2003).
+        high: Its upper end.
+        margin: The smallest difference that counts; NaN where it is unknown.
         effect: Cohen's d of the paired differences.
         repetitions: Number of repetitions that both have.
         won: Number of those in which ours is lower.
-        p: Two-sided p-value.
-        p_corrected: The same, corrected for overlapping splits (Nadeau and Bengio 2003).
-        half_width: Half of the 90 % interval of the mean difference.
+        median: Medians stand for means, as outliers rule.
+        p_values: P-values of the outcomes that are asked for.
+        p: The p-value of the outcome; the smallest one where it can't tell.
+        p_adjusted: The same, adjusted for all tests of the table (false discovery rate).
+        reason: Why it can't tell, where something is missing.
     """
 
-    ours_name: str
-    rival_name: str
-    n: int
-    margin: float
-    ours: float
-    rival: float
-    difference: float
-    error: float
-    effect: float
-    repetitions: int
-    won: int
-    p: float
-    p_corrected: float
-    half_width: float
+    outcome: Outcome = Outcome.UNCLEAR
+    n: int | None = None
+    direction: str = ""
+    ours_name: str = ""
+    rival_name: str = ""
+    rivals: int = 0
+    ours: float = math.nan
+    rival: float = math.nan
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    margin: float = math.nan
+    effect: float = math.nan
+    repetitions: int = 0
+    won: int = 0
+    median: bool = False
+    p_values: dict[Outcome, float] = field(default_factory=dict)
+    p: float = math.nan
+    p_adjusted: float = math.nan
+    reason: str = ""
 
 
 @dataclass
 class Part:
-    """A statement about one dataset under one parameterisation of q, with its verdict.
+    """A statement about one dataset under one parameterisation of q, with a test for each size.
 
     Attributes:
         statement: What is said, without the dataset.
         dataset: The dataset; None where no data are involved.
         q: The parameterisation of q.
-        verdict: The verdict.
-        corrected: The verdict with Nadeau and Bengio's standard errors, where there are tests.
-        reason: Why there is no clear verdict, or what was left out.
-        tolerant: The statement allows a loss inside the margin.
+        tests: Its tests; none where it was not run.
+        reason: What was left out, or what stands behind the outcomes.
         supplementary: A statement of ours, which does not count for the verdict on the claim.
-        states: What each size says, by number of training rows.
-        tests: The paired tests behind the states.
-        deciding: Position of the test that the verdict depends on.
-        figures: Other numbers that the verdict depends on, by name.
-        repetitions: Number of repetitions.
-        few: There are too few repetitions for a verdict.
+        figures: Other numbers behind the outcomes, by name.
+        repetitions: Number of repetitions, the fewest of a test.
         origin: How the records came to be.
         stands_for: The paper's dataset for which this one stands in; `judge` fills it in.
     """
@@ -90,33 +102,21 @@ class Part:
     statement: str
     dataset: str | None = None
     q: str | None = None
-    verdict: Verdict = Verdict.NOT_RUN
-    corrected: Verdict | None = None
+    tests: list[ClaimTest] = field(default_factory=list)
     reason: str = ""
-    tolerant: bool = False
     supplementary: bool = False
-    states: dict[int, SizeState] = field(default_factory=dict)
-    tests: list[PairedTest] = field(default_factory=list)
-    deciding: int | None = None
     figures: dict[str, float] = field(default_factory=dict)
     repetitions: int = 0
-    few: bool = False
     origin: Origin = field(default_factory=Origin)
     stands_for: str | None = None
 
     @property
     def was_run(self) -> bool:
-        """Whether there are any records about it."""
-        return self.verdict is not Verdict.NOT_RUN
+        """Whether there are any tests."""
+        return bool(self.tests)
 
 
 PartsFunction = Callable[["Evidence"], Iterable[Part]]
-
-
-def all_parts(parts: list[Part]) -> Verdict:
-    """Return the verdict on a claim of which every part counts: the usual way to sum up."""
-    tolerant = all(part.tolerant for part in parts)
-    return combine((part.verdict for part in parts), tolerant)
 
 
 @dataclass(frozen=True)
@@ -127,22 +127,24 @@ class Claim:
         number: Its number; numbers from 100 on are for claims of plugins.
         text: The sentence.
         where: Where it stands in the paper.
-        parts: Function that yields its judged parts from an `Evidence`.
-        sum_up: Function that makes one verdict of those of the parts.
+        parts: Function that yields its parts, with their tests, from an `Evidence`.
+        needs: The share of the tests that can tell that must support it (`rules.verdict_of`).
         experiments: Names in `conf/experiment` of what computes the records.
         figures: Names of the figures that show it.
-        seen: Function that says, for a claim that counts datasets, on how many of those that were
-            run it holds; used where they are too few for a verdict.
     """
 
     number: int
     text: str
     where: str
     parts: PartsFunction
-    sum_up: Callable[[list[Part]], Verdict] = all_parts
+    needs: float = NEARLY_ALL
     experiments: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    seen: Callable[[list[Part]], str] | None = None
+
+    @property
+    def section(self) -> str:
+        """The first section of the paper in which it stands, such as `section 6.2`."""
+        return re.split("[,;]", self.where)[0]
 
 
 MODULES = ("methods", "betas", "sampling", "runs", "bounds")
@@ -157,10 +159,9 @@ def claim(
     *experiments: str,
     text: str = "",
     figures: tuple[str, ...] | None = None,
-    sum_up: Callable[[list[Part]], Verdict] = all_parts,
-    seen: Callable[[list[Part]], str] | None = None,
+    needs: float = NEARLY_ALL,
 ) -> Callable[[PartsFunction], PartsFunction]:
-    """Register the decorated function, which yields judged parts, as a claim.
+    """Register the decorated function, which yields parts with tests, as a claim.
 
     Args:
         number: The number that users type; those from 100 on are free for plugins.
@@ -168,8 +169,7 @@ def claim(
         experiments: Names in `conf/experiment` of what computes the records.
         text: The sentence.
         figures: Figures that show it; those named like the experiments, if left out.
-        sum_up: Function that makes one verdict of the parts.
-        seen: For claims that count datasets (`Claim.seen`).
+        needs: The share of the tests that can tell that must support it (`rules.verdict_of`).
 
     Raises:
         UserError: There is no text, or there is another claim of this number.
@@ -181,9 +181,7 @@ def claim(
 
     def register(parts: PartsFunction) -> PartsFunction:
         shown_by = experiments if figures is None else figures
-        CLAIMS.add(
-            str(number), Claim(number, text, where, parts, sum_up, experiments, shown_by, seen)
-        )
+        CLAIMS.add(str(number), Claim(number, text, where, parts, needs, experiments, shown_by))
         return parts
 
     return register

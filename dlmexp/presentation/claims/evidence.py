@@ -13,17 +13,17 @@ from dlmexp.common.catalogue import family
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.table import rows_for
 from dlmexp.presentation.claims import rules
-from dlmexp.presentation.claims.claim import Origin, PairedTest, Part
+from dlmexp.presentation.claims.claim import ClaimTest, Origin, Part
 from dlmexp.presentation.claims.overlap import split_overlap
 from dlmexp.presentation.claims.paired import Comparisons, SizeValues, compare
 from dlmexp.presentation.claims.rules import (
-    ALPHA,
+    MIN_REPETITIONS,
+    TAIL,
     Margin,
+    Outcome,
+    PValues,
     Relation,
-    SizeState,
-    Verdict,
-    states,
-    verdict_of_sizes,
+    p_values_of_tests,
 )
 from dlmexp.presentation.labels import estimator_label, method_label
 
@@ -33,6 +33,9 @@ NO_SAMPLES = -1.0  # stands for the missing number of samples of a deterministic
 DLM = ("joint_log_dlm", "fixed_log_dlm")
 PARAMETERISATIONS = ("whitened", "unwhitened")
 MOST_COMMANDS = 3
+DEFAULT_BETA = 0.1  # of learning curves by estimator
+# Roles of runs with one more setting, and of runs for timing.
+OTHER_ROLES = ("zero-mean", "ups-lr", "timing")
 Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN: missing
 Positions = Int[np.ndarray, " N"]  # of rows in `Evidence.frame`
 
@@ -64,8 +67,10 @@ class Evidence:
         results: The results folder.
         candidates: The rows of all cells of the setting.
         capped: A preset ended runs after few iterations, which says nothing about convergence.
+        margins: Factor on all margins, 1 but to see how much depends on them.
         frame: The rows that lines are made of. Their `kind` is `nll` or `mse` for fits selected by
-            that metric, `curve` for learning curves and `gradient` for draws of gradients.
+            that metric, `curve` for learning curves, `gradient` for draws of gradients, and one of
+            `OTHER_ROLES`.
         sizes: Numbers of training rows, by dataset.
         seeds: Seeds, by dataset.
         tasks: The task, by dataset.
@@ -78,10 +83,12 @@ class Evidence:
         table: pd.DataFrame,
         candidates: pd.DataFrame,
         capped: bool = False,
+        margins: float = 1.0,
     ):
         self.results = results
         self.candidates = candidates
         self.capped = capped
+        self.margins = margins
         self.frame = _rows_by_kind(table, candidates)
         samples = self.frame["samples"].fillna(NO_SAMPLES)
         lines = self.frame[LINE].assign(samples=samples)
@@ -146,18 +153,23 @@ class Evidence:
             at: Positions of the rows (`Evidence.at`).
             values: An array as long as `frame`, such as a `column`.
         """
-        sizes = self.sizes.get(dataset, np.array([]))
-        seeds = self.seeds.get(dataset, np.array([]))
-        size_of_rows = np.searchsorted(sizes, self.column("n")[at])
-        seed_of_rows = np.searchsorted(seeds, self.column("seed")[at])
         value_of_rows = values[at].astype(float)
         infinite = np.isinf(value_of_rows)
         failed = self.column("status")[at] == "failed"
-
-        arranged = np.full((len(sizes), len(seeds)), np.nan)
-        arranged[size_of_rows, seed_of_rows] = np.where(infinite, np.nan, value_of_rows)
+        finite = np.where(infinite, np.nan, value_of_rows)
+        arranged = self.arranged(dataset, self.column("n")[at], self.column("seed")[at], finite)
         lost = int(np.count_nonzero(failed | infinite))
         return MetricLine(name, arranged, at, lost)
+
+    def arranged(
+        self, dataset: str, n: np.ndarray, seed: np.ndarray, value_of_rows: np.ndarray
+    ) -> Values:
+        """Return values of rows of a dataset by size and seed."""
+        sizes = self.sizes.get(dataset, np.array([]))
+        seeds = self.seeds.get(dataset, np.array([]))
+        values = np.full((len(sizes), len(seeds)), np.nan)
+        values[np.searchsorted(sizes, n), np.searchsorted(seeds, seed)] = value_of_rows
+        return values
 
     def fit(
         self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = ""
@@ -200,11 +212,18 @@ class Evidence:
         return self.line(label, dataset, at, self.column(value))
 
     def estimator(
-        self, dataset: str, q: str, estimator: str, samples: int | None = None
+        self,
+        dataset: str,
+        q: str,
+        estimator: str,
+        samples: int | None = None,
+        beta: float = DEFAULT_BETA,
     ) -> MetricLine:
-        """Return the end of joint DLM's learning curves at beta = 0.1 with a gradient estimator."""
+        """Return the end of joint DLM's learning curves at a beta with a gradient estimator."""
         label = estimator_label(estimator, samples)
-        return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, label)
+        if beta != DEFAULT_BETA:
+            label += f", β={beta:g}"
+        return self.curve(dataset, "joint_log_dlm", beta, q, estimator, samples, label)
 
     def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
         """Return the smallest difference that counts, by size.
@@ -230,16 +249,22 @@ class Evidence:
             values = np.where(np.isnan(values), at_end, values)
         return values
 
+    def constant(self, name: str, line: MetricLine, value: float = 0.0) -> MetricLine:
+        """Return a line that has one value wherever another one has any."""
+        values = np.where(np.isnan(line.values), np.nan, value)
+        return MetricLine(name, values, line.positions[:0])
+
     def compare(
         self,
         statement: str,
         dataset: str,
-        q: str,
+        q: str | None,
         pairs: Pairs,
         relation: Relation,
         within: str | float,
+        overlap: float | None = None,
     ) -> Part:
-        """Judge a relation between ours and the rival of every pair, by size.
+        """Test a relation between ours and the rival of every pair, at each size.
 
         Args:
             statement: What is said, for people.
@@ -248,10 +273,11 @@ class Evidence:
             pairs: Ours and a rival each.
             relation: What is said of them, such as `BETTER`.
             within: The margin, or the metric that it is computed from.
+            overlap: Test rows over other rows of a repetition; that of the dataset, if left out.
         """
         lines = list(dict.fromkeys(chain.from_iterable(pairs)))
         origin = self.origin(*(line.positions for line in lines))
-        part = Part(statement, dataset, q, tolerant=relation.tolerant, origin=origin)
+        part = Part(statement, dataset, q, origin=origin)
         ours = np.stack([line.values for line, _ in pairs])
         rivals = np.stack([line.values for _, line in pairs])
         comparisons = compare(ours, rivals)
@@ -259,59 +285,18 @@ class Evidence:
             return part
 
         if isinstance(within, str):
-            margin = self.margin(dataset, within, q)
+            margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
         else:
             margin = np.full(len(self.sizes[dataset]), within)
-        corrected = comparisons.corrected(self._overlap(dataset))
-        states_of_sizes = states(comparisons, margin, relation)
-        corrected_states = states(corrected, margin, relation)
-        part.states = {
-            int(n): state
-            for n, state in zip(self.sizes[dataset], states_of_sizes, strict=True)
-            if state
-        }
-        part.few = not part.states
-        part.verdict = _verdict_on(states_of_sizes, relation)
-        part.corrected = _verdict_on(corrected_states, relation)
-        part.tests = self._tests(dataset, pairs, comparisons, corrected, margin)
-        run = comparisons.repetitions > 0
-        part.deciding = int(relation.decides(comparisons.difference[run]))
-        part.repetitions = _fewest_repetitions(comparisons.repetitions[run])
-        part.reason = _reason(part, lines)
+        margin = self.margins * margin
+        corrected = comparisons.corrected(self._overlap(dataset) if overlap is None else overlap)
+        p_values = p_values_of_tests(corrected, margin, relation)
+        part.tests = _tests(self.sizes[dataset], pairs, corrected, margin, relation, p_values)
+        part.repetitions = min(test.repetitions for test in part.tests)
+        lost = sum(line.lost for line in lines)
+        if lost:
+            part.reason = f"{lost} failed or not finite, left out"
         return part
-
-    def _tests(
-        self,
-        dataset: str,
-        pairs: Pairs,
-        comparisons: Comparisons,
-        corrected: Comparisons,
-        margin: Margin,
-    ) -> list[PairedTest]:
-        """Return the tests of all pairs and sizes that have repetitions in common."""
-        p = comparisons.p
-        p_corrected = corrected.p
-        half_width = comparisons.half_width(ALPHA)
-        sizes = self.sizes[dataset]
-        return [
-            PairedTest(
-                ours_name=pairs[pair][0].name,
-                rival_name=pairs[pair][1].name,
-                n=int(sizes[size]),
-                margin=float(margin[size]),
-                ours=float(comparisons.ours[pair, size]),
-                rival=float(comparisons.rival[pair, size]),
-                difference=float(comparisons.difference[pair, size]),
-                error=float(comparisons.error[pair, size]),
-                effect=float(comparisons.effect[pair, size]),
-                repetitions=int(comparisons.repetitions[pair, size]),
-                won=int(comparisons.won[pair, size]),
-                p=float(p[pair, size]),
-                p_corrected=float(p_corrected[pair, size]),
-                half_width=float(half_width[pair, size]),
-            )
-            for pair, size in np.argwhere(comparisons.repetitions > 0)
-        ]
 
     def _overlap(self, dataset: str) -> float:
         if dataset not in self._overlaps:
@@ -327,7 +312,7 @@ def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame
     for metric in ("nll", "mse"):
         selected = rows_for(fits, metric)
         frames.append(selected.assign(kind=metric))
-    for role in ("curve", "gradient"):
+    for role in ("curve", "gradient", *OTHER_ROLES):
         of_role = candidates[candidates["role"] == role]
         distinct = of_role.drop_duplicates(["key", "method"])
         frames.append(distinct.assign(kind=role))
@@ -352,40 +337,65 @@ def _mean_over_seeds(values: Values) -> SizeValues:
         return sums / finite.sum(axis=1)
 
 
-def _verdict_on(states: list[SizeState | None], relation: Relation) -> Verdict:
-    judged = [state for state in states if state is not None]
-    if not judged:
-        return Verdict.UNDECIDABLE
-    return verdict_of_sizes(judged, relation.tolerant)
-
-
-def _fewest_repetitions(counts: Int[np.ndarray, " N"]) -> int:
-    """Return the fewest repetitions of a test that was judged; the most, if none was."""
-    enough = counts[counts >= rules.MIN_REPETITIONS]
-    return int(enough.min() if len(enough) else counts.max())
-
-
-def _reason(part: Part, lines: list[MetricLine]) -> str:
-    """Return why there is no clear verdict, and what was left out."""
-    reasons = []
-    if not part.states:
-        reasons.append(
-            f"repetitions: {part.repetitions} of the {rules.MIN_REPETITIONS} that a test needs"
+def _tests(
+    sizes: np.ndarray,
+    pairs: Pairs,
+    comparisons: Comparisons,
+    margin: Margin,
+    relation: Relation,
+    p_values: PValues,
+) -> list[ClaimTest]:
+    """Return a test for each size that has any repetitions, without outcomes."""
+    half_width = comparisons.half_width(TAIL)
+    nearest = relation.nearest(comparisons)
+    tests = []
+    for size in np.flatnonzero(comparisons.repetitions.any(axis=0)):
+        at = (nearest[size], size)
+        difference = float(comparisons.difference[at])
+        tests.append(
+            ClaimTest(
+                n=int(sizes[size]),
+                direction=relation.words,
+                ours_name=pairs[nearest[size]][0].name,
+                rival_name=pairs[nearest[size]][1].name,
+                rivals=len(pairs),
+                ours=float(comparisons.ours[at]),
+                rival=float(comparisons.rival[at]),
+                difference=difference,
+                low=difference - float(half_width[at]),
+                high=difference + float(half_width[at]),
+                margin=float(margin[size]),
+                effect=float(comparisons.effect[at]),
+                repetitions=int(comparisons.repetitions[at]),
+                won=int(comparisons.won[at]),
+                median=bool(comparisons.median[at]),
+                p_values=_asked(p_values, size),
+                reason=_reason(pairs, comparisons, margin, size),
+            )
         )
-    elif SizeState.INCOMPLETE in part.states.values():
-        absent = [line.name for line in lines if np.isnan(line.values).all()]
-        if absent:
-            reasons.append(f"not run: {', '.join(absent)}")
-        else:
-            reasons.append("at some sizes a rival has too few repetitions")
-    elif part.verdict is Verdict.UNDECIDABLE:
-        reasons.append(
-            "no margin: ELBO at β = 1 was not run at some sizes, or explains nothing there"
-        )
-    lost = sum(line.lost for line in lines)
-    if lost:
-        reasons.append(f"{lost} failed or not finite, left out")
-    return "; ".join(reasons)
+    return tests
+
+
+def _asked(p_values: PValues, size: int) -> dict[Outcome, float]:
+    """Return the p-values of the outcomes that are asked for at a size."""
+    by_outcome = {
+        Outcome.SUPPORTED: p_values.supported[size],
+        Outcome.CONTRADICTED: p_values.contradicted[size],
+        Outcome.NO_DIFFERENCE: p_values.no_difference[size],
+    }
+    return {outcome: float(p) for outcome, p in by_outcome.items() if np.isfinite(p)}
+
+
+def _reason(pairs: Pairs, comparisons: Comparisons, margin: Margin, size: int) -> str:
+    """Return what a test lacks at a size; empty where it lacks nothing."""
+    repetitions = comparisons.repetitions[:, size]
+    if not np.isfinite(margin[size]):
+        return "no margin: ELBO at β = 1 was not run, or explains nothing"
+    if repetitions.max() < MIN_REPETITIONS:
+        return f"repetitions: {repetitions.max()} of the {MIN_REPETITIONS} that a test needs"
+    few = repetitions < MIN_REPETITIONS
+    absent = [rival.name for (_, rival), is_few in zip(pairs, few, strict=True) if is_few]
+    return f"too few repetitions of {', '.join(absent)}" if absent else ""
 
 
 def origin_of(commands: Any, commits: Any) -> Origin:

@@ -1,14 +1,17 @@
 """All claims compared with one results folder, under every protocol that was run."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
-from dlmexp.common.catalogue import entries, labelled
+from dlmexp.common.catalogue import entries, family, labelled
+from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import matching, parse_where
-from dlmexp.presentation.claims.claim import Claim, Origin, Part, claims
+from dlmexp.presentation.claims.claim import Claim, ClaimTest, Origin, Part, claims
 from dlmexp.presentation.claims.columns import (
     VerdictColumn,
     choose_columns,
@@ -16,21 +19,26 @@ from dlmexp.presentation.claims.columns import (
     rows_of,
 )
 from dlmexp.presentation.claims.evidence import Evidence
-from dlmexp.presentation.claims.rules import MIN_REPETITIONS, Verdict
+from dlmexp.presentation.claims.paired import false_discovery_rate
+from dlmexp.presentation.claims.rules import (
+    FALSE_DISCOVERIES,
+    Outcome,
+    Tally,
+    Verdict,
+    verdict_of,
+)
+
+FIRST_OF_PLUGINS = 100  # the number from which on claims are those of plugins
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim summed up under one column: on the paper's data, on stand-ins, and by what.
+    """A claim under one column: its tests, and what they say together.
 
     Attributes:
         claim: The claim.
         column: The label of the column.
         parts: All its parts, also those that were not run.
-        paper: The verdict on the paper's data.
-        stand_in: The verdict on stand-ins.
-        corrected: The verdict with Nadeau and Bengio's standard errors.
-        basis: What the verdict rests on: `paper`, `stand-in`, or `none` where no data are involved.
         origin: How the records came to be.
         missing: Commands that would compute what was not run on the paper's data.
     """
@@ -38,17 +46,18 @@ class ClaimVerdict:
     claim: Claim
     column: str
     parts: list[Part]
-    paper: Verdict
-    stand_in: Verdict
-    corrected: Verdict
-    basis: str
     origin: Origin
     missing: list[str]
 
     @property
+    def tally(self) -> Tally:
+        """How many of its tests have which outcome."""
+        return Tally.of(test.outcome for part in self._counting for test in part.tests)
+
+    @property
     def verdict(self) -> Verdict:
-        """The verdict on the data that it rests on."""
-        return self.stand_in if self.basis == "stand-in" else self.paper
+        """What its tests say together."""
+        return verdict_of(self.tally, self.claim.needs)
 
     @property
     def parts_run(self) -> list[Part]:
@@ -56,55 +65,60 @@ class ClaimVerdict:
         return [part for part in self.parts if part.was_run]
 
     @property
-    def judged(self) -> list[Part]:
-        """The parts that were run, are about data and count for the verdict."""
-        return [part for part in self.parts_run if part.dataset and not part.supplementary]
+    def _counting(self) -> list[Part]:
+        """The parts that were run and count for the verdict."""
+        return [part for part in self.parts_run if not part.supplementary]
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets that were run."""
+        names = [part.dataset for part in self._counting if part.dataset]
+        return list(dict.fromkeys(names))
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """Those of them that stand in for the paper's."""
+        names = [str(part.dataset) for part in self._counting if part.stands_for]
+        return list(dict.fromkeys(names))
 
     @property
     def data(self) -> list[str]:
-        """The datasets judged, with what they stand in for."""
-        labels = [labelled(str(part.dataset), part.stands_for) for part in self.judged]
-        return list(dict.fromkeys(labels))
+        """The datasets that were run, with what they stand in for."""
+        stands_for = {part.dataset: part.stands_for for part in self._counting}
+        return [labelled(name, stands_for[name]) for name in self.datasets]
 
     @property
-    def seen(self) -> int:
-        """The number of the paper's datasets that were run."""
-        return len(_paper_datasets(self.judged))
+    def not_available(self) -> list[str]:
+        """The paper's datasets that the claim names, and that neither they nor stand-ins were run.
 
-    @property
-    def named(self) -> int:
-        """The number of the paper's datasets that the claim names."""
-        return len(_paper_datasets(counting_parts(self.parts)))
+        A stand-in for any of a family, such as Peds1, makes up for one of them.
+        """
+        named = [part.dataset for part in self.parts if part.dataset and not part.stands_for]
+        absent = [name for name in dict.fromkeys(named) if name not in self.datasets]
+        replaced = [part.stands_for for part in self._counting if part.stands_for]
+        for name in dict.fromkeys(replaced):
+            of_family = [other for other in absent if family(other) == family(name)]
+            if name in absent:
+                absent.remove(name)
+            elif of_family:
+                absent.remove(of_family[0])
+        return absent
 
     @property
     def repetitions(self) -> list[int]:
         """The fewest and most repetitions of a part; empty where none was run."""
-        counts = [part.repetitions for part in self.judged]
+        counts = [part.repetitions for part in self._counting if part.dataset]
         return [min(counts), max(counts)] if counts else []
 
     @property
     def words(self) -> str:
-        """The verdict as tables show it, such as `holds on 1 of 3; stand-ins: undecided`."""
-        judged = self.judged
-        if self.claim.seen and Verdict.PARTLY_SEEN in (self.paper, self.stand_in):
-            number_of_stand_ins = len(self.data) - self.seen
-            count = self.claim.seen(judged)
-            return f"{count} ({number_of_stand_ins} a stand-in)" if number_of_stand_ins else count
-        if judged and all(part.few for part in judged):
-            most = max(part.repetitions for part in judged)
-            return f"too few repetitions ({most} of {MIN_REPETITIONS})"
-        words = []
-        # Where nothing was run at all, `not run` is said of the paper's data alone.
-        if self.paper is not Verdict.NOT_RUN or self.stand_in is Verdict.NOT_RUN:
-            words.append(self._words_on_paper())
-        if self.stand_in is not Verdict.NOT_RUN:
-            words.append(f"stand-ins: {self.stand_in}")
-        return "; ".join(words)
-
-    def _words_on_paper(self) -> str:
-        if 0 < self.seen < self.named:
-            return f"{self.paper} on {self.seen} of {self.named}"
-        return str(self.paper)
+        """The verdict as tables show it, such as `partly (12 of 30 tests)`."""
+        tally = self.tally
+        if not tally.tests:
+            return str(self.verdict)
+        if not tally.told:
+            return f"{self.verdict} ({counted(tally.tests, 'test')} can't tell)"
+        return f"{self.verdict} ({tally.supported} of {counted(tally.tests, 'test')})"
 
 
 @dataclass(frozen=True)
@@ -115,11 +129,13 @@ class Judged:
         columns: The settings judged.
         verdicts: One per column and claim, in this order.
         left_out: Options that show other settings.
+        here: Function that makes a command read this results folder.
     """
 
     columns: list[VerdictColumn]
     verdicts: list[ClaimVerdict]
     left_out: list[str]
+    here: Callable[[str], str]
 
     def by_claim(self) -> list[tuple[Claim, dict[str, ClaimVerdict]]]:
         """Return each claim with its verdicts by the label of their column."""
@@ -147,8 +163,13 @@ class Judged:
                 "where": verdict.claim.where,
                 "verdict": verdict.verdict,
                 "words": verdict.words,
-                "basis": verdict.basis,
-                "data": verdict.data,
+                "supported": verdict.tally.supported,
+                "contradicted": verdict.tally.contradicted,
+                "no_difference": verdict.tally.no_difference,
+                "unclear": verdict.tally.unclear,
+                "data": verdict.datasets,
+                "stand_ins": verdict.stand_ins,
+                "not_available": verdict.not_available,
                 "repetitions": verdict.repetitions,
                 "missing": verdict.missing,
                 "commands": verdict.origin.commands,
@@ -162,6 +183,7 @@ def judge(
     numbers: Sequence[int] = (),
     protocol: str | None = None,
     where: Sequence[str] = (),
+    margins: float = 1.0,
 ) -> Judged:
     """Judge claims by the records of a folder.
 
@@ -170,6 +192,7 @@ def judge(
         numbers: Numbers of the claims; all, if left out.
         protocol: The only protocol to judge under; None: each that was run.
         where: Terms such as `training.lr=0.01` that choose settings.
+        margins: Factor on all margins.
 
     Raises:
         UserError: Nothing was run under the protocol, or no record has these values.
@@ -186,62 +209,76 @@ def judge(
     else:
         columns = choose_columns(columns_run, protocol)
 
-    chosen = [claim for claim in claims() if not numbers or claim.number in numbers]
     verdicts = []
     for column in columns:
         evidence = Evidence(
-            results, rows_of(table, column), rows_of(candidates, column), column.preset
+            results,
+            rows_of(table, column),
+            rows_of(candidates, column),
+            column.preset,
+            margins,
         )
-        verdicts += [verdict_on(claim, evidence, column) for claim in chosen]
+        verdicts += verdicts_on(claims(), evidence, column)
+    chosen = [verdict for verdict in verdicts if not numbers or verdict.claim.number in numbers]
     left_out = [column.options for column in columns_run if column not in columns]
-    return Judged(columns, verdicts, left_out)
+    return Judged(columns, chosen, left_out, results.command)
 
 
-def verdict_on(claim: Claim, evidence: Evidence, column: VerdictColumn) -> ClaimVerdict:
-    """Judge one claim under one column."""
+def verdicts_on(
+    claims: Sequence[Claim], evidence: Evidence, column: VerdictColumn
+) -> list[ClaimVerdict]:
+    """Judge claims under one column.
+
+    The rate of false discoveries is that of the whole table, so all claims are judged whichever are
+    asked for. Claims of plugins have a table of their own: they change no verdict of the paper's.
+    """
+    parts = {claim.number: _parts(claim, evidence) for claim in claims}
+    of_paper = [number for number in parts if number < FIRST_OF_PLUGINS]
+    of_plugins = [number for number in parts if number >= FIRST_OF_PLUGINS]
+    for numbers in (of_paper, of_plugins):
+        decide([test for number in numbers for part in parts[number] for test in part.tests])
+    return [_verdict_on(claim, parts[claim.number], evidence, column) for claim in claims]
+
+
+def _parts(claim: Claim, evidence: Evidence) -> list[Part]:
+    """Return the parts of a claim, with what their datasets stand in for."""
     stands_for = evidence.stands_for
-    parts = [
+    return [
         replace(part, stands_for=stands_for.get(str(part.dataset)))
         for part in claim.parts(evidence)
     ]
-    counting = counting_parts(parts)
-    on_paper = [part for part in counting if part.stands_for is None]
-    on_stand_ins = [part for part in counting if part.stands_for is not None]
-    paper = claim.sum_up(on_paper)
-    stand_in = claim.sum_up(on_stand_ins)
-    rests_on_stand_ins = paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN
-    deciding = on_stand_ins if rests_on_stand_ins else on_paper
 
+
+def decide(tests: Sequence[ClaimTest]) -> None:
+    """Set the outcomes of all tests of a table that have p-values.
+
+    The p-values of all outcomes that are asked for are one family. An outcome is that of the test
+    if its p-value is small enough after the adjustment; at most one can be.
+    """
+    asked = [(test, outcome, p) for test in tests for outcome, p in test.p_values.items()]
+    adjusted = false_discovery_rate(np.array([p for _, _, p in asked]))
+    for test in tests:
+        if test.p_values:
+            test.p_adjusted = math.inf
+    for (test, outcome, p), p_adjusted in zip(asked, adjusted, strict=True):
+        if p_adjusted < test.p_adjusted:
+            test.p = p
+            test.p_adjusted = float(p_adjusted)
+            told = p_adjusted < FALSE_DISCOVERIES
+            test.outcome = outcome if told else Outcome.UNCLEAR
+
+
+def _verdict_on(
+    claim: Claim, parts: list[Part], evidence: Evidence, column: VerdictColumn
+) -> ClaimVerdict:
+    on_paper = [part for part in parts if not part.supplementary and part.stands_for is None]
     return ClaimVerdict(
         claim=claim,
         column=column.label,
         parts=parts,
-        paper=paper,
-        stand_in=stand_in,
-        corrected=claim.sum_up([_with_corrected_verdict(part) for part in deciding]),
-        basis=_basis(parts, rests_on_stand_ins),
         origin=_common_origin(parts),
         missing=_missing_commands(claim, on_paper, evidence.results, column),
     )
-
-
-def counting_parts(parts: list[Part]) -> list[Part]:
-    """Return the parts that count for the verdict on the claim."""
-    return [part for part in parts if not part.supplementary]
-
-
-def _paper_datasets(parts: list[Part]) -> set[str | None]:
-    return {part.dataset for part in parts if part.stands_for is None}
-
-
-def _with_corrected_verdict(part: Part) -> Part:
-    return replace(part, verdict=part.corrected or part.verdict)
-
-
-def _basis(parts: list[Part], rests_on_stand_ins: bool) -> str:
-    if not any(part.dataset for part in parts):
-        return "none"
-    return "stand-in" if rests_on_stand_ins else "paper"
 
 
 def _common_origin(parts: list[Part]) -> Origin:

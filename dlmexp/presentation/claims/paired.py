@@ -7,20 +7,30 @@ missing (13 ms a call, of which all claims need hundreds). `scipy.special` has S
 the import of `scipy.stats`, which takes longer than all verdicts on a claim.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.special import stdtr, stdtrit
 
 Repeated = Float[np.ndarray, "K S R"]  # by pair, size and repetition
 PairValues = Float[np.ndarray, "K S"]  # by pair and size
 PairCounts = Int[np.ndarray, "K S"]
+PairFlags = Bool[np.ndarray, "K S"]
 SizeValues = Float[np.ndarray, " S"]
 # Deviations below this share of the mean difference are rounding errors: there is no scatter.
 ROUNDING = 1e-12
 # Keeps the comparison with `ROUNDING` defined where the mean difference is zero.
 SMALLEST = 1e-300
+# With fewer repetitions it can't be told whether one of them is an outlier.
+FEWEST_FOR_OUTLIERS = 10
+# An outlier is so many robust deviations off the median.
+OUTLIER = 10.0
+# A normal's standard deviation over its median absolute deviation.
+DEVIATION_OF_MAD = 1.4826
+# Standard error of the median of normals over that of their mean.
+ERROR_OF_MEDIAN = 1.2533
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,7 @@ class Comparisons:
         effect: Cohen's d of the paired differences.
         repetitions: Number of common repetitions.
         won: Number of those in which ours is lower.
+        median: Medians stand for means, as outliers rule.
     """
 
     ours: PairValues
@@ -48,6 +59,7 @@ class Comparisons:
     effect: PairValues
     repetitions: PairCounts
     won: PairCounts
+    median: PairFlags
 
     @property
     def p(self) -> PairValues:
@@ -94,48 +106,91 @@ class Comparisons:
 
 
 def compare(ours: Repeated, rival: Repeated) -> Comparisons:
-    """Compare values of R repetitions pair by pair; NaN stands for a missing repetition."""
+    """Compare values of R repetitions pair by pair; NaN stands for a missing repetition.
+
+    Where outliers rule (a repetition is more than ten robust deviations off the median, of ten or
+    more), the median of the differences stands for their mean, and the median absolute deviation
+    for the standard deviation.
+    """
     common = np.isfinite(ours) & np.isfinite(rival)
     repetitions = common.sum(axis=-1)
-    differences = np.where(common, rival - ours, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = differences.sum(axis=-1) / repetitions
-        # s^2 = sum_r (difference_r - mean)^2 / (R - 1)
-        residuals = differences - mean[..., None]
-        squares = np.where(common, residuals, 0.0) ** 2
-        variance = squares.sum(axis=-1) / (repetitions - 1)
-        deviation = np.sqrt(variance)
-        error = deviation / np.sqrt(repetitions)
-        effect = mean / deviation
-        our_mean = np.where(common, ours, 0.0).sum(axis=-1) / repetitions
-        rival_mean = np.where(common, rival, 0.0).sum(axis=-1) / repetitions
+    differences = np.where(common, rival - ours, np.nan)
+    mean, deviation = _mean_and_deviation(differences, repetitions)
+    median, robust_deviation = _median_and_deviation(differences)
+    median_rules = _outliers_rule(differences, repetitions, median, robust_deviation)
 
-    rounding = ROUNDING * np.maximum(abs(mean), SMALLEST)
-    without_scatter = deviation <= rounding
-    error = np.where(without_scatter, 0.0, error)
-    infinite = np.copysign(np.inf, mean)
-    certain_effect = np.where(mean == 0, 0.0, infinite)
+    centre = np.where(median_rules, median, mean)
+    deviation = np.where(median_rules, robust_deviation, deviation)
+    error_factor = np.where(median_rules, ERROR_OF_MEDIAN, 1.0)
+    our_values = np.where(common, ours, np.nan)
+    rival_values = np.where(common, rival, np.nan)
+    without_scatter = deviation <= ROUNDING * np.maximum(abs(centre), SMALLEST)
+    certain_effect = np.where(centre == 0, 0.0, np.copysign(np.inf, centre))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.where(without_scatter, 0.0, error_factor * deviation / np.sqrt(repetitions))
+        effect = np.where(without_scatter, certain_effect, centre / deviation)
     return Comparisons(
-        ours=our_mean,
-        rival=rival_mean,
-        difference=mean,
+        ours=np.where(median_rules, _nan_median(our_values), _nan_mean(our_values)),
+        rival=np.where(median_rules, _nan_median(rival_values), _nan_mean(rival_values)),
+        difference=centre,
         error=np.where(repetitions > 1, error, np.inf),
-        effect=np.where(without_scatter, certain_effect, effect),
+        effect=effect,
         repetitions=repetitions,
-        won=np.sum(common & (differences > 0), axis=-1),
+        won=np.sum(differences > 0, axis=-1),
+        median=median_rules,
     )
 
 
-def holm(p_values: SizeValues) -> SizeValues:
-    """Return Holm's adjusted p-values.
+def _mean_and_deviation(
+    differences: Repeated, repetitions: PairCounts
+) -> tuple[PairValues, PairValues]:
+    """Return the mean and the standard deviation, with R - 1 in the denominator."""
+    mean = _nan_mean(differences)
+    # s^2 = sum_r (difference_r - mean)^2 / (R - 1)
+    squares = np.nansum((differences - mean[..., None]) ** 2, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return mean, np.sqrt(squares / (repetitions - 1))
 
-    Rejecting where they are below a level makes any false rejection in the family at most as likely
-    as that level.
+
+def _median_and_deviation(differences: Repeated) -> tuple[PairValues, PairValues]:
+    """Return the median, and the standard deviation that the median absolute one stands for."""
+    median = _nan_median(differences)
+    absolute = abs(differences - median[..., None])
+    return median, DEVIATION_OF_MAD * _nan_median(absolute)
+
+
+def _outliers_rule(
+    differences: Repeated, repetitions: PairCounts, median: PairValues, deviation: PairValues
+) -> PairFlags:
+    """Return where a repetition is too far off the median for a mean to say anything."""
+    farthest = np.where(np.isfinite(differences), abs(differences - median[..., None]), 0.0)
+    is_outlier = farthest.max(axis=-1, initial=0.0) > OUTLIER * deviation
+    return (repetitions >= FEWEST_FOR_OUTLIERS) & (deviation > 0) & is_outlier
+
+
+def _nan_mean(values: Repeated) -> PairValues:
+    """Return means over repetitions without the missing ones; NaN where all are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmean(values, axis=-1)
+
+
+def _nan_median(values: Repeated) -> PairValues:
+    """Return medians over repetitions without the missing ones; NaN where all are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmedian(values, axis=-1)
+
+
+def false_discovery_rate(p_values: SizeValues) -> SizeValues:
+    """Return Benjamini and Hochberg's adjusted p-values.
+
+    Of all rejections where they are below a level, at most that share is expected to be false.
     """
     count = len(p_values)
-    order = np.argsort(p_values, kind="stable")
-    remaining_tests = count - np.arange(count)
-    steps = np.minimum(1.0, remaining_tests * p_values[order])
+    descending = np.argsort(-p_values, kind="stable")
+    ranks = count - np.arange(count)  # the largest p-value has rank `count`
+    steps = np.minimum(1.0, p_values[descending] * count / ranks)
     adjusted = np.empty_like(p_values)
-    adjusted[order] = np.maximum.accumulate(steps)
+    adjusted[descending] = np.minimum.accumulate(steps)
     return adjusted

@@ -1,17 +1,16 @@
 """Verdicts for people and programs: tables and lists for a terminal, Markdown, and JSON.
 
 JSON is a list of claims in the order of their numbers, each with `number`, `claim`, `where` (in the
-paper), `verdicts` (protocol -> verdict) and `protocols`: protocol -> `paper` and `stand_in` (the
-verdicts on the paper's data and on stand-ins), `verdict`, `corrected` (with Nadeau and Bengio's
-standard errors), `basis`, `data`, `repetitions` (fewest, most), `commands`, `commits`, `records`,
-`missing` (commands that would make more), `words`, and `parts`, each with its verdict, `states` (by
-size), `comparisons` (paired tests, with n, margin, p and p_corrected) and `figures`. Numbers have 6
-significant digits, so that files are the same on every machine; null stands for what is not finite.
+paper), `verdicts` (protocol -> verdict) and `protocols`: protocol -> `verdict`, `words`, how many
+tests have which outcome, `data`, `stand_ins`, `not_available`, `repetitions` (fewest, most),
+`commands`, `commits`, `records`, `missing` (commands that would make more) and `parts`: statements
+about a dataset, each with its `tests`. Numbers have 6 significant digits, so that files are the
+same on every machine; null stands for what is not finite.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,81 +19,18 @@ from rich.table import Table
 from rich.text import Text
 
 from dlmexp.common.catalogue import labelled
-from dlmexp.presentation.claims.claim import PairedTest, Part
+from dlmexp.common.console import counted
+from dlmexp.presentation.claims.claim import Claim, ClaimTest, Part
 from dlmexp.presentation.claims.judge import ClaimVerdict, Judged
-from dlmexp.presentation.claims.rules import SizeState, Verdict
+from dlmexp.presentation.claims.rules import Outcome, Tally, Verdict
 
 COLOURS = {
-    Verdict.HOLDS: "green",
-    Verdict.FAILS: "red",
-    Verdict.MIXED: "yellow",
-    Verdict.NOT_RUN: "dim",
+    Verdict.REPRODUCED: "green",
+    Verdict.NOT_REPRODUCED: "red",
+    Verdict.PARTLY: "yellow",
+    Verdict.NOT_TESTED: "dim",
 }
-PLURAL = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
-
-
-def states_words(states: dict[int, SizeState]) -> str:
-    """Return how many sizes say what.
-
-    Such as `supported at 4 of 6 sizes, contradicted at 0, undecided at 2`.
-    """
-    counts = Counter(states.values())
-    sizes = "size" if len(states) == 1 else "sizes"
-    words = [
-        f"supported at {counts[SizeState.SUPPORTED]} of {len(states)} {sizes}",
-        f"contradicted at {counts[SizeState.CONTRADICTED]}",
-    ]
-    others = [
-        state for state in SizeState if state not in (SizeState.SUPPORTED, SizeState.CONTRADICTED)
-    ]
-    words += [f"{state} at {counts[state]}" for state in others if counts[state]]
-    return ", ".join(words)
-
-
-def paired_test_words(test: PairedTest) -> str:
-    """Return a paired test with its margin; the corrected p-value stands in brackets."""
-    if test.difference:
-        # The difference is the rival's value minus ours.
-        side = "lower" if test.difference > 0 else "higher"
-        difference = f"{side} by {abs(test.difference):.3g}"
-    else:
-        difference = "equal"
-    margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
-    effect = f"{test.effect:.2g}" if math.isfinite(test.effect) else "∞"
-    return (
-        f"{test.ours_name} vs {test.rival_name}, n = {test.n}: "
-        f"{test.ours:.4g} against {test.rival:.4g} "
-        f"({difference}, {margin}, p = {test.p:.2g} [{test.p_corrected:.2g}], d = {effect}, "
-        f"{test.repetitions} repetitions)"
-    )
-
-
-def part_words(part: Part) -> str:
-    """Return a part without its verdict.
-
-    It has the dataset, the statement, the states of its sizes and the test that decides.
-    """
-    words = []
-    if part.states:
-        words.append(states_words(part.states))
-    if part.tests and part.deciding is not None:
-        others = len(part.tests) - 1
-        and_others = f" and {others} more" if others else ""
-        words.append(paired_test_words(part.tests[part.deciding]) + and_others)
-    if part.corrected is not None and part.corrected != part.verdict:
-        words.append(f"corrected for overlapping splits: {part.corrected}")
-    if part.reason:
-        words.append(part.reason)
-    beside = "(beside the claim) " if part.supplementary else ""
-    return f"{_where(part)}{beside}{part.statement}. {'; '.join(words)}".rstrip()
-
-
-def _where(part: Part) -> str:
-    """Return the dataset and q of a part, with a colon; nothing where no data are involved."""
-    if part.dataset is None:
-        return ""
-    q = f", q {part.q}" if part.q else ""
-    return f"{labelled(part.dataset, part.stands_for)}{q}: "
+HEADINGS = ("data sets", "stand-ins", "not available")
 
 
 def summaries(judged: Judged) -> list[str]:
@@ -102,12 +38,8 @@ def summaries(judged: Judged) -> list[str]:
     lines = []
     for column, verdicts in judged.by_column().items():
         counts = Counter(verdict.verdict for verdict in verdicts)
-        words = [f"{counts[kind]} {PLURAL.get(kind, kind)}" for kind in Verdict if counts[kind]]
-        line = f"{column}: {len(verdicts)} claims: {', '.join(words)}"
-        on_stand_ins = _count_on_stand_ins(verdicts)
-        if on_stand_ins:
-            line += f" ({on_stand_ins} on stand-ins alone)"
-        lines.append(line)
+        words = [f"{counts[kind]} {kind}" for kind in Verdict if counts[kind]]
+        lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {', '.join(words)}")
     if any(column.preset for column in judged.columns):
         lines.append(
             "A preset's run is a small one of its own: its verdicts are not those of the paper's "
@@ -118,92 +50,82 @@ def summaries(judged: Judged) -> list[str]:
     return lines
 
 
-def _count_on_stand_ins(verdicts: Sequence[ClaimVerdict]) -> int:
-    return sum(verdict.basis == "stand-in" for verdict in verdicts)
-
-
-def changes(judged: Judged) -> list[str]:
-    """Return a sentence for each thing that a verdict depends on.
-
-    It may depend on the protocol, on the coordinates of q and on the correction of p-values.
-    """
-    sentences = []
+def tested_and_not(
+    judged: Judged,
+) -> tuple[list[tuple[Claim, dict[str, ClaimVerdict]]], list[Claim]]:
+    """Return the claims with a test under any column, with their verdicts, and those without."""
+    tested = []
+    not_tested = []
     for claim, by_column in judged.by_claim():
-        on_paper = {column: verdict.paper for column, verdict in by_column.items()}
-        on_stand_ins = {column: verdict.stand_in for column, verdict in by_column.items()}
-        sentences += _by_protocol(f"{claim.number}", on_paper)
-        sentences += _by_protocol(f"{claim.number} on stand-ins", on_stand_ins)
-        for column, verdict in by_column.items():
-            sentences += _by_q_and_correction(f"{claim.number} under {column}", verdict)
-    return sentences
+        if any(verdict.tally.tests for verdict in by_column.values()):
+            tested.append((claim, by_column))
+        else:
+            not_tested.append(claim)
+    return tested, not_tested
 
 
-def _by_protocol(subject: str, verdicts: dict[str, Verdict]) -> list[str]:
-    """Return a sentence with the verdicts that were run, by column; nothing if they agree."""
-    run = {
-        column: verdict for column, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN
-    }
-    if len(set(run.values())) <= 1:
-        return []
-    words = [f"{verdict} under {column}" for column, verdict in run.items()]
-    return [f"{subject}: {', '.join(words)}."]
+def not_tested_words(claims: Sequence[Claim], here: Callable[[str], str]) -> str:
+    """Return the line on claims without tests; empty if there are none."""
+    if not claims:
+        return ""
+    numbers = ", ".join(str(claim.number) for claim in claims)
+    example = claims[0].number
+    return (
+        f"{counted(len(claims), 'claim')} not tested: {numbers}. "
+        f"What to run for one: {here(f'dlmexp claims {example}')}"
+    )
 
 
-def _by_q_and_correction(subject: str, verdict: ClaimVerdict) -> list[str]:
-    """Return a sentence each on what depends on the coordinates of q and on the correction."""
-    sentences = []
-    # The verdicts on a statement under all coordinates of q.
-    verdicts_over_q: dict[tuple[str | None, str], set[Verdict]] = {}
-    for part in verdict.parts_run:
-        verdicts_over_q.setdefault((part.dataset, part.statement), set()).add(part.verdict)
-    dependent = {
-        str(dataset) for (dataset, _), verdicts in verdicts_over_q.items() if len(verdicts) > 1
-    }
-    if dependent:
-        datasets = ", ".join(sorted(dependent))
-        sentences.append(f"{subject}: parts on {datasets} depend on the coordinates of q.")
-    if verdict.corrected != verdict.verdict:
-        sentences.append(
-            f"{subject}: {verdict.corrected} with p-values corrected for overlapping splits."
-        )
-    return sentences
+def data_counts(by_column: dict[str, ClaimVerdict]) -> list[str]:
+    """Return how many datasets were run, how many of them stand in, how many are not available."""
+    first = next(iter(by_column.values()))
+    verdict = max(by_column.values(), key=lambda verdict: len(verdict.datasets), default=first)
+    counts = (len(verdict.datasets), len(verdict.stand_ins), len(verdict.not_available))
+    return [str(count) if count else "" for count in counts]
 
 
 def as_table(judged: Judged) -> Table:
-    """Return claims and columns, for a terminal, a file or a pipe."""
+    """Return the claims that were tested, for a terminal, a file or a pipe."""
     labels = [column.label for column in judged.columns]
-    table = Table("#", *labels, "claim", box=box.SIMPLE)
-    for claim, by_column in judged.by_claim():
+    table = Table("#", *labels, *HEADINGS, "claim", box=box.SIMPLE)
+    tested, _ = tested_and_not(judged)
+    for claim, by_column in tested:
         cells = [
             Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
             for verdict in by_column.values()
         ]
-        table.add_row(str(claim.number), *cells, claim.text)
+        table.add_row(str(claim.number), *cells, *data_counts(by_column), claim.text)
     return table
 
 
-def below_table(judged: Judged, details: bool) -> list[str]:
-    """Return the lines below the table, in Markdown.
-
-    They are counts, what verdicts depend on and, with `details`, all parts.
-    """
-    lines = [f"- {text}" for text in summaries(judged)]
-    dependences = changes(judged)
-    if dependences:
-        lines += ["", "# What verdicts depend on", ""]
-        lines += [f"- {text}" for text in dependences]
-    if details:
-        for claim, by_column in judged.by_claim():
-            lines += ["", f"## {claim.number}. {claim.text}"]
-            for column, verdict in by_column.items():
-                lines += ["", f"### {column}: {verdict.words}", ""]
-                lines += _details(verdict)
-    return lines
+def in_full(judged: Judged) -> list[str]:
+    """Return all about each claim, in Markdown: its tests, pictures and commands."""
+    lines = []
+    for claim, by_column in judged.by_claim():
+        lines += ["", f"## {claim.number}. {claim.text}", "", f"Where: {claim.where}"]
+        for column, verdict in by_column.items():
+            lines += ["", f"### {column}: {verdict.words}", ""]
+            lines += _verdict_in_full(verdict)
+        if claim.figures and any(verdict.tally.tests for verdict in by_column.values()):
+            pictures = [f"`{judged.here(f'dlmexp plot {name}')}`" for name in claim.figures]
+            lines += ["", f"Pictures: {', '.join(pictures)}"]
+    return lines[1:]
 
 
-def _details(verdict: ClaimVerdict) -> list[str]:
-    """Return the parts of a claim under a column, and the commands."""
-    lines = [f"- **{part.verdict}**: {_escaped(part_words(part))}" for part in verdict.parts_run]
+def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
+    """Return data, tests and commands of a claim under a column."""
+    lines = []
+    tally = verdict.tally
+    if tally.tests:
+        lines += [tally_words(tally), ""]
+    for part in verdict.parts_run:
+        lines += part_lines(part)
+    for label, words in (
+        ("Data", verdict.data),
+        ("Not available", verdict.not_available),
+    ):
+        if words:
+            lines += ["", f"{label}: {', '.join(words)}"]
     for label, commands in (
         ("Commands for these records", verdict.origin.commands),
         ("Not run", verdict.missing),
@@ -214,48 +136,91 @@ def _details(verdict: ClaimVerdict) -> list[str]:
     return lines
 
 
+def tally_words(tally: Tally) -> str:
+    """Return `3 tests: 1 supported, 2 can't tell`."""
+    counts = {
+        Outcome.SUPPORTED: tally.supported,
+        Outcome.CONTRADICTED: tally.contradicted,
+        Outcome.NO_DIFFERENCE: tally.no_difference,
+        Outcome.UNCLEAR: tally.unclear,
+    }
+    words = [f"{count} {outcome}" for outcome, count in counts.items() if count]
+    return f"{counted(tally.tests, 'test')}: {', '.join(words)}"
+
+
+def part_lines(part: Part) -> list[str]:
+    """Return a line for the statement of a part, and one for each of its tests."""
+    lines = [f"- {statement_of_part(part)}"]
+    for test in part.tests:
+        numbers = numbers_of_test(test)
+        lines.append(f"  - **{test.outcome}**{': ' if numbers else ''}{numbers}")
+    return lines
+
+
+def statement_of_part(part: Part) -> str:
+    """Return what a part says, with its dataset and q."""
+    beside = "(counted apart) " if part.supplementary else ""
+    where = f"{labelled(part.dataset, part.stands_for)}, " if part.dataset else ""
+    q = f"q {part.q}: " if part.q and part.dataset else ""
+    reason = f" ({part.reason})" if part.reason else ""
+    return f"{where}{q}{beside}{part.statement}{reason}"
+
+
+def numbers_of_test(test: ClaimTest) -> str:
+    """Return the numbers behind the outcome of a test, and what it lacks."""
+    words = []
+    if test.n is not None:
+        words.append(f"n = {test.n}")
+    if test.ours_name:
+        words.append(_comparison(test))
+    if test.reason:
+        words.append(test.reason)
+    return ", ".join(words)
+
+
+def _comparison(test: ClaimTest) -> str:
+    """Return a comparison with its interval, margin, p-value and repetitions."""
+    among = f" (the nearest of {test.rivals})" if test.rivals > 1 else ""
+    margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
+    p = f", p = {test.p:.2g} [{test.p_adjusted:.2g}]" if math.isfinite(test.p) else ""
+    interval = f" [{test.low:.3g}, {test.high:.3g}]" if math.isfinite(test.high) else ""
+    kind = "median difference" if test.median else "difference"
+    return (
+        f"{test.ours_name} {test.ours:.4g}, {test.rival_name}{among} {test.rival:.4g}: "
+        f"{kind} {test.difference:.3g}{interval}, {margin}{p}, "
+        f"{counted(test.repetitions, 'repetition')}"
+    )
+
+
 def as_markdown(judged: Judged) -> str:
-    """Return the table, then everything below it."""
-    return "\n".join([as_markdown_table(judged), *below_table(judged, details=True)]) + "\n"
-
-
-def as_markdown_table(judged: Judged) -> str:
-    """Return the table alone, for a README."""
+    """Return the table of tested claims, and the line on the others."""
     labels = [column.label for column in judged.columns]
-    rows = [["#", "claim", *labels, "judged on", "repetitions"]]
-    for claim, by_column in judged.by_claim():
-        data: list[str] = []
-        repetitions: list[str] = []
-        for verdict in by_column.values():
-            data += verdict.data
-            if verdict.repetitions:
-                repetitions.append(_range(verdict.repetitions))
-        rows.append([
-            str(claim.number),
-            claim.text,
-            *(verdict.words for verdict in by_column.values()),
-            ", ".join(dict.fromkeys(data)) or "no data needed",
-            ", ".join(dict.fromkeys(repetitions)),
-        ])  # fmt: skip
-    return _markdown(rows)
-
-
-def _range(ends: Sequence[int]) -> str:
-    """Return `5–20` for fewest and most, and `5` where they are the same."""
-    distinct = dict.fromkeys(ends)
-    return "–".join(str(number) for number in distinct)
+    rows = [["#", "claim", *labels, *HEADINGS]]
+    tested, not_tested = tested_and_not(judged)
+    for claim, by_column in tested:
+        verdicts = [verdict.words for verdict in by_column.values()]
+        rows.append([str(claim.number), claim.text, *verdicts, *data_counts(by_column)])
+    lines = [_markdown(rows)]
+    if not_tested:
+        lines.append(f"{not_tested_words(not_tested, judged.here)}\n")
+    return "\n".join(lines)
 
 
 def as_markdown_counts(judged: Judged) -> str:
-    """Return how many claims have which verdict: a row per column."""
-    present = {verdict.verdict for verdict in judged.verdicts}
-    kinds = [kind for kind in Verdict if kind in present]
-    headings = [PLURAL.get(kind, kind) for kind in kinds]
-    rows = [["protocol", *headings, "of these, on stand-ins alone"]]
+    """Return how many claims have which verdict, and tests which outcome: a row per column."""
+    rows = [["protocol", *Verdict, "tests", *Outcome]]
     for column, verdicts in judged.by_column().items():
         counts = Counter(verdict.verdict for verdict in verdicts)
-        numbers = [counts[kind] for kind in kinds]
-        rows.append([column, *map(str, [*numbers, _count_on_stand_ins(verdicts)])])
+        tallies = [verdict.tally for verdict in verdicts]
+        numbers = [
+            *(counts[kind] for kind in Verdict),
+            sum(tally.tests for tally in tallies),
+            sum(tally.supported for tally in tallies),
+            sum(tally.contradicted for tally in tallies),
+            sum(tally.no_difference for tally in tallies),
+            sum(tally.unclear for tally in tallies),
+        ]
+        rows.append([column, *map(str, numbers)])
     return _markdown(rows)
 
 
@@ -290,40 +255,42 @@ def as_json(judged: Judged) -> list[dict[str, Any]]:
 
 def _verdict_fields(verdict: ClaimVerdict) -> dict[str, Any]:
     return {
-        "paper": verdict.paper,
-        "stand_in": verdict.stand_in,
         "verdict": verdict.verdict,
-        "corrected": verdict.corrected,
-        "basis": verdict.basis,
-        "data": verdict.data,
+        "words": verdict.words,
+        **asdict(verdict.tally),
+        "data": verdict.datasets,
+        "stand_ins": verdict.stand_ins,
+        "not_available": verdict.not_available,
         "repetitions": verdict.repetitions,
         "commands": verdict.origin.commands,
         "commits": verdict.origin.commits,
         "records": verdict.origin.records,
         "missing": verdict.missing,
-        "words": verdict.words,
         "parts": [_part_fields(part) for part in verdict.parts_run],
     }
 
 
 def _part_fields(part: Part) -> dict[str, Any]:
     return {
-        "stands_for": part.stands_for,
         "says": part.statement,
         "dataset": part.dataset,
+        "stands_for": part.stands_for,
         "q": part.q,
-        "verdict": part.verdict,
-        "corrected": part.corrected,
-        "reason": part.reason,
         "beside": part.supplementary,
-        "states": part.states,
-        "comparisons": [asdict(test) for test in part.tests],
+        "reason": part.reason,
+        "figures": part.figures,
         "repetitions": part.repetitions,
         "records": part.origin.records,
         "commands": part.origin.commands,
         "commits": part.origin.commits,
-        "figures": part.figures,
+        "tests": [_test_fields(test) for test in part.tests],
     }
+
+
+def _test_fields(test: ClaimTest) -> dict[str, Any]:
+    fields = asdict(test)
+    del fields["p_values"]
+    return fields
 
 
 def six_digits(value: Any) -> Any:

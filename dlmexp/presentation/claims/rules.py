@@ -1,30 +1,37 @@
-"""The rules that turn paired comparisons into verdicts (docs/SPEC.md, section 8).
+"""The rules that turn paired comparisons into outcomes of tests, and these into verdicts.
 
-Comparisons give the state of each size, the states of the sizes give the verdict of a part, and the
-verdicts of the parts give that of a claim. First stand the numbers that turn measurements into
-verdicts, each with its reason; nothing else in `claims` decides by a number.
+docs/SPEC.md, section 8, has them in words. First stand the numbers that decide, each with its
+reason; nothing else in `claims` decides by a number.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
-from dlmexp.presentation.claims.paired import Comparisons, PairValues, SizeValues, holm
+from dlmexp.presentation.claims.paired import Comparisons, PairFlags, PairValues, SizeValues
 
-# Level of every test, after Holm's correction over the sizes of a dataset: the chance that any size
-# is falsely called supported. To be lowest needs a significant difference from each rival; all
-# tests must reject, so among rivals no correction is needed (intersection-union test).
-ALPHA = 0.05
-# Fewer paired repetitions give no usable deviation (with two, |t| must exceed 12.7): numbers are
-# shown, no verdict.
+# Of all tests under a protocol that can tell, at most this share is expected to be wrong
+# (Benjamini and Hochberg 1995, over the whole table).
+FALSE_DISCOVERIES = 0.05
+# What either side of a 95 % interval leaves out.
+TAIL = 0.025
+# Fewer paired repetitions give no usable deviation (with two, |t| must exceed 12.7).
 MIN_REPETITIONS = 3
-# A claim holds on a dataset where it is supported at half of the sizes or more, and fails where it
-# is contradicted at half or more (docs/SPEC.md, section 8).
+# A claim is reproduced where nearly all of the tests that can tell support it: nine in ten, as one
+# in twenty may be wrong by chance. It is not reproduced where at most one in ten does.
+NEARLY_ALL = 0.9
+NEARLY_NONE = 0.1
+# Claims that say `most`, or `three of four datasets`.
+MOST = 0.5
+THREE_OF_FOUR = 0.75
+# Claims that say `in some cases`: one test is enough.
+SOME = 0.0
+# No more than half of the tests of a claim that is reproduced may be too wide to tell.
 HALF = 0.5
 # The margin is at most 5 % of what the model explains, the trivial predictor's metric minus ELBO's
 # at that size: that has no unit, so it serves NLL, error rate and MRE on all data.
@@ -39,345 +46,236 @@ DENSITY = ("regression", "nll")
 PROBABILITY_MARGIN = 0.01
 # Gradient statistics are compared as ratios: a difference of less than 5 % does not count.
 RATIO_MARGIN = 0.05
-# `Selects beta > 1` holds where that is so in at least four repetitions out of five, fails where it
-# is so in at most one, and is mixed in between.
-AGREE_SHARE = 0.8
-# Claim 9 speaks of three datasets of four. Where fewer than three were run, it has no verdict, but
-# says on how many of them it is so.
-COUNTS_NEEDED = 3
+# Selected betas are compared with 1 by their logarithm to base 2: one step of the paper's grid.
+BETA_MARGIN = 1.0
+# beta = 0 has no logarithm: it counts as half of the smallest beta of the paper's grid, 0.01.
+ZERO_BETA = 0.005
 # Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms a
 # few tenths wide.
 ABOUT_ONE = 0.2
-# `Approximately 2` rejected tries per accepted one, to the nearest whole number or its neighbour.
-ABOUT_TWO = (1.0, 3.0)
+# `Approximately 2` rejected tries per accepted one: to the nearest whole number or its neighbour.
+REJECTED = 2.0
+ABOUT_TWO = 1.0
 # A rejection sampler starts at the prior, where most tries fail. Rates are kept for every 100
 # steps; the first is left out.
 FIRST_ITERATIONS = 100
-# `Almost all runs` converge: 19 in 20. Below nine in ten nobody would say so; in between the
-# verdict is mixed.
+# `Almost all runs` converge: 19 in 20. Below nine in ten nobody would say so.
 ALMOST_ALL = 0.95
 NOT_ALMOST_ALL = 0.90
-# uPS costs `no more` than bMC where a step takes at most 10 % longer, as timings scatter; `slower`
-# needs more.
+# Times are compared as ratios: timings scatter by 10 %.
 COST_MARGIN = 1.1
 # Rounding allowed when a derivative is compared with its bound.
 BOUND_TOLERANCE = 1e-9
 
 
-class Verdict(StrEnum):
-    """What the records say about a part of a claim, or about a claim."""
-
-    HOLDS = "holds"
-    FAILS = "fails"
-    BETTER_WITHIN = "better within the margin"  # significant, but smaller than the margin
-    WORSE_WITHIN = "worse within the margin"
-    NO_DIFFERENCE = "no difference found"
-    MIXED = "mixed"  # sizes or parts disagree
-    UNDECIDED = "undecided"  # the intervals are too wide: more repetitions would decide
-    UNDECIDABLE = "undecidable"  # the records lack what the claim's own rule needs
-    PARTLY_SEEN = "partly seen"  # the claim counts datasets, and too few of them were run
-    NOT_RUN = "not run"
-
-
-class SizeState(StrEnum):
-    """What one training size says about a statement."""
+class Outcome(StrEnum):
+    """What one test says about the statement that it tests."""
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
-    BETTER_WITHIN = "better within the margin"
-    WORSE_WITHIN = "worse within the margin"
-    NO_DIFFERENCE = "no difference"  # and the interval is narrow enough to see one
-    UNDECIDED = "undecided"  # the interval is too wide
-    INCOMPLETE = "incomplete"  # not contradicted, and a rival has too few repetitions
-    NO_MARGIN = "no margin"  # not supported, and the margin that would decide is unknown
-    DOUBTFUL = "perhaps contradicted"  # worse, and only the unknown margin could excuse it
+    NO_DIFFERENCE = "no difference"  # the interval lies inside the margin
+    UNCLEAR = "can't tell"  # the interval is too wide, or something is missing
+
+
+class Verdict(StrEnum):
+    """What the tests of a claim say together."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_TESTED = "not tested"
 
 
 Margin = SizeValues  # NaN: unknown
-PairFlags = Bool[np.ndarray, "K S"]  # by rival and size
 SizeFlags = Bool[np.ndarray, " S"]
+Positions = Int[np.ndarray, " S"]
 
 
 class PValues(NamedTuple):
-    """P-values for a statement and for its opposite, by rival and size."""
+    """P-values by size for each outcome that a test can have; NaN: this is not asked."""
 
-    supporting: PairValues
-    contradicting: PairValues
+    supported: SizeValues
+    contradicted: SizeValues
+    no_difference: SizeValues
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of ours to each rival that a statement asserts.
+    """A relation of ours to every rival that a statement asserts.
 
     Attributes:
-        p_values: Function of comparisons and margin that returns their `PValues`.
-        decides: Position of the difference that the verdict depends on, among all differences.
-        least_effect: A significant difference counts only if it is at least the margin.
-        tolerant: A loss inside the margin does not contradict the statement.
+        words: Ours in relation to a rival, for people.
+        p_values: Function of comparisons, of which of them have enough repetitions, and of the
+            margin that returns `PValues`.
+        unfavourable: Function of differences by rival that returns those that speak least for the
+            relation as the smallest.
     """
 
-    p_values: Callable[[Comparisons, Margin], PValues]
-    decides: Callable[[np.ndarray], np.intp]
-    least_effect: bool = False
-    tolerant: bool = False
+    words: str
+    p_values: Callable[[Comparisons, PairFlags, Margin], PValues]
+    unfavourable: Callable[[PairValues], PairValues]
+
+    def nearest(self, comparisons: Comparisons) -> Positions:
+        """Return the position of the rival that the outcome hangs on, by size."""
+        order = self.unfavourable(comparisons.difference)
+        return np.where(np.isfinite(order), order, np.inf).argmin(axis=0)
 
 
-def _better(comparisons: Comparisons, margin: Margin) -> PValues:
-    """Test that ours is lower, against that it is higher (two-sided)."""
+def _differs(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours is lower than every rival, and that it is higher than any.
+
+    A difference counts from the margin on. Only the side that the differences are on is asked for,
+    by a two-sided p-value.
+    """
     difference = comparisons.difference
-    p = comparisons.p
+    lower = np.where(difference >= margin, comparisons.p, 1.0)
+    higher = np.where(-difference >= margin, comparisons.p, 1.0)
+    all_lower = np.all((difference > 0) | ~enough, axis=0)
     return PValues(
-        supporting=np.where(difference > 0, p, 1.0),
-        contradicting=np.where(difference < 0, p, 1.0),
+        supported=np.where(all_lower, _against_every_rival(lower, enough), np.nan),
+        contradicted=np.where(all_lower, np.nan, _against_some_rival(higher, enough)),
+        no_difference=np.maximum(
+            _against_every_rival(comparisons.p_above(-margin), enough),
+            _against_some_rival(comparisons.p_below(margin), enough),
+        ),
     )
 
 
-def _comparable(comparisons: Comparisons, margin: Margin) -> PValues:
-    """Test for no difference beyond the margin in either direction (two one-sided tests)."""
-    inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
-    beyond = np.minimum(comparisons.p_above(margin), comparisons.p_below(-margin))
-    unknown = np.isnan(margin)
-    return PValues(
-        supporting=np.where(unknown, 1.0, inside),
-        contradicting=np.where(unknown, 1.0, np.minimum(1.0, 2 * beyond)),
-    )
+def _is_equal(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours differs from every rival by less than the margin, in both directions.
 
-
-def _different(comparisons: Comparisons, margin: Margin) -> PValues:
-    """Test for a difference beyond the margin: the opposite of comparable."""
-    comparable = _comparable(comparisons, margin)
-    return PValues(comparable.contradicting, comparable.supporting)
-
-
-def _no_worse(comparisons: Comparisons, margin: Margin) -> PValues:
-    """Test that ours is better, or worse by less than the margin.
-
-    Where the margin is unknown, only that ours is better can be shown.
+    (Two one-sided tests; Schuirmann 1987.)
     """
-    bound = -np.nan_to_num(margin)
+    inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
+    beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
     return PValues(
-        supporting=comparisons.p_above(bound),
-        contradicting=np.where(np.isnan(margin), 1.0, comparisons.p_below(bound)),
+        supported=_against_every_rival(inside, enough),
+        contradicted=_against_some_rival(beyond, enough),
+        no_difference=np.full_like(margin, np.nan),
     )
 
 
-def _largest_magnitude(differences: np.ndarray) -> np.intp:
-    return np.nanargmax(abs(differences))
+def _is_different(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours differs from every rival by the margin or more: the opposite of equal."""
+    inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
+    beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
+    return PValues(
+        supported=_against_every_rival(beyond, enough),
+        contradicted=_against_some_rival(inside, enough),
+        no_difference=np.full_like(margin, np.nan),
+    )
 
 
-def _smallest_magnitude(differences: np.ndarray) -> np.intp:
-    return np.nanargmin(abs(differences))
+def _is_no_higher(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours is lower than every rival, or higher by less than the margin."""
+    higher = np.where(-comparisons.difference >= margin, comparisons.p, 1.0)
+    return PValues(
+        supported=_against_every_rival(comparisons.p_above(-margin), enough),
+        contradicted=_against_some_rival(higher, enough),
+        no_difference=np.full_like(margin, np.nan),
+    )
 
 
-BETTER = Relation(_better, np.nanargmin, least_effect=True)
-COMPARABLE = Relation(_comparable, _largest_magnitude, tolerant=True)
-# Where a statement calls two equal, a difference inside the margin is a loss of neither.
-EQUAL = replace(COMPARABLE, tolerant=False)
-NO_WORSE = Relation(_no_worse, np.nanargmin, tolerant=True)
-DIFFERENT = Relation(_different, _smallest_magnitude)
+def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeValues:
+    """Return the p-value of a statement about every rival.
+
+    It is the largest one: all tests must reject, so no correction is needed (intersection-union
+    test).
+    """
+    return np.where(enough, p, 0.0).max(axis=0)
 
 
-def states(comparisons: Comparisons, margin: Margin, relation: Relation) -> list[SizeState | None]:
-    """Return what each size says about the relation to all rivals.
+def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeValues:
+    """Return the p-value of a statement about any rival, with Bonferroni's correction."""
+    rivals = enough.sum(axis=0)
+    smallest = np.where(enough, p, 1.0).min(axis=0)
+    return np.minimum(1.0, rivals * smallest)
 
-    A size is None where no rival has enough repetitions. A relation is supported if its least
-    likely rival supports it (an intersection-union test needs no correction), and contradicted if
-    any rival contradicts it (Bonferroni). Both have Holm's correction over the sizes.
+
+def _least_gain(differences: PairValues) -> PairValues:
+    return differences
+
+
+def _largest_difference(differences: PairValues) -> PairValues:
+    return -abs(differences)
+
+
+BETTER = Relation("lower than", _differs, _least_gain)
+COMPARABLE = Relation("equal to", _is_equal, _largest_difference)
+DIFFERENT = Relation("different from", _is_different, abs)
+NO_WORSE = Relation("no higher than", _is_no_higher, _least_gain)
+
+
+def p_values_of_tests(comparisons: Comparisons, margin: Margin, relation: Relation) -> PValues:
+    """Return the p-values of the tests of a relation, by size.
+
+    Without a margin nothing is asked. Without enough repetitions of every rival, only whether the
+    relation is contradicted by those that have them.
     """
     enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged = np.any(enough, axis=0)
-    complete = np.all(enough, axis=0)
-    unknown = np.isnan(margin)
-
-    p_values = relation.p_values(comparisons, margin)
-    supported = _against_every_rival(p_values.supporting, enough)
-    contradicted = _against_some_rival(p_values.contradicting, enough)
-    gain_and_loss = _better(comparisons, margin)
-    gain = _against_every_rival(gain_and_loss.supporting, enough)
-    loss = _against_some_rival(gain_and_loss.contradicting, enough)
-    if relation.least_effect:
-        supported &= _smallest_gain(comparisons, enough) >= margin
-        contradicted &= _largest_loss(comparisons, gain_and_loss.contradicting, enough) >= margin
-        undecided = _has_wide_interval(comparisons, enough, margin)
-    else:
-        # These relations compare the difference with the margin: where one is neither shown nor
-        # refuted, the margin is inside the interval of the difference.
-        undecided = np.ones_like(judged)
-
-    # The first that applies is the state of a size.
-    precedence = (
-        (~judged, None),
-        (supported & complete & loss & relation.tolerant, SizeState.WORSE_WITHIN),
-        (supported & complete, SizeState.SUPPORTED),
-        (unknown & loss, SizeState.DOUBTFUL),
-        (unknown, SizeState.NO_MARGIN),
-        (contradicted, SizeState.CONTRADICTED),
-        (~complete, SizeState.INCOMPLETE),
-        (gain & relation.least_effect, SizeState.BETTER_WITHIN),
-        (loss & relation.least_effect, SizeState.WORSE_WITHIN),
-        (undecided, SizeState.UNDECIDED),
-        (np.ones_like(judged), SizeState.NO_DIFFERENCE),
+    judged = np.any(enough, axis=0) & np.isfinite(margin)
+    complete = np.all(enough, axis=0) & judged
+    p_values = relation.p_values(comparisons, enough, margin)
+    return PValues(
+        supported=np.where(complete, p_values.supported, np.nan),
+        contradicted=np.where(judged, p_values.contradicted, np.nan),
+        no_difference=np.where(complete, p_values.no_difference, np.nan),
     )
-    conditions = np.stack([condition for condition, _ in precedence])
-    first = conditions.argmax(axis=0)
-    return [precedence[position][1] for position in first]
 
 
-def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
-    """Return at which sizes the tests against all rivals reject."""
-    largest_p = np.where(enough, p, 0.0).max(axis=0)
-    return _significant(largest_p, np.any(enough, axis=0))
+@dataclass(frozen=True)
+class Tally:
+    """How many tests have which outcome.
 
-
-def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeFlags:
-    """Return at which sizes the test against any rival rejects, with Bonferroni's correction."""
-    rivals = enough.sum(axis=0)
-    smallest_p = np.where(enough, p, 1.0).min(axis=0)
-    corrected_p = np.minimum(1.0, rivals * smallest_p)
-    return _significant(corrected_p, np.any(enough, axis=0))
-
-
-def _significant(p: SizeValues, judged: SizeFlags) -> SizeFlags:
-    """Return which tests reject, with Holm's correction over the sizes that are judged."""
-    rejected = np.zeros(len(p), dtype=bool)
-    rejected[judged] = holm(p[judged]) < ALPHA
-    return rejected
-
-
-def _smallest_gain(comparisons: Comparisons, enough: PairFlags) -> SizeValues:
-    """Return by how much ours is lower than the nearest rival."""
-    return np.where(enough, comparisons.difference, np.inf).min(axis=0)
-
-
-def _largest_loss(comparisons: Comparisons, p: PairValues, enough: PairFlags) -> SizeValues:
-    """Return the largest of the significant losses against single rivals; -inf without any.
-
-    `p` are the p-values for a loss.
+    Attributes:
+        supported: Number of tests that support the claim.
+        contradicted: Number of those that contradict it.
+        no_difference: Number of those that show no difference.
+        unclear: Number of those that can't tell.
     """
-    rivals = enough.sum(axis=0)
-    corrected_p = rivals * p  # Bonferroni
-    lost = (corrected_p < ALPHA) & enough
-    return np.where(lost, -comparisons.difference, -np.inf).max(axis=0)
+
+    supported: int = 0
+    contradicted: int = 0
+    no_difference: int = 0
+    unclear: int = 0
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> "Tally":
+        """Count outcomes."""
+        counts = Counter(outcomes)
+        return cls(
+            supported=counts[Outcome.SUPPORTED],
+            contradicted=counts[Outcome.CONTRADICTED],
+            no_difference=counts[Outcome.NO_DIFFERENCE],
+            unclear=counts[Outcome.UNCLEAR],
+        )
+
+    @property
+    def told(self) -> int:
+        """The number of tests that can tell."""
+        return self.supported + self.contradicted + self.no_difference
+
+    @property
+    def tests(self) -> int:
+        """The number of tests."""
+        return self.told + self.unclear
 
 
-def _has_wide_interval(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> SizeFlags:
-    """Return at which sizes an interval is too wide to see a difference of the margin."""
-    narrow = comparisons.half_width(ALPHA) <= margin
-    return np.any(enough & (comparisons.error > 0) & ~narrow, axis=0)
-
-
-def verdict_of_sizes(states: Collection[SizeState], tolerant: bool = False) -> Verdict:
-    """Return the verdict on a dataset from the states of its sizes."""
-    if not states:
-        return Verdict.NOT_RUN
-    count = Counter(states)
-    half = HALF * len(states)
-    supported = count[SizeState.SUPPORTED]
-    contradicted = count[SizeState.CONTRADICTED]
-    if contradicted >= half:
-        return Verdict.FAILS
-    if not contradicted and not count[SizeState.DOUBTFUL] and supported >= half:
-        return Verdict.HOLDS
-    if count[SizeState.NO_MARGIN] or count[SizeState.DOUBTFUL] or count[SizeState.INCOMPLETE]:
-        return Verdict.UNDECIDABLE
-    if contradicted:
-        return _verdict_below_half_contradicted(count, half, tolerant)
-    return _verdict_without_contradiction(count, half, tolerant)
-
-
-def _verdict_below_half_contradicted(
-    count: Counter[SizeState], half: float, tolerant: bool
-) -> Verdict:
-    """Return the verdict where some sizes contradict, but fewer than half.
-
-    A statement that tolerates no loss fails where no size speaks for it and half or more are worse.
-    """
-    speaks_for = count[SizeState.SUPPORTED] or count[SizeState.BETTER_WITHIN]
-    worse = count[SizeState.CONTRADICTED] + count[SizeState.WORSE_WITHIN]
-    if not tolerant and not speaks_for and worse >= half:
-        return Verdict.FAILS
-    return Verdict.MIXED
-
-
-def _verdict_without_contradiction(
-    count: Counter[SizeState], half: float, tolerant: bool
-) -> Verdict:
-    """Return the verdict where no size contradicts, and fewer than half support."""
-    supported = count[SizeState.SUPPORTED]
-    better = count[SizeState.BETTER_WITHIN]
-    worse = count[SizeState.WORSE_WITHIN]
-    # Supported sizes count with those worse within the margin only if that loss is tolerated.
-    as_expected = supported if tolerant else 0
-    if worse and worse + as_expected >= half:
-        return Verdict.WORSE_WITHIN
-    if better and not worse and better + supported >= half:
-        return Verdict.BETTER_WITHIN
-    if supported + count[SizeState.UNDECIDED] >= half:
-        return Verdict.UNDECIDED
-    if supported or better or worse:
-        return Verdict.MIXED
-    return Verdict.NO_DIFFERENCE
-
-
-UNSURE = {Verdict.UNDECIDED, Verdict.UNDECIDABLE, Verdict.PARTLY_SEEN}
-
-
-def combine(verdicts: Iterable[Verdict], tolerant: bool = False) -> Verdict:
-    """Return what all parts that were run say together.
-
-    Parts that say the same give just that. `Holds` and `better within the margin` give the latter;
-    so do `holds` and `worse within the margin`, if the parts tolerate a loss. Where some parts are
-    unsure, and the others neither fail nor contradict one another, the result is undecidable if a
-    part is, else undecided. All else is mixed.
-    """
-    judged = {verdict for verdict in verdicts if verdict is not Verdict.NOT_RUN}
-    if len(judged) <= 1:
-        return judged.pop() if judged else Verdict.NOT_RUN
-    unsure = judged & UNSURE
-    sure = judged - unsure
-    common = _weakest(sure, tolerant) if sure else None
-    if not unsure and common:
-        return common
-    if common in (Verdict.FAILS, Verdict.MIXED):
-        return Verdict.MIXED
-    return Verdict.UNDECIDABLE if Verdict.UNDECIDABLE in unsure else Verdict.UNDECIDED
-
-
-def _weakest(verdicts: set[Verdict], tolerant: bool) -> Verdict:
-    """Return the verdict that decided parts share; mixed where they contradict one another."""
-    besides_holds = verdicts - {Verdict.HOLDS}
-    if not besides_holds:
-        return Verdict.HOLDS
-    if len(besides_holds) > 1:
-        return Verdict.MIXED
-    weaker = besides_holds.pop()
-    agrees = weaker is Verdict.BETTER_WITHIN or (tolerant and weaker is Verdict.WORSE_WITHIN)
-    if Verdict.HOLDS not in verdicts or agrees:
-        return weaker
-    return Verdict.MIXED
-
-
-def by_share(
-    share: float, holds: float, fails: float, repetitions: int = MIN_REPETITIONS
-) -> Verdict:
-    """Return the verdict on a share of runs.
+def verdict_of(tally: Tally, needs: float = NEARLY_ALL) -> Verdict:
+    """Return the verdict on a claim.
 
     Args:
-        share: Share of the runs in which the statement is true.
-        holds: It holds from this share on.
-        fails: It fails up to this share, and is mixed in between.
-        repetitions: With fewer than `MIN_REPETITIONS` it is undecidable.
+        tally: The outcomes of its tests.
+        needs: The share of the tests that can tell that must support it: at least `NEARLY_ALL` or
+            `THREE_OF_FOUR`, more than `MOST`, or any at all (`SOME`).
     """
-    if repetitions < MIN_REPETITIONS:
-        return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
-    if share >= holds:
-        return Verdict.HOLDS
-    if share <= fails:
-        return Verdict.FAILS
-    return Verdict.MIXED
-
-
-def between(value: float, low: float, high: float, repetitions: int) -> Verdict:
-    """Return whether a mean lies within limits; undecidable with too few repetitions."""
-    share_inside = 1.0 if low <= value <= high else 0.0
-    return by_share(share_inside, holds=1.0, fails=0.0, repetitions=repetitions)
+    if not tally.told:
+        return Verdict.NOT_TESTED
+    share = tally.supported / tally.told
+    enough = share > needs if needs in (MOST, SOME) else share >= needs
+    tells = tally.told >= HALF * tally.tests or needs == SOME
+    if enough and tells:
+        return Verdict.REPRODUCED
+    if share <= NEARLY_NONE:
+        return Verdict.NOT_REPRODUCED
+    return Verdict.PARTLY

@@ -1,8 +1,10 @@
-"""Claims about sampled gradients: learning curves by estimator (11 to 14) and statistics (15)."""
+"""Claims about sampled gradients.
+
+11 to 14, 24, 25 and 27 are about learning curves by estimator, 15, 29 and 30 about statistics.
+"""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -16,9 +18,8 @@ from dlmexp.presentation.claims.rules import (
     BETTER,
     COMPARABLE,
     DIFFERENT,
-    EQUAL,
+    NO_WORSE,
     Relation,
-    between,
 )
 from dlmexp.presentation.labels import estimator_label
 
@@ -61,6 +62,29 @@ def samples_needed(evidence: Evidence) -> Iterator[Part]:
 
 
 @claim(
+    27,
+    "section 6.2; supplement A",
+    "airline-sampling-1",
+    "airline-sampling-10",
+    text=(
+        "airline, β = 1 and 10: with enough samples uPS and bMC match exact gradients; uPS does so "
+        "with fewer: uPS-10 matches them, and is no worse than bMC-100."
+    ),
+)
+def samples_needed_at_other_betas(evidence: Evidence) -> Iterator[Part]:
+    """Compare the ends of learning curves of uPS and bMC with exact gradients."""
+    for dataset, q in evidence.datasets_and_q("airline", kind="curve"):
+        for beta in (1.0, 10.0):
+            exact = evidence.estimator(dataset, q, "exact", beta=beta)
+            bmc100 = evidence.estimator(dataset, q, "bmc", 100, beta)
+            ups10 = evidence.estimator(dataset, q, "ups", 10, beta)
+            yield _matches(evidence, dataset, q, bmc100, exact)
+            yield _matches(evidence, dataset, q, ups10, exact)
+            says = f"{ups10.name} is no worse than {bmc100.name}"
+            yield evidence.compare(says, dataset, q, [(ups10, bmc100)], NO_WORSE, "nll")
+
+
+@claim(
     12,
     "section 4; supplement A",
     "airline-smooth",
@@ -72,7 +96,7 @@ def smoothing_changes_nothing(evidence: Evidence) -> Iterator[Part]:
         for samples in SAMPLES:
             smooth = evidence.estimator(dataset, q, "smooth_bmc", samples)
             plain = evidence.estimator(dataset, q, "bmc", samples)
-            yield _matches(evidence, dataset, q, smooth, plain, SAME_NLL, EQUAL)
+            yield _matches(evidence, dataset, q, smooth, plain, SAME_NLL)
 
 
 @claim(
@@ -90,7 +114,40 @@ def no_difference(evidence: Evidence) -> Iterator[Part]:
             ups = evidence.estimator(dataset, q, "ups", samples)
             smooth = evidence.estimator(dataset, q, "smooth_bmc", samples)
             for other, ours in combinations((bmc, ups, smooth), 2):
-                yield _matches(evidence, dataset, q, ours, other, SAME_NLL, EQUAL)
+                yield _matches(evidence, dataset, q, ours, other, SAME_NLL)
+
+
+@claim(
+    24,
+    "section 6.2",
+    "count-learning",
+    text="Counts: even one sample of bMC yields good results: bMC-1 is no worse than bMC-100.",
+)
+def one_sample(evidence: Evidence) -> Iterator[Part]:
+    """Compare bMC-1 with bMC-100."""
+    for dataset, q in evidence.datasets_and_q("abalone", "peds1_dir2", kind="curve"):
+        bmc1 = evidence.estimator(dataset, q, "bmc", 1)
+        bmc100 = evidence.estimator(dataset, q, "bmc", 100)
+        says = "bMC-1 is no worse than bMC-100"
+        yield evidence.compare(says, dataset, q, [(bmc1, bmc100)], NO_WORSE, "nll")
+
+
+@claim(
+    25,
+    "supplement A",
+    "ups-lr",
+    text="Counts: uPS is sensitive: with bMC's learning rate, 0.1, it ends at a higher NLL.",
+    figures=(),
+)
+def sensitive(evidence: Evidence) -> Iterator[Part]:
+    """Compare uPS at its own learning rate, 0.01, with uPS at 0.1 (experiment `ups-lr`)."""
+    for dataset, q in evidence.datasets_and_q("abalone", "peds1_dir2", kind="curve"):
+        for samples in SAMPLES:
+            own = evidence.estimator(dataset, q, "ups", samples)
+            at = evidence.at("ups-lr", dataset, q, "joint_log_dlm", "ups", samples)
+            high = evidence.line(f"{own.name}, lr 0.1", dataset, at, evidence.column("test_nll"))
+            says = f"{own.name} is better with lr 0.01 than with 0.1"
+            yield evidence.compare(says, dataset, q, [(own, high)], BETTER, "nll")
 
 
 @claim(
@@ -119,6 +176,9 @@ def sampled_gradients(evidence: Evidence) -> Iterator[Part]:
 # Statistics of gradients g around the gradient G, and the columns of those that records have.
 ERROR = "|g - G|²"
 SCATTER = "scatter"
+CONDITION = "condition (i)"
+FIRST = "|condition (i) - 1|"
+SECOND = "|log condition (ii)|"
 BIAS_COLUMNS = {
     "bias (G of 10 000 bMC samples)": "bias",
     "bias (G by quadrature)": "bias_quadrature",
@@ -128,17 +188,54 @@ NOISIEST = ("bmc", 1)
 Sampler = tuple[str, int]  # an estimator and its number of samples
 
 
-@dataclass(frozen=True)
 class GradientStatistics:
-    """Statistics of gradients, as arrays as long as `Evidence.frame`; NaN for all other rows.
+    """Statistics of gradients, as lines of an `Evidence`.
 
-    Attributes:
-        logs: Logarithms of error, scatter and biases, by their names.
-        condition: Mean over draws of condition (i), g.G / |G|^2.
+    Errors, scatter and biases stand as logarithms, so that a difference is a ratio. Condition (i)
+    is the mean over draws of g.G / |G|^2, (ii) that of |g|^2 / |G|^2: 1 for the true gradient.
     """
 
-    logs: dict[str, Float[np.ndarray, " N"]]
-    condition: Float[np.ndarray, " N"]
+    def __init__(self, evidence: Evidence):
+        self.evidence = evidence
+        rows = len(evidence.frame)
+        names = (ERROR, SCATTER, FIRST, SECOND, CONDITION, *BIAS_COLUMNS)
+        self.values: dict[str, Float[np.ndarray, " N"]] = {
+            name: np.full(rows, np.nan) for name in names
+        }
+        for row in np.flatnonzero(evidence.column("kind") == "gradient"):
+            self._read(row)
+
+    def _read(self, row: int) -> None:
+        """Compute the statistics of a row, if it has draws."""
+        draws = self.evidence.results.arrays(self.evidence.column("key")[row])
+        if "error" not in draws or "condition_i" not in draws:
+            return
+        condition = draws["condition_i"]
+        self.values[ERROR][row] = _log(draws["error"].mean())
+        self.values[SCATTER][row] = _log(condition.std())
+        self.values[CONDITION][row] = condition.mean()
+        self.values[FIRST][row] = abs(condition.mean() - 1)
+        if "condition_ii" in draws:
+            self.values[SECOND][row] = abs(_log(draws["condition_ii"].mean()))
+        for name, column in BIAS_COLUMNS.items():
+            self.values[name][row] = _log(self.evidence.column(column)[row])
+
+    def line(self, dataset: str, q: str, statistic: str, sampler: Sampler) -> MetricLine:
+        """Return a statistic of an estimator."""
+        in_logs = statistic in (ERROR, SCATTER, *BIAS_COLUMNS)
+        name = f"log {statistic}" if in_logs else statistic
+        at = self.evidence.at("gradient", dataset, q, "fixed_log_dlm", *sampler)
+        return self.evidence.line(
+            f"{name}, {estimator_label(*sampler)}", dataset, at, self.values[statistic]
+        )
+
+
+def _log(value: float) -> float:
+    return np.log(value) if value > 0 else np.nan
+
+
+def _gradient_data(evidence: Evidence) -> list[tuple[str, str]]:
+    return evidence.datasets_and_q("abalone", kind="gradient")
 
 
 @claim(
@@ -151,106 +248,112 @@ class GradientStatistics:
     ),
 )
 def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
-    """Compare statistics of gradients by their logarithms: a difference is a ratio.
+    """Compare statistics of gradients.
 
     The paper's error, |g - G|^2 with G of 10 000 bMC samples, is a mean over draws. The bias
     proper, |mean of the draws - G|^2, is judged with that G and with G by quadrature.
     """
-    statistics = _statistics(evidence)
-    for dataset, q in evidence.datasets_and_q("abalone", kind="gradient"):
+    statistics = GradientStatistics(evidence)
+    for dataset, q in _gradient_data(evidence):
         for estimator in ("ups", "smooth_bmc"):
             for samples in SAMPLES:
-                ours = (estimator, samples)
-                yield from _less_wrong_than_bmc(evidence, dataset, q, ours, statistics)
+                yield from _less_wrong_than_bmc(statistics, dataset, q, (estimator, samples))
         others = [(name, samples) for name in ESTIMATORS for samples in SAMPLES]
         others.remove(NOISIEST)
-        yield _noisiest(evidence, dataset, q, others, statistics)
+        yield _noisiest(statistics, dataset, q, others)
         for sampler in others:
-            yield _about_one(evidence, dataset, q, sampler, statistics)
-
-
-def _statistics(evidence: Evidence) -> GradientStatistics:
-    """Compute the statistics of all rows with draws of gradients."""
-    rows = len(evidence.frame)
-    logs = {name: np.full(rows, np.nan) for name in (ERROR, SCATTER, *BIAS_COLUMNS)}
-    condition = np.full(rows, np.nan)
-    for row in np.flatnonzero(evidence.column("kind") == "gradient"):
-        draws = evidence.results.arrays(evidence.column("key")[row])
-        if "error" not in draws or "condition_i" not in draws:
-            continue
-        logs[ERROR][row] = _log(draws["error"].mean())
-        logs[SCATTER][row] = _log(draws["condition_i"].std())
-        for name, column in BIAS_COLUMNS.items():
-            logs[name][row] = _log(evidence.column(column)[row])
-        condition[row] = draws["condition_i"].mean()
-    return GradientStatistics(logs, condition)
-
-
-def _log(value: float) -> float:
-    return np.log(value) if value > 0 else np.nan
+            yield _about_one(statistics, dataset, q, sampler)
 
 
 def _less_wrong_than_bmc(
-    evidence: Evidence, dataset: str, q: str, ours: Sampler, statistics: GradientStatistics
+    statistics: GradientStatistics, dataset: str, q: str, ours: Sampler
 ) -> Iterator[Part]:
     """Yield whether an estimator has less error, and less bias, than bMC with as many samples."""
     bmc = ("bmc", ours[1])
     label = estimator_label(*ours)
     bmc_label = estimator_label(*bmc)
     margin = math.log1p(rules.RATIO_MARGIN)
+    compare = statistics.evidence.compare
 
-    pairs = [_pair(evidence, dataset, q, ERROR, ours, bmc, statistics)]
+    pairs = [_pair(statistics, dataset, q, ERROR, ours, bmc)]
     says = f"{label} has a smaller |g - G|² than {bmc_label}"
-    yield evidence.compare(says, dataset, q, pairs, BETTER, margin)
+    yield compare(says, dataset, q, pairs, BETTER, margin)
 
-    pairs = [_pair(evidence, dataset, q, name, ours, bmc, statistics) for name in BIAS_COLUMNS]
+    pairs = [_pair(statistics, dataset, q, name, ours, bmc) for name in BIAS_COLUMNS]
     says = f"{label} is less biased than {bmc_label}"
-    yield evidence.compare(says, dataset, q, pairs, BETTER, margin)
+    yield compare(says, dataset, q, pairs, BETTER, margin)
 
 
-def _noisiest(
-    evidence: Evidence, dataset: str, q: str, others: list[Sampler], statistics: GradientStatistics
-) -> Part:
+def _noisiest(statistics: GradientStatistics, dataset: str, q: str, others: list[Sampler]) -> Part:
     """Return whether all others scatter less than bMC-1."""
-    pairs = [_pair(evidence, dataset, q, SCATTER, ours, NOISIEST, statistics) for ours in others]
+    pairs = [_pair(statistics, dataset, q, SCATTER, ours, NOISIEST) for ours in others]
     margin = math.log1p(rules.RATIO_MARGIN)
-    return evidence.compare("bMC-1 is the noisiest", dataset, q, pairs, BETTER, margin)
+    says = "bMC-1 is the noisiest"
+    return statistics.evidence.compare(says, dataset, q, pairs, BETTER, margin)
 
 
 def _pair(
-    evidence: Evidence,
+    statistics: GradientStatistics,
     dataset: str,
     q: str,
     statistic: str,
     ours: Sampler,
     rival: Sampler,
-    statistics: GradientStatistics,
 ) -> tuple[MetricLine, MetricLine]:
-    """Return the logarithms of a statistic of two estimators."""
-
-    def line(sampler: Sampler) -> MetricLine:
-        name = f"log {statistic}, {estimator_label(*sampler)}"
-        at = evidence.at("gradient", dataset, q, "fixed_log_dlm", *sampler)
-        return evidence.line(name, dataset, at, statistics.logs[statistic])
-
-    return line(ours), line(rival)
+    """Return a statistic of two estimators."""
+    return (
+        statistics.line(dataset, q, statistic, ours),
+        statistics.line(dataset, q, statistic, rival),
+    )
 
 
-def _about_one(
-    evidence: Evidence, dataset: str, q: str, sampler: Sampler, statistics: GradientStatistics
-) -> Part:
-    """Return whether the mean of condition (i) over repetitions is about 1."""
-    at = evidence.at("gradient", dataset, q, "fixed_log_dlm", *sampler)
-    statement = f"{estimator_label(*sampler)}: condition (i) is about 1"
-    part = Part(statement, dataset, q, origin=evidence.origin(at))
-    values = statistics.condition[at]
-    values = values[np.isfinite(values)]
-    if len(values):
-        mean = float(values.mean())
-        low = 1 - rules.ABOUT_ONE
-        high = 1 + rules.ABOUT_ONE
-        part.repetitions = len(values)
-        part.verdict = between(mean, low, high, len(values))
-        part.figures = {"mean": mean}
-        part.reason = f"mean {mean:.3g}"
-    return part
+def _about_one(statistics: GradientStatistics, dataset: str, q: str, sampler: Sampler) -> Part:
+    """Return whether the mean of condition (i) is about 1."""
+    condition = statistics.line(dataset, q, CONDITION, sampler)
+    one = statistics.evidence.constant("1", condition, 1.0)
+    says = f"{estimator_label(*sampler)}: condition (i) is about 1"
+    return statistics.evidence.compare(
+        says, dataset, q, [(condition, one)], COMPARABLE, rules.ABOUT_ONE
+    )
+
+
+@claim(
+    29,
+    "supplement A",
+    "bias",
+    text=(
+        "abalone gradients: uPS is well behaved in all three measures: conditions (i), (ii) and "
+        "the error are no further from those of the true gradient than with bMC."
+    ),
+)
+def ups_is_well_behaved(evidence: Evidence) -> Iterator[Part]:
+    """Compare uPS with bMC of as many samples in the three measures of the paper's figure."""
+    return _no_worse_than_bmc(evidence, "ups", (FIRST, SECOND, ERROR))
+
+
+@claim(
+    30,
+    "supplement A",
+    "bias",
+    text="abalone gradients: smooth-bMC does no harm to conditions (i) and (ii) of bMC.",
+)
+def smoothing_does_no_harm(evidence: Evidence) -> Iterator[Part]:
+    """Compare smooth-bMC with bMC of as many samples in the two conditions."""
+    return _no_worse_than_bmc(evidence, "smooth_bmc", (FIRST, SECOND))
+
+
+def _no_worse_than_bmc(
+    evidence: Evidence, estimator: str, measures: tuple[str, ...]
+) -> Iterator[Part]:
+    """Yield whether an estimator is no worse than bMC in some measures of gradients."""
+    statistics = GradientStatistics(evidence)
+    label = {FIRST: "condition (i)", SECOND: "condition (ii)", ERROR: "|g - G|²"}
+    for dataset, q in _gradient_data(evidence):
+        for samples in SAMPLES:
+            for measure in measures:
+                ours = (estimator, samples)
+                pair = _pair(statistics, dataset, q, measure, ours, ("bmc", samples))
+                says = f"{label[measure]} of {estimator_label(*ours)} is no worse than of bMC"
+                yield evidence.compare(
+                    says, dataset, q, [pair], NO_WORSE, math.log1p(rules.RATIO_MARGIN)
+                )

@@ -10,7 +10,7 @@ from dlmexp.presentation.claims.claim import Origin
 from dlmexp.presentation.claims.columns import VerdictColumn, rows_of
 from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.paired import compare
-from dlmexp.presentation.claims.rules import ALPHA
+from dlmexp.presentation.claims.rules import TAIL
 
 MOST_FINDINGS = 5
 
@@ -54,22 +54,21 @@ class Finding:
 def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
     """Return the finding on each dataset, the largest differences first.
 
-    With two parameterisations of q, a dataset's finding is the one with the larger difference, but
-    its place in the list is that of the smaller difference.
+    With two parameterisations of q, a dataset's finding is the one with the larger difference.
     """
     table = rows_of(results.table, column)
     evidence = Evidence(results, table, rows_of(results.candidates, column))
     methods = [name for name in table["method"].unique() if name != "elbo"]
     if not methods:
         return []
-    by_dataset = [_findings_on(evidence, dataset, methods) for dataset in evidence.sizes]
-    present = [found for found in by_dataset if found]
-    present.sort(key=lambda found: found[-1].size, reverse=True)
-    return [found[0] for found in present[:MOST_FINDINGS]]
+    by_dataset = [_finding_on(evidence, dataset, methods) for dataset in evidence.sizes]
+    present = [finding for finding in by_dataset if finding is not None]
+    present.sort(key=lambda finding: finding.size, reverse=True)
+    return present[:MOST_FINDINGS]
 
 
-def _findings_on(evidence: Evidence, dataset: str, methods: list[str]) -> list[Finding]:
-    """Return the findings on a dataset, one per parameterisation of q, the largest first."""
+def _finding_on(evidence: Evidence, dataset: str, methods: list[str]) -> Finding | None:
+    """Return the largest finding on a dataset over the parameterisations of q."""
     found: list[Finding] = []
     for name, q in evidence.datasets_and_q(dataset):
         if name != dataset:
@@ -77,7 +76,7 @@ def _findings_on(evidence: Evidence, dataset: str, methods: list[str]) -> list[F
         finding = _finding(evidence, dataset, q, methods)
         if finding is not None:
             found.append(finding)
-    return sorted(found, key=lambda finding: finding.size, reverse=True)
+    return max(found, key=lambda finding: finding.size, default=None)
 
 
 def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
@@ -96,7 +95,7 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
         return None
     largest = sizes[-1]
     best = int(nll[:, largest].argmin())
-    half_width = comparisons.half_width(ALPHA / 2)
+    half_width = comparisons.half_width(TAIL)
     return Finding(
         dataset=labelled(dataset, evidence.stands_for.get(dataset)),
         q=q,

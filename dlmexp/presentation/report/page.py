@@ -22,7 +22,12 @@ from dlmexp.experiment.records.table import as_text
 from dlmexp.presentation.claims.claim import Claim
 from dlmexp.presentation.claims.columns import VerdictColumn
 from dlmexp.presentation.claims.judge import ClaimVerdict, judge
-from dlmexp.presentation.claims.render import changes, part_words, summaries
+from dlmexp.presentation.claims.render import (
+    numbers_of_test,
+    statement_of_part,
+    summaries,
+    tally_words,
+)
 from dlmexp.presentation.claims.rules import Verdict
 from dlmexp.presentation.figures.own import own_datasets
 from dlmexp.presentation.figures.panels import FIGURES
@@ -49,14 +54,8 @@ FIRST = (
     "default",
 )
 MOST_VERDICTS = 10  # at the top
-# Verdicts that say something, in the order in which the top of the page shows them.
-CLEAR = (
-    Verdict.HOLDS,
-    Verdict.FAILS,
-    Verdict.BETTER_WITHIN,
-    Verdict.WORSE_WITHIN,
-    Verdict.NO_DIFFERENCE,
-)
+# Verdicts in the order in which the top of the page shows them.
+CLEAR = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.PARTLY, Verdict.NOT_TESTED)
 # A row of the list of origins is about records that agree in these.
 ORIGIN = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
 # A row of the table of results is about repetitions that agree in these.
@@ -248,7 +247,6 @@ def page(results: ResultsFolder) -> str:
         claims=claims if any_records else [],
         shown=_clearest(claims),
         summaries=summaries(judged),
-        changes=changes(judged),
         first_figure=FIRST[0],
         pictures=pictures(results, judged.columns[0]),
         rows=rows.head(MOST_ROWS).to_dict("records"),
@@ -271,20 +269,21 @@ def _environment() -> Environment:
     environment.filters["number"] = number
     environment.filters["duration"] = duration
     environment.filters["counted"] = counted
-    environment.filters["part"] = part_words
+    environment.filters["statement"] = statement_of_part
+    environment.filters["numbers"] = numbers_of_test
+    environment.filters["tally"] = tally_words
     return environment
 
 
 def _clearest(claims: list[tuple[Claim, dict[str, ClaimVerdict]]]) -> list[int]:
     """Return the numbers of the claims at the top of the page.
 
-    They are those with the clearest verdicts under the first column, on the paper's data first.
+    They are those with the clearest verdicts under the first column; of equals, those with the most
+    tests.
     """
 
-    def rank(verdict: ClaimVerdict) -> tuple[int, bool]:
-        known = verdict.verdict in CLEAR
-        position = CLEAR.index(verdict.verdict) if known else len(CLEAR)
-        return position, verdict.basis == "stand-in"
+    def rank(verdict: ClaimVerdict) -> tuple[int, int]:
+        return CLEAR.index(verdict.verdict), -verdict.tally.tests
 
     under_first = [next(iter(under.values())) for _, under in claims]
     ranked = sorted(under_first, key=rank)

@@ -1,10 +1,11 @@
-"""How a claim is registered, and how its parts are summed up."""
+"""How a claim is registered, and what it names."""
 
 import pytest
 
+from dlmexp.common.catalogue import entries
 from dlmexp.common.errors import UserError
-from dlmexp.presentation.claims.claim import CLAIMS, Part, all_parts, claim, claims
-from dlmexp.presentation.claims.rules import Verdict
+from dlmexp.presentation.claims.claim import CLAIMS, claim, claims
+from dlmexp.presentation.figures.panels import FIGURES
 
 
 @pytest.fixture
@@ -42,12 +43,17 @@ def test_a_claim_without_text_is_refused_with_what_to_write():
 
 
 def test_claims_are_in_the_order_of_their_numbers():
-    assert [claim.number for claim in claims()] == list(range(1, 23))
+    assert [claim.number for claim in claims()] == list(range(1, 34))
 
 
-def test_every_part_counts_and_tolerance_needs_all_of_them():
-    holds = Part("", verdict=Verdict.HOLDS, tolerant=True)
-    worse = Part("", verdict=Verdict.WORSE_WITHIN, tolerant=True)
-    strict = Part("", verdict=Verdict.WORSE_WITHIN)
-    assert all_parts([holds, worse]) is Verdict.WORSE_WITHIN
-    assert all_parts([holds, strict]) is Verdict.MIXED
+@pytest.mark.parametrize(
+    ("number", "section"), [("1", "section 6.2"), ("16", "supplement B"), ("23", "section 6.1")]
+)
+def test_a_claim_belongs_to_its_first_section(number, section):
+    assert CLAIMS[number].section == section
+
+
+@pytest.mark.parametrize("number", CLAIMS.names())
+def test_experiments_and_figures_of_claims_are_there(number):
+    assert set(CLAIMS[number].experiments) <= set(entries("experiment"))
+    assert set(CLAIMS[number].figures) <= set(FIGURES.names())

@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dlmexp.presentation.claims.paired import Comparisons, compare, holm
+from dlmexp.presentation.claims.paired import (
+    Comparisons,
+    compare,
+    false_discovery_rate,
+)
 
 numbers = st.floats(-5, 5, allow_nan=False, width=32)
 
@@ -141,20 +145,52 @@ def test_overlapping_splits_never_make_a_difference_more_certain(values, overlap
 def test_p_values_depend_on_the_degrees_of_freedom():
     ones = np.ones((1, 2))
     comparisons = Comparisons(
-        ones, ones, ones, 0.5 * ones, ones, np.array([[3, 20]]), np.ones((1, 2), int)
+        ones, ones, ones, 0.5 * ones, ones, np.array([[3, 20]]), np.ones((1, 2), int), ones > 1
     )
     np.testing.assert_allclose(comparisons.p[0], 2 * stats.t.sf(2.0, [2, 19]))
 
 
-def test_holm_multiplies_by_the_number_of_tests_that_remain():
-    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
-    np.testing.assert_allclose(holm(np.array([0.6, 0.9])), [1.0, 1.0])
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_adjusted_p_values_are_those_of_scipy(p):
+    expected = stats.false_discovery_control(p)
+    np.testing.assert_allclose(false_discovery_rate(np.array(p)), expected, atol=1e-12)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_is_monotone_and_at_most_bonferroni(p):
-    adjusted = holm(np.array(p))
-    assert (adjusted >= np.array(p)).all()
-    assert (adjusted <= np.minimum(1, len(p) * np.array(p)) + 1e-15).all()
-    assert adjusted.min() == pytest.approx(min(1.0, len(p) * min(p)))
-    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
+def test_no_p_values_have_no_adjusted_ones():
+    assert len(false_discovery_rate(np.array([]))) == 0
+
+
+def with_outlier(repetitions: int, outlier: float) -> Comparisons:
+    """Return the comparison of differences around 1, of which the last one is far off."""
+    differences = 1 + 0.01 * np.random.default_rng(0).normal(size=repetitions)
+    differences[-1] = outlier
+    return compare(np.zeros((1, 1, repetitions)), differences[None, None])
+
+
+def test_where_an_outlier_rules_the_median_stands_for_the_mean():
+    comparisons = with_outlier(20, 30.0)
+    assert comparisons.median.item()
+    assert comparisons.difference.item() == pytest.approx(1.0, abs=0.02)
+    assert comparisons.p.item() < 1e-9  # that of the mean is 0.1
+    assert comparisons.won.item() == 20
+
+
+def test_the_median_has_a_wider_error_than_the_mean_of_normals():
+    differences = np.random.default_rng(0).normal(size=9999)
+    differences[-1] = 1e6
+    comparisons = compare(np.zeros((1, 1, 9999)), differences[None, None])
+    expected = np.sqrt(np.pi / 2) / np.sqrt(9999)  # of the median of a standard normal
+    assert comparisons.error.item() == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize(("repetitions", "outlier"), [(9, 30.0), (20, 1.03)])
+def test_without_ten_repetitions_or_an_outlier_means_are_compared(repetitions, outlier):
+    assert not with_outlier(repetitions, outlier).median.item()
+
+
+def test_differences_that_are_mostly_equal_are_compared_by_means():
+    differences = np.zeros((1, 1, 20))
+    differences[..., :3] = 5.0
+    comparisons = compare(np.zeros((1, 1, 20)), differences)
+    assert comparisons.difference.item() == 0.75
+    assert not comparisons.median.item()

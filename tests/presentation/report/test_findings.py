@@ -65,12 +65,12 @@ def test_the_largest_differences_in_margins_come_first_and_five_are_shown():
     assert [finding.dataset for finding in found(rows)] == list(reversed(datasets))[:5]
 
 
-def test_of_two_parameterisations_the_larger_difference_is_shown_and_the_smaller_ranks():
+def test_of_two_parameterisations_the_larger_difference_is_shown_and_ranks():
     rows = lines("banana", elbo=0.5, joint_log_dlm=0.1)
     unwhitened = lines("banana", elbo=0.5, joint_log_dlm=0.4)
     rows += [row | {"parameterisation": "unwhitened"} for row in unwhitened]
     rows += lines("thyroid", elbo=0.5, joint_log_dlm=0.3)
-    thyroid, banana = found(rows)
-    assert (thyroid.dataset, banana.dataset) == ("thyroid", "banana")
+    banana, thyroid = found(rows)
+    assert (banana.dataset, thyroid.dataset) == ("banana", "thyroid")
     assert banana.q == "whitened"
     assert banana.difference == pytest.approx(0.4, abs=0.01)
