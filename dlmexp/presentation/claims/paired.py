@@ -194,3 +194,18 @@ def false_discovery_rate(p_values: SizeValues) -> SizeValues:
     adjusted = np.empty_like(p_values)
     adjusted[descending] = np.minimum.accumulate(steps)
     return adjusted
+
+
+def holm(p_values: SizeValues) -> SizeValues:
+    """Return Holm's adjusted p-values.
+
+    Rejecting where they are below a level makes any false rejection in the family at most as likely
+    as that level.
+    """
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    remaining_tests = count - np.arange(count)
+    steps = np.minimum(1.0, remaining_tests * p_values[order])
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.maximum.accumulate(steps)
+    return adjusted

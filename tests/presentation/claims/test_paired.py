@@ -10,6 +10,7 @@ from dlmexp.presentation.claims.paired import (
     Comparisons,
     compare,
     false_discovery_rate,
+    holm,
 )
 
 numbers = st.floats(-5, 5, allow_nan=False, width=32)
@@ -194,3 +195,17 @@ def test_differences_that_are_mostly_equal_are_compared_by_means():
     comparisons = compare(np.zeros((1, 1, 20)), differences)
     assert comparisons.difference.item() == 0.75
     assert not comparisons.median.item()
+
+
+def test_holm_multiplies_by_the_number_of_tests_that_remain():
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.6, 0.9])), [1.0, 1.0])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_is_monotone_and_at_most_bonferroni(p):
+    adjusted = holm(np.array(p))
+    assert (adjusted >= np.array(p)).all()
+    assert (adjusted <= np.minimum(1, len(p) * np.array(p)) + 1e-15).all()
+    assert adjusted.min() == pytest.approx(min(1.0, len(p) * min(p)))
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
