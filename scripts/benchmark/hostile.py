@@ -8,6 +8,7 @@ they have alone. It prints a table and ends with 1 if a check fails.
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -176,6 +177,7 @@ def main(arguments: list[str]) -> int:
             if not result.failed and not is_finite(result):
                 problems.append(f"{kind}, lengthscale {lengthscale}: a number is not finite")
         problems += different_alone(fits, kind, lengthscale, X, y, place)
+        print(f"{len(fits)} fits of {kind}, lengthscale {lengthscale}", file=sys.stderr, flush=True)
     for kind, counts in outcomes.items():
         name = f"{kind.objective} {kind.likelihood} {kind.kernel} M={kind.M}"
         print(f"{name:40} {counts['done']:7} done {counts['failed']:6} failed")
