@@ -422,26 +422,82 @@ class TrainedModel:
         """The names of its columns, in the order of arrays."""
         return [column.name for column in self._predictor.schema.columns]
 
-    def predict(self, X: Any) -> pd.DataFrame:
+    def predict(
+        self, X: Any, level: float = 0.95, *, unseen: str = "error", fill: bool = False
+    ) -> pd.DataFrame:
         """Predictions on new rows.
 
         Args:
             X: A DataFrame with the columns of training, in any order (others are ignored); or an
                 array with these columns in the order of `features`.
+            level: The probability of the interval.
+            unseen: `"error"`, or `"base"`: a category that training has not seen is predicted on
+                from the other columns.
+            fill: Whether a gap is filled though training refused gaps: a number by its mean, a
+                category as one that training has not seen.
 
         Returns:
             A table with one row for each row of X. Regression: `mean`, `std`, and the ends of the
-            central 95 % interval of a new observation, `lower_95` and `upper_95`. Binary data:
-            `label`, and `probability_...` for each of the two labels. Counts: `mean`, `lower_95`,
+            central interval of a new observation, `lower_95` and `upper_95`. Binary data: `label`,
+            and `probability_...` for each of the two labels. Counts: `mean`, `lower_95`,
             `upper_95`. Square-loss methods have a `mean` only.
 
         Raises:
             UserError: A column is missing, or a value is missing, not finite, or a category that
                 training has not seen; the message names row and column.
         """
-        rows = self._predictor.schema.encode(X)
+        return self._predicted(X, unseen, fill, level=level)
+
+    def quantiles(
+        self, X: Any, shares: Sequence[float], *, unseen: str = "error", fill: bool = False
+    ) -> pd.DataFrame:
+        """Return quantiles of a new observation at every row.
+
+        Args:
+            X: As for `predict`.
+            shares: Probabilities, such as `[0.1, 0.5, 0.9]`.
+            unseen: As for `predict`.
+            fill: As for `predict`.
+
+        Returns:
+            A column per share, named by it.
+        """
+        frame = self._predicted(X, unseen, fill, quantiles=tuple(shares))
+        columns = [f"quantile_{share:g}" for share in shares]
+        return frame[columns].set_axis(list(shares), axis=1)
+
+    def above(
+        self, X: Any, number: float, *, unseen: str = "error", fill: bool = False
+    ) -> pd.Series:
+        """Return the probability that a new observation is more than a number, at every row."""
+        frame = self._predicted(X, unseen, fill, above=(number,))
+        return frame[f"above_{number:g}"]
+
+    def sample(
+        self, X: Any, n: int = 100, seed: int = 0, *, unseen: str = "error", fill: bool = False
+    ) -> pd.DataFrame:
+        """Return n independent draws of a new observation at every row, a column each.
+
+        Draws at different rows are independent too.
+        """
+        frame = self._predicted(X, unseen, fill, seed, samples=n)
+        return frame[[f"sample_{number + 1}" for number in range(n)]].set_axis(range(n), axis=1)
+
+    def _predicted(
+        self, X: Any, unseen: str, fill: bool, seed: int = 0, **wanted: Any
+    ) -> pd.DataFrame:
+        """Return columns of predictions (`Wanted`), with the index of a DataFrame."""
+        from dlmexp.experiment.models.predictor import Wanted
+
+        if unseen not in ("error", "base"):
+            raise UserError(f"unseen={unseen}: give 'error' or 'base'")
+        encoded = self._predictor.schema.encode_rows(X, "X", unseen, fill)
+        for row, problem in encoded.problems.items():
+            raise UserError(f"X: row {row + 1}, {problem}")
         index = X.index if isinstance(X, pd.DataFrame) else None
-        return pd.DataFrame(self._predictor.predict(rows), index=index)
+        random = np.random.default_rng(seed)
+        columns = self._predictor.predict(encoded.X, wanted=Wanted(**wanted), random=random)
+        return pd.DataFrame(columns, index=index)
 
     def to_gpytorch(self) -> tuple[Any, Any]:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.

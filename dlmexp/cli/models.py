@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from dlmexp.common.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.experiment.models.file import TrainedCell
+    from dlmexp.experiment.models.predict_file import Predicted
 
 STANDARD_OUTPUT = "-"
 WHERE = """\
@@ -26,18 +27,20 @@ PREDICT = """
       regression, counts   mean, std, lower_95, upper_95 (the ends of the central
                            95 % interval of a new observation; see --interval)
       binary data          label, and a probability for each of the two labels
-    Square-loss methods predict a mean only.
+    Square-loss methods predict a mean only. On request: quantiles, probabilities of
+    more than a number, and samples.
 
-    The columns may be in any order. A missing column, a text that training has
-    not seen and a value that is infinite end the command with exit code 2, naming
-    row and column (rows are counted from 1 after the header), and no file is
-    written; so does a missing value, unless the model was trained with
-    csv.missing=mean or level. Rows are read in pieces: files may be larger than
-    memory.
+    The columns may be in any order; a missing column ends the command with exit
+    code 2, and no file is written. A row with a text that training has not seen,
+    a value that is infinite, or a missing value (unless the model was trained with
+    csv.missing=mean or level) has empty predictions and a 'reason'; the exit code
+    is 1 then. --unseen base and --missing mean predict from its other columns.
+    Rows are read in pieces: files may be larger than memory.
 
     examples:
       dlmexp predict new.csv --out predictions.csv
       dlmexp predict new.csv --model houses.npz --interval 0.8
+      dlmexp predict new.csv --quantiles 0.1,0.5,0.9 --above 100 --samples 20
       dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
       dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
     """
@@ -103,6 +106,31 @@ def _add_predict(commands: Commands) -> None:
         metavar="SHARE",
         help="of new observations in it (default: 0.95)",
     )
+    parser.add_argument(
+        "--quantiles", metavar="SHARES", default="", help="of new observations: 0.1,0.5,0.9"
+    )
+    parser.add_argument(
+        "--above", metavar="NUMBERS", default="", help="probability of more than that: 100,200"
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="independent draws of a new observation at every row",
+    )
+    parser.add_argument(
+        "--unseen",
+        choices=["error", "base"],
+        default="error",
+        help="a category that training had not: no prediction (default), or from other columns",
+    )
+    parser.add_argument(
+        "--missing",
+        choices=["refuse", "mean"],
+        default="refuse",
+        help="a gap: no prediction (default), or the mean of a number, an unseen category",
+    )
 
 
 def _add_export(commands: Commands) -> None:
@@ -150,10 +178,14 @@ class Models:
     descriptions: Sequence[str]
 
 
-def predict(args: argparse.Namespace) -> None:
-    """Write predictions on the rows of a file; notes go to standard error."""
-    from dlmexp.experiment.models.predict_file import open_rows, predict_file
-    from dlmexp.experiment.models.predictor import Predictor
+def predict(args: argparse.Namespace) -> int:
+    """Write predictions on the rows of a file; notes go to standard error.
+
+    Returns:
+        The exit code: 1 if a row has no prediction.
+    """
+    from dlmexp.experiment.models.predict_file import HowRowsAreRead, open_rows, predict_file
+    from dlmexp.experiment.models.predictor import Predictor, Wanted
 
     terms, words = _terms_and_words(args)
     file = _file_to_predict_on(words)
@@ -162,8 +194,24 @@ def predict(args: argparse.Namespace) -> None:
     open_rows(file, chosen.models[0].schema)  # mistakes in the rows end here, before any note
     predictor = Predictor(chosen.models)
     _print_notes_on_models(chosen.descriptions, predictor.has_distribution)
-    count, gaps = predict_file(predictor, file, args.out, args.interval)
-    _print_notes_on_rows(count, gaps, args.out)
+    wanted = Wanted(
+        level=args.interval,
+        quantiles=_numbers("--quantiles", args.quantiles),
+        above=_numbers("--above", args.above),
+        samples=args.samples,
+    )
+    reading = HowRowsAreRead(args.unseen, args.missing == "mean")
+    predicted = predict_file(predictor, file, args.out, wanted, reading)
+    _print_notes_on_rows(predicted, args.out, predictor.schema.fill)
+    return 1 if predicted.without else 0
+
+
+def _numbers(option: str, typed: str) -> tuple[float, ...]:
+    """Return the numbers of a list such as 0.1,0.9."""
+    try:
+        return tuple(float(word) for word in typed.split(",") if word)
+    except ValueError:
+        raise UserError(f"{option} {typed}: give numbers with commas between them") from None
 
 
 def _file_to_predict_on(words: Sequence[str]) -> Path:
@@ -206,12 +254,20 @@ def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) 
         _print_note("square loss predicts a mean only: there is no interval")
 
 
-def _print_notes_on_rows(count: int, gaps: Mapping[str, int], out: str) -> None:
-    filled = [f"{column} {number}" for column, number in gaps.items() if number]
+def _print_notes_on_rows(predicted: "Predicted", out: str, fills: bool) -> None:
+    """Print what became of rows; `fills` says whether training has filled gaps, too."""
+    filled = [f"{column} {number}" for column, number in predicted.gaps.items() if number]
     if filled:
-        _print_note(f"missing values, taken as in training: {', '.join(filled)}")
+        how = "taken as in training" if fills else "numbers at their mean, categories as unseen"
+        _print_note(f"missing values, {how}: {', '.join(filled)}")
+    unseen = [f"{column} {number}" for column, number in predicted.unseen.items() if number]
+    if unseen:
+        _print_note(f"without a known category, predicted from other columns: {', '.join(unseen)}")
     file = "" if out == STANDARD_OUTPUT else f" to {out}"
-    _print_note(f"{counted(count, 'row')} predicted{file}")
+    _print_note(f"{counted(predicted.rows - predicted.without, 'row')} predicted{file}")
+    if predicted.without:
+        count = f"{counted(predicted.without, 'row')} without a prediction"
+        _print_note(f"{count}, see the column 'reason'; the first: {predicted.first_problem}")
 
 
 def _print_note(note: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest, shortened
@@ -222,15 +222,37 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             UserError: a value cannot be encoded; the message names its row and column.
         """
+        encoded = self.encode_rows(rows, source, unseen)
+        for row, problem in encoded.problems.items():
+            raise UserError(f"{source}: row {first + row}, {problem}")
+        return encoded.X
+
+    def encode_rows(
+        self, rows: Any, source: str = "X", unseen: Unseen = "error", fill: bool = False
+    ) -> "EncodedRows":
+        """Return the features of those rows that can be encoded, and what is wrong with the others.
+
+        Args:
+            rows: As for `encode`.
+            source: What the rows are called in messages.
+            unseen: As for `encode`.
+            fill: Whether the mean of the training rows stands for a missing number, and the level
+                of unknown ones for a missing category, though training refused gaps.
+
+        Raises:
+            UserError: a column is missing, or of another kind than in training.
+        """
         values = rows if isinstance(rows, dict) else self._values(rows, source)
+        reading = _Reading(self.fill or fill, unseen, self.decimal)
+        problems: dict[int, str] = {}
         features = []
         for column in self.columns_of_features:
-            location = _Location(source, column.name, first)
             known = without_markers(values[column.name], self.na)
-            reading = _Reading(self.fill, unseen, self.decimal)
+            location = _Location(source, column.name, problems)
             features.append(_encoded(column, known, reading, location))
         n_rows = len(features[0]) if features else 0
-        return np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
+        X = np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
+        return EncodedRows(X, problems)
 
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
         """Return targets for training: numbers, their logarithms, or 0 and 1 for the labels."""
@@ -359,17 +381,30 @@ def _levels(values: np.ndarray, options: CsvConfig) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class EncodedRows:
+    """Features, and what is wrong with rows that have none.
+
+    Attributes:
+        X: The features; of rows with a problem they mean nothing.
+        problems: By row, counted from 0: the column, and what is wrong with its value. The first
+            problem that was found comes first.
+    """
+
+    X: Float[np.ndarray, "N D"]
+    problems: dict[int, str]
+
+
+@dataclass(frozen=True)
 class _Location:
-    """Where values come from, for messages."""
+    """Where values come from, and the problems that were found in their rows."""
 
     source: str
     column: str
-    first_row: int
+    problems: dict[int, str]
 
-    def error(self, row: int | np.integer, problem: str) -> UserError:
-        """Return the error for a value, whose `row` is counted from 0."""
-        number = self.first_row + int(row)
-        return UserError(f"{self.source}: row {number}, column '{self.column}': {problem}")
+    def report(self, row: int | np.integer, problem: str) -> None:
+        """Note what is wrong with a value, unless the row has a problem already."""
+        self.problems.setdefault(int(row), f"column '{self.column}': {problem}")
 
 
 @dataclass(frozen=True)
@@ -401,14 +436,14 @@ def _encoded(
     values = _of_trained_kind(column, values, reading.decimal, location)
     missing = pd.isna(values)
     if missing.any() and not reading.fill and MISSING_LEVEL not in column.levels:
-        raise location.error(np.argmax(missing), "the value is missing; fill it in")
+        for row in np.flatnonzero(missing):
+            location.report(row, "the value is missing; fill it in")
     if column.kind == "category":
         codes = _level_codes(column, values, location, reading.unseen)
         return _indicators(column, codes) if column.has_indicators else _dummies(column, codes)
     numbers = as_numbers(values)
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        raise location.error(np.argmax(infinite), "the value is infinite")
+    for row in np.flatnonzero(np.isinf(numbers)):
+        location.report(row, "the value is infinite")
     return numbers[:, None]
 
 
@@ -417,8 +452,10 @@ def _of_trained_kind(
 ) -> np.ndarray:
     """Return values of the kind that the model was trained on; text is parsed.
 
+    Text that cannot be parsed is reported, and missing in what is returned.
+
     Raises:
-        UserError: a text cannot be parsed, or the values are of another kind.
+        UserError: the values are of another kind.
     """
     if pd.isna(values).all():
         return np.full(len(values), np.nan)
@@ -430,13 +467,16 @@ def _of_trained_kind(
         held = f"holds {kind}; the model was trained on {trained_kind}"
         raise UserError(f"{location.source}: column '{column.name}' {held}")
     parsed = _parsed(column, values, decimal)
-    if parsed is None:
-        row = _first_unparsable(column, values, decimal)
-        date = f"a date written as {column.format or '2020-12-31'}"
-        number = "a time of day" if column.format == TIME_OF_DAY else "a number"
-        like = number if trained_kind == "numbers" else date
-        raise location.error(row, f"'{values[row]}' is not {like}, as others are")
-    return parsed
+    if parsed is not None:
+        return parsed
+    unparsable = _unparsable(column, values, decimal)
+    date = f"a date written as {column.format or '2020-12-31'}"
+    number = "a time of day" if column.format == TIME_OF_DAY else "a number"
+    like = number if trained_kind == "numbers" else date
+    for row in np.flatnonzero(unparsable):
+        location.report(row, f"'{values[row]}' is not {like}, as others are")
+    parsed = _parsed(column, np.where(unparsable, None, values), decimal)
+    return np.full(len(values), np.nan) if parsed is None else parsed
 
 
 def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray | None:
@@ -448,17 +488,22 @@ def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray |
     return parse_dates(texts, column.format)
 
 
-def _first_unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> int:
-    """Return the first row that prevents a column of texts from being parsed.
+def _unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> Bool[np.ndarray, " N"]:
+    """Return which rows prevent a column of texts from being parsed.
 
-    The row is tried together with the first known one, because a text may be sound alone and be of
-    another type than the first (a time with an offset among those without, `true` among numbers).
+    A text is tried together with the first that can be parsed, because it may be sound alone and be
+    of another type than that (a time with an offset among those without, `true` among numbers).
     """
-    known = np.flatnonzero(~pd.isna(texts))
-    pairs = [(known[0], row) for row in known]
-    return next(
-        int(row) for first, row in pairs if _parsed(column, texts[[first, row]], decimal) is None
-    )
+    known = distinct(texts)
+    alone = [text for text in known if _parses(column, [text], decimal)]
+    if not alone:
+        return ~pd.isna(texts)
+    sound = {text for text in known if _parses(column, [alone[0], text], decimal)}
+    return np.array([text is not None and text not in sound for text in texts], dtype=bool)
+
+
+def _parses(column: Column, texts: list[str], decimal: Decimal) -> bool:
+    return _parsed(column, np.array(texts, dtype=object), decimal) is not None
 
 
 def _level_codes(
@@ -473,11 +518,11 @@ def _level_codes(
     codes = levels.get_indexer(pd.Index(texts, dtype=object))
     unknown = (codes < 0) & ~missing
     may_be_unknown = unseen == "base" and column.has_indicators
-    if unknown.any() and not may_be_unknown:
-        row = int(np.argmax(unknown))
+    if not may_be_unknown:
         listed = shortened(", ".join(column.levels))
-        problem = f"'{texts[row]}' is not a value that the model was trained on"
-        raise location.error(row, f"{problem}; there were {listed}")
+        for row in np.flatnonzero(unknown):
+            problem = f"'{texts[row]}' is not a value that the model was trained on"
+            location.report(row, f"{problem}; there were {listed}")
     return np.where(unknown, len(column.levels), codes)
 
 

@@ -151,9 +151,9 @@ def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
 ROWS = {  # what is wrong: the file, and what the sentence names
     "several are missing": ("room,sorts\n1,a\n", ["'rooms'", "'sort', 'age'", "did you mean room"]),
     "a column is there twice": ("rooms,sort,age,age\n1,a,10,10\n", ["age"]),
-    "far down": (
-        "rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9,
-        ["row 71, column 'age'", "'x'"],
+    "no row is sound": (
+        "rooms,sort,age\n1,a,x\n1,d,10\n",
+        ["no row", "row 1, column 'age'", "'x'"],
     ),
     "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'"]),
     "an empty file": ("", ["new.csv"]),
@@ -171,6 +171,64 @@ def test_rows_that_cant_be_predicted_on(mistake, here, refused, monkeypatch):
     Path(new).write_text(content, encoding="latin-1")
     monkeypatch.setattr(tables, "BLOCK_BYTES", 40)
     refused(["predict", new, "--out", f"out{Path(new).suffix}"], *expected)
+
+
+BAD = "rooms,sort,age\n1,a,10\n1,a,x\n,b,20\n2,d,30\n2,,30\n" + "1,a,10\n" * 70
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_rows_that_cant_be_predicted_on_are_empty_and_have_a_reason(
+    here, capsys, monkeypatch, suffix
+):
+    fill()
+    Path("new.csv").write_text(BAD)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 200)
+    assert main(["predict", "new.csv", "--out", f"out{suffix}"]) == 1
+    notes = capsys.readouterr().err
+    assert "71 rows predicted" in notes
+    assert "4 rows without a prediction" in notes
+    assert "row 2, column 'age': 'x' is not a number" in notes
+    table = pd.read_csv("out.csv") if suffix == ".csv" else pd.read_parquet("out.parquet")
+    reasons = table["reason"]
+    assert table["mean"].isna().tolist() == reasons.notna().tolist()
+    assert np.flatnonzero(reasons.notna()).tolist() == [1, 2, 3, 4]
+    assert "column 'rooms': the value is missing" in reasons[2]
+    assert "'d' is not a value that the model was trained on" in reasons[3]
+    assert table["mean"].iloc[-1] == pytest.approx(table["mean"][0])
+
+
+def test_unseen_categories_and_gaps_are_predicted_on_from_other_columns(here, capsys):
+    sort = Column("sort", "category", ("a", "b", "c"), encoding="indicators")
+    schema = Schema("price", (MIXED.columns[0], MIXED.columns[2], sort))
+    fill(schema=schema)
+    Path("new.csv").write_text(BAD)
+    assert main(["predict", "new.csv", "--unseen", "base", "--missing", "mean"]) == 1
+    said = capsys.readouterr()
+    table = pd.read_csv(io.StringIO(said.out))
+    assert np.flatnonzero(table["reason"].notna()).tolist() == [1]
+    assert "numbers at their mean, categories as unseen: rooms 1, sort 1" in said.err
+    assert "without a known category, predicted from other columns: sort 2" in said.err
+    assert table["mean"][3] == pytest.approx(table["mean"][4])  # unseen, and not known
+
+
+def test_quantiles_probabilities_and_samples_are_further_columns(here, capsys):
+    fill()
+    words = ["--quantiles", "0.025,0.5", "--above", "100", "--samples", "2"]
+    table, _ = predicted(capsys, *words)
+    np.testing.assert_allclose(table["quantile_0.025"], table["lower_95"], rtol=1e-6)
+    np.testing.assert_allclose(table["quantile_0.5"], table["mean"], rtol=1e-6)
+    assert {"above_100", "sample_1", "sample_2"} <= set(table)
+    again, _ = predicted(capsys, *words)
+    pd.testing.assert_frame_equal(table, again)
+
+
+@pytest.mark.parametrize(
+    "words", [["--quantiles", "1.5"], ["--quantiles", "a"], ["--interval", "2"]]
+)
+def test_shares_beyond_0_and_1_are_refused(words, here, refused):
+    fill()
+    NEW.to_csv("new.csv", index=False)
+    refused(["predict", "new.csv", *words], words[1])
 
 
 def _damaged():

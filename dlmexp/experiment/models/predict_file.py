@@ -2,60 +2,160 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Float
 from pyarrow import parquet
 
 from dlmexp.common.atomic import replacing
 from dlmexp.common.console import raw_stream, sanitized
 from dlmexp.common.errors import UserError
 from dlmexp.common.reading.tables import stream_table
-from dlmexp.data.schema import Schema
-from dlmexp.experiment.models.predictor import Predictor
+from dlmexp.data.schema import OTHER_LEVEL, Schema, Unseen
+from dlmexp.experiment.models.predictor import Columns, Predictor, Wanted
 
 STDOUT = "-"
+REASON = "reason"
+"""The column that says why a row has no prediction; it is there only if one has none."""
+
+
+@dataclass(frozen=True)
+class HowRowsAreRead:
+    """What happens to values that training did not have.
+
+    Attributes:
+        unseen: Whether a row with an unseen level of a category has no prediction, or one from
+            its other columns.
+        fill: Whether rows with gaps have predictions, though training refused gaps.
+    """
+
+    unseen: Unseen = "error"
+    fill: bool = False
+
+
+@dataclass
+class Predicted:
+    """What became of the rows of a file.
+
+    Attributes:
+        rows: The number of rows.
+        without: The number of those without a prediction.
+        first_problem: Why the first of these has none, with its number.
+        gaps: By column, the number of missing values that were filled.
+        unseen: By column, the number of values that training did not have.
+    """
+
+    rows: int = 0
+    without: int = 0
+    first_problem: str = ""
+    gaps: Counter[str] = field(default_factory=Counter)
+    unseen: Counter[str] = field(default_factory=Counter)
 
 
 def predict_file(
-    predictor: Predictor, path: Path, out: str, level: float
-) -> tuple[int, Counter[str]]:
+    predictor: Predictor,
+    path: Path,
+    out: str,
+    wanted: Wanted | None = None,
+    reading: HowRowsAreRead | None = None,
+) -> Predicted:
     """Predict on the rows of a file, and write its columns followed by those of the predictions.
 
+    A row that cannot be predicted on has empty predictions, and a last column `reason` says why.
     The output appears when all is written, and not at all after an error.
 
     Args:
         predictor: The model.
         path: The file.
         out: The output, as CSV or by its suffix as Parquet; `-`: CSV on standard output.
-        level: The probability of the intervals.
+        wanted: What is predicted.
+        reading: What happens to values that training did not have.
 
-    Returns:
-        The number of rows, and by column the number of missing values, which the model fills.
+    Raises:
+        UserError: no row can be predicted on.
     """
     schema = predictor.schema
-    gaps: Counter[str] = Counter()
-    n_rows = 0
+    reading = reading or HowRowsAreRead()
+    wanted = wanted or Wanted()
+    predictor.check(wanted)
+    predicted = _looked_through(path, schema, reading)
+    random = np.random.default_rng(0)
     with ExitStack() as stack:
         writer = _writer(out, stack)
         for piece in open_rows(path, schema):
-            X = schema.encode(piece, n_rows + 1, str(path))
-            predictions = predictor.predict(X, level)
-            gaps.update(_count_gaps(piece, schema))
+            encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
+            bad = list(encoded.problems)
+            X = encoded.X.copy()
+            X[bad] = 0.0  # their predictions are not written
+            predictions = predictor.predict(X, wanted=wanted, random=random)
+            added = _with_empty_cells(predictions, bad)
+            if predicted.without:
+                reasons = [encoded.problems.get(row) for row in range(len(X))]
+                added[REASON] = pa.array(reasons, pa.string())
             columns = dict(zip(piece.schema.names, piece.columns, strict=True))
-            both = sorted(columns.keys() & predictions.keys())
+            both = sorted(columns.keys() & added.keys())
             if both:
                 raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
-            writer.write(pa.table({**columns, **predictions}))
-            n_rows += piece.num_rows
-        if not n_rows:
-            raise UserError(f"{path} has columns but no rows")
-    return n_rows, gaps
+            writer.write(pa.table({**columns, **added}))
+    return predicted
+
+
+def _looked_through(path: Path, schema: Schema, reading: HowRowsAreRead) -> Predicted:
+    """Return what will become of the rows of a file, without predictions.
+
+    Whether there is a column of reasons has to be known before the first row is written.
+
+    Raises:
+        UserError: there are no rows, or none can be predicted on.
+    """
+    predicted = Predicted()
+    for piece in open_rows(path, schema):
+        encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
+        if encoded.problems and not predicted.without:
+            row = min(encoded.problems)
+            number = predicted.rows + row + 1
+            predicted.first_problem = f"row {number}, {encoded.problems[row]}"
+        if schema.fill or reading.fill:
+            predicted.gaps.update(_count_gaps(piece, schema))
+        if reading.unseen == "base":
+            predicted.unseen.update(_count_unseen(encoded.X, schema))
+        predicted.rows += piece.num_rows
+        predicted.without += len(encoded.problems)
+    if not predicted.rows:
+        raise UserError(f"{path} has columns but no rows")
+    if predicted.without == predicted.rows:
+        raise UserError(f"{path}: no row can be predicted on; {predicted.first_problem}")
+    return predicted
+
+
+def _with_empty_cells(predictions: Columns, bad: Sequence[int]) -> dict[str, Any]:
+    """Return columns of predictions in which those of some rows are empty."""
+    if not bad:
+        return dict(predictions)
+    columns = {}
+    for name, values in predictions.items():
+        is_bad = np.zeros(len(values), dtype=bool)
+        is_bad[list(bad)] = True
+        columns[name] = pa.array(values, mask=is_bad)
+    return columns
+
+
+def _count_unseen(X: Float[np.ndarray, "N D"], schema: Schema) -> dict[str, int]:
+    """Return the number of rows with an unknown or missing level, by category."""
+    counts = {}
+    for position, name in enumerate(schema.features):
+        column, _, level = name.rpartition("=")
+        if level == OTHER_LEVEL:
+            counts[column] = int(X[:, position].sum())
+    return counts
 
 
 def _count_gaps(piece: pa.RecordBatch, schema: Schema) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """Predictions of a trained model, or of the mixture of several, in the user's units and labels."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
@@ -147,6 +148,28 @@ class Member:
         return means.mean(-2), variance.sqrt()
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is predicted besides mean and standard deviation, or label and probabilities.
+
+    Attributes:
+        level: The probability of the central interval.
+        quantiles: Probabilities; the column of 0.1 is `quantile_0.1`.
+        above: Numbers; the column of 100, `above_100`, is the probability of more than 100.
+        samples: The number of independent draws of a new observation: `sample_1`, ...
+    """
+
+    level: float = USUAL_LEVEL
+    quantiles: tuple[float, ...] = ()
+    above: tuple[float, ...] = ()
+    samples: int = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether anything is asked for that needs the whole distribution."""
+        return bool(self.quantiles or self.above or self.samples)
+
+
 class Predictor:
     """One model, or several of the same columns as a mixture with equal weights."""
 
@@ -167,42 +190,83 @@ class Predictor:
         return all(objective.predicts_variance for objective in objectives)
 
     @torch.no_grad()
-    def predict(self, X: Float[np.ndarray, "N D"], level: float = USUAL_LEVEL) -> Columns:
+    def predict(
+        self,
+        X: Float[np.ndarray, "N D"],
+        level: float = USUAL_LEVEL,
+        wanted: Wanted | None = None,
+        random: np.random.Generator | None = None,
+    ) -> Columns:
         """Return columns of predictions on rows before normalisation.
 
         Regression and counts have `mean`, `std` and the ends `lower_95` and `upper_95` of the
         central interval that holds `level` of new observations. Binary data have `label` and a
-        probability for each label.
+        probability for each label. What else is `wanted` follows; samples are drawn by `random`.
+
+        Raises:
+            UserError: what is wanted needs a distribution, and the model has none, or labels.
         """
+        wanted = wanted or Wanted(level)
+        self.check(wanted)
         marginals = [member.marginals(X) for member in self.members]
         if self.schema.labels is not None:
-            return self._label_columns(self.schema.labels, marginals)
+            return self._label_columns(self.schema.labels, marginals, wanted.samples, random)
         columns = self._moments(marginals)
-        ends = self._interval(marginals, level) if self.has_distribution else {}
-        for name, end in ends.items():
-            columns[name] = end.exp() if self.schema.log else end
+        numbers = self._interval(marginals, wanted.level) if self.has_distribution else {}
+        if wanted.has_more:
+            numbers |= self._quantiles(marginals, wanted.quantiles)
+            numbers |= self._samples(marginals, wanted.samples, random)
+        for name, values in numbers.items():
+            columns[name] = values.exp() if self.schema.log else values
+        for threshold in wanted.above:
+            columns[f"above_{threshold:g}"] = self._probability_above(marginals, threshold)
         arrays = {name: column[0].cpu().numpy() for name, column in columns.items()}
         if self.task == "count":
-            for name in ends:
+            for name in numbers:
                 arrays[name] = arrays[name].astype(np.int64)
         return arrays
 
-    def _label_columns(self, labels: tuple[Label, Label], marginals: list[Marginals]) -> Columns:
-        """Return the more probable label and the probabilities of both."""
+    def check(self, wanted: Wanted) -> None:
+        """Raise UserError if the models cannot predict what is wanted."""
+        if not 0 < wanted.level < 1:
+            raise UserError(f"level {wanted.level:g}: give a share between 0 and 1, such as 0.8")
+        for share in wanted.quantiles:
+            if not 0 < share < 1:
+                raise UserError(f"quantile {share:g}: give a share between 0 and 1, such as 0.1")
+        if self.schema.labels is not None and (wanted.quantiles or wanted.above):
+            raise UserError("labels have no quantiles, and none is above another: leave them out")
+        if wanted.has_more and not self.has_distribution:
+            raise UserError("square loss predicts a mean only: there are no quantiles or samples")
+
+    def _label_columns(
+        self,
+        labels: tuple[Label, Label],
+        marginals: list[Marginals],
+        samples: int,
+        random: np.random.Generator | None,
+    ) -> Columns:
+        """Return the more probable label, the probabilities of both, and draws of labels."""
         means = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
             means.append(member.likelihood.mean(mu, v))
         probability = torch.stack(means).mean(0)[0].cpu().numpy()
         first, second = labels
         choices = (np.array(second, dtype=object), np.array(first, dtype=object))
-        label = np.where(probability > 0.5, *choices)
-        if isinstance(first, int) and isinstance(second, int):
-            label = label.astype(int)
-        return {
-            "label": label,
+        are_numbers = isinstance(first, int) and isinstance(second, int)
+
+        def labelled(is_second: Bool[np.ndarray, " N"]) -> np.ndarray:
+            label = np.where(is_second, *choices)
+            return label.astype(int) if are_numbers else label
+
+        columns = {
+            "label": labelled(probability > 0.5),
             f"probability_{first}": 1 - probability,
             f"probability_{second}": probability,
         }
+        random = random or np.random.default_rng(0)
+        for number in range(1, samples + 1):
+            columns[f"sample_{number}"] = labelled(random.random(len(probability)) < probability)
+        return columns
 
     def _moments(self, marginals: list[Marginals]) -> dict[str, Float[Tensor, "1 N"]]:
         """Return `mean` and, where all members know it, `std` of a new observation."""
@@ -222,35 +286,77 @@ class Predictor:
         self, marginals: list[Marginals], level: float
     ) -> dict[str, Float[Tensor, "1 N"]]:
         """Return the ends of the central interval by name; none of a likelihood without one."""
-        lower_ends = []
-        upper_ends = []
+        (mu, v), member = marginals[0], self.members[0]
+        interval = member.likelihood.interval(mu, v)
+        if interval is None:
+            return {}
+        if len(self.members) == 1 and level == USUAL_LEVEL:
+            lower, upper = (member.unnormalised(end) for end in interval)
+        else:
+            shares = mu.new_tensor([(1 - level) / 2, (1 + level) / 2])
+            lower, upper = self._at_shares(marginals, shares[:, None, None])
+        return {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
+
+    def _at_shares(
+        self, marginals: list[Marginals], shares: Float[Tensor, "S 1 #N"]
+    ) -> Float[Tensor, "S 1 N"]:
+        """Return the quantiles of a new observation at S probabilities, the same or by row.
+
+        Raises:
+            UserError: a likelihood has no quantiles.
+        """
+        intervals = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
             interval = member.likelihood.interval(mu, v)
             if interval is None:
-                return {}
-            lower, upper = interval
-            lower_ends.append(member.unnormalised(lower))
-            upper_ends.append(member.unnormalised(upper))
-        lower_name = f"lower_{100 * level:g}"
-        upper_name = f"upper_{100 * level:g}"
-        if len(self.members) == 1 and level == USUAL_LEVEL:
-            return {lower_name: lower_ends[0], upper_name: upper_ends[0]}
+                raise UserError("the likelihood has no quantiles: leave them out")
+            intervals.append([member.unnormalised(end) for end in interval])
 
         def cdf(y: Float[Tensor, "1 N"]) -> Float[Tensor, "1 N"]:
             return self._cdf(marginals, y)
 
         is_count = self.task == "count"
         # A quantile of a mixture lies between those of its members.
-        high = torch.stack(upper_ends).amax(0)
-        low = torch.zeros_like(high) if is_count else torch.stack(lower_ends).amin(0)
-        lower_share = (1 - level) / 2
-        upper_share = (1 + level) / 2
-        if level > USUAL_LEVEL:
-            low, high = _widened(cdf, lower_share, upper_share, low, high, is_count)
-        return {
-            lower_name: quantile(cdf, lower_share, low, high, is_count),
-            upper_name: quantile(cdf, upper_share, low, high, is_count),
-        }
+        high = torch.stack([upper for _, upper in intervals]).amax(0)
+        low = torch.stack([lower for lower, _ in intervals]).amin(0)
+        if is_count:
+            low = torch.zeros_like(high)
+        low, high = _widened(cdf, shares.amin(0), shares.amax(0), low, high, is_count)
+        return torch.stack([quantile(cdf, share, low, high, is_count) for share in shares])
+
+    def _quantiles(
+        self, marginals: list[Marginals], shares: tuple[float, ...]
+    ) -> dict[str, Float[Tensor, "1 N"]]:
+        """Return quantiles by name."""
+        if not shares:
+            return {}
+        mu = marginals[0][0]
+        values = self._at_shares(marginals, mu.new_tensor(shares)[:, None, None])
+        return {f"quantile_{share:g}": row for share, row in zip(shares, values, strict=True)}
+
+    def _samples(
+        self, marginals: list[Marginals], count: int, random: np.random.Generator | None
+    ) -> dict[str, Float[Tensor, "1 N"]]:
+        """Return independent draws of a new observation by name: quantiles at random shares."""
+        if not count:
+            return {}
+        random = random or np.random.default_rng(0)
+        mu = marginals[0][0]
+        uniform = random.uniform(SMALLEST_STEP, 1 - SMALLEST_STEP, (count, 1, mu.shape[-1]))
+        values = self._at_shares(marginals, torch.as_tensor(uniform).to(mu))
+        return {f"sample_{number + 1}": row for number, row in enumerate(values)}
+
+    def _probability_above(
+        self, marginals: list[Marginals], threshold: float
+    ) -> Float[Tensor, "1 N"]:
+        """Return P(Y > threshold) for a new observation in the units of the targets."""
+        mu = marginals[0][0]
+        rows = mu.new_zeros(1, mu.shape[-1])
+        if self.schema.log:
+            if threshold <= 0:
+                return rows + 1
+            threshold = float(np.log(threshold))
+        return 1 - self._cdf(marginals, rows + threshold)
 
     def _cdf(self, marginals: list[Marginals], y: Float[Tensor, "1 N"]) -> Float[Tensor, "1 N"]:
         """Return P(Y <= y) under the mixture."""
@@ -263,8 +369,8 @@ class Predictor:
 
 def _widened(
     cdf: Callable[[Tensor], Tensor],
-    lower_share: float,
-    upper_share: float,
+    lower_share: float | Tensor,
+    upper_share: float | Tensor,
     low: Tensor,
     high: Tensor,
     is_count: bool,
@@ -284,13 +390,17 @@ def _widened(
 
 
 def quantile(
-    cdf: Callable[[Tensor], Tensor], share: float, low: Tensor, high: Tensor, is_count: bool
+    cdf: Callable[[Tensor], Tensor],
+    share: float | Tensor,
+    low: Tensor,
+    high: Tensor,
+    is_count: bool,
 ) -> Tensor:
     """Return the least y in [low, high] with cdf(y) >= share, by bisection in every row.
 
     Args:
         cdf: P(Y <= y) at y of any shape that rows have.
-        share: The probability.
+        share: The probability, or one per row.
         low: The lower ends.
         high: The upper ends, where cdf(high) >= share.
         is_count: Whether y is a whole number; otherwise it is found to rounding.

@@ -17,7 +17,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.splits import split
 from dlmexp.experiment.models import predictor
 from dlmexp.experiment.models.choice import load_model
-from dlmexp.experiment.models.predictor import Predictor
+from dlmexp.experiment.models.predictor import Predictor, Wanted
 from dlmexp.experiment.records.results import ResultsFolder
 from tests.support.cells import MIXED, made_up_model
 
@@ -260,3 +260,45 @@ def test_labels_are_those_of_the_schema_and_the_more_probable_one():
     assert set(likely) == {True, False}
     assert columns["label"].tolist() == np.where(likely, "yes", "no").tolist()
     np.testing.assert_allclose(columns["probability_no"] + columns["probability_yes"], 1)
+
+
+def test_quantiles_and_probabilities_of_a_gaussian_are_those_of_scipy():
+    wanted = Wanted(quantiles=(0.001, 0.1, 0.9), above=(1.0,))
+    columns = Predictor([made_up_model()]).predict(X, wanted=wanted)
+    normal = scipy.stats.norm(columns["mean"], columns["std"])
+    for share in wanted.quantiles:
+        np.testing.assert_allclose(columns[f"quantile_{share:g}"], normal.ppf(share), rtol=1e-6)
+    np.testing.assert_allclose(columns["above_1"], normal.sf(1.0), rtol=1e-6)
+
+
+def test_quantiles_of_counts_are_the_least_counts_with_enough_probability():
+    predictor = Predictor([made_up_model("poisson")])
+    columns = predictor.predict(X, wanted=Wanted(quantiles=(0.3,), above=(0, 1, 2, 3, 50)))
+    for row, count in enumerate(columns["quantile_0.3"]):
+        below = [1 - columns[f"above_{k}"][row] for k in (0, 1, 2, 3, 50)]
+        counts = [k for k, share in zip((0, 1, 2, 3, 50), below, strict=True) if share >= 0.3]
+        assert count <= counts[0]
+        if count in (1, 2, 3):
+            assert below[count - 1] < 0.3 <= below[count]
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "probit"])
+def test_samples_have_the_moments_of_the_prediction(likelihood):
+    model = made_up_model(likelihood)
+    if likelihood == "probit":
+        model = made_up_model(likelihood, seed=3, schema=replace(MIXED, labels=(0, 1)))
+    rows = np.zeros((1, len(model.schema.features)))
+    columns = Predictor([model]).predict(rows, wanted=Wanted(samples=4000))
+    draws = np.array([columns[f"sample_{k + 1}"][0] for k in range(4000)], dtype=float)
+    mean = columns["probability_1" if likelihood == "probit" else "mean"][0]
+    assert abs(draws.mean() - mean) < 4 * draws.std() / np.sqrt(len(draws)) + 1e-9
+    if likelihood == "gaussian":
+        assert draws.std() == pytest.approx(columns["std"][0], rel=0.05)
+
+
+def test_what_a_model_has_no_distribution_for_is_refused():
+    with pytest.raises(UserError, match="a mean only"):
+        Predictor([made_up_model(objective="sq_dlm")]).predict(X, wanted=Wanted(samples=1))
+    labels = made_up_model("probit", seed=3, schema=replace(MIXED, labels=("no", "yes")))
+    with pytest.raises(UserError, match="labels have no quantiles"):
+        Predictor([labels]).predict(np.zeros((1, 4)), wanted=Wanted(quantiles=(0.5,)))
