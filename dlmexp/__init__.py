@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from dlmexp.common.errors import UserError
     from dlmexp.core.cross_validation import CrossValidation, cross_validate
     from dlmexp.core.fit import Fit, fit
-    from dlmexp.core.training.model import Model
+    from dlmexp.core.training.model import AutoM, Model
     from dlmexp.core.training.settings import Settings
     from dlmexp.sklearn import DLMClassifier, DLMCountRegressor, DLMRegressor
 
 
 __version__ = "0.3.0"
 HOME = {  # modules of the public names that are not in `dlmexp.api`
+    "AutoM": "dlmexp.core.training.model",
     "CrossValidation": "dlmexp.core.cross_validation",
     "DLMClassifier": "dlmexp.sklearn",
     "DLMCountRegressor": "dlmexp.sklearn",
@@ -42,6 +43,7 @@ HOME = {  # modules of the public names that are not in `dlmexp.api`
     "fit": "dlmexp.core.fit",
 }
 __all__ = [
+    "AutoM",
     "CrossValidation",
     "DLMClassifier",
     "DLMCountRegressor",

@@ -30,6 +30,7 @@ from dlmexp.core.folds import (
 )
 from dlmexp.core.inputs import checked_betas, checked_loss, checked_splits
 from dlmexp.core.objectives import Objective
+from dlmexp.core.training.automatic import with_number_of_inducing_inputs
 from dlmexp.core.training.data import Minibatches
 from dlmexp.core.training.model import Model
 from dlmexp.core.training.recalibration import loss_profile
@@ -134,6 +135,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         "progress": progress,
     }
     data = _FoldedData.of(X, y, seed, cv, model.likelihood.task)
+    model = with_number_of_inducing_inputs(model, data.X, data.y, seed)
     fits: dict[Candidate, list[Fit]] = {}
     for K in sorted(set(components or [model.components])):
         of_K = _with(model, components=K)
@@ -185,7 +187,7 @@ def _fits_of_folds(
 ) -> dict[Candidate, list[Fit]]:
     """Return the fits of all folds by candidate."""
     train, held_out = data.rows
-    if model.M is not None:
+    if isinstance(model.M, Integral):
         model = _with(model, M=min(model.M, train.shape[1]))
     options = {**options, "minibatches": _at_most(options["minibatches"], train.shape[1])}
     fits = fit(

@@ -35,6 +35,7 @@ from dlmexp.core.prediction import (
     Prediction,
     prediction,
 )
+from dlmexp.core.training.automatic import with_number_of_inducing_inputs
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData, Minibatches
@@ -73,6 +74,8 @@ class Fit:
         dtype: Of what has an entry for every row: "float64" or "float32".
         curve: Test metrics on the way, by iteration, if `Settings.evaluate_every` asks for them.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+        evidence_gap: How much a larger M could raise the log evidence at most, in nats per row, at
+            these hyperparameters; None where the objective is no bound of it.
         ends: The objective per row where each start of L-BFGS ended (`Settings.restarts`), the
             start that was not perturbed first. The least of them is the fit.
     """
@@ -91,6 +94,7 @@ class Fit:
     dtype: str = field(default="float64", repr=False)
     curve: Curve = field(default_factory=list, repr=False)
     acceptance: float | None = field(default=None, repr=False)
+    evidence_gap: float | None = field(default=None, repr=False)
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False)
 
     @cached_property
@@ -251,6 +255,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     parts = {"validation": validation, "test": test}
     splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
     n, D = splits.X.shape[1:]
+    model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
     model = check_model(model, loss, n)
     check_initial(model, D)
     closed = loss.objective.collapsed_only or (
@@ -263,7 +268,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         )
     held = None
     if hyperparameters is not None:
-        held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), D)
+        held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), n, D)
     batches = checked_minibatches(minibatches, n, closed)
     run = _Run(model, loss, settings, splits, batches, closed, held, select_device(device), dtype)
     return run.fits(checked_betas(betas, loss.objective), progress)
@@ -376,6 +381,7 @@ class _Run:
             dtype=self.dtype,
             curve=finished.curve,
             acceptance=finished.acceptance,
+            evidence_gap=finished.evidence_gap,
             ends=finished.ends,
         )
 

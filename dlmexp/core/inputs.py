@@ -241,10 +241,11 @@ def checked_minibatches(minibatches: Any, n: int, collapsed: bool) -> Minibatche
 
 
 def checked_hyperparameters(
-    hyperparameters: Any, model: Model, splits: int, D: int
+    hyperparameters: Any, model: Model, splits: int, n: int, D: int
 ) -> dict[str, Tensor]:
     """Return the hyperparameters to hold, one line per split."""
-    shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (model.M or 0, D)}
+    M = model.inducing_count(n)
+    shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (M, D)}
     for name, parameter in model.parameters(D).items():
         shapes[name] = tuple(parameter.shape)
     if isinstance(hyperparameters, Mapping):

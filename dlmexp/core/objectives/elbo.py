@@ -28,5 +28,6 @@ ELBO = OBJECTIVES.add(
         regulariser=kl,
         collapsed=collapsed_elbo,
         gives_hyperparameters=True,
+        bounds_evidence=True,
     ),
 )

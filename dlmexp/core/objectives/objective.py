@@ -113,6 +113,8 @@ class Objective:
         predicts_variance: Without it there is no NLL, and the MSE selects beta.
         gives_hyperparameters: Fixed variants can take their hyperparameters from its joint fit with
             beta = 1.
+        bounds_evidence: With beta = 1 and Gaussian noise, `collapsed` is an upper bound of minus
+            the log evidence of the exact Gaussian process, which a larger M lowers.
         all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
         uses_residual: `row_loss` reads the prior and residual variances of the marginals.
         row_parameters: Hyperparameters of `row_loss`, learned with those of the kernel.
@@ -155,6 +157,7 @@ class Objective:
     needs_gaussian: bool = False
     predicts_variance: bool = True
     gives_hyperparameters: bool = False
+    bounds_evidence: bool = False
     all_rows_inducing: bool = False
     uses_residual: bool = False
     row_parameters: Mapping[str, Parameter] = field(default_factory=dict)

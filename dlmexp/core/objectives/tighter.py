@@ -50,6 +50,7 @@ TIGHTER = OBJECTIVES.add(
         uses_residual=True,
         row_parameters={SCALE: Parameter(1.0, positive=True)},
         parameter_cost=cost_of_scale,
+        bounds_evidence=True,
     ),
 )
 BLOCK_TIGHTER = OBJECTIVES.add(
@@ -58,6 +59,7 @@ BLOCK_TIGHTER = OBJECTIVES.add(
         "block_tighter",
         collapsed=collapsed_block_tighter,
         needs_gaussian=True,
+        bounds_evidence=True,
         options={"blocks": Option(10, low=1, high=1_000_000, whole=True)},
         row_order=blocks_of_neighbours,
     ),

@@ -63,11 +63,14 @@ class Collapsed(Program):
         closed = self.closed(hyper, jitter)
         return Posterior(hyper, closed.m, closed.L, jitter)
 
+    def problem(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Problem:
+        """Return the rows of the cells with these hyperparameters."""
+        return Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
+
     def closed(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Closed:
         """Return the minimum of the objective over q, and that q."""
         objective = self.loss.objective
         assert objective.collapsed is not None
-        problem = Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
-        closed = objective.collapsed(problem, self.beta)
+        closed = objective.collapsed(self.problem(hyper, jitter), self.beta)
         objective.check_shape("the loss of collapsed", closed.loss, self.beta.shape)
         return closed

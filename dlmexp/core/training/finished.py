@@ -40,6 +40,8 @@ class FinishedFit:
         block_acceptance: The same by blocks of iterations (`state.BLOCK`).
         ends: The objective per row where each start of L-BFGS ended, the start that was not
             perturbed first; infinite where it is not finite. The least of them is the fit.
+        evidence_gap: How much a larger M could gain at most, in nats per row; None: not known
+            (`gap`).
         nll_error: By how much the NLL per row may be wrong; None: not checked (`metrics`).
     """
 
@@ -56,6 +58,7 @@ class FinishedFit:
     curve: Curve = field(default_factory=list)
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    evidence_gap: float | None = None
     nll_error: float | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0))
 

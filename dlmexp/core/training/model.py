@@ -15,6 +15,19 @@ def default_inducing_count(n: int) -> int:
     return min(max(n // 10, 20), 200, n)
 
 
+@dataclass(frozen=True)
+class AutoM:
+    """M is chosen: the smallest one of which a larger one gains little (`automatic`).
+
+    Attributes:
+        tolerance: What a larger M may gain at most, in nats per row.
+        most: The largest M. It is taken where no smaller one is within the tolerance.
+    """
+
+    tolerance: float = 0.1
+    most: int = 200
+
+
 @dataclass(init=False)
 class Model:
     """A sparse Gaussian process: prior, likelihood, and how q is parameterised.
@@ -31,7 +44,8 @@ class Model:
             path of a GPyTorch kernel class.
         likelihood: A class of `LIKELIHOODS` or its name: "gaussian", "student_t", "probit",
             "logistic", "poisson" or "poisson_softplus".
-        M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200.
+        M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200; "auto" or
+            an `AutoM`: the smallest one that leaves little to gain, for Gaussian noise.
         learns_mean: Whether the prior mean is a learned constant, otherwise it is 0; None: for
             binary targets alone.
         ard: One lengthscale per feature.
@@ -48,7 +62,7 @@ class Model:
 
     kernel: Kernel
     likelihood: type[Likelihood]
-    M: int | None
+    M: "int | str | AutoM | None"
     learns_mean: bool
     ard: bool
     whitened: bool
@@ -61,7 +75,7 @@ class Model:
         self,
         kernel: Kernel | str = "rbf",
         likelihood: type[Likelihood] | str = "gaussian",
-        M: int | None = None,
+        M: "int | str | AutoM | None" = None,
         learns_mean: bool | None = None,
         ard: bool = False,
         whitened: bool = True,
@@ -94,7 +108,11 @@ class Model:
 
     def inducing_count(self, n: int) -> int:
         """Return M, or its default for n training rows."""
-        return default_inducing_count(n) if self.M is None else self.M
+        if self.M is None:
+            return default_inducing_count(n)
+        if isinstance(self.M, str | AutoM):
+            raise TypeError("an automatic M is chosen before")
+        return self.M
 
     def parameters(self, D: int) -> dict[str, Parameter]:
         """Return the learned hyperparameters on D features, without the inducing inputs."""

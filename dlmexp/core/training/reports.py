@@ -6,6 +6,7 @@ import numpy as np
 
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import FinishedFit
+from dlmexp.core.training.gap import evidence_gaps
 from dlmexp.core.training.metrics import evaluate, nll_error
 from dlmexp.core.training.state import BLOCK, FAILED, STOPPED
 
@@ -18,6 +19,7 @@ def report_stopped(
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration)
     errors = nll_error(program, posterior)
+    gaps = evidence_gaps(program, posterior)
     if training.on_gpu:
         yield None
     evaluations = evaluation.read()
@@ -43,6 +45,7 @@ def report_stopped(
             curve=training.curves[index],
             acceptance=acceptance,
             block_acceptance=by_block,
+            evidence_gap=gaps[i],
             nll_error=None if errors is None else float(errors[i]),
         )
 

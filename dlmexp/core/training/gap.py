@@ -1,0 +1,94 @@
+"""How much a larger M could gain: bounds of the log evidence (docs/SPEC.md, section 2).
+
+At given hyperparameters the log evidence of the exact Gaussian process lies between minus the
+objective and an upper bound. A larger M moves the objective towards the evidence, so the distance
+between the bounds is more than it can gain.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.core.gp.closed_form import Problem, gaussian_posterior, moments, row_projection
+from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.training.collapsed import Collapsed
+from dlmexp.core.training.fixed import Fixed
+from dlmexp.core.training.program import Posterior, Program
+
+MOST_ROWS = 20_000
+"""Of more training rows nothing is said: the upper bound takes n^2 / 2 values of the kernel."""
+ROWS_AT_ONCE = 1000
+"""Of a block of Kff."""
+
+
+@torch.no_grad()
+def evidence_gaps(program: Program, posterior: Posterior) -> list[float | None]:
+    """Return for every cell how much a larger M could gain at most, in nats per row.
+
+    None where the objective is no bound of the log evidence, or there are too many rows.
+    """
+    gaps: list[float | None] = [None] * len(program.beta)
+    objective = program.loss.objective
+    is_bound = objective.bounds_evidence and program.model.likelihood.conjugate
+    if not is_bound or program.n > MOST_ROWS or isinstance(program, Fixed):
+        return gaps
+    cells = (program.beta == 1).nonzero().squeeze(-1).tolist()
+    if not cells:
+        return gaps
+    kept = program.keep(cells)
+    if not isinstance(kept, Collapsed):
+        kept = Collapsed(kept.model, kept.loss, kept.data, kept.beta)
+    q = posterior.keep(cells)
+    loss = kept.closed(q.hyper, q.jitter).loss
+    gap = (loss - least_negative_evidence(kept.problem(q.hyper, q.jitter))) / kept.n
+    for cell, value in zip(cells, gap.clamp_min(0).tolist(), strict=True):
+        gaps[cell] = value if math.isfinite(value) else None
+    return gaps
+
+
+def least_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
+    """Return a lower bound of `-log N(y; 0, Kff + noise I)`.
+
+    With D = Kff - Qff, `v = (Qff + noise I)^-1 y` and `a = y^T v` it is
+
+        1/2 ( n log(2 pi) + log |Qff + noise I| + a^2 / (a + v^T D v) )
+
+    It is computed in float64 whatever the type of the rows: v^T D v is a small difference.
+    """
+    problem = problem._replace(X=problem.X.to(PARAMETERS), y=problem.y.to(PARAMETERS))
+    noise = problem.hyper["noise"]
+    s = moments(problem)
+    q = gaussian_posterior(s.AA / noise[..., None, None], s.Ay / noise[..., None])
+    # a = y^T (Qff + noise I)^-1 y
+    a = s.yy / noise - q.explained
+    # v = (y - A^T m) / noise, and A v = m
+    v = (problem.centred_y - _explained_part(problem, q.m)) / noise[..., None]
+    vDv = (_quadratic_form(problem, v) - q.m.square().sum(-1)).clamp_min(0)
+    log_det = problem.n * torch.log(2 * math.pi * noise) + q.log_det
+    return 0.5 * (log_det + a.square() / (a + vDv))
+
+
+def _explained_part(problem: Problem, m: Float[Tensor, "B M"]) -> Float[Tensor, "B N"]:
+    """Return A^T m."""
+    projection = row_projection(problem)
+    parts = []
+    for X in problem.X.split(problem.rows_at_once or problem.n, dim=-2):
+        A, _ = projection(X)
+        parts.append((A.mT @ m[..., None]).squeeze(-1))
+    return torch.cat(parts, dim=-1)
+
+
+def _quadratic_form(problem: Problem, v: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
+    """Return v^T Kff v, block by block; of two blocks that mirror each other one is computed."""
+    kernel = problem.kernel
+    blocks = problem.X.split(ROWS_AT_ONCE, dim=-2)
+    parts = v.split(ROWS_AT_ONCE, dim=-1)
+    total = torch.zeros_like(v[..., 0])
+    for i, X in enumerate(blocks):
+        for j in range(i + 1):
+            K = kernel(X, blocks[j], problem.hyper)
+            product = (parts[i][..., None, :] @ K @ parts[j][..., None]).squeeze((-2, -1))
+            total += product if i == j else 2 * product
+    return total
