@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 COLLECT = """\
 Writes results/table.parquet: a row per dataset, size, seed, method, estimator, q, setting, role
 and metric that selects beta. With --pack: one Parquet file with all records, which can be
-copied to another results folder and is read there like the records themselves."""
+copied to another results folder and is read there like the records themselves. With --as: the
+scores of every split, in the format of another leaderboard: scores.parquet has a row per method,
+data set, split and metric; bencheval.csv and benchopt.parquet are read by the packages of these
+names; croissant.json describes the Parquet files of the folder."""
 CLAIMS = """\
 Judges the claims of the paper by the records under --results, under every protocol that was run.
 A claim is a list of tests, each at one size of one data set. A test is supported, contradicted,
@@ -37,6 +40,8 @@ FORMS = {  # options of `claims`: how the verdicts are printed
     MARKDOWN: "the table in Markdown",
     COUNTS: "how many claims have which verdict, and tests which outcome, in Markdown",
 }
+FORMATS = ("scores", "bencheval", "benchopt", "croissant")  # of `collect --as`
+METRICS = ("crps", "rmse", "error")  # of `--as bencheval`, which takes no negative numbers
 TERMINAL_WIDTH = 500  # of tables in files and pipes: no cell is broken
 
 
@@ -57,6 +62,17 @@ def _add_collect(commands: Commands) -> None:
     )
     parser.add_argument(
         "--pack", metavar="FILE", help="write all records to one .parquet file instead"
+    )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=FORMATS,
+        help="write the scores of every split in this format instead",
+    )
+    parser.add_argument(
+        "--metric",
+        choices=METRICS,
+        help="with --as bencheval: the metric (default: crps)",
     )
     parser.add_argument(
         "--protocol",
@@ -114,9 +130,14 @@ def _add_report(commands: Commands) -> None:
 
 
 def collect(args: argparse.Namespace) -> None:
-    """Write the tidy table, or a pack of records."""
+    """Write the tidy table, a pack of records, or scores in another format."""
     from dlmexp.experiment.records.results import collect_packed, collect_table
 
+    if args.form is not None:
+        _collect_as(args)
+        return
+    if args.metric:
+        raise UserError(f"--metric {args.metric} needs --as bencheval")
     if args.pack is None:
         if args.protocol:
             raise UserError(
@@ -131,6 +152,22 @@ def collect(args: argparse.Namespace) -> None:
         raise UserError(f"--pack {args.pack}: can't write there; choose another path")
     count = collect_packed(args.results, args.pack, args.protocol, args.others)
     print(f"{args.pack}: {counted(count, 'record')}, {_megabytes(pack)}")
+
+
+def _collect_as(args: argparse.Namespace) -> None:
+    """Write scores in the format of another leaderboard."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.ranking.formats import FORMATS as BY_NAME
+
+    if args.pack or args.csv or args.protocol:
+        raise UserError(f"--as {args.form} writes a file of its own: leave other options out")
+    if args.metric and args.form != "bencheval":
+        raise UserError(f"--as {args.form} has all metrics: leave --metric out")
+    form = BY_NAME[args.form]
+    content = form.content(ResultsFolder(args.results, others=args.others), args.metric or "crps")
+    path = Path(args.results, form.file)
+    write_atomically(path, content)
+    print(f"{path}: {_megabytes(path)}")
 
 
 def claims(args: argparse.Namespace) -> None:

@@ -37,7 +37,8 @@ PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
 BASELINES = "baselines.parquet"  # scores of methods that others trained (`baselines`)
 SCORES = "scores.parquet"  # what `collect --as scores` writes
-NO_PACKS = (TABLE, BASELINES, SCORES)
+BENCHOPT = "benchopt.parquet"  # what `collect --as benchopt` writes
+NO_PACKS = (TABLE, BASELINES, SCORES, BENCHOPT)
 ARRAY = "array_"  # how the names of columns of lists begin
 # Rows of a pack are in this order, in which neighbours are alike and compress well.
 ORDER = (

@@ -1,8 +1,8 @@
 """A leaderboard: methods ranked by one metric over the data sets that they have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -243,7 +243,7 @@ def _boards_of(
         data_sets[cast(Identity, name)] = frozenset(own_rows["dataset"])
     every = frozenset().union(*data_sets.values())
     found: list[Board] = []
-    main = _largest_block(data_sets)
+    main = largest_block(data_sets)
     if len(main) > 1:
         found.append(_board(rows, metric, subject, main, reference, len(every)))
     overlapping, apart = _with_common_data_sets(data_sets)
@@ -257,19 +257,24 @@ def _boards_of(
 
 Identity = tuple[str, ...]
 DataSets = dict[Identity, frozenset[str]]
+Row = TypeVar("Row")
 
 
-def _largest_block(data_sets: DataSets) -> DataSets:
-    """Return the rows that share the data sets of one of them, the most cells of all choices."""
+def largest_block(data_sets: Mapping[Row, frozenset[str]]) -> dict[Row, frozenset[str]]:
+    """Return the rows that share the data sets of one of them, the most cells of all choices.
 
-    def block(shared: frozenset[str]) -> DataSets:
+    Args:
+        data_sets: The data sets of each row.
+    """
+
+    def block(shared: frozenset[str]) -> dict[Row, frozenset[str]]:
         return {name: shared for name, own in data_sets.items() if shared <= own}
 
     choices = sorted(set(data_sets.values()), key=lambda shared: (len(shared), sorted(shared)))
     return max(map(block, choices), key=_cells)
 
 
-def _cells(block: DataSets) -> tuple[int, int]:
+def _cells(block: Mapping[Any, frozenset[str]]) -> tuple[int, int]:
     """Return the number of cells of a block, then that of its rows; one row is no comparison."""
     shared = next(iter(block.values()))
     return (len(block) - 1) * len(shared), len(block)

@@ -31,7 +31,9 @@ SETTING = [
 IDENTITY = ["method", *KERNEL, *SETTING]
 """What makes two results the same row of a leaderboard."""
 SPLIT = ["dataset", "task", "data", "test_rows", "seed", "n", "M"]
-FACTS = ["role", "key", "status", "converged", "device"]
+COVERAGE = "coverage_95"
+"""The observed coverage, of which `coverage` is the distance from nominal."""
+FACTS = ["role", "key", "status", "converged", "device", COVERAGE]
 SCORES = list(METRICS)
 NO_FITS = ("curve", "gradient", "timing")
 """Roles of results that were not made to be compared with one another."""
@@ -111,6 +113,7 @@ def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
         crps=by_nll["test_crps"],
         rmse=np.sqrt(by_nll["group"].map(by_mse["test_mse"]).astype(float)),
         error=by_nll["test_error"],
+        coverage_95=by_nll["test_coverage_95"],
         coverage=(by_nll["test_coverage_95"] - NOMINAL).abs(),
         seconds=by_nll["group"].map(_seconds_of_groups(results.candidates)),
     )

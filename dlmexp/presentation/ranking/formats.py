@@ -1,0 +1,275 @@
+"""Scores of splits in the formats of other leaderboards, and a description of a results folder.
+
+- `scores`: one row per method, data set, split and metric.
+- `bencheval`: what the package of that name ranks; one metric.
+- `benchopt`: the table that `benchopt run` writes, with a column per metric.
+- `croissant`: JSON-LD about the Parquet files of the folder (Croissant 1.0).
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dlmexp.common.errors import UserError
+from dlmexp.experiment.records.packed import BASELINES, BENCHOPT, PATTERN, SCORES
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.presentation.ranking.board import largest_block
+from dlmexp.presentation.ranking.splits import (
+    COVERAGE,
+    IDENTITY,
+    KERNEL,
+    SETTING,
+    scores_of_splits,
+)
+
+VALUES = ("nll", "crps", "rmse", "error", COVERAGE, "seconds")
+MEANINGS = {
+    "method": "name of the method; settings follow in brackets where several have its name",
+    "trained_by": "dlmexp, or who trained it on the same splits",
+    "kernel": "kernel of the Gaussian process",
+    "ard": "whether every feature has a lengthscale of its own",
+    "dataset": "name of the data set",
+    "task": "regression, binary or count",
+    "split": "number of the published split, or of the random one",
+    "rows": "training rows",
+    "metric": "nll, crps, rmse, error, coverage_95 or seconds",
+    "value": "value of the metric on the test rows",
+}
+CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+LICENSE = "https://spdx.org/licenses/MIT.html"
+PARQUET_TYPE = "application/x-parquet"
+
+
+def names_of_rows(scores: pd.DataFrame) -> pd.Series:
+    """Return the name of each row's method, with the settings that tell apart those of one name."""
+    texts = scores[IDENTITY].astype(object).where(scores[IDENTITY].notna(), "").astype(str)
+    names = texts["method"].copy()
+    for method, rows in texts.groupby("method", sort=False):
+        differing = [name for name in [*KERNEL, *SETTING] if rows[name].nunique() > 1]
+        if not differing:
+            continue
+        words = rows[differing].apply(lambda row: ",".join(filter(None, row)), axis="columns")
+        names[rows.index] = f"{method}[" + words + "]"
+    return names
+
+
+def as_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per method, data set, split and metric; values that do not apply have none."""
+    wide = pd.DataFrame(
+        {
+            "method": names_of_rows(scores),
+            "trained_by": scores["trained_by"],
+            "kernel": scores["kernel"],
+            "ard": scores["ard"].eq(True),
+            "dataset": scores["dataset"],
+            "task": scores["task"],
+            "split": scores["seed"].astype("int64"),
+            "rows": scores["n"].astype("int64"),
+            **{name: scores[name].astype("float64") for name in VALUES},
+        }
+    )
+    facts = [name for name in wide if name not in VALUES]
+    long = wide.melt(facts, list(VALUES), "metric", "value").dropna(subset="value")
+    order = ["method", "dataset", "split", "metric"]
+    return long.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def as_bencheval(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the columns that bencheval ranks, for one metric that is never negative.
+
+    It takes complete tables only: the methods and data sets of the largest one, and the splits that
+    all of these methods have. The time to predict is not measured, and 0.
+    """
+    table = pd.DataFrame(
+        {
+            "method": names_of_rows(scores),
+            "task": scores["dataset"],
+            "seed": scores["seed"].astype("int64"),
+            "metric_error": scores[metric].astype("float64"),
+            "time_train_s": scores["seconds"].astype("float64"),
+            "time_infer_s": 0.0,
+        }
+    )
+    table = _complete(table.dropna())
+    return table.sort_values(["method", "task", "seed"], kind="stable").reset_index(drop=True)
+
+
+def _complete(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the largest choice of methods that have the same tasks, and their splits.
+
+    Raises:
+        UserError: There are no rows.
+    """
+    if table.empty:
+        raise UserError("--as bencheval: no result has this metric; choose another by --metric")
+    tasks = {name: frozenset(rows["task"]) for name, rows in table.groupby("method", sort=True)}
+    block = largest_block(tasks)
+    shared = next(iter(block.values()))
+    table = table[table["method"].isin(list(block)) & table["task"].isin(list(shared))]
+    count = table.groupby(["task", "seed"])["method"].transform("nunique")
+    return table[count == len(block)]
+
+
+def as_benchopt(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of benchopt's table, one row per method, data set and split."""
+    columns: dict[str, Any] = {
+        "objective_name": "test rows",
+        "obj_description": "scores on the test rows of every split",
+        "solver_name": names_of_rows(scores),
+        "solver_description": "",
+        "dataset_name": scores["dataset"],
+        "idx_rep": scores["seed"].astype("int64"),
+        "sampling_strategy": "Run_once",
+        "stop_val": 1,
+        "time": scores["seconds"].astype("float64"),
+    }
+    for name in VALUES:
+        if name != "seconds":
+            columns[f"objective_{name}"] = scores[name].astype("float64")
+    for name in ("kernel", "protocol", "changes"):
+        columns[f"p_solver_{name}"] = scores[name]
+    table = pd.DataFrame(columns)
+    order = ["solver_name", "dataset_name", "idx_rep"]
+    return table.sort_values(order, kind="stable").reset_index(drop=True)
+
+
+def as_croissant(folder: Path) -> dict[str, Any]:
+    """Return the description of a folder's Parquet files, with the fields of its scores.
+
+    Raises:
+        UserError: The folder has no table of scores.
+    """
+    path = folder / SCORES
+    if not path.is_file():
+        raise UserError(f"--as croissant describes {path}: write it first, by --as scores")
+    files = sorted(folder.glob(PATTERN))
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": f"dlmexp-{folder.resolve().name}",
+        "description": (
+            "Scores of sparse Gaussian processes and of other methods on every split of public "
+            "data sets, with the packed records that they come from."
+        ),
+        "license": LICENSE,
+        "distribution": [_file_object(file) for file in files],
+        "recordSet": [_record_set(path)],
+    }
+
+
+def _file_object(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    about = {SCORES: "scores of every split", BASELINES: "scores of methods that others trained"}
+    return {
+        "@type": "cr:FileObject",
+        "@id": path.name,
+        "name": path.name,
+        "description": about.get(path.name, "packed records (dlmexp collect --pack)"),
+        "contentUrl": path.name,
+        "contentSize": f"{len(content)} B",
+        "encodingFormat": PARQUET_TYPE,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _record_set(path: Path) -> dict[str, Any]:
+    """Return the fields of a table of scores."""
+    types = {
+        "ard": "sc:Boolean",
+        "split": "sc:Integer",
+        "rows": "sc:Integer",
+        "value": "sc:Float",
+    }
+    fields = []
+    for name, meaning in MEANINGS.items():
+        fields.append(
+            {
+                "@type": "cr:Field",
+                "@id": f"scores/{name}",
+                "name": f"scores/{name}",
+                "description": meaning,
+                "dataType": types.get(name, "sc:Text"),
+                "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
+            }
+        )
+    return {"@type": "cr:RecordSet", "@id": "scores", "name": "scores", "field": fields}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of `dlmexp collect --as`: the name of its file, and what makes its content."""
+
+    file: str
+    content: Callable[[ResultsFolder, str], bytes]
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False, lineterminator="\n", float_format="%.8g").encode()
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+FORMATS = {
+    "scores": Format(SCORES, lambda results, _: _parquet(as_scores(scores_of_splits(results)))),
+    "bencheval": Format(
+        "bencheval.csv",
+        lambda results, metric: _csv(as_bencheval(scores_of_splits(results), metric)),
+    ),
+    "benchopt": Format(
+        BENCHOPT, lambda results, _: _parquet(as_benchopt(scores_of_splits(results)))
+    ),
+    "croissant": Format("croissant.json", lambda results, _: _json(as_croissant(results.root))),
+}
+"""By what users type."""
