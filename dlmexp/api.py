@@ -503,9 +503,10 @@ class TrainedModel:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.
 
         They are on normalised features and targets; `export` writes the numbers that normalise.
+        Where q is a mixture, predictions have a line for each component, all of equal weight.
 
         Raises:
-            UserError: It is a mixture, or GPyTorch lacks the likelihood.
+            UserError: There are models of several seeds, or GPyTorch lacks the likelihood.
 
         Example:
             ```python
@@ -529,8 +530,8 @@ class TrainedModel:
             The `.npz` file, or the Python file.
 
         Raises:
-            UserError: It is a mixture, GPyTorch lacks the likelihood, or the file cannot be
-                written.
+            UserError: There are models of several seeds, GPyTorch lacks the likelihood, or the file
+                cannot be written.
         """
         from dlmexp.experiment.models.export import export
 
@@ -538,7 +539,7 @@ class TrainedModel:
 
     def _single(self) -> "TrainedCell":
         if len(self._predictor.members) > 1:
-            raise UserError("a mixture is not one GPyTorch model: choose a seed")
+            raise UserError("models of several seeds are not one model: choose a seed")
         return self._predictor.members[0].model
 
     def __repr__(self) -> str:

@@ -54,11 +54,17 @@ def marginal_products(
     Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
     """Return A and V of the marginals (step 1), both [B, M, N]."""
+    A = triangular_product(Luu_inv, Kuf)
+    return A, excess_product(Luu_inv, L, A)
+
+
+def excess_product(
+    Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"], A: Float[Tensor, "B M N"]
+) -> Float[Tensor, "B M N"]:
+    """Return `V = Luu^-T (L L^T - I) A` (step 1)."""
     S = L @ L.mT
     S.diagonal(dim1=-2, dim2=-1).sub_(1)
-    A = triangular_product(Luu_inv, Kuf)
-    V = (Luu_inv.mT @ S) @ A
-    return A, V
+    return (Luu_inv.mT @ S) @ A
 
 
 def marginal_gradients(
@@ -73,6 +79,22 @@ def marginal_gradients(
 
     g and h [B, N] are the gradients in fit and gain.
     """
+    C, d_m, d_L = whitened_gradients(m, L, A, g, h)
+    return -pullback(Luu_inv, C), d_m, d_L
+
+
+def whitened_gradients(
+    m: Float[Tensor, "B M"],
+    L: Float[Tensor, "B M M"],
+    A: Float[Tensor, "B M N"],
+    g: Float[Tensor, "B N"],
+    h: Float[Tensor, "B N"],
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """Return `-Luu^T dLuu` [B, M, M], and the gradients in m [B, M] and L [B, M, M].
+
+    g and h [B, N] are the gradients in fit and gain. The first is a sum over all Gaussians that
+    share A, before it is pulled back to Kuu.
+    """
     P = symmetrised(gram(A, h))
     r = (A @ g.unsqueeze(-1)).squeeze(-1)
     PL = P @ L
@@ -80,7 +102,7 @@ def marginal_gradients(
     SP = L @ PL.mT - P
     # -Luu^T dLuu = 2 S P + m r^T
     C = 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)
-    return -pullback(Luu_inv, C), r, 2 * PL
+    return C, r, 2 * PL
 
 
 def moment_products(

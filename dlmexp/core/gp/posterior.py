@@ -13,11 +13,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.core.gp.adjoints import column_sums, marginal_gradients, marginal_products
-from dlmexp.core.gp.cholesky import Factor, factorise
+from dlmexp.core.gp.adjoints import (
+    column_sums,
+    excess_product,
+    marginal_gradients,
+    marginal_products,
+    whitened_gradients,
+)
+from dlmexp.core.gp.cholesky import Factor, factorise, pullback
 from dlmexp.core.gp.fused import fused
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
-from dlmexp.core.gp.matrix_products import shared_gram, spread
+from dlmexp.core.gp.matrix_products import shared_gram, spread, triangular_product
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
 from dlmexp.core.gp.special import once_differentiable
 
@@ -126,16 +132,12 @@ def component_marginals(
 ) -> tuple[Float[Tensor, "B K N"], Float[Tensor, "B K N"]]:
     """Return mu and v of K components of q that share the projection, differentiable in everything.
 
-    A is computed once for all components.
+    Kuf and A are computed once for all components.
     """
-    mean, m, L = as_rows(p.X, mean, m, L)
-    A = p.A
-    prior_variance = p.kff
-    residual = positive(prior_variance - A.square().sum(-2), prior_variance)
-    # mu_ki = mean + A_i . m_k,  v_ki = r_i + |L_k^T A_i|^2
-    mu = mean[..., None, None] + m @ A
-    variance = residual.unsqueeze(-2) + (L.mT @ A.unsqueeze(-3)).square().sum(-2)
-    return mu, variance
+    mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    fit, gain = _ComponentMarginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
+    kff = p.kff.unsqueeze(-2)
+    return mean[..., None, None] + fit, positive(kff + gain, kff)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
@@ -201,6 +203,42 @@ class _Marginals(torch.autograd.Function):
         # Steps 4 and 5
         d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Kuf, d_Kuu, None, d_m, d_L
+
+
+class _ComponentMarginals(torch.autograd.Function):
+    """`_Marginals` of K components: (Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, K, N].
+
+    A product of M x M by M x N for all components, and two for each of them. Autograd through
+    `L_k^T A` takes three for each, and goes more often through arrays of [K, M, N].
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        # Step 1 of `adjoints`: fit_ki = A_i . m_k,  gain_ki = Kuf_i . V_ki
+        A = triangular_product(Luu_inv, Kuf)
+        products = [excess_product(Luu_inv, L_k, A) for L_k in L.unbind(1)]
+        gain = torch.stack([column_sums(Kuf * V) for V in products], 1)
+        ctx.save_for_backward(Luu_inv, m, L, A, *products)
+        return m @ A, gain
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, Tensor, Tensor]:
+        Luu_inv, m, L, A, *products = ctx.saved_tensors
+        g, h = grads
+        # Step 3: dKuf = sum_k 2 V_k diag(h_k) + Luu^-T sum_k m_k g_k^T
+        d_Kuf = (Luu_inv.mT @ m.mT) @ g
+        # Steps 4 and 5: -Luu^T dLuu is a sum over components as well.
+        C = torch.zeros_like(Luu_inv)
+        d_m = torch.empty_like(m)
+        d_L = torch.empty_like(L)
+        for k, V in enumerate(products):
+            d_Kuf.addcmul_(V, (2 * h[:, k]).unsqueeze(-2))
+            C_k, d_m[:, k], d_L[:, k] = whitened_gradients(m[:, k], L[:, k], A, g[:, k], h[:, k])
+            C += C_k
+        return d_Kuf, -pullback(Luu_inv, C), None, d_m, d_L
 
 
 class _KL(torch.autograd.Function):

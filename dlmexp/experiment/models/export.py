@@ -38,7 +38,7 @@ SOURCE = '''\
     X = encode(frame, saved)  # of a raw table; float64 [N, {D}] as in saved["features"]
     x = ((X - saved["X_mean"]) / saved["X_std"]).nan_to_num()
     y = likelihood(model(x))  # of targets (Y - saved["y_mean"]) / saved["y_std"]
-"""
+{note}"""
 
 {imports}
 from gpytorch.distributions import MultivariateNormal
@@ -54,7 +54,7 @@ class Strategy(VariationalStrategy):
 
 class Model(gpytorch.models.ApproximateGP):
     def __init__(self):
-        q = CholeskyVariationalDistribution({M})
+        q = CholeskyVariationalDistribution({M}{batch})
         super().__init__(Strategy(self, torch.zeros({M}, {D}), q, jitter_val={jitter!r}))
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = {kernel}
@@ -106,6 +106,9 @@ def load(path):
     return model, likelihood, saved
 '''
 
+MIXTURE_NOTE = """
+    # q is a mixture of {K} Gaussians: y has a line for each of them, all of equal weight
+"""
 POISSON_EXP = """
 
 class PoissonExpLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
@@ -152,12 +155,13 @@ class Exported:
 def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     """Return the model and the likelihood with all parameters set.
 
+    Of a mixture, model and likelihood have a batch dimension, the components.
+
     Args:
         trained: The model.
         file: The name of the file that the source is to load.
     """
     import_gpytorch()
-    _refuse_mixture(trained)
     source = _source(trained, file)
     module = types.ModuleType("dlmexp_exported")
     # All of the source is ours: names in it are checked, and no text in it can end a string.
@@ -176,16 +180,6 @@ def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
         _set_posterior(model.variational_strategy, trained, hyper["Z"])
     saved = _saved(trained, model, likelihood)
     return Exported(model.eval(), likelihood.eval(), saved, source)
-
-
-def _refuse_mixture(trained: TrainedCell) -> None:
-    """Raise UserError for a q that a variational strategy of GPyTorch does not hold."""
-    if trained.is_mixture:
-        raise UserError(
-            f"the model of cell {trained.cell.key}: GPyTorch takes one Gaussian, and its q is a "
-            f"mixture of {trained.cell.components} Gaussians; export it as .npz for `dlmexp "
-            "predict`, or one with --where components=1"
-        )
 
 
 def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) -> None:
@@ -306,12 +300,16 @@ def _source(trained: TrainedCell, file: str) -> str:
     Kuu_diagonal = checked_kernel(trained).diagonal(hyper["Z"], hyper)
     jitter = float(trained.jitter * Kuu_diagonal.mean())
     modules = sorted({"gpytorch", "torch", kernel.module})
+    note = MIXTURE_NOTE.format(K=cell.components) if trained.is_mixture else ""
+    batch = f", batch_shape=torch.Size([{cell.components}])" if trained.is_mixture else ""
     return SOURCE.format(
         mark=MARK,
         about=_inside_string(cell.describe()),
         file=_inside_string(file),
         D=n_features,
         M=cell.M,
+        note=note.lstrip("\n"),
+        batch=batch,
         imports="\n".join(f"import {module}" for module in modules),
         jitter=jitter,
         kernel=kernel.expression,

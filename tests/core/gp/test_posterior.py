@@ -18,6 +18,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from dlmexp.core.gp.kernels import rbf
 from dlmexp.core.gp.posterior import (
+    component_marginals,
     kl,
     marginals,
     positive,
@@ -252,3 +253,39 @@ def test_shared_inputs_give_the_marginals_of_each_cell(sizes, ill, cells):
     well = [i for i in range(B) if i != ill]
     for result, other in zip(results, expected, strict=True):
         torch.testing.assert_close(result[well], other[well], rtol=1e-9, atol=1e-9)
+
+
+def written_out(c, m, L):
+    """Mean and variance of every component, by autograd through a triangular solve."""
+    K = rbf(c["Z"], c["Z"], c)
+    jitter = c["jitter"][:, None] * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    Luu = torch.linalg.cholesky(K + torch.diag_embed(jitter.expand(K.shape[:-1])))
+    A = torch.linalg.solve_triangular(Luu, rbf(c["Z"], c["X"], c), upper=False)
+    residual = rbf.diagonal(c["X"], c) - A.square().sum(-2)
+    mu = c["mean"][:, None, None] + torch.einsum("bkm,bmn->bkn", m, A)
+    spread = torch.einsum("bkml,bmn->bkln", L, A).square().sum(-2)
+    return mu, residual.unsqueeze(-2) + spread
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_components_have_the_marginals_and_gradients_that_are_written_out(K, cells):
+    names = ("Z", "lengthscale", "outputscale", "mean")
+    generator = torch.Generator().manual_seed(3)
+    m = torch.randn(2, K, 4, dtype=torch.float64, generator=generator)
+    L = torch.randn(2, K, 4, 4, dtype=torch.float64, generator=generator).tril()
+    weight = torch.randn(2, 2, K, 15, dtype=torch.float64, generator=generator)
+    results = []
+    for is_ours in (True, False):
+        c = cells(2, 4, 15, 2)
+        leaves = [c[name].requires_grad_() for name in names]
+        leaves += [m.clone().requires_grad_(), L.clone().requires_grad_()]
+        if is_ours:
+            p = projection(rbf, c, c["X"], c["jitter"])
+            mu, v = component_marginals(p, c["mean"], leaves[-2], leaves[-1])
+        else:
+            mu, v = written_out(c, leaves[-2], leaves[-1])
+        total = (weight[0] * mu + weight[1] * v.log()).sum()
+        *gradients, d_L = torch.autograd.grad(total, leaves)
+        results.append([mu, v, *gradients, d_L.tril()])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-9)

@@ -170,11 +170,25 @@ def test_the_exported_file_encodes_a_raw_table(tmp_path):
         exported["encode"](FRAME.assign(sort="q"), saved)
 
 
-def test_a_mixture_is_refused_for_gpytorch_and_written_for_predict(tmp_path):
-    mixture = made_up_model(components=2)
-    with pytest.raises(UserError, match="mixture of 2 Gaussians"):
-        export(mixture, tmp_path / "model.pt")
-    assert export(mixture, tmp_path / "model.npz").exists()
+@pytest.mark.parametrize("likelihood", ["gaussian", "probit"])
+def test_components_of_a_mixture_are_a_batch_whose_mean_is_our_prediction(likelihood, tmp_path):
+    mixture = made_up_model(likelihood, components=2)
+    script = export(mixture, tmp_path / "model.pt")
+    assert "mixture of 2 Gaussians" in script.read_text()
+    model, likelihood_of_theirs, saved = runpy.run_path(str(script))["load"](tmp_path / "model.pt")
+    x = (torch.from_numpy(X) - saved["X_mean"]) / saved["X_std"]
+    with torch.no_grad():
+        components = likelihood_of_theirs(model(x))
+    assert components.mean.shape == (2, 30)
+    expected = Predictor([mixture]).predict(X)
+    mean = components.mean.mean(0).numpy()
+    if likelihood == "probit":
+        _, second = mixture.schema.labels or ("", "")
+        np.testing.assert_allclose(mean, expected[f"probability_{second}"], rtol=1e-8)
+        return
+    np.testing.assert_allclose(saved["y_mean"] + saved["y_std"] * mean, expected["mean"])
+    variance = components.variance.mean(0) + components.mean.var(0, correction=0)
+    np.testing.assert_allclose(saved["y_std"] * variance.sqrt(), expected["std"], rtol=1e-8)
 
 
 @pytest.mark.parametrize(
