@@ -35,6 +35,7 @@ def choices_of(kind: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(choices))
 
 
+FOLDS = "[2-9]|[1-9][0-9]{1,5}"  # a number of folds, at least 2, as text
 ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
 # Folders with a meaning of their own in the results.
 RESERVED = (
@@ -54,11 +55,13 @@ FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])
 IN_WORDS = {
     FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
     ITERATIONS: "a number of iterations",
+    FOLDS: "a number of folds",
 }
 Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]
 Filled = Meta(min_length=1)
 FolderName = Annotated[str, one_of(or_like=FOLDER)]
+Folding = Annotated[str, one_of("holdout", or_like=FOLDS)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate

@@ -19,6 +19,8 @@ STRENGTH = 2.0
 """Nats of NLL, summed over rows, that a factor must gain per unit of its logarithm."""
 SPLINE_POINTS = 6001
 """Points at which the spline through a profile is compared."""
+HOLDOUT = "holdout"
+TENTH = 10  # of the rows, one in so many is held out
 
 
 class Folds(NamedTuple):
@@ -49,13 +51,47 @@ def folds(n: int, count: int = FOLDS) -> Folds:
     Raises:
         UserError: There are fewer rows than folds, or fewer than two folds.
     """
+    size = fold_size(n, str(count))
+    held_out = np.arange(count * size).reshape(count, size)
+    return _with_the_rest(n, held_out)
+
+
+def _with_the_rest(n: int, held_out: Int[np.ndarray, "F s"]) -> Folds:
+    """Return folds with these held-out rows, and all other rows to train on."""
+    train = [np.delete(np.arange(n), of_fold) for of_fold in held_out]
+    return Folds(np.stack(train), held_out)
+
+
+def folds_of(n: int, cv: str) -> Folds:
+    """Return the folds of n rows that a setting asks for.
+
+    Args:
+        n: The number of rows.
+        cv: The number of folds, or "holdout": a single fold, the last tenth of the rows.
+    """
+    if cv != HOLDOUT:
+        return folds(n, int(cv))
+    size = fold_size(n, cv)
+    return _with_the_rest(n, np.arange(n - size, n)[None])
+
+
+def fold_count(cv: str) -> int:
+    """Return the number of folds that a setting asks for."""
+    return 1 if cv == HOLDOUT else int(cv)
+
+
+def fold_size(n: int, cv: str) -> int:
+    """Return the number of rows in each fold.
+
+    Raises:
+        UserError: There are fewer rows than folds, or fewer than two folds.
+    """
+    if cv == HOLDOUT:
+        return max(1, n // TENTH)
+    count = int(cv)
     if not 2 <= count <= n:
         raise UserError(f"cv={count}: {n} rows make 2 to {n} folds")
-    size = n // count
-    rows = np.arange(n)
-    held_out = rows[: count * size].reshape(count, size)
-    train = [np.delete(rows, of_fold) for of_fold in held_out]
-    return Folds(np.stack(train), held_out)
+    return n // count
 
 
 def held_out_share(n: int, share: float) -> Folds:

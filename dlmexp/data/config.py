@@ -24,7 +24,7 @@ class DatasetConfig:
             or published (docs/SPEC.md, section 5).
         test_cap: The largest number of test rows.
         validation: Which validation rows select beta: all; tenth: only n / 10 of them; train: none,
-            they are training rows too.
+            they are training rows too; pool: none, they are in the training pool (n counts them).
         stands_for: The paper's dataset that this one is a part of or stands in for.
         rows: The number of rows, which is checked.
         features: The number of features, which is checked.
@@ -44,7 +44,7 @@ class DatasetConfig:
     sizes: list[Any] = field(default_factory=list)
     split: str = "???"
     test_cap: Whole | None = None
-    validation: Annotated[str, one_of("all", "tenth", "train")] = "all"
+    validation: Annotated[str, one_of("all", "tenth", "train", "pool")] = "all"
     stands_for: str | None = None
     rows: int | None = None
     features: int | None = None

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
+from dlmexp.core.folds import folds_of
 
 SPLIT_VERSION = 1
 """Part of every cell's key.
@@ -368,18 +369,28 @@ def _without_indicators(features: Normalisation, indicators: int) -> Normalisati
     return Normalisation(mean, std, constant)
 
 
-def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
+class Fold(NamedTuple):
+    """A fold of the training rows: which one (from 0), and how rows are divided (`folds_of`)."""
+
+    number: int
+    cv: str
+
+
+def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None = None) -> Prepared:
     """Return training, validation and test rows of one repetition, normalised.
 
     Args:
         dataset: A `Dataset`, or another object with `X`, `y`, `task` and `arrangement`.
         spec: A `DatasetConfig`, or another object with `split`, `test_cap` and `validation`. With
             `validation=train` the rows for validation are trained on too; with `tenth` only the
-            first n / 10 of them are used.
+            first n / 10 of them are used. With `pool` they are the last rows of the pool.
         seed: The seed of the repetition.
         n: The size of the training set (`resolve_size`).
+        fold: Held out of the training set, for validation; there are no test rows then.
     """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
+    if spec.validation == "pool":
+        parts = pooled(parts)
     size = resolve_size(n, len(parts.train))
     train = parts.train[:size]
     validation = parts.validation
@@ -389,8 +400,18 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
         tenth = max(1, len(train) // 10)
         validation = validation[:tenth]
     rows = Split(train, validation, parts.test)
+    if fold is not None:
+        of_folds = folds_of(size, fold.cv)
+        held_out = train[of_folds.held_out[fold.number]]
+        rows = Split(train[of_folds.train[fold.number]], held_out, parts.test[:0])
     indicators = getattr(dataset, "indicators", 0)
     return normalised(dataset.X, dataset.y, dataset.task, rows, indicators)
+
+
+def pooled(parts: Split) -> Split:
+    """Return the split with the rows for validation at the end of the pool."""
+    train = np.concatenate([parts.train, parts.validation])
+    return Split(train, parts.validation[:0], parts.test)
 
 
 def normalised(

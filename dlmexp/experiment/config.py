@@ -14,6 +14,7 @@ from dlmexp.common.limits import (
     Evaluate,
     Filled,
     FolderName,
+    Folding,
     Iterations,
     Parameterisation,
     Positive,
@@ -155,6 +156,10 @@ class RunConfig:
     beta: BetaConfig = field(default_factory=BetaConfig)
     # Beta is selected by the metric that is reported, or always by NLL.
     selection: Annotated[str, one_of("reported", "nll")] = "reported"
+    # What beta and K are selected on. null: the validation rows. 5: the rows of 5 folds, each
+    # predicted by fits to the others. holdout: a tenth of the rows. After both the selected
+    # candidate is trained on all rows, those for validation included.
+    cv: Folding | None = None
     # The parameterisations of q; null: the protocol's first for each kind of data; [all]: all of
     # the protocol's.
     parameterisation: (

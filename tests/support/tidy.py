@@ -73,6 +73,10 @@ class Made:
         frame = pd.DataFrame(full)
         frame["group"] = frame.groupby(GROUP, dropna=False).ngroup()
         frame["candidates"] = frame.groupby("group")["key"].transform("size")
+        betas = frame.groupby("group")["beta"]
+        has_choice = betas.transform("nunique") > 1
+        frame["smallest_beta"] = betas.transform("min").where(has_choice)
+        frame["largest_beta"] = betas.transform("max").where(has_choice)
         self.table, self.candidates = tidy(frame), frame
         self._arrays = arrays or {}
 

@@ -1,7 +1,7 @@
 """The rows of a batch: those of its splits, and those that a step sees."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ class BatchData:
         parts: Inputs and targets of "validation" and "test", where there are such rows.
         rows_of: The number of rows of a part in each split, where splits differ in it. Rows beyond
             them are padding, which `keep` cuts off where all splits that are left have the same.
+        leaves_profile: Whether the validation rows leave a profile (`recalibration.loss_profile`)
+            and do not recalibrate: they are a fold, and the folds together recalibrate.
+        temperature: The factor that recalibrates each cell, where it is known; NaN: it is not.
         seed_of: The seed of each split: of its minibatches and its random draws.
         repetition_of: The split of each cell.
         seeds: `seed_of` on the device.
@@ -31,6 +34,8 @@ class BatchData:
     seed_of: list[int]
     repetition_of: list[int]
     rows_of: dict[str, list[int]] = field(default_factory=dict)
+    leaves_profile: bool = False
+    temperature: Float[Tensor, "B"] | None = None
     seeds: Int[Tensor, "S"] = field(init=False)
     index: Int[Tensor, "B"] = field(init=False)
 
@@ -56,8 +61,9 @@ class BatchData:
         """Return the data of some of the cells, without the splits that none of them needs."""
         used = self.used_by(cells)
         of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
+        temperature = None if self.temperature is None else self.temperature[list(cells)]
         if len(used) == len(self.seed_of):
-            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells, self.rows_of)
+            return replace(self, repetition_of=of_cells, temperature=temperature)
         parts = {}
         rows_of = {}
         for name, (X, y) in self.parts.items():
@@ -67,7 +73,16 @@ class BatchData:
             rows = slice(max(counts))
             parts[name] = (X[used][:, rows], y[used][:, rows])
         seeds = [self.seed_of[split] for split in used]
-        return BatchData(self.X[used], self.y[used], parts, seeds, of_cells, rows_of)
+        return BatchData(
+            self.X[used],
+            self.y[used],
+            parts,
+            seeds,
+            of_cells,
+            rows_of,
+            self.leaves_profile,
+            temperature,
+        )
 
     def cells_by_rows(self) -> list[list[int]]:
         """Return the cells in groups whose splits have the same numbers of rows in every part."""

@@ -42,6 +42,7 @@ class FinishedFit:
             perturbed first; infinite where it is not finite. The least of them is the fit.
         evidence_gap: How much a larger M could gain at most, in nats per row; None: not known
             (`gap`).
+        profile: The NLL on validation rows at a grid of recalibrating factors, of a fold.
         nll_error: By how much the NLL per row may be wrong; None: not checked (`metrics`).
     """
 
@@ -59,6 +60,7 @@ class FinishedFit:
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))
     evidence_gap: float | None = None
+    profile: np.ndarray | None = None
     nll_error: float | None = None
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0))
 

@@ -20,7 +20,7 @@ from dlmexp.core.likelihoods import Gaussian, Likelihood, Poisson, Probit
 from dlmexp.core.likelihoods.mixture import Mixture, predictive
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program
-from dlmexp.core.training.recalibration import best_factor, recalibrated_scores
+from dlmexp.core.training.recalibration import best_factor, loss_profile, recalibrated_scores
 
 Metrics = dict[str, float]
 ENTRIES_AT_ONCE = 8_000_000
@@ -83,11 +83,19 @@ class Evaluation(NamedTuple):
         cells: The number of cells.
         means: Mean metrics by part and name.
         bins: The reliability diagram on test rows, of binary data.
+        profile: The NLL on the rows of a fold at a grid of recalibrating factors.
     """
 
     cells: int
     means: dict[str, dict[str, Float[Tensor, "B"]]]
     bins: Reliability | None
+    profile: Float[Tensor, "B P"] | None = None
+
+    def profiles(self) -> list[np.ndarray | None]:
+        """Return the profile of every cell; None where it leaves none."""
+        if self.profile is None:
+            return [None] * self.cells
+        return list(self.profile.cpu().numpy())
 
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
         """Return each cell's metrics by part, and its reliability diagram; wait for the device."""
@@ -170,40 +178,48 @@ def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) 
     bins = None
     if diagrams:
         bins = Reliability(*map(in_order, zip(*diagrams, strict=True)))
-    return Evaluation(len(order), means, bins)
+    profiles = [group.profile for group in evaluations if group.profile is not None]
+    profile = in_order(profiles) if profiles else None
+    return Evaluation(len(order), means, bins, profile)
 
 
 def _evaluate_equal(
     program: Program, posterior: Posterior, calibration: bool, parts: Collection[str] | None
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
-    calibration = calibration and program.loss.objective.predicts_variance
+    predicts_variance = program.loss.objective.predicts_variance
+    leaves_profile = program.data.leaves_profile and predicts_variance
+    calibration = calibration and predicts_variance and not program.data.leaves_profile
     names = parts or program.data.parts
     predictions: dict[str, Iterable[Rows]] = {}
     for part in names:
         predictions[part] = predictions_of(program, posterior, part)
-    factor = None
-    if calibration and "validation" in predictions:
+    factor = program.data.temperature if calibration else None
+    profile = None
+    if (calibration or leaves_profile) and "validation" in predictions:
         pieces = list(predictions["validation"])  # they are read twice
         predictions["validation"] = pieces
-        factor = _fitted_factor(program, posterior, pieces)
+        mu, v, y = _joined_rows(pieces)
+        likelihood = program.model.likelihood
+        if leaves_profile:
+            profile = loss_profile(likelihood, posterior.hyper, mu, v, y)
+        else:
+            factor = best_factor(likelihood, posterior.hyper, mu, v, y)
     means: dict[str, Tensors] = {}
     bins: dict[str, Reliability] = {}
     for part, pieces in predictions.items():
         means[part], diagram = _part_means(program, posterior, pieces, calibration, factor)
         if diagram is not None:
             bins[part] = diagram
-    return Evaluation(len(program.beta), means, bins.get("test"))
+    return Evaluation(len(program.beta), means, bins.get("test"), profile)
 
 
-def _fitted_factor(
-    program: Program, posterior: Posterior, pieces: list[Rows]
-) -> Float[Tensor, "B"]:
-    """Return the recalibrating factor that fits all validation rows best."""
+def _joined_rows(pieces: list[Rows]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return means, variances and targets of all pieces as one."""
     mu = torch.cat([rows.mu for rows in pieces], -1)
     v = torch.cat([rows.v for rows in pieces], -1)
     y = torch.cat([rows.y for rows in pieces], -1)
-    return best_factor(program.model.likelihood, posterior.hyper, mu, v, y)
+    return mu, v, y
 
 
 def _part_means(

@@ -23,6 +23,7 @@ def report_stopped(
     if training.on_gpu:
         yield None
     evaluations = evaluation.read()
+    profiles = evaluation.profiles()
     posteriors = posterior.cells()
     outcomes = state.outcome.tolist()
     stopped_at = state.stopped_at.tolist()
@@ -46,6 +47,7 @@ def report_stopped(
             acceptance=acceptance,
             block_acceptance=by_block,
             evidence_gap=gaps[i],
+            profile=profiles[i],
             nll_error=None if errors is None else float(errors[i]),
         )
 

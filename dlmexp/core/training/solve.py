@@ -35,7 +35,9 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
     start = perf_counter()
     solution = _path(program) if program.loss.objective.path else _collapsed(program)
     posterior = program.posterior({"m": solution.m, "L": solution.L}, program.beta)
-    evaluations = evaluate(program, posterior).read()
+    evaluation = evaluate(program, posterior)
+    evaluations = evaluation.read()
+    profiles = evaluation.profiles()
     posteriors = posterior.cells()
     sharing = batches_at_once()
     seconds = (perf_counter() - start) / (sharing * len(program.beta))
@@ -50,6 +52,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
             metrics=metrics,
             reliability=reliability,
             posterior=posteriors[i],
+            profile=profiles[i],
         )
 
 

@@ -22,6 +22,7 @@ from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import MIB, content, json_value, last_bytes
 from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, ask, job_scripts, job_states
+from dlmexp.experiment.records.refits import unneeded_refits
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.leases import ActiveProcess, active_processes, is_run_of
 
@@ -166,9 +167,13 @@ def unfinished_jobs(store: Store) -> list[Job]:
 
     The latest comes last.
     """
+    submitted = read_submissions(store.root)
+    if not submitted:
+        return []
+    unneeded = unneeded_refits(store)
     done, failed = store.keys()
     # SLURM is not asked about jobs whose cells are all done.
-    jobs = [job for job in read_submissions(store.root) if job.keys - done]
+    jobs = [job for job in submitted if job.keys - done - unneeded]
     if not jobs:
         return []
     states = job_states(job.id for job in jobs)
@@ -178,7 +183,7 @@ def unfinished_jobs(store: Store) -> list[Job]:
         if is_hidden:  # some clusters hide the jobs of other users
             job.state = UNKNOWN
             job.reason = f"a job of user {job.user} that can't be seen from here"
-    _share_responsibility(jobs, done | failed)
+    _share_responsibility(jobs, done | failed | unneeded)
     return [job for job in jobs if job.left or job.active]
 
 

@@ -16,6 +16,7 @@ from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.cluster.jobs import JobFacts, unfinished_jobs
 from dlmexp.experiment.plan.cell import Asked
 from dlmexp.experiment.records.manifests import read_manifests
+from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.leases import ActiveProcess, BatchProgress, active_processes
 
@@ -140,7 +141,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
     )
     experiments = [
         _experiment_status(store, name, cells, states, failure_reasons)
-        for name, cells in _cells_by_experiment(root).items()
+        for name, cells in _cells_by_experiment(store).items()
     ]
     quarantined = [path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]
     return FolderStatus(
@@ -154,13 +155,14 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
     )
 
 
-def _cells_by_experiment(root: Path) -> dict[str, dict[str, Asked]]:
+def _cells_by_experiment(store: Store) -> dict[str, dict[str, Asked]]:
     """Return the keys that each experiment asks for, with the selection they are candidates of."""
     experiments: dict[str, dict[str, Asked]] = {}
-    for manifest in read_manifests(root):
+    for manifest in read_manifests(store.root):
+        selections = Selections.of(store, manifest.candidates)
         cells = experiments.setdefault(manifest.experiment, {})
         for asked in manifest.candidates:
-            cells.update(dict.fromkeys(asked.keys, asked))
+            cells.update(dict.fromkeys(selections.needed(asked), asked))
     return experiments
 
 

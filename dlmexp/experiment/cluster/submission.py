@@ -11,6 +11,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.cluster.jobs import Job, unfinished_jobs, write_submission
 from dlmexp.experiment.cluster.node import BlockOnNode
 from dlmexp.experiment.cluster.slurm import ENDED, STUCK, max_array_size
+from dlmexp.experiment.records.refits import unneeded_refits
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import StopRequest
 from dlmexp.experiment.running.sweep import Sweep
@@ -61,9 +62,10 @@ def _blocks_to_submit(store: Store, blocks: Sequence[Block]) -> list[Block]:
     done, failed = store.keys()
     selected: list[Block] = []
     to_run: set[str] = set()
+    unneeded = unneeded_refits(store)
     for block in blocks:
         recorded = done if block.sweep.cfg.retry_failed else done | failed
-        unrecorded = block.sweep.by_key.keys() - recorded
+        unrecorded = block.sweep.by_key.keys() - recorded - unneeded
         to_run |= unrecorded
         if unrecorded - in_queue:
             selected.append(block)
@@ -145,9 +147,10 @@ def wait(store: Store, keys: Set[str], stop: StopRequest) -> int:
     """
     printed = ""
     while stop.requested is None:
-        jobs = [job for job in unfinished_jobs(store) if job.keys & keys and job.state != ENDED]
+        needed = keys - unneeded_refits(store)
+        jobs = [job for job in unfinished_jobs(store) if job.keys & needed and job.state != ENDED]
         done, _ = store.keys()
-        line = f"{_states(jobs)}; {len(keys & done)} of {counted(len(keys), 'cell')} done"
+        line = f"{_states(jobs)}; {len(needed & done)} of {counted(len(needed), 'cell')} done"
         if line != printed:
             print(line, flush=True)
             printed = line

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from dlmexp.common.limits import Evaluate
+from dlmexp.common.limits import Evaluate, Folding
 from dlmexp.common.literals import literal
+from dlmexp.core.folds import fold_size
 
 # Raised when the meaning of a field changes, so that old records are not taken for new ones.
 KEY_VERSION = 1
@@ -83,6 +84,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     split_at: Count | None = None
     optimizer: str = "adam"  # adam | lbfgs
     restarts: Count = 0  # of L-BFGS: further starts, of which the best end counts
+    # What selects among candidates in place of validation rows, which n then counts too: a number
+    # of folds | holdout. The cell is the fit to all n rows, or, with `fold` (from 0), to those
+    # outside of that fold.
+    cv: Folding | None = None
+    fold: Count | None = None
 
     @cached_property
     def key(self) -> str:
@@ -106,12 +112,27 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @cached_property
     def group(self) -> tuple[Any, ...]:
-        """What cells of one batch must share: all but seed, beta and base."""
-        return self.values(SHARED)
+        """What cells of one batch must share: all but seed, fold, beta and base.
+
+        Fits to all rows are not in the batches of folds, which have fewer.
+        """
+        return (*self.values(SHARED), self.fold is None)
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Return the fields with these names, as something that can be compared and hashed."""
         return tuple([_hashable(value) for value in attrgetter(*names)(self)])
+
+    @property
+    def repetition(self) -> tuple[int, int]:
+        """The rows that it is trained on, among the cells of a batch: seed and fold; -1: all."""
+        return self.seed, -1 if self.fold is None else self.fold
+
+    @property
+    def training_rows(self) -> int:
+        """The number of rows that it is trained on: n without its fold."""
+        if self.cv is None or self.fold is None:
+            return self.n
+        return self.n - fold_size(self.n, self.cv)
 
     @property
     def samples(self) -> int | None:
@@ -136,7 +157,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     @property
     def iterations_per_epoch(self) -> int:
         """Iterations in one epoch: its whole minibatches, or a single one with all rows."""
-        return self.n // self.minibatch if self.minibatch else 1
+        return self.training_rows // self.minibatch if self.minibatch else 1
 
     @property
     def iterations(self) -> int:
@@ -165,7 +186,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         components = "" if self.components == 1 else f" K={self.components}"
         trained = f"{self.variant} {self.objective} {self.model_label}{beta}{components}"
-        return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
+        fold = "" if self.fold is None else f" fold {self.fold + 1}"
+        return f"{self.dataset} n={self.n} seed={self.seed}{fold} {trained}"
 
 
 def _hashable(value: Any) -> Any:
@@ -184,7 +206,7 @@ LATER = {
 # In what the candidates of one selection differ.
 SELECTED = ("beta", "components", "split_at")
 # Fields that cells of one batch share.
-SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))
+SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "fold", "base"))
 Batch = tuple[Cell, ...]
 Changes = Mapping[str, Any]  # values that differ from those of a protocol, by dotted names
 
@@ -240,14 +262,21 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     keys: tuple[str, ...]
     stands_for: str | None = None  # the paper's dataset that this one stands in for
     components: tuple[int, ...] = ()  # of each candidate; empty: q is a single Gaussian
+    # Keys of the cells of folds, candidate by candidate; empty: validation rows select. With folds,
+    # `keys` are of fits to all rows, of which only those of selected candidates are trained.
+    folds: tuple[str, ...] = ()
+    only_selected: bool = False  # `keys` are those of selected candidates, folds are left out
 
     @classmethod
-    def of(cls, method: str, cells: Sequence[Cell], **other_fields: Any) -> Self:
+    def of(
+        cls, method: str, cells: Sequence[Cell], folds: Sequence[Cell] = (), **other_fields: Any
+    ) -> Self:
         """Return what is asked for with these cells.
 
         Args:
             method: The name of the method.
             cells: The candidates in their order.
+            folds: The cells of their folds, candidate by candidate.
             **other_fields: The fields that the cells do not have.
         """
         cell = cells[0]
@@ -261,17 +290,25 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
             betas=tuple(candidate.beta for candidate in cells),
             keys=tuple(candidate.key for candidate in cells),
             components=components if max(components) > 1 else (),
+            folds=tuple(cell.key for cell in folds),
             **other_fields,
         )
 
     def describe(self, key: str) -> str:
         """Return one line for people about the candidate with this key."""
-        candidate = self.keys.index(key)
+        fold = ""
+        if key in self.folds:
+            count = len(self.folds) // len(self.keys)
+            candidate, number = divmod(self.folds.index(key), count)
+            fold = f" fold {number + 1}"
+        else:
+            candidate = self.keys.index(key)
         beta = self.betas[candidate]
         chosen = "" if beta is None else f" beta={beta:g}"
         if self.components:
             chosen += f" K={self.components[candidate]}"
-        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
+        repetition = f"{self.dataset} n={self.n} seed={self.seed}{fold}"
+        return f"{repetition} {self.method} {self.label}{chosen}"
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -318,12 +355,12 @@ def _batch_groups(cells: dict[str, Cell]) -> dict[tuple, list[Cell]]:
     """Return the cells that may train together, by what ranks them: work, dataset, has a base."""
     bases: dict[tuple, set[str]] = {}
     for cell in cells.values():
-        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
+        bases.setdefault((cell.group, cell.repetition), set()).add(cell.base or "")
     groups: dict[tuple, list[Cell]] = {}
-    for cell in sorted(cells.values(), key=lambda cell: (cell.seed, -(cell.beta or 0.0))):
-        # A batch takes one fit per seed as its start: cells that start from another one are
-        # grouped with their like.
-        start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+    for cell in sorted(cells.values(), key=lambda cell: (cell.repetition, -(cell.beta or 0.0))):
+        # A batch takes one fit per seed and fold as its start: cells that start from another one
+        # are grouped with their like.
+        start = sorted(bases[cell.group, cell.repetition]).index(cell.base or "")
         rank = (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group, start)
         groups.setdefault(rank, []).append(cell)
     return groups

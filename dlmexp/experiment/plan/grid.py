@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -24,13 +24,14 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
 from dlmexp.core.estimators import ESTIMATORS
+from dlmexp.core.folds import fold_count, fold_size
 from dlmexp.core.gp.kernels import Parameter, kernel_named
 from dlmexp.core.gp.mixed_kernels import with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, split
+from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pooled, resolve_size, split
 from dlmexp.experiment.config import BetaConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import protocol_config
@@ -43,6 +44,7 @@ from dlmexp.experiment.plan.methods import (
 )
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
+Cells = tuple[Cell, ...]
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
 # The method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
 # another.
@@ -127,6 +129,8 @@ def check(cfg: RunConfig) -> None:
         UserError: Nothing is registered under a name, or it does not go with the data.
     """
     check_methods(cfg)
+    if cfg.cv is not None and cfg.measure == "gradient":
+        raise UserError(f"cv={cfg.cv}: measure=gradient selects nothing; leave cv out")
     for key, dataset in cfg.dataset.items():
         _check_name(key, dataset)
         kernel_named(dataset.kernel, typed=True)
@@ -210,6 +214,7 @@ class Grid:
     def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
         self.cfg = cfg
         self.dataset = dataset
+        self.divided = _divided(cfg, dataset, data)
         self.data = data
         self.shipped_dataset = read_spec(key, cfg.csv)
         self.protocol = protocol_config(cfg.protocol, cfg.preset)
@@ -217,7 +222,8 @@ class Grid:
         self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self._check_seeds()
-        self.pool = len(split(len(data.y), dataset.split, 0, None, data.arrangement).train)
+        parts = split(len(data.y), dataset.split, 0, None, data.arrangement)
+        self.pool = len(pooled(parts).train if cfg.cv else parts.train)
 
     def _check_seeds(self) -> None:
         """Refuse more repetitions than there are published splits."""
@@ -267,17 +273,31 @@ class Grid:
         """
         seeds = dict.fromkeys(self.cfg.seeds)
         for (n, size), seed in product(self.sizes.items(), seeds):
-            for method, cells in self._methods(self._template(n, seed)):
+            for method, cells, folds in self._selections(n, seed):
                 asked = Asked.of(
                     method,
                     cells,
+                    folds,
                     setting=self._setting(cells[0]),
                     experiment=self.cfg.name,
                     role=self._role(cells[0]),
                     size=size,
                     stands_for=self.dataset.stands_for,
                 )
-                yield asked, cells
+                yield asked, (*cells, *folds)
+
+    def _selections(self, n: int, seed: int) -> Iterator[tuple[str, Cells, Cells]]:
+        """Yield each method with its candidates, and the cells of their folds, by candidate."""
+        candidates = self._methods(self._template(n, seed))
+        if self.cfg.cv is None:
+            for method, cells in candidates:
+                yield method, cells, ()
+            return
+        numbers = range(fold_count(self.cfg.cv))
+        by_fold = [self._methods(self._template(n, seed, number)) for number in numbers]
+        for (method, cells), *folds in zip(candidates, *by_fold, strict=True):
+            by_candidate = zip(*(of_fold for _, of_fold in folds), strict=True)
+            yield method, cells, tuple(chain.from_iterable(by_candidate))
 
     def _role(self, cell: Cell) -> str:
         """Return what a cell is for."""
@@ -321,6 +341,8 @@ class Grid:
             # The parameterisation of each cell is compared instead (`_setting`).
             "training": with_changed(training, parameterisation=[]),
             "selection": cfg.selection,
+            # As it is typed: a number is no text.
+            "cv": int(cfg.cv) if cfg.cv and cfg.cv.isdecimal() else cfg.cv,
             "collapsed": cfg.collapsed,
             "dtype": cfg.dtype,
             "beta": cfg.beta,
@@ -384,8 +406,11 @@ class Grid:
         if self.cfg.K is not None and not any(map(is_mixture, self.cfg.method.values())):
             yield "K: no method of this run has a mixture; method=mixture_log_dlm does"
 
-    def _template(self, n: int, seed: int) -> Cell:
+    def _template(self, n: int, seed: int, fold: int | None = None) -> Cell:
         """Return the beta = 1 ELBO fit on this split, of which every other cell is a variation."""
+        rows = n
+        if fold is not None and self.cfg.cv is not None:
+            rows = n - fold_size(n, self.cfg.cv)
         dataset = self.dataset
         training = self.training
         M = self.cfg.M or dataset.M or inducing_points(len(self.data.y))
@@ -393,13 +418,13 @@ class Grid:
             kind="fit",
             dataset=dataset.name,
             data=self.data.checksum,
-            split=split_name(dataset, self.data),
+            split=split_name(self.divided, self.data),
             task=dataset.task,
             likelihood=dataset.likelihood,
             kernel=self.kernel,
             ard=dataset.ard,
             mean=dataset.mean,
-            M=min(M, n),
+            M=min(M, rows),
             n=n,
             objective=BASE,
             variant="joint",
@@ -407,7 +432,7 @@ class Grid:
             parameterisation="whitened",
             estimator="exact",
             options={},
-            evaluate=self.cfg.evaluate,
+            evaluate=self.cfg.evaluate if fold is None else "end",  # folds have no test rows
             dtype=self.cfg.dtype,
             seed=seed,
             beta=1.0,
@@ -417,7 +442,9 @@ class Grid:
             epsilon=training.epsilon,
             resolution=training.resolution,
             noise_floor=training.noise_floor,
-            **self._rows_of_a_step(n),
+            cv=self.cfg.cv,
+            fold=fold,
+            **self._rows_of_a_step(rows),
             **self._stopping(),
         )
 
@@ -604,7 +631,7 @@ class Grid:
     ) -> Iterator[Cell]:
         """Yield the cells of a method, beta aside: one for each setting of each estimator."""
         objective = OBJECTIVES[method.objective]
-        M = start.n if objective.all_rows_inducing else start.M
+        M = start.training_rows if objective.all_rows_inducing else start.M
         cell = replace(start, objective=method.objective, variant=method.variant, M=M)
         cell = replace(cell, objective_options=changed_options(method))
         is_fixed = method.variant == "fixed"
@@ -639,6 +666,26 @@ class Grid:
                 sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
             for values in _combinations(options):
                 yield replace(sampled, options=values)
+
+
+def _divided(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> DatasetConfig:
+    """Return the dataset with its rows divided as `cv` needs it: no rows for validation alone.
+
+    Raises:
+        UserError: Its rows can't be divided into folds.
+    """
+    if cfg.cv is None:
+        return dataset
+    kind = data.arrangement.kind
+    if kind in ("time", "group"):
+        problem = f"folds would take {dataset.name}'s rows apart, which belong together by {kind}"
+        raise UserError(f"cv={cfg.cv}: {problem}; leave cv out")
+    if dataset.validation not in ("all", "pool"):
+        setting = f"dataset.{dataset.name}.validation={dataset.validation}"
+        raise UserError(
+            f"{setting}: with cv={cfg.cv} no rows are for validation alone; leave it out"
+        )
+    return with_changed(dataset, validation="pool")
 
 
 def _starts_at(parameter: Parameter, value: float | str) -> bool:

@@ -31,7 +31,7 @@ from dlmexp.experiment.records.columns import (
     column_named,
     every_column,
 )
-from dlmexp.experiment.records.record import FORMAT, MAPPINGS, Result
+from dlmexp.experiment.records.record import FORMAT, SEVERAL, Result
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
@@ -65,7 +65,7 @@ RECORD_COLUMNS = (
     "key",
     "status",
     *FIELDS,
-    *(name for name in Result.__struct_fields__ if name not in MAPPINGS),
+    *(name for name in Result.__struct_fields__ if name not in SEVERAL),
     *Provenance.__struct_fields__,
 )
 """The columns that every table of records has."""
@@ -154,14 +154,19 @@ class Pack:
 
     @cached_property
     def asked(self) -> list[Asked]:
-        """What was asked for; the keys of a group are those that have rows here."""
+        """What was asked for; the keys of a group are those that have rows here.
+
+        A selection by folds that is not complete keeps all of its keys.
+        """
         with reading(self.path, BROKEN):
             groups = self._groups()
             keys = self._keys_of_groups(len(groups))
-        return [
-            msgspec.structs.replace(group, keys=tuple(own_keys))
-            for group, own_keys in zip(groups, keys, strict=True)
-        ]
+        asked = []
+        for group, own_keys in zip(groups, keys, strict=True):
+            if not group.folds:
+                group = msgspec.structs.replace(group, keys=tuple(own_keys))
+            asked.append(group)
+        return asked
 
     def _groups(self) -> list[Asked]:
         """Return what was asked for, still without keys, from the metadata of the file."""
@@ -306,9 +311,9 @@ def _lists(values: Sequence[np.ndarray | None]) -> pa.Array:
 
 
 def _compressed(asked: Iterable[Asked]) -> bytes:
-    """Return what was asked for as text; its keys are those of the rows."""
-    without_keys = [msgspec.structs.replace(group, keys=()) for group in asked]
-    return base64.b64encode(zlib.compress(msgspec.json.encode(without_keys), 9))
+    """Return what was asked for as text; keys are those of the rows, but where folds select."""
+    groups = [group if group.folds else msgspec.structs.replace(group, keys=()) for group in asked]
+    return base64.b64encode(zlib.compress(msgspec.json.encode(groups), 9))
 
 
 def _as_parquet(table: pa.Table) -> bytes:

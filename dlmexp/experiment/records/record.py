@@ -50,6 +50,10 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     y_std: float | None = None
     reason: str | None = None  # of a failure
     note: str | None = None  # what a reader of the result must know
+    # Of a fold: its NLL at a grid of recalibrating factors. Of a fit to all rows that folds have
+    # selected: the factor that all folds together give.
+    profile: list[float] = []
+    recalibration_factor: float | None = None
     # Measured gradients: their number, and their bias against two estimates G of the true gradient.
     draws: Count | None = None
     bias: float | None = None
@@ -90,7 +94,7 @@ class OtherFormat(Unreadable):
 
 JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
 # Fields of a result with several values; all others have a single one.
-MAPPINGS = ("validation", "test", "trivial", "hyperparameters")
+SEVERAL = ("validation", "test", "trivial", "hyperparameters", "profile")
 
 
 def sealed(content: bytes) -> bytes:
@@ -132,8 +136,8 @@ def flat(record: Record) -> dict[str, Any]:
     """Return a record as a row of a table: one value for each of its columns.
 
     The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics are `test_nll`, `validation_mse`,
-    `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset is left
-    out.
+    `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset and the
+    profile of a fold are left out.
     """
     row: dict[str, Any] = {}
     for name in ("key", "status", "model", "arrays"):
@@ -143,7 +147,7 @@ def flat(record: Record) -> dict[str, Any]:
         row[name] = json.dumps(row[name], sort_keys=True)
     row |= _measured(record.result)
     for name, value in msgspec.structs.asdict(record.result).items():
-        if name not in MAPPINGS:
+        if name not in SEVERAL:
             row[name] = value
     return row | msgspec.structs.asdict(record.made)
 

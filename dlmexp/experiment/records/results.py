@@ -24,6 +24,7 @@ from dlmexp.experiment.records.columns import ColumnFilter, every_column
 from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
 from dlmexp.experiment.records.packed import NO_PACKS, TABLE, write_pack
 from dlmexp.experiment.records.plugin_versions import mixed_versions
+from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store, check_has_packs
 from dlmexp.experiment.records.table import (
     as_text,
@@ -97,7 +98,7 @@ class ResultsFolder:
             check_has_packs(other)
         cells = self.store.cells(columns=columns)
         self.candidates = candidate_cells(cells, self.asked)
-        if unknown := len(cells) - self.candidates["key"].nunique():
+        if unknown := len({*cells["key"].to_pylist()} - self._asked_keys):
             why = (
                 "belong to no run that is written down there; "
                 "give its command again, which trains nothing twice"
@@ -113,13 +114,27 @@ class ResultsFolder:
 
     @cached_property
     def asked(self) -> list[Asked]:
-        """What was asked for in this folder, by its packs and its own manifests."""
+        """What was asked for in this folder, by its packs and its own manifests.
+
+        Complete selections by folds have the selected fits alone (`Selections.shown`).
+        """
+        selections = Selections.of(self.store, self._groups)
+        return distinct(selections.shown(group) for group in self._groups)
+
+    @cached_property
+    def _groups(self) -> list[Asked]:
+        """The groups of candidates as runs have asked for them."""
         groups: list[Asked] = []
         for pack in self.store.packs:
             groups += pack.asked
         for manifest in read_manifests(self.root):
             groups += manifest.candidates
-        return distinct(groups)
+        return groups
+
+    @property
+    def _asked_keys(self) -> set[str]:
+        """The keys of all cells that were asked for."""
+        return _keys(self._groups)
 
     @cached_property
     def changes(self) -> dict[str, Changes]:
@@ -181,16 +196,25 @@ def drop_unselected(store: Store) -> int:
 
 
 def _keys(groups: list[Asked]) -> set[str]:
-    """Return the keys of the cells in groups of candidates."""
-    return {key for group in groups for key in group.keys}
+    """Return the keys of the cells in groups of candidates, those of folds included."""
+    keys: set[str] = set()
+    for group in groups:
+        keys.update(group.keys, group.folds)
+    return keys
 
 
 def _kept_keys(store: Store, manifest: Manifest, groups: list[Asked]) -> set[str]:
     """Return the keys of the cells whose models a run keeps, out of these groups."""
-    candidates = candidate_cells(store.cells(_keys(groups)), groups)
+    selections = Selections.of(store, groups)
+    shown = [selections.shown(group) for group in groups]
+    candidates = candidate_cells(store.cells(_keys(shown)), shown)
     if manifest.keep != "all":
         candidates = selected_or_undecided(candidates)
-    return set(candidates["key"])
+    kept = set(candidates["key"])
+    for group in shown:
+        if group.folds:  # some of them are trained again: it is not known yet what they select
+            kept.update(group.keys)
+    return kept
 
 
 def collect_table(

@@ -198,6 +198,15 @@ class Store:
             self.quarantine(path, str(why))
             return None
 
+    def record(self, dataset: str, key: str) -> Record | None:
+        """Return the folder's own record of a cell, done or failed; None without a sound one."""
+        for suffix in (".json", FAILED):
+            with contextlib.suppress(Unreadable):
+                record = self.read(self.path(dataset, key, suffix))
+                if record is not None:
+                    return record
+        return None
+
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """Return the hyperparameters of a done base fit, for fixed variants to start from.
 

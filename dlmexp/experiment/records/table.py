@@ -37,6 +37,8 @@ GROUP = [
     "stands_for",
     "candidates",
 ]
+ABOUT_FOLDS = ["expected", "only_selected", "has_folds"]
+BETAS = ["smallest_beta", "largest_beta"]  # of all candidates
 # What `_chosen` reads besides the validation metrics.
 SELECTING = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
 
@@ -44,8 +46,10 @@ SELECTING = ["group", "role", "selection", "candidates", "failed", "missing", "s
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     """Return one row per cell that was asked for and has a record; a cell in two groups has two.
 
-    Groups with the same cells, role and setting are one, which names all their experiments.
-    `failed` and `missing` count the cells of a row's group. Texts other than keys are categories.
+    Selections by folds have the fits to all rows (`refits.Selections.shown`), or a single row where
+    these are still missing. Groups with the same cells, role and setting are one, which names all
+    their experiments. `failed` and `missing` count the cells of the group of a row. Texts, but for
+    keys, are categories.
 
     Args:
         cells: Records as rows (`Store.cells`).
@@ -59,9 +63,13 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     rows["candidates"] = rows["candidates"].astype("int64")
     is_failed = rows["status"] != "done"
     by_group = is_failed.groupby(rows["group"])
-    rows["failed"] = by_group.transform("sum")
-    rows["missing"] = rows["candidates"] - by_group.transform("size")
-    return _ordered(rows)
+    # Where folds select, the only candidates with rows are the selected ones.
+    has_all_failed = by_group.transform("all") & rows["only_selected"]
+    rows["failed"] = by_group.transform("sum").where(~has_all_failed, rows["candidates"])
+    missing = rows["expected"] - by_group.transform("size")
+    rows["missing"] = missing.where(~rows["has_folds"], missing.clip(lower=1))
+    rows = rows[~rows["has_folds"] | ~rows["group"].duplicated()]
+    return _ordered(rows.drop(columns=ABOUT_FOLDS))
 
 
 def _groups(asked: Iterable[Asked]) -> pd.DataFrame:
@@ -87,10 +95,28 @@ def _groups(asked: Iterable[Asked]) -> pd.DataFrame:
                 ", ".join(experiments[identity]),
                 group.stands_for,
                 len(group.betas),
-                list(dict.fromkeys(group.keys)),
+                _expected(group),
+                group.only_selected,
+                bool(group.folds),
+                *_ends(group.betas),
+                list(dict.fromkeys((*group.keys, *group.folds))),
             )
         )
-    return pd.DataFrame(rows, columns=[*GROUP, "key"]).astype(dict.fromkeys(GROUP, "category"))
+    columns = [*GROUP, *ABOUT_FOLDS, *BETAS, "key"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(GROUP, "category"))
+
+
+def _expected(group: Asked) -> int:
+    """Return how many cells with a record complete a group; of a selection by folds, at least."""
+    if group.folds:
+        return len(group.folds) + 1
+    return len(group.keys if group.only_selected else group.betas)
+
+
+def _ends(betas: Iterable[float | None]) -> tuple[float, float]:
+    """Return the smallest and the largest of some betas; NaN where there is no choice."""
+    values = {beta for beta in betas if beta is not None}
+    return (min(values), max(values)) if len(values) > 1 else (np.nan, np.nan)
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
@@ -152,7 +178,7 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     if "components" in table and undone.any():
         table["components"] = table["components"].where(~undone)
     table.loc[undone, "key"] = None
-    table["edge"] = _edges(candidates, table)
+    table["edge"] = _edges(table)
     return _ordered(table)
 
 
@@ -189,16 +215,9 @@ def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
     return chosen.sort_values(["group", "selected_by"], ascending=[True, False])
 
 
-def _edges(candidates: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
-    """Return for each row whether its beta is the `smallest` or `largest` of several, or ''.
-
-    Candidates that differ in their components alone have one beta.
-    """
-    betas = candidates.groupby("group")["beta"]
-    has_choice = betas.transform("nunique")[table.index] > 1
-    is_smallest = betas.transform("min")[table.index] == table["beta"]
-    is_largest = betas.transform("max")[table.index] == table["beta"]
-    conditions = [has_choice & is_smallest, has_choice & is_largest]
+def _edges(table: pd.DataFrame) -> np.ndarray:
+    """Return for each row whether its beta is the `smallest` or `largest` of several, or ''."""
+    conditions = [table["beta"] == table[name] for name in BETAS]
     return np.select(conditions, ["smallest", "largest"], "")
 
 

@@ -28,11 +28,12 @@ class Bar(ABC):
         """Show the bar."""
 
     @abstractmethod
-    def show(self, settled: int, left: str, caption: str) -> None:
+    def show(self, settled: int, total: int, left: str, caption: str) -> None:
         """Update the bar.
 
         Args:
             settled: cells with a record.
+            total: all cells.
             left: the time left as text.
             caption: the line below the bar.
         """
@@ -46,26 +47,25 @@ class Bar(ABC):
         """End the updates; what was shown last stays."""
 
 
-def bar_here(total: int, console: Console | None) -> Bar | None:
+def bar_here(console: Console | None) -> Bar | None:
     """Return a bar for this place; None where only lines can be shown.
 
     Args:
-        total: the number of cells.
         console: of the standard output.
     """
     if console is None:
         return None
     if is_notebook(console.file):
-        return NotebookBar(total)
+        return NotebookBar()
     if console.is_terminal and not console.is_dumb_terminal:
-        return TerminalBar(total, console)
+        return TerminalBar(console)
     return None
 
 
 class TerminalBar(Bar):
     """A bar that is drawn on a terminal."""
 
-    def __init__(self, total: int, console: Console):
+    def __init__(self, console: Console):
         self._bar = _RichBar(
             TextColumn("cells"),
             BarColumn(),
@@ -74,16 +74,16 @@ class TerminalBar(Bar):
             TextColumn("{task.fields[left]} left"),
             console=console,
         )
-        self._bar.add_task("cells", total=total, left="?")
+        self._bar.add_task("cells", total=None, left="?")
 
     def start(self) -> None:
         """Show the bar."""
         self._bar.start()
 
-    def show(self, settled: int, left: str, caption: str) -> None:
+    def show(self, settled: int, total: int, left: str, caption: str) -> None:
         """Update the bar and the line below it."""
         self._bar.caption = caption
-        self._bar.update(TaskID(0), completed=settled, left=left)
+        self._bar.update(TaskID(0), completed=settled, total=total, left=left)
 
     def say(self, line: str, style: str | None) -> None:
         """Print a line above the bar."""
@@ -111,19 +111,18 @@ class NotebookBar(Bar):
     notebook.
     """
 
-    def __init__(self, total: int):
-        self._total = total
+    def __init__(self) -> None:
         self._handle: Any = None
 
     def start(self) -> None:
         """Show the bar."""
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
-        self._handle = display(self._html(0, "?", ""), display_id=True)
+        self._handle = display(self._html(0, 1, "?", ""), display_id=True)
 
-    def show(self, settled: int, left: str, caption: str) -> None:
+    def show(self, settled: int, total: int, left: str, caption: str) -> None:
         """Update the bar and the line below it."""
-        self._handle.update(self._html(settled, left, caption))
+        self._handle.update(self._html(settled, total, left, caption))
 
     def say(self, line: str, style: str | None) -> None:
         """Print a line below the bar."""
@@ -132,10 +131,8 @@ class NotebookBar(Bar):
     def stop(self) -> None:
         """Do nothing: the bar stays as it is."""
 
-    def _html(self, settled: int, left: str, caption: str) -> Any:
+    def _html(self, settled: int, total: int, left: str, caption: str) -> Any:
         from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
         text = escape(sanitized(caption))
-        return HTML(
-            NOTEBOOK_BAR.format(settled=settled, total=self._total, left=left, caption=text)
-        )
+        return HTML(NOTEBOOK_BAR.format(settled=settled, total=total, left=left, caption=text))

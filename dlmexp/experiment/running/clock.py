@@ -122,17 +122,40 @@ class KindCount:
 class Clock:
     """What is known of the time that batches take. `Progress` notes what happens."""
 
-    def __init__(self, batches: Sequence[Batch], device: str = "cpu"):
-        self.batches = len(batches)
+    def __init__(self, batches: Sequence[Batch], device: str = "cpu", later: Sequence[Batch] = ()):
+        """Begin with what is planned.
+
+        Args:
+            batches: What is trained.
+            device: Where.
+            later: What stands for the batches that are known after these have been trained.
+        """
+        self.batches = 0
+        self.cells = 0
         self.device = device
         self.kinds: dict[Hashable, KindCount] = {}
+        self.later = later
+        self._add(batches)
+        self._add(later)
+        self.trials: list[Measured] = []
+
+    def _add(self, batches: Sequence[Batch]) -> None:
         for batch in sorted(batches, key=len, reverse=True):
             group = batch[0].group
             if group not in self.kinds:
                 self.kinds[group] = KindCount(BatchShape.of(batch), batch)
             self.kinds[group].waiting += len(batch)
-        self.cells = sum(kind.waiting for kind in self.kinds.values())
-        self.trials: list[Measured] = []
+            self.cells += len(batch)
+        self.batches += len(batches)
+
+    def replace_later(self, batches: Sequence[Batch]) -> None:
+        """Put the batches that are known now in the place of what stood for them."""
+        for batch in self.later:
+            self.kinds[batch[0].group].waiting -= len(batch)
+            self.cells -= len(batch)
+        self.batches -= len(self.later)
+        self.later = ()
+        self._add(batches)
 
     def is_short(self) -> bool:
         """Return whether the run takes so little time that timing steps is not worth it."""

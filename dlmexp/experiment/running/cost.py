@@ -87,7 +87,7 @@ def _limit(batch: Batch) -> int:
 
 def _work_of_step(batch: Batch) -> float:
     cell = batch[0]
-    rows = min(cell.n, cell.minibatch or cell.n)
+    rows = min(cell.training_rows, cell.minibatch or cell.n)
     columns = cell.M + ELEMENTWISE_COLUMNS + 2 * (cell.samples or 0)
     products = cell.M * (rows + 4 * cell.M) * columns * cell.components
     return FIXED_SHARE * products if cell.variant == "fixed" else products

@@ -7,7 +7,7 @@ stream of its own.
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,8 @@ from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.trainer import BatchTrainer
 
+Batches = Iterable[tuple[Batch, Batch]]
+"""Batches, each with its cells that need a record."""
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
 # The new limit of memory after it ran out, as a share of the expected bytes that did not fit.
@@ -79,35 +81,49 @@ class Engine:
             for _ in range(self.capacity.batches)
         ]
 
-    def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
+    def run(self, batches: Batches, follow_up: Callable[[], Batches] | None = None) -> None:
         """Train batches, each given with its pending cells, as `resumed_first` returns them.
 
         Batches that need the whole device come after those that can share it. Last come those that
         another process trains; should it die, they are trained here.
+
+        Args:
+            batches: What is trained.
+            follow_up: Called when all of them have their records; returns what is trained then.
         """
-        queue = deque(BatchJob(batch, pending) for batch, pending in batches)
-        if self.capacity.is_concurrent:
-            queue = deque(sorted(queue, key=lambda job: needs_the_device(job.batch[0])))
-        load_at_last_start = None
         with self.writer:
-            while queue or self.training:
-                # 1. Stop at once if nothing trains. A batch in training stops by itself, after it
-                #    has saved its state.
-                if not self.training:
-                    self.stop.raise_if_requested()
-                # 2. Start batches if nothing trains, or if there may be room or a base fit that was
-                #    not there when batches were started last.
-                may_start_more = self._load() != load_at_last_start and not self.stop.requested
-                if not self.training or may_start_more:
-                    self._start_batches(queue)
-                    load_at_last_start = self._load()
-                # 3. Let every batch go on that does not wait for the device.
-                ready = [job for job in self.training if job.is_ready]
-                for job in ready:
-                    self._advance(job, queue)
-                # 4. If all of them wait, give the device a moment.
-                if self.training and not ready:
-                    time.sleep(DEVICE_POLL_SECONDS)
+            self._train_all(self._queue(batches))
+            if follow_up is not None:
+                self.writer.do(lambda: None, wait=True)
+                self._train_all(self._queue(follow_up()))
+
+    def _queue(self, batches: Batches) -> deque[BatchJob]:
+        queue = [BatchJob(batch, pending) for batch, pending in batches]
+        if self.capacity.is_concurrent:
+            queue.sort(key=lambda job: needs_the_device(job.batch[0]))
+        return deque(queue)
+
+    def _train_all(self, queue: deque[BatchJob]) -> None:
+        """Train the batches of a queue."""
+        load_at_last_start = None
+        while queue or self.training:
+            # 1. Stop at once if nothing trains. A batch in training stops by itself, after it
+            #    has saved its state.
+            if not self.training:
+                self.stop.raise_if_requested()
+            # 2. Start batches if nothing trains, or if there may be room or a base fit that was
+            #    not there when batches were started last.
+            may_start_more = self._load() != load_at_last_start and not self.stop.requested
+            if not self.training or may_start_more:
+                self._start_batches(queue)
+                load_at_last_start = self._load()
+            # 3. Let every batch go on that does not wait for the device.
+            ready = [job for job in self.training if job.is_ready]
+            for job in ready:
+                self._advance(job, queue)
+            # 4. If all of them wait, give the device a moment.
+            if self.training and not ready:
+                time.sleep(DEVICE_POLL_SECONDS)
 
     def _load(self) -> tuple[int, int]:
         """Return the numbers of cells in training and of recorded base fits."""

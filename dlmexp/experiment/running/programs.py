@@ -3,6 +3,7 @@
 This is the one place that turns a `Cell` into arguments of the core.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -48,7 +49,7 @@ SETTINGS_FIELDS = frozenset(
     | {"final_lr", "decay", "epsilon", "resolution", "split_at", "optimizer", "restarts"}
 )
 PROGRAM_FIELDS = frozenset({"variant", "form", "minibatch", "minibatch_rows", "beta", "seed"})
-DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype"})
+DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype", "cv", "fold"})
 IDENTITY_FIELDS = frozenset({"kind", "base"})  # which job it is, and which fit it starts from
 
 
@@ -129,6 +130,7 @@ def program(
     prepared: Splits,
     base: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
+    temperature: Callable[[Cell], float | None] = lambda _: None,
 ) -> Program:
     """Return the program of a batch.
 
@@ -137,9 +139,16 @@ def program(
         prepared: Returns the data of a cell.
         base: Returns the hyperparameters that a fixed variant holds; None: their initial values.
         target: Where it trains.
+        temperature: Returns the factor that recalibrates the predictions of a cell, where it is
+            known before training.
     """
     first = cells[0]
     data = batch_data(cells, prepared, target)
+    data.leaves_profile = first.fold is not None
+    temperatures = [temperature(cell) for cell in cells]
+    if any(factor is not None for factor in temperatures):
+        values = [math.nan if factor is None else factor for factor in temperatures]
+        data.temperature = torch.tensor(values, dtype=PARAMETERS, device=target.device)
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
     if first.variant == "fixed":
@@ -156,9 +165,9 @@ def _kind_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
 
 
 def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
-    """Return the rows of all seeds of a batch on the device."""
-    first_of_seed = _first_of_seed(cells)
-    seeds = list(first_of_seed)
+    """Return the rows of all seeds and folds of a batch on the device."""
+    first_of_repetition = _first_of_repetition(cells)
+    repetitions = list(first_of_repetition)
 
     def arrays(split: Prepared) -> dict[str, np.ndarray]:
         return {
@@ -170,8 +179,8 @@ def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
             "y_test": split.y_test,
         }
 
-    splits = (arrays(prepared(cell)) for cell in first_of_seed.values())
-    stacked, lengths = _stack(splits, len(seeds), target.device, target.dtype)
+    splits = (arrays(prepared(cell)) for cell in first_of_repetition.values())
+    stacked, lengths = _stack(splits, len(repetitions), target.device, target.dtype)
     parts = {}
     rows_of = {}
     for part in ("validation", "test"):
@@ -183,18 +192,18 @@ def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
         X=stacked["X"],
         y=stacked["y"],
         parts=parts,
-        seed_of=seeds,
-        repetition_of=[seeds.index(cell.seed) for cell in cells],
+        seed_of=[seed for seed, _ in repetitions],
+        repetition_of=[repetitions.index(cell.repetition) for cell in cells],
         rows_of=rows_of,
     )
 
 
-def _first_of_seed(cells: Batch) -> dict[int, Cell]:
-    """Return the first cell of every seed, in the order of the seeds."""
-    first: dict[int, Cell] = {}
+def _first_of_repetition(cells: Batch) -> dict[tuple[int, int], Cell]:
+    """Return the first cell of every seed and fold, in their order."""
+    first: dict[tuple[int, int], Cell] = {}
     for cell in cells:
-        first.setdefault(cell.seed, cell)
-    return {seed: first[seed] for seed in sorted(first)}
+        first.setdefault(cell.repetition, cell)
+    return {repetition: first[repetition] for repetition in sorted(first)}
 
 
 def _held_hyperparameters(
@@ -203,17 +212,17 @@ def _held_hyperparameters(
     base: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
 ) -> dict[str, torch.Tensor]:
-    """Return the hyperparameters that a fixed variant holds, one line per seed."""
-    first_of_seed = _first_of_seed(cells)
+    """Return the hyperparameters that a fixed variant holds, one line per seed and fold."""
+    first = _first_of_repetition(cells)
     if base is None:
-        every_split = replace(data, repetition_of=list(range(len(first_of_seed))))
-        ones = torch.ones(len(first_of_seed), dtype=PARAMETERS, device=target.device)
+        every_split = replace(data, repetition_of=list(range(len(first))))
+        ones = torch.ones(len(first), dtype=PARAMETERS, device=target.device)
         start = Joint(model(cells[0]), loss(cells[0]), every_split, ones)
         return start.hyperparameters(start.initial_hyperparameters())
-    values = [base(cell) for cell in first_of_seed.values()]
+    values = [base(cell) for cell in first.values()]
     held = [hyperparameters for hyperparameters in values if hyperparameters is not None]
-    starts = {(cell.seed, cell.base) for cell in cells}
-    assert len(starts) == len(first_of_seed) == len(held), "one base fit per seed"
+    starts = {(cell.repetition, cell.base) for cell in cells}
+    assert len(starts) == len(first) == len(held), "one base fit per seed and fold"
     return _stack(held, len(held), target.device, PARAMETERS)[0]
 
 
@@ -259,7 +268,7 @@ def cells_at_once(cell: Cell, free: float | None) -> int:
 def step_size(cell: Cell) -> StepSize:
     """Return the size of a step of a cell."""
     return StepSize(
-        rows=min(cell.n, cell.minibatch or cell.n),
+        rows=min(cell.training_rows, cell.minibatch or cell.n),
         M=cell.M,
         samples=cell.samples or 0,
         iterations=cell.iterations,

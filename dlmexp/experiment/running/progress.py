@@ -1,6 +1,7 @@
 """The progress of a run: a bar on a terminal and in a notebook, plain lines elsewhere."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -51,7 +52,7 @@ class Progress:
         self.began = time.monotonic()
         self._line_shown_at = self.began
         self._looks: dict[int, _Look] = {}  # by the id of a training
-        self._bar = bar_here(self.total, console)
+        self._bar = bar_here(console)
 
     def __enter__(self) -> "Progress":
         if self._bar:
@@ -92,7 +93,7 @@ class Progress:
                 f"batch {self.batch}/{self.batches}, {self.failed} failed; "
                 f"{self.current}{self.numbers}"
             )
-            self._bar.show(self.settled, self.left, caption)
+            self._bar.show(self.settled, self.total, self.left, caption)
         elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
             self._line_shown_at = time.monotonic()
             now = self.numbers or f"; {self.current}"
@@ -153,6 +154,16 @@ class Progress:
         self.batch += 1
         self.current = describe_batch(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
+
+    def known(self, batches: Sequence[Batch]) -> None:
+        """Note what is trained after the folds, now that they have selected."""
+        before = self.clock.batches
+        self.clock.replace_later(batches)
+        self.total = self.clock.cells
+        self.batches += self.clock.batches - before
+        if batches:
+            count = sum(len(batch) for batch in batches)
+            self.message(f"folds have selected: {counted(count, 'cell')} on all rows")
 
     def tick(self, cells: Batch, training: Training) -> None:
         """Update the numbers of a batch in training, at most four times a second."""
@@ -224,7 +235,11 @@ def describe_batch(cells: Batch) -> str:
     """Return a batch in one line: what is trained on which data, and how many cells."""
     first = cells[0]
     model = f"{first.variant} {first.objective} {first.model_label}"
-    seeds = counted(len({cell.seed for cell in cells}), "seed")
-    betas = counted(len({cell.beta for cell in cells}), "beta")
+    parts = [
+        counted(len({cell.seed for cell in cells}), "seed"),
+        counted(len({cell.beta for cell in cells}), "beta"),
+    ]
+    if first.fold is not None:
+        parts.append(counted(len({cell.fold for cell in cells}), "fold"))
     count = counted(len(cells), "cell")
-    return f"{first.dataset} n={first.n} {model}: {count} ({seeds}, {betas})"
+    return f"{first.dataset} n={first.n} {model}: {count} ({', '.join(parts)})"

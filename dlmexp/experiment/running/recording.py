@@ -1,6 +1,6 @@
 """What a run writes while it trains: the record, the arrays and the model of each cell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.common.provenance import Provenance, provenance_here, with_timestamp
+from dlmexp.core.folds import in_units_of_target, penalised_factor, pooled
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
@@ -161,6 +162,8 @@ class Recorder:
         if gives_hyperparameters(cell):
             self.bases[cell.key] = finished.hyperparameters
         result = self._result(cell, finished)
+        if cell.key in self.sweep.folds_of:
+            result = with_folds(result, self.fold_results(cell))
         self.write(cell, result, _arrays(cell, finished), finished.posterior)
 
     def _result(self, cell: Cell, finished: FinishedFit) -> Result:
@@ -198,7 +201,29 @@ class Recorder:
             note=_note(cell, finished),
             best_start=_best_start(finished),
             restart_gain=_restart_gain(finished),
+            profile=[] if finished.profile is None else finished.profile.tolist(),
+            recalibration_factor=self.temperature(cell),
         )
+
+    def fold_results(self, cell: Cell) -> list[Result]:
+        """Return the results of the folds that have selected a fit to all rows.
+
+        There are none for other cells, or if one of the folds has no sound record.
+        """
+        results = []
+        for key in self.sweep.folds_of.get(cell.key, ()):
+            record = self.store.record(cell.dataset, key)
+            if record is None or not record.done:
+                return []
+            results.append(record.result)
+        return results
+
+    def temperature(self, cell: Cell) -> float | None:
+        """Return the factor that recalibrates a fit to all rows, by its folds; None if unknown."""
+        profiles = [result.profile for result in self.fold_results(cell)]
+        if not profiles or not all(profiles):
+            return None
+        return penalised_factor(np.sum(profiles, 0))
 
     def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
         """Return `lengthscale[COLUMN]` of a user's own table; empty for other datasets."""
@@ -244,7 +269,8 @@ class Recorder:
 
         def write_files() -> None:
             model = None
-            if self.sweep.cfg.keep != "none" and posterior is not None:
+            is_kept = self.sweep.cfg.keep != "none" and cell.fold is None
+            if is_kept and posterior is not None:
                 split = self._splits[_split_name(cell)]
                 model = encoded(trained_model(cell, self._schemas[cell.dataset], split, posterior))
             self.store.write(record, arrays, model)
@@ -274,6 +300,22 @@ def _restart_gain(finished: FinishedFit) -> float | None:
     return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
 
+def with_folds(result: Result, folds: Sequence[Result]) -> Result:
+    """Return the result of a fit to all rows with the pooled metrics of its folds as validation.
+
+    They are in units of its own targets, normalised by its `y_std`.
+    """
+    if not folds:
+        return result
+    y_stds = [fold.y_std or 1.0 for fold in folds]
+    unit = 1.0 / (result.y_std or 1.0)
+    validation = {}
+    for name in folds[0].validation:
+        mean = pooled(name, [fold.validation[name] for fold in folds], y_stds)
+        validation[name] = in_units_of_target(name, mean, unit)
+    return msgspec.structs.replace(result, validation=validation)
+
+
 def gives_hyperparameters(cell: Cell) -> bool:
     """Return whether fixed variants can take their hyperparameters from this fit."""
     if cell.variant != "joint" or cell.beta != 1.0 or cell.components > 1:
@@ -282,7 +324,7 @@ def gives_hyperparameters(cell: Cell) -> bool:
 
 
 def _split_name(cell: Cell) -> tuple:
-    return cell.dataset, cell.split, cell.task, cell.seed, cell.n
+    return cell.dataset, cell.split, cell.task, cell.n, cell.cv, cell.repetition
 
 
 def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:

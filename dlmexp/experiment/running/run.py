@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
@@ -16,6 +17,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.config import RunConfig
+from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.manifests import Manifest, check_same_data, write_manifest
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
@@ -36,6 +38,7 @@ from dlmexp.experiment.running.summary import (
 from dlmexp.experiment.running.sweep import (
     Sweep,
     changed_cells,
+    plan_refits,
     plan_sweep,
     prepare_sweep,
     prepared_splits,
@@ -178,7 +181,7 @@ class PlannedRun:
         self.plan = plan_sweep(sweep, self.store, target)
         self.queue = resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
-        self.clock = Clock(self.batches, device)
+        self.clock = Clock(self.batches, device, self.plan.later)
         self.is_short = self.clock.is_short()
         self.workers = self.cfg.workers or 1
         if self.cfg.workers is None and choose_workers and not self.is_short:
@@ -275,12 +278,22 @@ class PlannedRun:
             engine = Engine(
                 self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds
             )
-            engine.run(self.queue)
+            follow_up = partial(self._selected_by_folds, progress) if self.plan.later else None
+            engine.run(self.queue, follow_up)
+
+    def _selected_by_folds(self, progress: Progress) -> list[tuple[Batch, Batch]]:
+        """Return what is trained on all rows, now that all folds have a record."""
+        queue = resumed_first(self.store, plan_refits(self.sweep, self.store, self.target))
+        selected = [pending for _, pending in queue]
+        self.batches += selected
+        progress.known(selected)
+        return queue
 
     def _print_how_to_continue(self, request: process.Stop, recorder: Recorder) -> None:
         done, failed = recorder.keys()
         recorded = done | failed
         left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
+        left += sum(len(batch) for batch in self.clock.later)
         file = sys.stderr if request.code == process.FAILURE else sys.stdout
         print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
         command = shlex.join(["dlmexp", "run", *self.arguments])

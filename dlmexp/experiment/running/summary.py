@@ -14,6 +14,7 @@ from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, 
 from dlmexp.experiment.plan.plugin_code import plugin_packages
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.record import WARNING
+from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, tidy
 from dlmexp.experiment.running.sweep import Plan, Sweep
@@ -49,11 +50,14 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
     pending_batches = Counter(batch[0].group for batch in plan.batches)
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
-    for group, cells in _cells_by_group(sweep.cells).items():
+    pending_batches.update(batch[0].group for batch in plan.later)
+    for group, cells in _cells_by_group(plan.cells).items():
         first = cells[0]
         q = first.parameterisation if first.form == "explicit" else "collapsed"
         if first.components > 1:
             q = f"{counted(first.components, 'Gaussian')}, {q}"
+        if first.cv:
+            q += ", all rows" if first.fold is None else ", folds"
         counts = (
             len({cell.seed for cell in cells}),
             len({cell.beta for cell in cells}),
@@ -71,10 +75,11 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
             *map(str, counts),
         )
     print_table(wide_console(), table)
-    to_run = sum(len(batch) for batch in plan.batches)
+    pending = [*plan.batches, *plan.later]
+    to_run = sum(len(batch) for batch in pending)
     print(
-        f"{counted(len(sweep.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{to_run} to run in {counted(len(plan.batches), 'batch')}"
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{to_run} to run in {counted(len(pending), 'batch')}"
     )
     print_changed(plan, sweep)
 
@@ -97,7 +102,8 @@ def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
     methods = defaultdict[tuple, list[str]](list)
     for asked in sweep.candidates:
         # Candidates with other numbers of components are of other groups.
-        for group in dict.fromkeys(sweep.by_key[key].group for key in asked.keys):
+        keys = (*asked.keys, *asked.folds)
+        for group in dict.fromkeys(sweep.by_key[key].group for key in keys):
             if asked.method not in methods[group]:
                 methods[group].append(asked.method)
     return methods
@@ -137,8 +143,12 @@ class Summary:
 
 def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     """Return how the cells ended that were candidates of these selections."""
-    keys = {key for asked in candidates for key in asked.keys}
-    rows = as_text(candidate_cells(store.cells(keys), candidates))
+    selections = Selections.of(store, candidates)
+    keys = {key for asked in candidates for key in selections.needed(asked)}
+    records = store.cells(keys)
+    statuses = records["status"].to_pylist()
+    shown = [selections.shown(asked) for asked in candidates]
+    rows = as_text(candidate_cells(records, shown))
     cells = rows.drop_duplicates("key")
     table = tidy(rows)
     is_done = cells["status"] == "done"
@@ -146,11 +156,11 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     if "optimizer" in cells:
         has_rule |= cells["optimizer"] == "lbfgs"
     fits = cells[is_done & has_rule]
-    done = int(is_done.sum())
+    done = statuses.count("done")
     return Summary(
         total=len(keys),
         done=done,
-        failed=len(cells) - done,
+        failed=len(statuses) - done,
         with_stopping_rule=len(fits),
         at_limit=int(fits["converged"].eq(False).sum()),
         selected=rows_for(table[table["status"] == "done"], "nll"),

@@ -4,9 +4,9 @@ Everything is checked before anything is written.
 """
 
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,13 +16,14 @@ from dlmexp.common.paths import data_root
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, read_spec
 from dlmexp.data.raw_files import find_files, load
-from dlmexp.data.splits import Prepared, prepare
+from dlmexp.data.splits import Fold, Prepared, prepare
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan import compose
 from dlmexp.experiment.plan.cell import Asked, Batch, Cell, batches
 from dlmexp.experiment.plan.grid import Grid, check, split_name
 from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.columns import columns_with
+from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import cells_at_once
@@ -49,14 +50,40 @@ class Sweep:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells, each of them once."""
+        """All cells, each of them once.
+
+        Where folds select, these are the fits of all candidates to all rows, too.
+        """
         return list(self.by_key.values())
+
+    @property
+    def refits(self) -> set[str]:
+        """The keys of fits to all rows, of which those are trained that folds select."""
+        keys: set[str] = set()
+        for asked in self.candidates:
+            if asked.folds:
+                keys.update(asked.keys)
+        return keys
+
+    @cached_property
+    def folds_of(self) -> dict[str, tuple[str, ...]]:
+        """The keys of the folds by the key of the fit to all rows that they may select."""
+        folds: dict[str, tuple[str, ...]] = {}
+        for asked in self.candidates:
+            count = len(asked.folds) // len(asked.keys)
+            for number, key in enumerate(asked.keys if count else ()):
+                folds[key] = asked.folds[number * count : (number + 1) * count]
+        return folds
 
 
 class Plan(NamedTuple):
     """The batches that have to be trained; those that others depend on come first."""
 
     batches: list[Batch]
+    # Fits to all rows, one for each selection whose folds have to be trained before: it stands for
+    # that of the selected candidate, which is not known yet.
+    later: list[Batch]
+    cells: list[Cell]  # all that are needed, those of `later` included
     done: Set[str]  # keys of the cells with a sound record
     failed: Set[str]
     # Cells with a record that are trained again, because others start from them.
@@ -176,9 +203,9 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
                 "their results would be mixed up: give each its own name (csv.name=NAME), or run "
                 "them with results=DIR of their own"
             )
-    split = split_name(request.dataset, data)
-    sweep.datasets[data.name, split] = request.dataset, data
     grid = Grid(request.part, request.key, request.dataset, data)
+    split = split_name(grid.divided, data)
+    sweep.datasets[data.name, split] = grid.divided, data
     for asked, cells in grid.candidates():
         sweep.candidates.append(asked)
         sweep.by_key |= {cell.key: cell for cell in cells}
@@ -197,24 +224,62 @@ def _notes_about_tables(sweep: Sweep) -> list[str]:
 
 
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
-    """Return the batches of cells that have no sound record yet, or are trained again."""
+    """Return the batches of cells that have no sound record yet, or are trained again.
+
+    What folds select is trained after all folds: who trains with whom does not depend on which of
+    them an interrupted run had finished.
+    """
+    selections = Selections.of(store, sweep.candidates)
+    refits = sweep.refits
+    of_folds: set[str] = set()
+    needed: set[str] = set()
+    for asked in sweep.candidates:
+        needed.update(selections.needed(asked))
+        if asked.folds:
+            of_folds.update(asked.keys, asked.folds)
+    needed |= sweep.by_key.keys() - of_folds
+    cells = [cell for cell in sweep.cells if cell.key in needed]
+    first = [cell for cell in cells if cell.key not in refits]
     recorded, failed = store.keys()
-    failed &= sweep.by_key.keys()
-    done = _sound_records(sweep, store, recorded & sweep.by_key.keys())
-    done -= _bases_to_repeat(sweep, store, done)
+    failed &= needed
+    done = _sound_records(sweep, store, recorded & needed)
+    done -= _bases_to_repeat(sweep, first, store, done)
     changed = changed_cells(sweep, store)
     if sweep.cfg.rerun == "changed":
         done -= changed
         failed -= changed
     skip = done if sweep.cfg.retry_failed else done | failed
+    batch_size = _batch_size(sweep, target)
+    pending = batches(first, skip, batch_size)
+    later = batches([cell for cell in cells if cell.key in refits], skip, batch_size)
+    if not any(cell.fold is not None for batch in pending for cell in batch):
+        pending += later
+        later = []
+    again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
+    return Plan(pending, later, cells, done, failed, again, changed)
+
+
+def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
+    """Return the batches of what the folds of a sweep have selected, now that they are trained."""
+    selections = Selections.of(store, sweep.candidates)
+    keys: set[str] = set()
+    for asked in sweep.candidates:
+        if asked.folds:
+            keys.update(selections.refits(asked) or ())
+    done, failed = store.keys()
+    cells = [sweep.by_key[key] for key in keys]
+    skip = done if sweep.cfg.retry_failed else done | failed
+    return batches(cells, skip, _batch_size(sweep, target))
+
+
+def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
+    """Return the function that says how many cells like the given one make a batch."""
     free_memory = target.free_memory
 
     def batch_size(cell: Cell) -> int:
         return sweep.cfg.batch_cells or cells_at_once(cell, free_memory)
 
-    pending = batches(sweep.cells, skip, batch_size)
-    again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
-    return Plan(pending, done, failed, again, changed)
+    return batch_size
 
 
 def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
@@ -250,27 +315,30 @@ def _sound_records(sweep: Sweep, store: Store, keys: Set[str]) -> set[str]:
     return sound
 
 
-def _bases_to_repeat(sweep: Sweep, store: Store, done: Set[str]) -> set[str]:
+def _bases_to_repeat(sweep: Sweep, cells: Iterable[Cell], store: Store, done: Set[str]) -> set[str]:
     """Return the base fits that are done, but must be trained again.
 
     A cell that is not done starts from them, and there are no hyperparameters of theirs to load.
     """
-    needed = {cell.base for cell in sweep.cells if cell.base and cell.key not in done}
+    needed = {cell.base for cell in cells if cell.base and cell.key not in done}
     return {base for base in needed & done if store.base(sweep.by_key[base].dataset, base) is None}
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
     """Return a function from a cell to its normalised split, which caches small datasets."""
 
-    def prepare_split(dataset: str, split: str, seed: int, n: int) -> Prepared:
+    def prepare_split(dataset: str, split: str, seed: int, n: int, fold: Fold | None) -> Prepared:
         spec, data = sweep.datasets[dataset, split]
-        return prepare(data, spec, seed, n)
+        return prepare(data, spec, seed, n, fold)
 
     cached = lru_cache(maxsize=CACHED_SPLITS)(prepare_split)
     small = {data.name for _, data in sweep.datasets.values() if data.X.nbytes < CACHED_BYTES}
 
     def split_of(cell: Cell) -> Prepared:
         prepare_or_recall = cached if cell.dataset in small else prepare_split
-        return prepare_or_recall(cell.dataset, cell.split, cell.seed, cell.n)
+        fold = None
+        if cell.cv is not None and cell.fold is not None:
+            fold = Fold(cell.fold, cell.cv)
+        return prepare_or_recall(cell.dataset, cell.split, cell.seed, cell.n, fold)
 
     return split_of

@@ -46,7 +46,8 @@ def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
     rows = []
     for name in _tables(sweep):
         known = _known(root, name)
-        cells = {_split_of(cell): cell for cell in sweep.cells if cell.dataset == name}
+        on_all_rows = [cell for cell in sweep.cells if cell.dataset == name and cell.fold is None]
+        cells = {_split_of(cell): cell for cell in on_all_rows}
         wanted = [(split, method) for split in cells for method in available_baselines()]
         missing = [pair for pair in wanted if pair not in known]
         for split, method in missing:

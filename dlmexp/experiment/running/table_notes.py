@@ -8,7 +8,7 @@ from dlmexp.common.console import counted
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import OTHER_LEVEL
-from dlmexp.data.splits import split
+from dlmexp.data.splits import pooled, split
 from dlmexp.experiment.plan.cell import Cell
 
 MAX_NAMED_COLUMNS = 12
@@ -86,6 +86,8 @@ def _target_values(data: Dataset) -> str:
 def _division(spec: DatasetConfig, data: Dataset) -> str:
     """Return how the rows are divided into training, validation and test rows."""
     rows = split(len(data.y), spec.split, 0, None, data.arrangement)
+    if spec.validation == "pool":
+        rows = pooled(rows)
     published = data.arrangement.published
     if published is not None:
         manner = f"as in {data.arrangement.column} ({counted(len(published), 'split')})"
@@ -93,11 +95,12 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
         manner = "at random"
     else:
         manner = f"by {data.arrangement.kind} ({data.arrangement.column})"
+    parts = [f"{len(rows.train)} rows for training"]
+    if spec.validation != "pool":
+        parts.append(f"{len(rows.validation)} for validation")
     n_test = len(rows.test[: spec.test_cap])
-    division = (
-        f"divided {manner}: {len(rows.train)} rows for training, "
-        f"{len(rows.validation)} for validation, {n_test} for testing"
-    )
+    parts.append(f"{n_test} for testing")
+    division = f"divided {manner}: {', '.join(parts)}"
     unused = len(data.y) - len(rows.train) - len(rows.validation) - n_test
     if not unused:
         return division

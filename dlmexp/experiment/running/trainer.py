@@ -71,7 +71,8 @@ class BatchTrainer:
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Program:
-        return program(cells, self.recorder.split, self.recorder.base, self.target)
+        recorder = self.recorder
+        return program(cells, recorder.split, recorder.base, self.target, recorder.temperature)
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
         unmeasured = iter(cells)

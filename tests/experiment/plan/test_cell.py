@@ -57,10 +57,9 @@ BY_FIELD = {name: VALUES[kind] for name, kind in TYPES.items()}
 @settings(max_examples=5)
 @given(cell=st.builds(Cell, **BY_FIELD), data=st.data())
 def test_there_and_back_through_a_record_and_a_key_that_depends_on_every_field(name, cell, data):
-    """The cells of a batch have one group, and differ in seed, beta and base."""
-    cell = replace(
-        cell, dataset="banana", evaluate="end"
-    )  # a record takes only names here, and only these values
+    """The cells of a batch have one group, and differ in seed, beta, base and number of the fold."""
+    # A record takes only names here, and only these values.
+    cell = replace(cell, dataset="banana", evaluate="end", cv="5")
     again = msgspec.json.decode(msgspec.json.encode(cell), type=Cell)
     assert (again, again.key, hash(again)) == (cell, cell.key, hash(cell))
     value = data.draw(BY_FIELD[name])
@@ -70,7 +69,18 @@ def test_there_and_back_through_a_record_and_a_key_that_depends_on_every_field(n
     other = replace(cell, **{name: value})
     assert (other.key == cell.key) == (before == after)
     if value != getattr(cell, name):
-        assert (other.group == cell.group) == (name in ("seed", "beta", "base"))
+        is_another_fold = name == "fold" and None not in (value, cell.fold)
+        assert (other.group == cell.group) == (name in ("seed", "beta", "base") or is_another_fold)
+
+
+def test_folds_are_trained_on_the_rows_outside_of_them():
+    fit = replace(PLAIN, n=103, cv="5")
+    fold = replace(fit, fold=2)
+    assert (fit.training_rows, fold.training_rows) == (103, 83)
+    assert replace(fold, cv="holdout").training_rows == 93
+    assert replace(fold, minibatch=40).iterations_per_epoch == 2
+    assert fold.describe() == "banana n=103 seed=3 fold 3 fixed log_dlm bmc-10 beta=0.1"
+    assert len({PLAIN.key, fit.key, fold.key, replace(fit, cv="10").key}) == 4
 
 
 def _grid(sizes=(20, 50), seeds=range(3), betas=(10.0, 1.0, 0.1)):
@@ -123,5 +133,7 @@ def test_batches_are_even_and_have_one_start_per_seed():
     cells = _grid(sizes=(20,), seeds=range(10), betas=(1.0,))
     assert sorted(len(batch) for batch in batches(cells, set(), lambda _: 7)) == [5] * 6
     others = [replace(cell, base=f"other-{cell.seed}") for cell in GRID if cell.base]
+    folds = [replace(cell, cv="3", fold=number) for cell in GRID for number in range(3)]
+    assert {len(batch) for batch in batches(folds, set(), lambda _: 1000)} == {9, 27}
     for batch in batches([*GRID, *others], set(), lambda _: 100):
         assert len({(cell.seed, cell.base) for cell in batch}) == len({cell.seed for cell in batch})

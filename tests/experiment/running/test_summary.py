@@ -166,7 +166,7 @@ def test_plan_counts_cells_and_batches(capsys):
     asked.append(candidates("fixed_dlm", cells[1:]))
     cfg: Any = SimpleNamespace()
     sweep = Sweep(cfg, asked, {cell.key: cell for cell in cells})
-    plan = Plan([(base,), (cells[3],)], {cells[1].key}, {cells[2].key}, frozenset())
+    plan = Plan([(base,), (cells[3],)], [], cells, {cells[1].key}, {cells[2].key}, frozenset())
     print_plan(plan, sweep)
     *table, totals = capsys.readouterr().out.splitlines()
     assert totals == "4 cells: 1 done, 1 failed, 2 to run in 2 batches"

@@ -1,0 +1,171 @@
+"""Selection by folds: which candidates are trained on all rows (docs/SPEC.md, section 6).
+
+A run with `cv` first trains the cells of all folds, and then, of the fits to all rows, only those
+of the selected candidates. Which ones follows from the records of the folds. Here it is decided for
+everyone: for a run that plans them, for tables, and for `dlmexp status`, which counts what is
+missing.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from dlmexp.core.folds import Candidate, best_candidate, pooled
+from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.records.columns import columns_with
+from dlmexp.experiment.records.manifests import read_manifests
+from dlmexp.experiment.records.store import Store
+
+METRICS = ("nll", "mse")
+"""What selects a candidate, each for itself."""
+COLUMNS = ("key", "y_std", "validation_nll", "validation_mse")
+
+
+class FoldResult(NamedTuple):
+    """What the record of a fold says: its mean losses on its rows; none if it has failed."""
+
+    y_std: float
+    losses: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Selections:
+    """The selections by folds of a results folder.
+
+    Attributes:
+        recorded: The keys of all cells with a record.
+        results: The results of the folds, by key, of selections whose folds all have a record.
+    """
+
+    recorded: Collection[str]
+    results: Mapping[str, FoldResult]
+
+    @classmethod
+    def of(cls, store: Store, groups: Iterable[Asked]) -> "Selections":
+        """Return what the folder says of these groups of candidates."""
+        with_folds = [group for group in groups if group.folds]
+        if not with_folds:
+            return cls(frozenset(), {})
+        done, failed = store.keys()
+        recorded = done | failed
+        keys: set[str] = set()
+        for group in with_folds:
+            if recorded.issuperset(group.folds):
+                keys.update(group.folds)
+        return cls(recorded, _fold_results(store, keys))
+
+    def refits(self, group: Asked) -> tuple[str, ...] | None:
+        """Return the keys of the fits to all rows that are trained; None if it is not known yet.
+
+        There are none if every candidate has failed in some fold.
+        """
+        if self.results.keys() >= set(group.folds):
+            numbers = self._selected(group)
+            return tuple(group.keys[number] for number in sorted(numbers))
+        has_no_fold = self.recorded.isdisjoint(group.folds)
+        trained = tuple(key for key in group.keys if key in self.recorded)
+        # A pack may have the selected fits without their folds.
+        return trained if trained and has_no_fold else None
+
+    def _selected(self, group: Asked) -> set[int]:
+        """Return the numbers of the candidates with the least loss, by every metric that counts."""
+        count = len(group.keys)
+        if count == 1:
+            return {0}
+        per_candidate = len(group.folds) // count
+        results = [self.results[key] for key in group.folds]
+        by_candidate = [
+            results[number * per_candidate : (number + 1) * per_candidate]
+            for number in range(count)
+        ]
+        chosen = {metric: _best(group, by_candidate, metric) for metric in METRICS}
+        # A protocol may select by NLL whatever is reported.
+        if chosen["nll"] is not None and group.setting.selection == "nll":
+            chosen["mse"] = None
+        return {number for number in chosen.values() if number is not None}
+
+    def needed(self, group: Asked) -> tuple[str, ...]:
+        """Return the keys of the cells that have to be trained for a group, as far as is known.
+
+        One fit to all rows stands for those that are not known yet.
+        """
+        if not group.folds:
+            return group.keys
+        refits = self.refits(group)
+        if refits is None:
+            refits = group.keys[:1]
+        has_folds = not self.recorded.isdisjoint(group.folds)
+        is_packed = not has_folds and not self.recorded.isdisjoint(refits)
+        return refits if is_packed else (*group.folds, *refits)
+
+    def shown(self, group: Asked) -> Asked:
+        """Return the group as tables show it: with the selected fits as its only cells.
+
+        It stays as it is where they are not known or have no record yet. One that failed in every
+        candidate has its first fold, in place of a fit.
+        """
+        if not group.folds:
+            return group
+        refits = self.refits(group)
+        if refits is None or not self.recorded.issuperset(refits):
+            return group
+        keys = refits or group.folds[:1]
+        return replace(group, keys=keys, folds=(), only_selected=True)
+
+
+def _fold_results(store: Store, keys: Collection[str]) -> dict[str, FoldResult]:
+    """Return the results of folds by key, of those that have a sound record."""
+    if not keys:
+        return {}
+    table = store.cells(keys, columns_with(COLUMNS))
+    return {row["key"]: _fold_result(row) for row in table.to_pylist()}
+
+
+def _fold_result(row: Mapping[str, Any]) -> FoldResult:
+    losses = {}
+    for metric in METRICS:
+        loss = row.get(f"validation_{metric}")
+        if loss is not None:
+            losses[metric] = loss
+    return FoldResult(row.get("y_std") or 1.0, losses)
+
+
+def _best(group: Asked, by_candidate: Sequence[Sequence[FoldResult]], metric: str) -> int | None:
+    """Return the number of the candidate with the least pooled loss; None without such losses."""
+    losses: dict[Candidate, float] = {}
+    numbers: dict[Candidate, int] = {}
+    for number, of_folds in enumerate(by_candidate):
+        beta = group.betas[number]
+        components = group.components[number] if group.components else 1
+        candidate = Candidate(1.0 if beta is None else beta, components)
+        numbers[candidate] = number
+        losses[candidate] = _pooled_loss(of_folds, metric)
+    chosen = best_candidate(losses)
+    return None if chosen is None else numbers[chosen]
+
+
+def _pooled_loss(of_folds: Sequence[FoldResult], metric: str) -> float:
+    """Return the mean loss over the rows of all folds; NaN if a fold has failed."""
+    means = [result.losses.get(metric, math.nan) for result in of_folds]
+    return pooled(metric, means, [result.y_std for result in of_folds])
+
+
+def unneeded_refits(store: Store) -> set[str]:
+    """Return the keys of fits to all rows, asked for in a folder, that are not trained.
+
+    They are those of candidates that are not selected. Where the folds are not all recorded yet,
+    one fit stands for those that will be.
+    """
+    with_folds: list[Asked] = []
+    for manifest in read_manifests(store.root):
+        with_folds += [group for group in manifest.candidates if group.folds]
+    selections = Selections.of(store, with_folds)
+    refits: set[str] = set()
+    needed: set[str] = set()
+    for group in with_folds:
+        refits.update(group.keys)
+        needed.update(selections.needed(group))
+    return refits - needed

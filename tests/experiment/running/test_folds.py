@@ -1,0 +1,218 @@
+"""Runs that select by folds, against a slow loop over folds; stopped and continued runs."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
+
+import dlmexp
+from dlmexp.cli import main
+from dlmexp.data.splits import split
+from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.progress import Progress
+from tests.support.processes import comparable
+
+pytestmark = pytest.mark.slow
+ROWS, M, LIMIT = 90, 5, 25
+BETAS = (30.0, 3.0, 0.3)
+METHODS = "method=[elbo,fixed_log_dlm,joint_log_dlm,joint_sq_dlm]"
+
+
+def table():
+    """Rows of a curve with noise that grows, whose target is far from variance 1."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(ROWS, 2))
+    noise = (0.1 + 0.4 * (X[:, 1] > 0)) * rng.normal(size=ROWS)
+    return X, 7.0 + 3.0 * (np.sin(2 * X[:, 0]) + noise)
+
+
+@pytest.fixture
+def words(here):
+    """Settings of a run with folds on a table in the current folder, done in a moment."""
+    X, y = table()
+    rows = np.column_stack([X, y])
+    np.savetxt("rows.csv", rows, delimiter=",", header="a,b,y", comments="", fmt="%.17g")
+    return [
+        "protocol=paper",
+        "dataset=csv",
+        "csv.path=rows.csv",
+        "csv.target=y",
+        "csv.task=regression",
+        "dataset.csv.kernel=rbf",
+        "dataset.csv.ard=false",
+        "inducing=first",
+        f"M={M}",
+        f"max_iterations={LIMIT}",
+        "window=null",
+        f"beta=[{','.join(map(str, BETAS))}]",
+        METHODS,
+        "seeds=[0,1]",
+        "sizes=['100%']",
+        "device=cpu",
+        "workers=1",
+        "cv=3",
+    ]
+
+
+class Loop:
+    """Cross-validation of one method and seed, fold by fold and beta by beta."""
+
+    def __init__(self, objective, seed, folds=3):
+        X, y = table()
+        parts = split(ROWS, "regression", seed)
+        rows = np.concatenate([parts.train, parts.validation])
+        self.objective = objective
+        self.size = len(rows) // folds
+        self.nll = dict.fromkeys(BETAS, 0.0)
+        self.mse = dict.fromkeys(BETAS, 0.0)
+        self.predictions = {beta: [] for beta in BETAS}
+        for number in range(folds):
+            held_out = rows[number * self.size : (number + 1) * self.size]
+            train = np.setdiff1d(rows, held_out)
+            train = rows[np.isin(rows, train)]  # in their order
+            self.add_fold(X[train], y[train], X[held_out], y[held_out], folds)
+
+    def add_fold(self, X, y, X_held_out, y_held_out, folds):
+        centre, scale = X.mean(0), X.std(0)
+        for beta in BETAS:
+            (fit,) = dlmexp.fit(
+                ((X - centre) / scale)[None],
+                ((y - y.mean()) / y.std())[None],
+                dlmexp.Model("rbf", "gaussian", M=M),
+                objective=self.objective,
+                betas=beta,
+                settings=dlmexp.Settings(lr=0.1, iterations=LIMIT, window=None),
+                device="cpu",
+            )
+            prediction = fit.predict((X_held_out - centre) / scale)
+            mean = prediction.mean * y.std() + y.mean()
+            self.mse[beta] += np.mean((mean - y_held_out) ** 2) / folds
+            if fit.predicts_variance:
+                deviation = np.sqrt(prediction.variance) * y.std()
+                self.nll[beta] -= norm.logpdf(y_held_out, mean, deviation).mean() / folds
+                self.predictions[beta].append((y_held_out, mean, deviation))
+
+    def temperature(self, beta):
+        """The factor of the variance with the least NLL, with a penalty of 2 per log unit."""
+
+        def loss(log):
+            rows = np.concatenate(self.predictions[beta], axis=1)
+            return 2 * abs(log) - norm.logpdf(rows[0], rows[1], rows[2] * np.exp(log / 2)).sum()
+
+        return np.exp(minimize_scalar(loss, bounds=(-6, 6), method="bounded").x)
+
+
+def test_a_run_selects_and_recalibrates_as_a_loop_over_folds_does(words):
+    assert main(["run", *words]) == 0
+    rows = ResultsFolder("results").table
+    assert (rows["status"] == "done").all()
+    assert (rows["n"] == 67).all(), "validation rows are trained on"
+    for seed in (0, 1):
+        loop = Loop("log_dlm", seed)
+        chosen = rows[(rows["method"] == "joint_log_dlm") & (rows["seed"] == seed)]
+        by_nll, by_mse = chosen.sort_values("selected_by", ascending=False).itertuples()
+        assert by_nll.beta == min(BETAS, key=loop.nll.get)
+        assert by_mse.beta == min(BETAS, key=loop.mse.get)
+        validation_nll = by_nll.validation_nll + np.log(by_nll.y_std)
+        assert validation_nll == pytest.approx(loop.nll[by_nll.beta], abs=1e-5)
+        validation_mse = by_mse.validation_mse * by_mse.y_std**2
+        assert validation_mse == pytest.approx(loop.mse[by_mse.beta], rel=1e-5)
+        expected = np.log(loop.temperature(by_nll.beta))
+        assert np.log(by_nll.recalibration_factor) == pytest.approx(expected, abs=5e-3)
+        squared = Loop("sq_dlm", seed)
+        (by_mse,) = rows[(rows["method"] == "joint_sq_dlm") & (rows["seed"] == seed)].itertuples()
+        assert by_mse.beta == min(BETAS, key=squared.mse.get)
+
+
+def test_recalibrated_scores_are_those_of_the_temperature_of_the_folds(words):
+    assert main(["run", *words, "method=elbo", "seeds=[0]"]) == 0
+    row = ResultsFolder("results").table.iloc[0]
+    X, y = table()
+    parts = split(ROWS, "regression", 0)
+    train = np.concatenate([parts.train, parts.validation])
+    centre, scale = X[train].mean(0), X[train].std(0)
+    shift, unit = y[train].mean(), y[train].std()
+    (fit,) = dlmexp.fit(
+        ((X[train] - centre) / scale)[None],
+        ((y[train] - shift) / unit)[None],
+        dlmexp.Model("rbf", "gaussian", M=M),
+        objective="elbo",
+        settings=dlmexp.Settings(lr=0.1, iterations=LIMIT, window=None),
+        device="cpu",
+    )
+    prediction = fit.predict((X[parts.test] - centre) / scale)
+    targets = (y[parts.test] - shift) / unit
+    deviation = np.sqrt(prediction.variance * row["recalibration_factor"])
+    nll = -norm.logpdf(targets, prediction.mean, deviation).mean()
+    assert row["recalibration_factor"] != 1.0
+    assert row["test_recalibrated_nll"] == pytest.approx(nll, abs=1e-6)
+
+
+def stop_after(monkeypatch, records):
+    """Ask a run to stop when it has written so many records."""
+    finished = Progress.finished
+    count = 0
+
+    def counting(self, record):
+        nonlocal count
+        finished(self, record)
+        count += 1
+        if count == records:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Progress, "finished", counting)
+
+
+FOLDS = 2 * 3 * (1 + 3 * len(BETAS))  # cells of folds, of two seeds
+
+
+@pytest.mark.parametrize("records", [FOLDS // 2, FOLDS, FOLDS + 1])
+def test_a_stopped_run_goes_on_to_the_same_results(
+    words, here, tmp_path_factory, monkeypatch, records
+):
+    whole = tmp_path_factory.mktemp("whole")
+    assert main(["run", *words, f"results={whole}"]) == 0
+    stop_after(monkeypatch, records)
+    assert main(["run", *words, "batch_cells=4"]) == 128 + signal.SIGTERM
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert main(["run", *words, "batch_cells=4"]) == 0
+    alone = comparable(here / "results")
+    assert alone.keys() == comparable(whole).keys()
+    before = dict(alone)
+    assert main(["run", *words]) == 0, "nothing is left to do"
+    assert comparable(here / "results") == before
+
+
+def test_models_of_selected_fits_are_kept_and_those_of_folds_never_written(words):
+    assert main(["run", *words, "seeds=[0]", "keep=all"]) == 0
+    store = Store("results")
+    selected = ResultsFolder("results").table["key"]
+    assert set(store.keys_with_models()) == set(selected)
+
+
+def test_the_plan_counts_folds_and_the_fits_to_all_rows(words, capsys):
+    assert main(["run", *words, "plan=true"]) == 0
+    cells = f"{FOLDS + 8} cells: 0 done, 0 failed, {FOLDS + 8} to run"
+    assert cells in capsys.readouterr().out
+    assert main(["run", *words]) == 0
+    capsys.readouterr()
+    assert main(["run", *words, "plan=true"]) == 0
+    assert ", 0 to run in 0 batches" in capsys.readouterr().out
+    assert main(["status"]) == 0
+    assert " 0 " in capsys.readouterr().out.splitlines()[-2]
+
+
+def test_a_holdout_trains_on_nine_tenths_and_then_on_all_rows(words):
+    assert main(["run", *words, "cv=holdout", "method=joint_log_dlm", "seeds=[0]"]) == 0
+    rows = ResultsFolder("results").table
+    records = list(Store("results").own())
+    folds = [record.cell for record in records if record.cell.fold is not None]
+    assert {cell.training_rows for cell in folds} == {61}
+    assert len(folds) == len(BETAS)
+    assert (rows["n"] == 67).all()
+    assert (rows["cv"] == "holdout").all()
