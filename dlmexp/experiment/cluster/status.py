@@ -15,6 +15,7 @@ from dlmexp.common.console import counted, duration, wide_console
 from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.cluster.jobs import JobFacts, unfinished_jobs
 from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.records.gaps import EvidenceGap, largest_gaps
 from dlmexp.experiment.records.manifests import read_manifests
 from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
@@ -88,6 +89,7 @@ class FolderStatus(msgspec.Struct, frozen=True):
     checkpoints: int
     quarantined: int
     packed: int
+    gaps: list[EvidenceGap] = []  # what larger M could gain, by dataset and method
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,16 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
         checkpoints=len(list((root / "checkpoints").glob("*.npz"))),
         quarantined=len(quarantined),
         packed=len(store.packed),
+        gaps=_gaps(store),
     )
+
+
+def _gaps(store: Store) -> list[EvidenceGap]:
+    """Return what larger M could gain, by dataset and method of all experiments."""
+    asked: list[Asked] = []
+    for manifest in read_manifests(store.root):
+        asked += manifest.candidates
+    return largest_gaps(store, asked)
 
 
 def _cells_by_experiment(store: Store) -> dict[str, dict[str, Asked]]:
@@ -204,9 +215,10 @@ def _failure(store: Store, asked: Asked, key: str) -> Failure:
 
 
 def print_status(status: FolderStatus, missing: bool = False) -> None:
-    """Print the counts as a table, then processes, jobs, files, and failures with their reason.
+    """Print the counts as a table, then all else.
 
-    With `missing`, a line for each missing cell.
+    It is processes, jobs, what larger M could gain, files, and failures with their reason. With
+    `missing`, a line for each missing cell.
     """
     table = Table("experiment", *STATES, title=f"results in {status.results}")
     for experiment in status.experiments:
@@ -215,8 +227,8 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
     wide_console().print(table)
     for process in status.running:
         _print_process(process)
-    for job in status.jobs:
-        print(job.line)
+    for fact in (*status.jobs, *status.gaps):
+        print(fact.line)
     for name, place in PLACES.items():
         count = getattr(status, name)
         if count:

@@ -178,6 +178,9 @@ COLUMNS: list[TableColumn] = [
     TableColumn("acceptance", float, "result", "share of accepted proposals of a sampler"),
     TableColumn("objective_value", float, "result", "last value of the objective", "nats per row"),
     TableColumn("jitter", float, "result", "added to the diagonal of Kuu, relative to its mean"),
+    TableColumn(
+        "evidence_gap", float, "result", "what a larger M could gain at most", "nats per row"
+    ),
     TableColumn("best_start", int, "result", "which start of L-BFGS ended lowest; 0: the first"),
     TableColumn(
         "restart_gain", float, "result", "by how much it ended below the first", "nats per row"

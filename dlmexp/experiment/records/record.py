@@ -42,6 +42,8 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
     jitter: float | None = None  # added to the diagonal of Kuu, relative to its mean
+    # How much a larger M could gain at most, per row; None: not known.
+    evidence_gap: float | None = None
     # With restarts: the number of the start that ended lowest, and by how much it ended below the
     # start that was not perturbed (0), per row.
     best_start: Count | None = None

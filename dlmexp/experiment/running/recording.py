@@ -199,6 +199,7 @@ class Recorder:
             y_std=split.y_std,
             hyperparameters=hyperparameters,
             note=_note(cell, finished),
+            evidence_gap=finished.evidence_gap,
             best_start=_best_start(finished),
             restart_gain=_restart_gain(finished),
             profile=[] if finished.profile is None else finished.profile.tolist(),

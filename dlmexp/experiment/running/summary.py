@@ -13,6 +13,7 @@ from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
 from dlmexp.experiment.plan.plugin_code import plugin_packages
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
+from dlmexp.experiment.records.gaps import EvidenceGap, largest_gaps
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import Store
@@ -129,6 +130,7 @@ class Summary:
     with_stopping_rule: int  # done fits that can stop before their limit of iterations
     at_limit: int  # those of them that did not
     selected: pd.DataFrame  # rows of the tidy table, at the selected betas
+    gaps: list[EvidenceGap]  # what larger M could gain
 
     @property
     def missing(self) -> int:
@@ -164,6 +166,7 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
         with_stopping_rule=len(fits),
         at_limit=int(fits["converged"].eq(False).sum()),
         selected=rows_for(table[table["status"] == "done"], "nll"),
+        gaps=largest_gaps(store, candidates),
     )
 
 
@@ -177,6 +180,8 @@ def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None
     """
     if not summary.selected.empty:
         _print_results(summary.selected, store, baselines)
+    for gap in summary.gaps:
+        print(gap.line)
     for line in warnings_of(summary.selected):
         print(line)
     if summary.at_limit:

@@ -154,6 +154,7 @@ def test_json_status_has_stable_names(remote, capsys):
         "checkpoints",
         "quarantined",
         "packed",
+        "gaps",
     ]
     assert list(status["experiments"][0]) == ["name", *COUNTS, "failures", "absent"]
     assert list(status["running"][0]) == [

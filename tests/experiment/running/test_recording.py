@@ -131,6 +131,7 @@ def finished(**changes) -> Any:
         "block_acceptance": np.array([0.25, 0.75]),
         "nll_error": None,
         "ends": np.zeros(0),
+        "evidence_gap": 0.25,
         "hyperparameters": {"noise": np.array([0.1]), "Z": np.zeros((3, 2))},
     }
     return SimpleNamespace(**values | changes)
@@ -150,6 +151,7 @@ def test_record_has_the_numbers_of_the_fit(recorder):
     assert result.validation == {"nll": 0.5, "ece": 0.1}
     assert (result.test, result.trivial) == ({"nll": 0.6}, {"test": {"nll": 0.7}})
     assert result.hyperparameters == {"noise": 0.1}
+    assert result.evidence_gap == 0.25
 
 
 def test_record_says_which_start_ended_lowest_and_what_it_gained(recorder):
