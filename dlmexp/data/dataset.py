@@ -154,6 +154,7 @@ class Dataset:
 MODULES = (
     "dlmexp.data.user_table",
     "dlmexp.data.published",
+    "dlmexp.data.drawn",
     "dlmexp.data.published_splits",
 )
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(

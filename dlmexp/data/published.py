@@ -279,7 +279,7 @@ def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     twonorm: class 0 is N(-a 1, I), class 1 is N(+a 1, I). ringnorm: class 0 is N(0, 4 I), class 1
     is N(a 1, I).
     """
-    rows, rng = _size_and_rng(spec)
+    rows, rng = size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
     noise = rng.standard_normal((rows, BREIMAN_FEATURES))
     if spec.loader == "ringnorm":
@@ -290,7 +290,7 @@ def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     return Dataset(noise + SHIFT * centre[:, None], y)
 
 
-def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
+def size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
     """Return the number of rows to draw and the generator, from `options`."""
     name = f"dataset.{spec.name}.options"
     count = Annotated[int, Meta(ge=1, le=MAX_DRAWN_ROWS)]

@@ -1,0 +1,82 @@
+"""Regression data drawn from a Gaussian process, with noise of three kinds.
+
+The truth is known: features are uniform on [0, 1]^4, and f is drawn from a Gaussian process with an
+RBF kernel of lengthscale 0.5 and outputscale 1, by random Fourier features (Rahimi and Recht 2007).
+`options.noise` is `constant` (a normal of deviation 0.3), `varying` (a normal whose deviation grows
+from 0.05 to 0.75 with the first feature) or `heavy` (0.3 times a Student's t of 3 degrees of
+freedom).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from dlmexp.common.errors import UserError
+from dlmexp.data.config import DatasetConfig
+from dlmexp.data.dataset import LOADERS, Dataset
+from dlmexp.data.published import size_and_rng
+
+FEATURES = 4
+LENGTHSCALE = 0.5
+FOURIER_FEATURES = 2000
+DEVIATION = 0.3
+VARYING = (0.05, 0.75)
+DEGREES_OF_FREEDOM = 3
+NOISES = ("constant", "varying", "heavy")
+
+
+@LOADERS.register("gaussian_process")
+def gaussian_process(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Draw features, f and noise.
+
+    Raises:
+        UserError: there is no noise of this kind.
+    """
+    kind = spec.options.get("noise", "constant")
+    if kind not in NOISES:
+        known = ", ".join(NOISES)
+        raise UserError(f"dataset.{spec.name}.options.noise={kind}: there is {known}")
+    rows, rng = size_and_rng(spec)
+    X = rng.uniform(size=(rows, FEATURES))
+    f = _function(X, rng)
+    if kind == "heavy":
+        noise = DEVIATION * rng.standard_t(DEGREES_OF_FREEDOM, rows)
+    else:
+        noise = _deviation(kind, X) * rng.standard_normal(rows)
+    return Dataset(X, f + noise)
+
+
+def _function(X: Float[np.ndarray, "N D"], rng: np.random.Generator) -> Float[np.ndarray, " N"]:
+    """Return f at the rows of X: sqrt(2 / R) sum_r w_r cos(omega_r x + b_r), w_r ~ N(0, 1)."""
+    frequencies = rng.standard_normal((FEATURES, FOURIER_FEATURES)) / LENGTHSCALE
+    phases = rng.uniform(0, 2 * np.pi, FOURIER_FEATURES)
+    weights = rng.standard_normal(FOURIER_FEATURES)
+    scale = np.sqrt(2 / FOURIER_FEATURES)
+    return scale * np.cos(X @ frequencies + phases) @ weights
+
+
+def _deviation(kind: str, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
+    """Return the deviation of normal noise at the rows of X."""
+    if kind == "constant":
+        return np.full(len(X), DEVIATION)
+    low, high = VARYING
+    return low + (high - low) * X[:, 0]
+
+
+def nll_of_truth(kind: str) -> float:
+    """Return the expected NLL of the true density of y given f, before normalisation.
+
+    With y divided by its deviation, as everywhere, the logarithm of that goes off.
+    """
+    if kind == "heavy":
+        return float(stats.t.entropy(DEGREES_OF_FREEDOM) + np.log(DEVIATION))
+    entropy = 0.5 * np.log(2 * np.pi * np.e)
+    if kind == "constant":
+        return float(entropy + np.log(DEVIATION))
+    low, high = VARYING
+    # The mean of log s over s uniform on [low, high].
+    mean_log = (high * np.log(high) - low * np.log(low)) / (high - low) - 1
+    return float(entropy + mean_log)
