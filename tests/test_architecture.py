@@ -111,6 +111,7 @@ PRESENTATION = {
         *COMMON,
     },
     "presentation.claims": {"presentation.labels", "experiment.records", "data", *COMMON},
+    "presentation.anchors": {"presentation.labels", "experiment.records", *COMMON},
     "presentation.ranking": {
         "presentation.labels",
         "presentation.claims",

@@ -1,4 +1,4 @@
-"""`dlmexp rank`: methods as a leaderboard over data sets."""
+"""`dlmexp rank` and `anchors`: methods as a leaderboard over data sets, and numbers in print."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ from dlmexp.common.console import print_table, wide_console
 if TYPE_CHECKING:
     from dlmexp.presentation.ranking.board import Board
 
+TERMINAL_WIDTH = 200  # of the table of anchors in files and pipes
 METRICS = ("nll", "crps", "rmse", "error", "coverage", "seconds")
 DESCRIPTION = """\
 Ranks the methods under --results over data sets. Each method has its mean rank over data sets,
@@ -20,9 +21,20 @@ gain. Each kernel has a table of its own; different settings are different rows.
 lack data sets are ranked in a second table, on those that all have. Scores of methods that
 others trained (baselines.parquet) are rows as well (docs/SPEC.md, section 8)."""
 
+ANCHORS = """\
+Lists published numbers on data sets of the suite uci beside the closest results under --results:
+value, standard error, ours, the difference in standard errors, and a verdict: met (within two
+standard errors), better, worse, or settings differ, with the reason. Sources and settings are in
+dlmexp/presentation/anchors/published.csv."""
+
 
 def add_commands(commands: Commands) -> None:
-    """Add `rank`."""
+    """Add `rank` and `anchors`."""
+    _add_rank(commands)
+    _add_anchors(commands)
+
+
+def _add_rank(commands: Commands) -> None:
     summary = "rank methods over data sets, with tests"
     parser = add_command(commands, "rank", rank, summary=summary, description=DESCRIPTION)
     add_results_option(parser)
@@ -39,6 +51,14 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--protocol", metavar="NAME", help="rank what was run under it (default: all protocols)"
     )
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+
+
+def _add_anchors(commands: Commands) -> None:
+    summary = "compare your results with numbers in print"
+    parser = add_command(commands, "anchors", anchors, summary=summary, description=ANCHORS)
+    add_results_option(parser)
+    add_with_option(parser)
     parser.add_argument("--json", action="store_true", help="everything, for programs")
 
 
@@ -69,3 +89,17 @@ def _print_board(board: "Board", by_data_set: bool) -> None:
         lines = render.caption(board)
     print_table(wide_console(), table)
     print("\n".join(lines) + "\n")
+
+
+def anchors(args: argparse.Namespace) -> None:
+    """Print published numbers beside ours."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.anchors import render
+    from dlmexp.presentation.anchors.compare import anchors as compare
+
+    found = compare(ResultsFolder(args.results, others=args.others))
+    if args.json:
+        print(json.dumps(render.as_json(found), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    print_table(wide_console(TERMINAL_WIDTH), render.anchor_table(found))
+    print("\n".join(render.caption(found)))

@@ -1,0 +1,1 @@
+"""Numbers in print beside ours."""
