@@ -7,6 +7,7 @@ is a results folder, and `TrainedModel` one of its models, or a mixture of sever
 import contextlib
 import io
 import os
+import re
 import signal
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import flat, literal
 from dlmexp.common.provenance import COMMAND, portable
+from dlmexp.common.reading.tables import SUFFIXES
 from dlmexp.experiment.records.columns import OWN_UNITS, TEST
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import parse_terms
@@ -74,7 +76,7 @@ def run(
     *,
     target: str | None = None,
     task: str | None = None,
-    name: str = "mine",
+    name: str | None = None,
     results: str | os.PathLike[str] = "results",
     verbose: bool = True,
     **overrides: Any,
@@ -85,20 +87,21 @@ def run(
     are warnings.
 
     Args:
-        dataset: Names of datasets (`dlmexp data list`); or data in memory: a DataFrame with a
-            column `target`, or arrays `(X, y)` of shapes [rows, features] and [rows]. Data in
-            memory is written to the results folder as a table, so that the command line finds it
-            too.
+        dataset: Names of datasets (`dlmexp data list`); or the path of a table, such as
+            `"houses.csv"`; or data in memory: a DataFrame with a column `target`, or arrays
+            `(X, y)` of shapes [rows, features] and [rows] or [rows, 1]. Data in memory is written
+            to the results folder as a table, so that the command line finds it too.
         method: Names of methods, such as `"elbo"` or `["beta_elbo", "joint_log_dlm"]`; the files in
             `conf/method`.
-        target: The column to predict, for a DataFrame.
-        task: `"regression"`, `"binary"` or `"count"`, for data in memory.
-        name: What data in memory is called in the results.
+        target: The column to predict, for a DataFrame or a table.
+        task: `"regression"`, `"binary"` or `"count"`, for data in memory or a table.
+        name: What data in memory is called in the results (default: mine), or a table (default:
+            the name of its file).
         results: The folder that records and models are written to.
         verbose: Whether to print what the command prints: progress, and a table of results.
         overrides: Every other setting of `dlmexp run`, by its name: `seeds=[0]`, `beta=[1, 0.1]`,
             `M=50`, `experiment="class-log"`. Nested settings are dictionaries,
-            `training={"regression": {"max_iterations": 100}}`, or `**{"csv.missing": "mean"}`.
+            `training={"regression": {"max_iterations": 100}}`, `csv={"missing": "mean"}`.
 
     Returns:
         All results in the folder, those of earlier runs as well.
@@ -121,25 +124,44 @@ def run(
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
     table = None
-    if _is_named(dataset):
+    if _is_table_file(dataset):
+        about = {"path": os.fspath(dataset), "target": target, "task": task}
+        given = {key: value for key, value in about.items() if value is not None}
+        settings |= {"dataset": "csv", "csv": given | {"name": name or _name_of_file(dataset)}}
+    elif _is_named(dataset):
         if target is not None or task is not None:
             raise UserError(
-                "target= and task= describe data in memory: "
-                "give dataset= a DataFrame or arrays with them"
+                "target= and task= describe data in memory or a table: "
+                "give dataset= a DataFrame, arrays or the path of a file with them"
             )
         if dataset is not None:
             settings["dataset"] = dataset
     else:
         from dlmexp.data.in_memory import memory_table
 
-        table = memory_table(dataset, target, task, name, Path(results))
+        table = memory_table(dataset, target, task, name or "mine", Path(results))
         settings |= {"dataset": "csv", "csv": table.settings}
     if method is not None:
         settings["method"] = [method] if isinstance(method, str) else method
-    words = [f"{key}={literal(value)}" for key, value in flat(settings | overrides)]
+    # Single settings, so that `csv={"missing": "mean"}` adds to those of the table.
+    single = dict(flat(settings)) | dict(flat(overrides))
+    words = [f"{key}={literal(value)}" for key, value in single.items()]
     code = _execute(with_default(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
     return Results(ResultsFolder(Path(results)))
+
+
+def _is_table_file(dataset: Any) -> bool:
+    """Whether a dataset is given as the path of a table."""
+    if isinstance(dataset, os.PathLike):
+        return True
+    return isinstance(dataset, str) and dataset.lower().endswith(SUFFIXES)
+
+
+def _name_of_file(dataset: Any) -> str:
+    """Return the name of a file without its ending, as results are named."""
+    stem = Path(dataset).name.partition(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]", "_", stem) or "mine"
 
 
 def _is_named(dataset: Any) -> bool:
@@ -251,6 +273,8 @@ def plot(
 ) -> "Figure":
     """Return a figure of `dlmexp plot`, for a notebook or to be changed before it is saved.
 
+    As the last value of a cell of a notebook it shows its picture.
+
     Args:
         name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model
             on its test rows.
@@ -277,13 +301,25 @@ def plot(
     records = ResultsFolder(Path(folder))
     if name != PREDICTIONS:
         request = Request(parse_terms("--by", terms, BY))
-        return draw(records, name, request).canvas
+        return _shown(draw(records, name, request).canvas)
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
     from dlmexp.presentation.figures.predictions import render
 
     (chosen,) = choose_models(records, terms, option="plot:")
-    return render(diagnose(records, chosen, data_root))
+    return _shown(render(diagnose(records, chosen, data_root)))
+
+
+def _shown(figure: "Figure") -> "Figure":
+    """Return the figure with what notebooks ask for a picture by."""
+
+    def picture() -> bytes:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", bbox_inches="tight")
+        return buffer.getvalue()
+
+    figure._repr_png_ = picture  # pyright: ignore[reportAttributeAccessIssue]
+    return figure
 
 
 class Results:

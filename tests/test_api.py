@@ -118,6 +118,53 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here, mistake):
     assert list(here.iterdir()) == []
 
 
+ONE = {"method": "elbo", **SMALL, "seeds": [0], "task": "regression", "target": "regression"}
+
+
+@pytest.mark.slow
+def test_path_of_a_table_is_a_dataset_and_its_settings_are_nested(here):
+    gaps = FRAME[[*COLUMNS, "regression"]].copy()
+    gaps.loc[3, "age"] = np.nan
+    gaps.to_csv("my houses.csv", index=False)
+    found = dlmexp.run("my houses.csv", csv={"missing": "mean"}, **ONE)
+    assert set(found.cells["dataset"]) == {"my_houses"}
+    again = dlmexp.run(Path("my houses.csv"), csv={"missing": "mean"}, name="other", **ONE)
+    assert set(again.cells["dataset"]) == {"my_houses", "other"}
+    with pytest.raises(UserError, match=r"my houses\.csv: a value is missing in row 4"):
+        dlmexp.run("my houses.csv", **ONE)
+
+
+@pytest.mark.slow
+def test_targets_may_be_a_column(here):
+    X, y = FRAME[["rooms", "age"]].to_numpy(), FRAME["regression"].to_numpy()
+    plain = {**ONE, "target": None}
+    rows = dlmexp.run((X, y), results="rows", **plain).cells
+    column = dlmexp.run((X, y[:, None]), results="column", **plain).cells
+    assert rows["key"].tolist() == column["key"].tolist()
+
+
+def test_messages_name_the_data_frame_and_not_its_file(here):
+    frame = FRAME[[*COLUMNS, "regression"]].assign(age=None)
+    with pytest.raises(UserError, match=r"^DataFrame 'mine': ") as caught:
+        dlmexp.run(frame, **ONE)
+    assert ".parquet" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_changed_data_are_seen_by_a_plan_and_replaced_on_request(here):
+    frame = FRAME[[*COLUMNS, "regression"]]
+    frame.to_csv("t.csv", index=False)
+    before = dlmexp.run("t.csv", **ONE)
+    frame.head(150).to_csv("t.csv", index=False)
+    for more in ({"plan": True}, {}):
+        with pytest.raises(UserError, match=r"'t' has changed.*csv\.replace=true"):
+            dlmexp.run("t.csv", **ONE, **more)
+    after = dlmexp.run("t.csv", **ONE, csv={"replace": True})
+    assert not set(before.cells["key"]) & set(after.cells["key"])
+    same = dlmexp.run("t.csv", **ONE, csv={"replace": True})
+    assert set(same.cells["key"]) == set(after.cells["key"])
+
+
 def test_keys_that_are_not_there(tmp_path):
     fill(tmp_path, *(candidates("elbo", [replace(ELBO, seed=seed)]) for seed in range(2)))
     found = dlmexp.results(tmp_path)

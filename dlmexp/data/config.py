@@ -82,6 +82,7 @@ class CsvConfig:
         split: How rows are divided. time: the latest rows are the test rows; group: no group is in
             two parts.
         by: The column with times or groups.
+        replace: Forget the results on a table that had the same name and other contents.
     """
 
     path: str | None = None
@@ -101,3 +102,4 @@ class CsvConfig:
     splits: str | None = None
     split: Annotated[str, one_of("random", "time", "group")] = "random"
     by: str | None = None
+    replace: bool = False

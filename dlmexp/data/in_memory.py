@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +15,11 @@ import pyarrow as pa
 
 from dlmexp.common.atomic import within, write_atomically
 from dlmexp.common.errors import UserError
+
+MEMORY_FOLDER = "tables"
+"""In the results folder."""
+MEMORY_TABLE = re.compile(r"(.+)-[0-9a-f]{16}\.parquet")
+"""The file of a table: its name, and the start of the checksum of its content."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ def memory_table(
         )
     content = _parquet(frame)
     checksum = hashlib.sha256(content).hexdigest()[:16]
-    path = results / "tables" / f"{name}-{checksum}.parquet"
+    path = results / MEMORY_FOLDER / f"{name}-{checksum}.parquet"
     return MemoryTable(content, path, target, task, name)
 
 
@@ -105,10 +111,12 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
     """Return X and y as one table, and the name of the column y."""
     X = X if isinstance(X, pd.DataFrame | pd.Series) else np.asarray(X)
     y = y if isinstance(y, pd.DataFrame | pd.Series) else np.asarray(y)
+    if np.ndim(y) == 2 and np.shape(y)[1] == 1:
+        y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y[:, 0]
     if len(np.shape(X)) != 2 or len(np.shape(y)) != 1 or len(X) != len(y):
         raise UserError(
             f"(X, y) have shapes {np.shape(X)} and {np.shape(y)}: "
-            "give X [rows, features] and y [rows]"
+            "give X [rows, features] and y [rows] or [rows, 1]"
         )
     target = target or _name_of(y)
     frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)

@@ -22,6 +22,7 @@ from dlmexp.common.literals import setting
 from dlmexp.common.reading.tables import read_table, separator
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
+from dlmexp.data.in_memory import MEMORY_FOLDER, MEMORY_TABLE
 from dlmexp.data.published_splits import user_splits
 from dlmexp.data.raw_files import SPLITS, TEST
 from dlmexp.data.schema import Schema
@@ -76,18 +77,26 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
     path = next(iter(files.values()))
-    warnings = check_table(values, schema, spec.task, options, path.name)
+    warnings = check_table(values, schema, spec.task, options, source_of(path))
     facts = {
         "schema": schema,
-        "file": " and ".join(file.name for file in files.values()),
+        "file": " and ".join(source_of(file) for file in files.values()),
         "left_out": [*table.left_out, *(f"column '{name}'" for name in options.drop)],
         "warnings": warnings,
     }
-    X = schema.encode(values, source=path.name)
+    X = schema.encode(values, source=source_of(path))
     y = schema.encode_target(values[schema.target])
     if splits is not None:
         return Dataset(X, y, facts, _published(splits, table))
     return Dataset(X, y, facts, _arrangement(values, options, test_rows))
+
+
+def source_of(path: Path) -> str:
+    """Return what messages call a table: its file, or the DataFrame that was written to it."""
+    in_memory = MEMORY_TABLE.fullmatch(path.name)
+    if in_memory and path.parent.name == MEMORY_FOLDER:
+        return f"DataFrame '{in_memory[1]}'"
+    return path.name
 
 
 def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
@@ -198,7 +207,7 @@ def _read_files(
         kind = value_kind(column)
         test_kind = value_kind(test_column)
         if kind != test_kind:
-            kinds = f"{kind} in {path.name}, {test_kind} in {test_path.name}"
+            kinds = f"{kind} in {source_of(path)}, {test_kind} in {source_of(test_path)}"
             raise UserError(f"column '{name}' holds {kinds}")
         values[name] = np.concatenate([column, test_column])
     test_rows = len(test.values[str(options.target)])
@@ -237,7 +246,7 @@ def _read_columns(
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
         else:
             advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
-            raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
+            raise UserError(f"{source_of(path)}: column {number} has no name ('{name}'): {advice}")
     kept = np.ones(table.num_rows, dtype=bool)
     return _without_incomplete_rows(UsedColumns(values, left_out, kept), options, path)
 
@@ -248,7 +257,7 @@ def _check_duplicates(names: Sequence[str], path: Path) -> None:
     duplicates = sorted({name.strip() or repr(name) for name in counts if counts[name] > 1})
     if duplicates:
         listed = ", ".join(duplicates[:SHOWN_DUPLICATES])
-        raise UserError(f"{path.name}: several columns are called {listed}: rename them")
+        raise UserError(f"{source_of(path)}: several columns are called {listed}: rename them")
 
 
 def _columns_in_settings(options: CsvConfig) -> dict[str | None, str]:
@@ -275,7 +284,7 @@ def _check_presence(wanted: Mapping[Any, str], names: Sequence[str], path: Path)
     for name, typed in wanted.items():
         if name not in names:
             advice = nearest(str(name), list(names))
-            raise UserError(f"{typed}: {path.name} has no column '{name}': {advice}")
+            raise UserError(f"{typed}: {source_of(path)} has no column '{name}': {advice}")
 
 
 def _selected_columns(names: Sequence[str], options: CsvConfig) -> set[Any]:
@@ -292,7 +301,7 @@ def _column_values(
         # The labels of a binary target are words, not numbers.
         words = [None if value is None else str(value) for value in column.to_pylist()]
         return np.array(words, dtype=object)
-    return without_markers(plain_values(name, column, path.name), options.na)
+    return without_markers(plain_values(name, column, source_of(path)), options.na)
 
 
 def _may_be_saved_index(name: str, options: CsvConfig) -> bool:
@@ -312,9 +321,9 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
         for column in table.values.values():
             incomplete |= pd.isna(column)
     if n_rows == 0:
-        raise UserError(f"{path.name} has no rows")
+        raise UserError(f"{source_of(path)} has no rows")
     if incomplete.all():
-        raise UserError(f"{path.name} has no rows in which all values are there")
+        raise UserError(f"{source_of(path)} has no rows in which all values are there")
     if not incomplete.any():
         return table
     dropped = counted(int(incomplete.sum()), "row")

@@ -6,6 +6,7 @@ their settings from them. Neither is ever concluded from the records that happen
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -71,20 +72,43 @@ def read_manifests(root: Path) -> list[Manifest]:
     return manifests
 
 
-def check_same_data(root: Path, dataset: str, checksum: str) -> None:
+def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = False) -> None:
     """Refuse to mix results of different contents under one dataset's name.
+
+    Args:
+        root: The results folder.
+        dataset: The name.
+        checksum: That of its contents.
+        read_only: Do not note the checksum of a new dataset.
 
     Raises:
         UserError: The folder has results of the dataset with another checksum.
     """
     path = root / "data" / f"{dataset}.json"
-    text = json.dumps({"dataset": dataset, "checksum": checksum}).encode()
+    text = _identity(dataset, checksum)
     if not path.exists():
-        write_atomically(within(root, path), text)
+        if not read_only:
+            write_atomically(within(root, path), text)
     elif content(path) != text:
         changed = f"dataset '{dataset}' has changed: its checksum is {checksum[:16]}"
         advice = (
-            "restore the data, give another folder with results=DIR, or name a table of your own "
-            "with csv.name=NAME"
+            "restore the data, give another folder with results=DIR, name a table of your own "
+            "with csv.name=NAME, or forget its earlier results with csv.replace=true"
         )
         raise UserError(f"{changed}, and '{path}' has another; {advice}")
+
+
+def _identity(dataset: str, checksum: str) -> bytes:
+    return json.dumps({"dataset": dataset, "checksum": checksum}).encode()
+
+
+def forget_other_data(root: Path, dataset: str, checksum: str) -> None:
+    """Delete all results of a table of a user if its contents have changed since."""
+    path = root / "data" / f"{dataset}.json"
+    if not path.exists() or content(path) == _identity(dataset, checksum):
+        return
+    for folder in (root / "records" / dataset, root / dataset / "cells"):
+        if folder.is_dir():
+            shutil.rmtree(within(root, folder))
+    for file in (path, root / "tables" / f"{dataset}.baselines.json"):
+        within(root, file).unlink(missing_ok=True)

@@ -18,7 +18,12 @@ from dlmexp.common.limits import RESERVED
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan.cell import Batch
-from dlmexp.experiment.records.manifests import Manifest, check_same_data, write_manifest
+from dlmexp.experiment.records.manifests import (
+    Manifest,
+    check_same_data,
+    forget_other_data,
+    write_manifest,
+)
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
@@ -66,11 +71,19 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     process.gpus_for(cfg.workers or 1, target.device.type)
     _try_plugins(sweep, target)
     if cfg.plan:
+        _check_data_of_plan(sweep)
         run = PlannedRun(sweep, target, arguments, choose_workers)
         print_plan(run.plan, sweep)
         print(run.announcement())
         return 0
     return _train_and_summarize(sweep, target, arguments, choose_workers)
+
+
+def _check_data_of_plan(sweep: Sweep) -> None:
+    """Raise UserError if the run would be refused because data have changed."""
+    for name, checksum in {(cell.dataset, cell.data) for cell in sweep.cells}:
+        if not _is_replaced([sweep], name):
+            check_same_data(Path(sweep.cfg.results), name, checksum, read_only=True)
 
 
 def _train_and_summarize(
@@ -143,9 +156,16 @@ def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
     """
     datasets = {(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}
     for name, checksum in sorted(datasets):
+        if _is_replaced(sweeps, name):
+            forget_other_data(root, name, checksum)
         check_same_data(root, name, checksum)
     for sweep in sweeps:
         write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+
+
+def _is_replaced(sweeps: Sequence[Sweep], name: str) -> bool:
+    """Return whether a dataset is a user's table whose earlier results are to be forgotten."""
+    return any(sweep.cfg.csv.replace and sweep.cfg.csv.name == name for sweep in sweeps)
 
 
 def make_folder(root: Path) -> None:
