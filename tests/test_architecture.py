@@ -58,6 +58,7 @@ CORE = {
         "common.errors",
     },
     "core.fit": {
+        "core.folds",
         "core.inputs",
         "core.prediction",
         "core.training",

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from dlmexp.core.estimators import Estimator
 from dlmexp.core.fit import Fit, Progress, fit
 from dlmexp.core.folds import (
     FOLDS,
+    LOO,
     Candidate,
     Folds,
     best_candidate,
@@ -28,11 +29,11 @@ from dlmexp.core.folds import (
     penalised_factor,
     pooled,
 )
-from dlmexp.core.inputs import checked_betas, checked_loss, checked_splits
+from dlmexp.core.inputs import check_leave_one_out, checked_betas, checked_loss, checked_splits
 from dlmexp.core.objectives import Objective
 from dlmexp.core.training.automatic import with_number_of_inducing_inputs
 from dlmexp.core.training.data import Minibatches
-from dlmexp.core.training.model import Model
+from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.recalibration import loss_profile
 from dlmexp.core.training.settings import Settings
 
@@ -48,7 +49,7 @@ class CrossValidation:
         chosen: Its beta and its number of components.
         losses: The mean loss over the held-out rows of all folds, by candidate; NaN where training
             failed in a fold.
-        fold_losses: The same by fold.
+        fold_losses: The same by fold; with `cv="loo"` a single one.
         metric: The name of the loss: "nll", "mse", "error" or "mre".
         temperature: The factor that would recalibrate predictions best, judged by the held-out rows
             of all folds (docs/SPEC.md, section 7): in regression of the predictive variance. 1
@@ -73,7 +74,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     settings: Settings | None = None,
     test: tuple[Any, Any] | None = None,
     *,
-    cv: int | float = FOLDS,
+    cv: int | float | str = FOLDS,
     components: Sequence[int] | None = None,
     metric: str | None = None,
     estimator: str | Estimator | None = None,
@@ -96,7 +97,9 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         seed: It orders the rows, which are then cut into folds, and the rows of the last fit.
         settings: As in `dlmexp.fit`.
         test: Inputs and targets to evaluate the model of all rows on.
-        cv: The number of folds, or the share of the rows that is held out once, such as 0.1.
+        cv: The number of folds; the share of the rows that is held out once, such as 0.1; or "loo"
+            for objectives with a closed form over q: every row is predicted from all others, by
+            the fit to all rows with its hyperparameters held. Then nothing is trained again.
         components: Candidates for the number of Gaussians of q; None: that of the model.
         metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
             (counts). None: "nll", or "mse" where the objective predicts no variance.
@@ -134,24 +137,91 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         "dtype": dtype,
         "progress": progress,
     }
+    metric = metric or loss.objective.selected_by or "nll"
+    if isinstance(cv, str):
+        is_closed = loss.objective.collapsed_only or collapsed
+        _check_leave_one_out(cv, loss, model, is_closed, components)
+        options |= {"settings": settings, "test": test}
+        return _by_leaving_one_out(X, y, model, candidate_betas, seed, metric, options)
     data = _FoldedData.of(X, y, seed, cv, model.likelihood.task)
     model = with_number_of_inducing_inputs(model, data.X, data.y, seed)
     fits: dict[Candidate, list[Fit]] = {}
     for K in sorted(set(components or [model.components])):
         of_K = _with(model, components=K)
         fits |= _fits_of_folds(data, of_K, candidate_betas, settings, options)
-    metric = metric or loss.objective.selected_by or "nll"
-    fold_losses = {candidate: _losses(of_folds, metric) for candidate, of_folds in fits.items()}
-    losses = {candidate: pooled(metric, by_fold) for candidate, by_fold in fold_losses.items()}
-    chosen = best_candidate(losses)
-    if chosen is None:
-        raise UserError(_why_all_failed(fits, metric))
-    best_model = _with(model, components=chosen.components)
+    choice = _Choice.of(fits, metric)
+    best_model = _with(model, components=choice.best.components)
     (refit,) = fit(
-        X, y, best_model, betas=chosen.beta, seeds=seed, settings=settings, test=test, **options
+        X,
+        y,
+        best_model,
+        betas=choice.best.beta,
+        seeds=seed,
+        settings=settings,
+        test=test,
+        **options,
     )
-    factor = _temperature(data, fits[chosen]) if loss.objective.predicts_variance else 1.0
-    return CrossValidation(refit, chosen, losses, fold_losses, metric, factor)
+    factor = 1.0
+    if loss.objective.predicts_variance:
+        factor = _temperature(data, fits[choice.best])
+    return choice.result(refit, factor)
+
+
+class _Choice(NamedTuple):
+    """The best candidate, and the losses of all of them."""
+
+    best: Candidate
+    losses: dict[Candidate, float]
+    fold_losses: dict[Candidate, list[float]]
+    metric: str
+
+    @classmethod
+    def of(cls, fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> "_Choice":
+        """Return the choice by the fits of all folds.
+
+        Raises:
+            UserError: All candidates have failed.
+        """
+        fold_losses = {candidate: _losses(of_folds, metric) for candidate, of_folds in fits.items()}
+        losses = {candidate: pooled(metric, by_fold) for candidate, by_fold in fold_losses.items()}
+        best = best_candidate(losses)
+        if best is None:
+            raise UserError(_why_all_failed(fits, metric))
+        return cls(best, losses, fold_losses, metric)
+
+    def result(self, fit_to_all: Fit, temperature: float) -> CrossValidation:
+        """Return what `cross_validate` returns."""
+        return CrossValidation(
+            fit_to_all, self.best, self.losses, self.fold_losses, self.metric, temperature
+        )
+
+
+def _check_leave_one_out(
+    cv: str, loss: Loss, model: Model, is_closed: bool, components: Sequence[int] | None
+) -> None:
+    """Refuse a word other than "loo", and a model whose rows can't be left out in closed form."""
+    if cv != LOO:
+        raise UserError(f"cv={cv}: give a number of folds, a share of the rows, or 'loo'")
+    check_leave_one_out("cv=loo", loss.objective, model, is_closed)
+    if set(components or [1]) != {1}:
+        raise UserError("cv=loo needs a closed form over q, which a mixture does not have")
+
+
+def _by_leaving_one_out(
+    X: Any,
+    y: Any,
+    model: Model,
+    betas: list[float],
+    seed: int,
+    metric: str,
+    options: Mapping[str, Any],
+) -> CrossValidation:
+    """Return the best of the fits to all rows, by predictions of each row from all others."""
+    fits = fit(X, y, model, betas=betas, seeds=seed, validation=LOO, **options)
+    by_candidate = {Candidate(of_beta.beta): [of_beta] for of_beta in fits}
+    choice = _Choice.of(by_candidate, metric)
+    (best,) = by_candidate[choice.best]
+    return choice.result(best, 1.0 if best.profile is None else penalised_factor(best.profile))
 
 
 @dataclass(frozen=True)

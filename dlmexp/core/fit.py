@@ -13,11 +13,13 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.core.device import free_memory, select_device
 from dlmexp.core.estimators import Estimator
+from dlmexp.core.folds import LOO
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.inputs import (
     DTYPES,
     Splits,
     check_initial,
+    check_leave_one_out,
     check_model,
     check_settings,
     checked_betas,
@@ -78,6 +80,8 @@ class Fit:
             these hyperparameters; None where the objective is no bound of it.
         ends: The objective per row where each start of L-BFGS ended (`Settings.restarts`), the
             start that was not perturbed first. The least of them is the fit.
+        profile: With `validation="loo"`: the NLL of the rows at a grid of recalibrating factors
+            (docs/SPEC.md, section 7).
     """
 
     beta: float
@@ -96,6 +100,7 @@ class Fit:
     acceptance: float | None = field(default=None, repr=False)
     evidence_gap: float | None = field(default=None, repr=False)
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0), repr=False)
+    profile: np.ndarray | None = field(default=None, repr=False)
 
     @cached_property
     def hyperparameters(self) -> dict[str, np.ndarray]:
@@ -182,7 +187,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     settings: Settings | None = None,
     test: tuple[Any, Any] | None = None,
     *,
-    validation: tuple[Any, Any] | None = None,
+    validation: tuple[Any, Any] | str | None = None,
     estimator: str | Estimator | None = None,
     minibatches: int | Minibatches | None = None,
     collapsed: bool = True,
@@ -209,7 +214,8 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
             names, which fix minibatches and draws; None: 0 to S - 1.
         settings: Adam's steps and the stopping rule.
         test: Inputs and targets to evaluate on, of the same number of dimensions as X.
-        validation: The same, to select beta on; predictions are recalibrated on them too.
+        validation: The same, to select beta on; predictions are recalibrated on them too. "loo":
+            the training rows, each predicted from all others; for closed forms over q.
         estimator: Of -log E_q p(y|f): "exact", "quadrature", or an object such as `BMC(10)`.
         minibatches: The number of rows of a step; None: all.
         collapsed: Use the closed form over q where the objective has one.
@@ -252,7 +258,10 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
     loss = checked_loss(objective, estimator, model)
-    parts = {"validation": validation, "test": test}
+    leave_one_out = isinstance(validation, str)
+    if leave_one_out and validation != LOO:
+        raise UserError(f"validation={validation!r}: give inputs and targets, or 'loo'")
+    parts = {"validation": None if isinstance(validation, str) else validation, "test": test}
     splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
     n, D = splits.X.shape[1:]
     model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
@@ -266,11 +275,14 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
             f"Settings(optimizer=lbfgs): objective '{loss.objective.name}' has no closed form over "
             "q here; leave optimizer out"
         )
+    if leave_one_out:
+        check_leave_one_out("validation='loo'", loss.objective, model, closed)
     held = None
     if hyperparameters is not None:
         held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), n, D)
     batches = checked_minibatches(minibatches, n, closed)
-    run = _Run(model, loss, settings, splits, batches, closed, held, select_device(device), dtype)
+    place = select_device(device)
+    run = _Run(model, loss, settings, splits, batches, closed, held, place, dtype, leave_one_out)
     return run.fits(checked_betas(betas, loss.objective), progress)
 
 
@@ -287,6 +299,7 @@ class _Run:
     held: dict[str, Tensor] | None
     device: torch.device
     dtype: str
+    leave_one_out: bool
 
     @property
     def is_solved(self) -> bool:
@@ -342,6 +355,7 @@ class _Run:
             parts=parts,
             seed_of=[self.splits.seeds[split] for split in used],
             repetition_of=[used.index(split) for split, _ in pairs],
+            leave_one_out=self.leave_one_out,
         )
         betas = [beta for _, beta in pairs]
         beta = torch.tensor(betas, dtype=PARAMETERS, device=self.device)
@@ -383,6 +397,7 @@ class _Run:
             acceptance=finished.acceptance,
             evidence_gap=finished.evidence_gap,
             ends=finished.ends,
+            profile=finished.profile,
         )
 
 

@@ -20,6 +20,8 @@ STRENGTH = 2.0
 SPLINE_POINTS = 6001
 """Points at which the spline through a profile is compared."""
 HOLDOUT = "holdout"
+LOO = "loo"
+"""Leave one row out, in closed form; there are no folds."""
 TENTH = 10  # of the rows, one in so many is held out
 
 
@@ -76,7 +78,9 @@ def folds_of(n: int, cv: str) -> Folds:
 
 
 def fold_count(cv: str) -> int:
-    """Return the number of folds that a setting asks for."""
+    """Return the number of folds that a setting asks for; 0: rows are left out in closed form."""
+    if cv == LOO:
+        return 0
     return 1 if cv == HOLDOUT else int(cv)
 
 

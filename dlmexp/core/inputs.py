@@ -125,6 +125,19 @@ def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
     return Loss(objective, estimator)
 
 
+def check_leave_one_out(typed: str, objective: Objective, model: Model, is_closed: bool) -> None:
+    """Refuse to predict rows from all others where q has no closed form.
+
+    Raises:
+        UserError: It has none; the message begins with what was typed.
+    """
+    if not (is_closed and objective.leaves_one_out(model.likelihood)):
+        raise UserError(
+            f"{typed} needs a closed form over q, which objective '{objective.name}' does not have "
+            "here; give a number of folds, such as cv=5"
+        )
+
+
 def _estimator_named(name: str) -> Estimator:
     kind = ESTIMATORS[name]
     try:

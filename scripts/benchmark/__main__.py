@@ -17,6 +17,7 @@ SUITES = (
     "table1",
     "objectives",
     "initial",
+    "selection",
 )
 
 if len(sys.argv) < 2 or sys.argv[1] not in SUITES:

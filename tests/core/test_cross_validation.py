@@ -172,3 +172,85 @@ def test_many_rows_have_the_temperature_that_they_would_have_without_a_penalty()
 
 def test_a_profile_without_finite_losses_leaves_predictions_as_they_are():
     assert penalised_factor(np.full(len(PROFILE_LOGS), math.nan)) == 1.0
+
+
+CLOSED = [
+    ("elbo", [2.0, 1.0, 0.3]),
+    ("tighter", [1.0, 0.3]),
+    ("fitc", [1.0]),
+    ("sq_dlm", [1.0, 0.1]),
+]
+
+
+@pytest.mark.parametrize(("objective", "betas"), CLOSED)
+def test_leaving_one_out_scores_the_fits_to_all_rows_and_trains_nothing_again(objective, betas):
+    X, y = data(n=25)
+    model = dlmexp.Model(M=6)
+    result = dlmexp.cross_validate(
+        X, y, model, objective, betas, seed=2, settings=FEW, cv="loo", device="cpu"
+    )
+    fits = dlmexp.fit(X, y, model, objective, betas, seeds=2, settings=FEW, device="cpu")
+    losses = {Candidate(fit.beta): left_out_loss(fit, objective, X, y) for fit in fits}
+    assert result.losses == pytest.approx(losses, rel=1e-6)
+    assert result.chosen == min(losses, key=lambda candidate: losses[candidate])
+    (chosen,) = [fit for fit in fits if fit.beta == result.chosen.beta]
+    np.testing.assert_allclose(result.fit.predict(X).mean, chosen.predict(X).mean, rtol=1e-10)
+
+
+def left_out_loss(fit, objective, X, y):
+    """The mean loss of rows under the q of all others, at the hyperparameters of a fit."""
+    total = 0.0
+    for row in range(len(y)):
+        others = np.arange(len(y)) != row
+        (without,) = dlmexp.fit(
+            X[others][None],
+            y[others][None],
+            fit.model,
+            objective,
+            fit.beta,
+            hyperparameters=fit.hyperparameters,
+            device="cpu",
+        )
+        if objective == "sq_dlm":
+            total += float((without.predict(X[[row]]).mean[0] - y[row]) ** 2)
+        else:
+            total += float(held_out_nll(without, X[[row]], y[[row]])[0])
+    return total / len(y)
+
+
+def test_leaving_one_out_recalibrates_by_the_rows_that_were_left_out():
+    X, y = data(n=25)
+    model = dlmexp.Model(M=6)
+    result = dlmexp.cross_validate(X, y, model, "elbo", 1.0, settings=FEW, cv="loo", device="cpu")
+    assert result.fit.profile is not None
+    assert result.temperature == penalised_factor(result.fit.profile)
+    at_one = result.fit.profile[np.flatnonzero(PROFILE_LOGS == 0)[0]] / len(y)
+    assert at_one == pytest.approx(result.losses[Candidate(1.0)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"objective": "log_dlm"},
+        {"objective": "elbo", "collapsed": False},
+        {"objective": "tighter", "model": dlmexp.Model(likelihood="student_t", M=5)},
+    ],
+)
+def test_leaving_one_out_is_refused_by_name_without_a_closed_form(options):
+    X, y = data()
+    with pytest.raises(dlmexp.UserError) as error:
+        dlmexp.cross_validate(X, y, settings=FEW, cv="loo", **options)
+    assert str(error.value) == (
+        f"cv=loo needs a closed form over q, which objective '{options['objective']}' does not "
+        "have here; give a number of folds, such as cv=5"
+    )
+
+
+def test_words_that_are_no_way_to_validate_are_refused():
+    X, y = data()
+    with pytest.raises(dlmexp.UserError, match=r"^cv=lou: give a number of folds, a share of the"):
+        dlmexp.cross_validate(X, y, settings=FEW, cv="lou")
+    with pytest.raises(dlmexp.UserError, match=r"^validation='lou': give inputs and targets, or"):
+        dlmexp.fit(X, y, objective="elbo", settings=FEW, validation="lou")
+    with pytest.raises(dlmexp.UserError, match=r"^validation='loo' needs a closed form over q"):
+        dlmexp.fit(X, y, objective="log_dlm", settings=FEW, validation="loo")

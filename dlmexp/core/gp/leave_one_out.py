@@ -1,6 +1,13 @@
-"""The leave-one-out loss of a sparse Gaussian process, in closed form (docs/SPEC.md, section 2)."""
+"""Leave-one-out predictions of a sparse Gaussian process, in closed form.
+
+`leave_one_out` is the loss that `loo` trains on (docs/SPEC.md, section 2). `left_out_marginals`
+predicts every training row from all others, for any objective with a closed form over q (section
+6).
+"""
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,6 +17,7 @@ from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
 from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.row_noise import RowNoise
 
 
 def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
@@ -59,3 +67,52 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     (loss,) = sum_over_rows(loss_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
     q = gaussian_posterior(H.detach(), b.detach())
     return Closed(loss, q.m, q.L, projection.ok & factor.ok & q.ok)
+
+
+class LeftOut(NamedTuple):
+    """Predictions of f at some training rows, each from all rows but itself, and their targets."""
+
+    mu: Float[Tensor, "B n"]
+    v: Float[Tensor, "B n"]
+    y: Float[Tensor, "B n"]
+
+
+@torch.no_grad()
+def left_out_marginals(
+    problem: Problem, beta: Float[Tensor, "B"], row_noise: RowNoise
+) -> Iterator[LeftOut]:
+    """Yield the predictions of all rows, in pieces; hyperparameters are held.
+
+    With the noise `t_i` of row i, `H = A T^-1 A^T`, `b = A T^-1 y`, `m = (I + H)^-1 b` and the
+    leverage `h_i = A_i^T (I + H)^-1 A_i / t_i`, which is below 1, the q without row i predicts
+
+        y_i - mu_i = ( y_i - A_i^T m ) / (1 - h_i)        v_i = r_i + t_i h_i / (1 - h_i)
+
+    with y less its prior mean on the right-hand side.
+    """
+    projection = row_projection(problem)
+
+    def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        A, r = projection(X)
+        t = row_noise(problem, beta, r)
+        H = row_gram(A / t.sqrt().unsqueeze(-2))
+        b = (A @ (y / t).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        return H, b
+
+    H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
+    eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+    # F F^T = I + H,  m = F^-T F^-1 b
+    factor = factorise(H + eye, torch.zeros_like(beta))
+    m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
+    F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
+    at_once = problem.rows_at_once or problem.n
+    for first in range(0, problem.n, at_once):
+        rows = slice(first, first + at_once)
+        y = problem.y[..., rows]
+        A, r = projection(problem.X[..., rows, :])
+        t = row_noise(problem, beta, r)
+        # h_i = |F^-1 A_i|^2 / t_i
+        leverage = (F_inverse @ A).square().sum(-2) / t
+        rest = (1 - leverage).clamp_min(torch.finfo(t.dtype).eps)
+        residual = problem.centred_y[..., rows] - (A.mT @ row_m).squeeze(-1)
+        yield LeftOut(y - residual / rest, r + t * leverage / rest, y)

@@ -18,15 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.core.gp.cholesky import factorise
-from dlmexp.core.gp.closed_form import (
-    SINGULAR,
-    Closed,
-    Problem,
-    gaussian_posterior,
-    row_projection,
-)
+from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
 from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.row_noise import effective_noise
 
 
 def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
@@ -41,7 +36,7 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     The q(u) that attains it is that of the ELBO.
     """
     projection = row_projection(problem)
-    beta, t = _effective_noise(problem, beta)
+    beta, t = effective_noise(problem, beta)
     (row_t,) = as_rows(problem.X, t[..., None])
 
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -67,7 +62,7 @@ def collapsed_block_tighter(problem: Problem, beta: Float[Tensor, "B"], blocks: 
     """
     problem = problem._replace(X=problem.X.to(PARAMETERS), y=problem.y.to(PARAMETERS))
     projection = row_projection(problem)
-    beta, t = _effective_noise(problem, beta)
+    beta, t = effective_noise(problem, beta)
     rows_per_block = -(-problem.n // blocks)
 
     def sums_of_block(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -135,23 +130,6 @@ def scaled_power_ep(problem: Problem, beta: Float[Tensor, "B"], alpha: float = 0
     evidence = problem.n * math.log(2 * math.pi) + log_variance + q.log_det + yy - q.explained
     loss = 0.5 * evidence + correction + 0.5 * problem.n * cost_of_scale
     return Closed(loss, q.m, q.L, projection.ok & q.ok)
-
-
-def _effective_noise(
-    problem: Problem, beta: Float[Tensor, "B"]
-) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
-    """Return beta [B] and t = beta noise [B].
-
-    Where beta is 0, t is a number that is lost beside A A^T, whose mean diagonal entry is at most
-    n / M times the prior variance.
-    """
-    noise = problem.hyper["noise"]
-    M = problem.hyper["Z"].shape[-2]
-    first_row = problem.X[..., :1, :].to(PARAMETERS)
-    prior_variance = problem.kernel.diagonal(first_row, problem.hyper)[..., 0].detach()
-    smallest = SINGULAR * problem.n / M * prior_variance / noise.detach()
-    beta = torch.where(beta > 0, beta, smallest)
-    return beta, beta * noise
 
 
 def _moments_of_piece(

@@ -6,6 +6,7 @@ from torch import Tensor
 from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.collapsed import collapsed_elbo
 from dlmexp.core.gp.posterior import Marginals, kl
+from dlmexp.core.gp.row_noise import elbo_row_noise
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective
 
@@ -29,5 +30,6 @@ ELBO = OBJECTIVES.add(
         collapsed=collapsed_elbo,
         gives_hyperparameters=True,
         bounds_evidence=True,
+        row_noise=elbo_row_noise,
     ),
 )

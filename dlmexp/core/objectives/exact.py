@@ -1,6 +1,7 @@
 """The evidence of the exact Gaussian process."""
 
 from dlmexp.core.gp.collapsed import exact_evidence
+from dlmexp.core.gp.row_noise import fitc_row_noise
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective
 
 EXACT = OBJECTIVES.add(
@@ -11,5 +12,6 @@ EXACT = OBJECTIVES.add(
         has_beta=False,
         needs_gaussian=True,
         all_rows_inducing=True,
+        row_noise=fitc_row_noise,  # r_i is what the jitter takes away
     ),
 )

@@ -14,6 +14,7 @@ from dlmexp.core.estimators import Draws, Estimator
 from dlmexp.core.gp.collapsed import CollapsedObjective, Moments
 from dlmexp.core.gp.kernels import Hyper, Parameter
 from dlmexp.core.gp.posterior import Marginals
+from dlmexp.core.gp.row_noise import RowNoise
 from dlmexp.core.likelihoods import Likelihood
 
 RowLoss = Callable[
@@ -121,12 +122,14 @@ class Objective:
         parameter_cost: `parameter_cost(hyper)` returns what `row_parameters` cost [B], per row;
             beta weighs it like the regulariser.
         collapsed_parameters: Hyperparameters of `collapsed`.
-        options: Numbers that users may set; `row_loss`, `collapsed` and `row_order` receive them as
-            keyword arguments.
+        options: Numbers that users may set; `row_loss`, `collapsed`, `row_order` and `row_noise`
+            receive them as keyword arguments.
         mixture_loss: `mixture_loss(losses [B, K, N])` returns the loss per row [B, N] of a q of K
             Gaussians from the `row_loss` of each; None: q must be a Gaussian.
         row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` sees the rows;
             None: their own.
+        row_noise: `row_noise(problem, beta, r)` returns the noise of the rows as the q of
+            `collapsed` sees them (`gp.row_noise`). It allows `cv=loo`; None: there is none.
         notes: What readers of its fits must know.
 
     Example:
@@ -166,6 +169,7 @@ class Objective:
     options: Mapping[str, Option] = field(default_factory=dict)
     mixture_loss: Callable[[Float[Tensor, "B K N"]], Float[Tensor, "B N"]] | None = None
     row_order: RowOrder | None = None
+    row_noise: RowNoise | None = None
     notes: Notes = Notes()
 
     def __post_init__(self) -> None:
@@ -199,7 +203,7 @@ class Objective:
             value = values.get(name, option.default)
             chosen[name] = int(value) if option.whole else float(value)
         bound = {}
-        for name in ("row_loss", "collapsed", "row_order"):
+        for name in ("row_loss", "collapsed", "row_order", "row_noise"):
             function = getattr(self, name)
             bound[name] = None if function is None else partial(function, **chosen)
         # The functions have their options now, so none is left to set.
@@ -222,6 +226,10 @@ class Objective:
     def collapses(self, likelihood: type[Likelihood]) -> bool:
         """Return whether it has a closed form over q with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
+
+    def leaves_one_out(self, likelihood: type[Likelihood]) -> bool:
+        """Return whether its closed form also predicts every row from all others."""
+        return self.row_noise is not None and self.collapses(likelihood)
 
     def checked_losses(
         self, result: object, shape: Sequence[int]

@@ -5,6 +5,7 @@ the mean of q alone, and its minimum is that of a ridge regression.
 """
 
 from dlmexp.core.gp.collapsed import collapsed_square, square_path
+from dlmexp.core.gp.row_noise import square_row_noise
 from dlmexp.core.objectives.objective import OBJECTIVES, Notes, Objective
 
 SQ_DLM = OBJECTIVES.add(
@@ -15,6 +16,7 @@ SQ_DLM = OBJECTIVES.add(
         path=square_path,
         needs_gaussian=True,
         predicts_variance=False,
+        row_noise=square_row_noise,
         notes=Notes(
             joint="no minimiser exists: the penalty vanishes as the outputscale grows; "
             "this is where training stopped"

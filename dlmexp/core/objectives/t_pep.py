@@ -4,6 +4,7 @@ The scale is learned. At power alpha -> 0 the energy is the bound with one scale
 """
 
 from dlmexp.core.gp.kernels import Parameter
+from dlmexp.core.gp.row_noise import scaled_power_ep_row_noise
 from dlmexp.core.gp.structured import scaled_power_ep
 from dlmexp.core.objectives.objective import OBJECTIVES, Objective, Option
 from dlmexp.core.objectives.tighter import SCALE
@@ -16,6 +17,7 @@ T_PEP = OBJECTIVES.add(
         has_beta=False,
         needs_gaussian=True,
         collapsed_parameters={SCALE: Parameter(1.0, positive=True)},
+        row_noise=scaled_power_ep_row_noise,
         options={"alpha": Option(0.5, low=0, high=1)},
     ),
 )

@@ -10,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.core.estimators import Draws, Estimator
+from dlmexp.core.gp.closed_form import Problem
 from dlmexp.core.gp.kernels import Hyper, Parameter
 from dlmexp.core.gp.posterior import Marginals, kl
+from dlmexp.core.gp.row_noise import elbo_row_noise
 from dlmexp.core.gp.structured import (
     blocks_of_neighbours,
     collapsed_block_tighter,
@@ -40,6 +42,11 @@ def cost_of_scale(hyper: Hyper) -> Float[Tensor, "B"]:
     return 0.5 * (c - torch.log(c) - 1)
 
 
+def block_row_noise(problem: Problem, beta: Tensor, r: Tensor, blocks: int = 10) -> Tensor:
+    """Return the noise of the rows, on which the number of blocks has no influence."""
+    return elbo_row_noise(problem, beta, r)
+
+
 TIGHTER = OBJECTIVES.add(
     "tighter",
     Objective(
@@ -51,6 +58,7 @@ TIGHTER = OBJECTIVES.add(
         row_parameters={SCALE: Parameter(1.0, positive=True)},
         parameter_cost=cost_of_scale,
         bounds_evidence=True,
+        row_noise=elbo_row_noise,
     ),
 )
 BLOCK_TIGHTER = OBJECTIVES.add(
@@ -62,5 +70,6 @@ BLOCK_TIGHTER = OBJECTIVES.add(
         bounds_evidence=True,
         options={"blocks": Option(10, low=1, high=1_000_000, whole=True)},
         row_order=blocks_of_neighbours,
+        row_noise=block_row_noise,
     ),
 )

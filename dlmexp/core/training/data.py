@@ -21,6 +21,8 @@ class BatchData:
             them are padding, which `keep` cuts off where all splits that are left have the same.
         leaves_profile: Whether the validation rows leave a profile (`recalibration.loss_profile`)
             and do not recalibrate: they are a fold, and the folds together recalibrate.
+        leave_one_out: Whether the validation rows are the training rows, each predicted from all
+            others (`Objective.row_noise`).
         temperature: The factor that recalibrates each cell, where it is known; NaN: it is not.
         seed_of: The seed of each split: of its minibatches and its random draws.
         repetition_of: The split of each cell.
@@ -36,6 +38,7 @@ class BatchData:
     rows_of: dict[str, list[int]] = field(default_factory=dict)
     leaves_profile: bool = False
     temperature: Float[Tensor, "B"] | None = None
+    leave_one_out: bool = False
     seeds: Int[Tensor, "S"] = field(init=False)
     index: Int[Tensor, "B"] = field(init=False)
 
@@ -82,6 +85,7 @@ class BatchData:
             rows_of,
             self.leaves_profile,
             temperature,
+            self.leave_one_out,
         )
 
     def cells_by_rows(self) -> list[list[int]]:

@@ -14,13 +14,20 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dlmexp.core.gp.leave_one_out import left_out_marginals
 from dlmexp.core.gp.posterior import component_marginals, marginals, projection
-from dlmexp.core.gp.precision import row_sum
+from dlmexp.core.gp.precision import hyper_as_rows, row_sum
 from dlmexp.core.likelihoods import Gaussian, Likelihood, Poisson, Probit
 from dlmexp.core.likelihoods.mixture import Mixture, predictive
+from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program
-from dlmexp.core.training.recalibration import best_factor, loss_profile, recalibrated_scores
+from dlmexp.core.training.recalibration import (
+    best_factor,
+    loss_profile,
+    penalised_factors,
+    recalibrated_scores,
+)
 
 Metrics = dict[str, float]
 ENTRIES_AT_ONCE = 8_000_000
@@ -187,24 +194,25 @@ def _evaluate_equal(
     program: Program, posterior: Posterior, calibration: bool, parts: Collection[str] | None
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
+    data = program.data
     predicts_variance = program.loss.objective.predicts_variance
-    leaves_profile = program.data.leaves_profile and predicts_variance
-    calibration = calibration and predicts_variance and not program.data.leaves_profile
-    names = parts or program.data.parts
+    leaves_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
+    calibration = calibration and predicts_variance and not data.leaves_profile
     predictions: dict[str, Iterable[Rows]] = {}
-    for part in names:
+    for part in parts or data.parts:
         predictions[part] = predictions_of(program, posterior, part)
-    factor = program.data.temperature if calibration else None
+    if data.leave_one_out and not parts:
+        predictions["validation"] = left_out_predictions(program, posterior)
+    factor = data.temperature if calibration else None
     profile = None
     if (calibration or leaves_profile) and "validation" in predictions:
         pieces = list(predictions["validation"])  # they are read twice
         predictions["validation"] = pieces
-        mu, v, y = _joined_rows(pieces)
-        likelihood = program.model.likelihood
+        rows = (program.model.likelihood, posterior.hyper, *_joined_rows(pieces))
         if leaves_profile:
-            profile = loss_profile(likelihood, posterior.hyper, mu, v, y)
-        else:
-            factor = best_factor(likelihood, posterior.hyper, mu, v, y)
+            profile = loss_profile(*rows)
+        if calibration:
+            factor = best_factor(*rows) if profile is None else penalised_factors(profile)
     means: dict[str, Tensors] = {}
     bins: dict[str, Reliability] = {}
     for part, pieces in predictions.items():
@@ -284,6 +292,20 @@ def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterato
         rows = slice(first, first + rows_at_once)
         mu, v = marginals_of_q(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
         yield Rows(likelihood, mu, v, y[:, rows][index])
+
+
+def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[Rows]:
+    """Yield predictions at the training rows, each from all others, in pieces of bounded memory."""
+    objective = program.loss.objective
+    assert objective.row_noise is not None
+    cells = program
+    if not isinstance(cells, Collapsed):
+        cells = Collapsed(program.model, program.loss, program.data, program.beta)
+    problem = cells.problem(posterior.hyper, posterior.jitter)
+    row_hyper = hyper_as_rows(problem.X, posterior.hyper)
+    likelihood = predictive(program.model.likelihood, row_hyper, is_mixture=False)
+    for mu, v, y in left_out_marginals(problem, program.beta, objective.row_noise):
+        yield Rows(likelihood, mu, v, y)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from dlmexp.core.folds import PROFILE_LOGS
+from dlmexp.core.folds import PROFILE_LOGS, penalised_factor
 from dlmexp.core.gp.kernels import Hyper
 from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.core.likelihoods import Likelihood
@@ -111,6 +111,12 @@ def loss_profile(
     logs = torch.as_tensor(PROFILE_LOGS, dtype=PARAMETERS, device=mu.device)
     of_cells = logs[:, None].expand(-1, len(mu))
     return _mean_losses(likelihood, hyper, mu, v, y)(of_cells).mT * mu.shape[-1]
+
+
+def penalised_factors(profile: Float[Tensor, "B P"]) -> Float[Tensor, "B"]:
+    """Return the best factor of each cell by its profile, under a penalty (`folds`)."""
+    factors = [penalised_factor(of_cell) for of_cell in profile.cpu().numpy()]
+    return torch.tensor(factors, dtype=profile.dtype, device=profile.device)
 
 
 def _mean_losses(
