@@ -1,4 +1,4 @@
-"""What authors of plugins import: everything that the recipes of CONTRIBUTING.md use.
+"""What authors of plugins import: everything that the recipes of docs/PLUGINS.md use.
 
     from dlmexp.plugins import FIGURES, Figure, Line, Panel
 

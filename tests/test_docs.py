@@ -1,5 +1,5 @@
 """The documentation: it builds as a site without a warning (no broken link or anchor, no page
-outside the navigation); the recipes of CONTRIBUTING.md, followed literally, make a package that
+outside the navigation); the recipes of docs/PLUGINS.md, followed literally, make a package that
 adds one thing of each kind."""
 
 import json
@@ -46,7 +46,7 @@ def test_the_site(tmp_path: Path):
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package of the recipes, and the data that they speak of."""
     top = tmp_path_factory.mktemp("recipes")
-    for name, content in BLOCK.findall((REPOSITORY / "CONTRIBUTING.md").read_text()):
+    for name, content in BLOCK.findall((REPOSITORY / "docs" / "PLUGINS.md").read_text()):
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

@@ -14,8 +14,8 @@ OUTSIDE = {"numpy", "torch", "math", "dataclasses", "my_package"}
 
 
 def imports_of_recipes() -> set[str]:
-    """Return the modules that the Python blocks of CONTRIBUTING.md import."""
-    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    """Return the modules that the Python blocks of docs/PLUGINS.md import."""
+    text = (REPOSITORY / "docs" / "PLUGINS.md").read_text()
     modules = set()
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for node in ast.walk(ast.parse(block)):

@@ -15,6 +15,7 @@ from tests.conftest import REPOSITORY
 
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    REPOSITORY / "data" / "README.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
 MODULES = sorted((REPOSITORY / "dlmexp").rglob("*.py"))
@@ -30,6 +31,8 @@ TEST_FILE = re.compile(r"\b(test_\w+\.py)")
 SECTION = re.compile(r"\bsections? (\d+)\b(?!\.\d)")
 OBJECT = re.compile(r"(?<![\w/.])(dlmexp(?:\.\w+)+)")
 SETTING = re.compile(r"^\+{0,2}([A-Za-z_][\w.]*)=")
+# The target of a link inside this repository, and the heading that it leads to.
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 # Files of users, groups of entry points (registry.py), the image of a container.
 FILES_OF_USERS = {"conf/hydra/launcher/mine.yaml", "conf/dataset/NAME.yaml"}
 KINDS = (
@@ -148,6 +151,27 @@ def test_sections_and_objects_that_are_named_exist(path):
 def test_settings_that_are_named_exist(path):
     keys = set(settings_in_commands(path.read_text())) - NOT_SETTINGS
     assert {key for key in keys if not is_setting(key)} == set()
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub and MkDocs spell them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
+    return {re.sub(r"\s", "-", heading) for heading in words}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, *sorted((REPOSITORY / "results").glob("*/*.md"))],
+    ids=lambda path: str(path.relative_to(REPOSITORY)),
+)
+def test_links_lead_to_files_and_headings_that_exist(path):
+    text = re.sub(r"`[^`\n]+`", "", path.read_text())
+    for target, anchor in LINK.findall(text):
+        goal = path.parent / target if target else path
+        assert goal.exists(), target
+        if anchor and goal.suffix == ".md":
+            assert anchor in anchors(goal), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY)))
