@@ -224,6 +224,8 @@ class Grid:
         self._check_seeds()
         parts = split(len(data.y), dataset.split, 0, None, data.arrangement)
         self.pool = len(pooled(parts).train if cfg.cv else parts.train)
+        # Rows for validation that are trained on beside the n rows of a cell.
+        self.added_rows = len(parts.validation) if dataset.validation == "train" else 0
 
     def _check_seeds(self) -> None:
         """Refuse more repetitions than there are published splits."""
@@ -631,7 +633,9 @@ class Grid:
     ) -> Iterator[Cell]:
         """Yield the cells of a method, beta aside: one for each setting of each estimator."""
         objective = OBJECTIVES[method.objective]
-        M = start.training_rows if objective.all_rows_inducing else start.M
+        M = start.M
+        if objective.all_rows_inducing:
+            M = start.training_rows + self.added_rows
         cell = replace(start, objective=method.objective, variant=method.variant, M=M)
         cell = replace(cell, objective_options=changed_options(method))
         is_fixed = method.variant == "fixed"

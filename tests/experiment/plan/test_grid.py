@@ -147,6 +147,13 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
             "objective M",
             {("elbo", 7), ("exact", 50)},
         ),
+        # The exact GP trained on validation rows, too: 8 % of all.
+        (
+            "dataset=gp_constant dataset.gp_constant.options.rows=200 method=elbo,exact sizes=50 M=7"
+            " dataset.gp_constant.validation=train",
+            "objective n M",
+            {("elbo", 50, 7), ("exact", 50, 66)},
+        ),
         (f"{DRAWN} sizes=20,40 M=30", "n M", {(20, 20), (40, 30)}),
         # A floor of the noise is in every cell, those of base fits too.
         (

@@ -9,6 +9,7 @@ import torch
 
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.plan.compose import compose
+from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import capacity as capacity_module
 from dlmexp.experiment.running import engine as engine_module
@@ -253,3 +254,14 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
         assert all(record.result.alone for record in Store(folder).own()) == (batches == 1)
         results.append(comparable(folder))
     assert results[0] == results[1]
+
+
+def test_exact_process_has_all_rows_as_inducing_inputs_with_those_for_validation(tmp_path):
+    words = ["dataset=gp_constant", "method=[exact]", "sizes=[20]", "seeds=[0]", "device=cpu"]
+    rows = ["dataset.gp_constant.options.rows=100", "dataset.gp_constant.validation=train"]
+    limits = ["training.max_iterations=5", f"results={tmp_path}"]
+    assert execute(compose(expand_shorthand([*words, *rows, *limits]))) == 0
+    (record,) = Store(tmp_path).own()
+    # 8 of 100 rows are for validation.
+    assert (record.cell.n, record.cell.M) == (20, 28)
+    assert record.status == "done"
