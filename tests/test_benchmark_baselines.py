@@ -70,3 +70,24 @@ def test_table_has_a_row_for_each_method_and_split_that_leaderboards_read(
     assert yacht.loc["linear", "test_mse"] == pytest.approx((errors**2).mean(), rel=0.02)
     assert yacht.loc["trees", "test_nll"] < yacht.loc["linear", "test_nll"]
     assert table.loc[("ionosphere", "linear"), "test_error"] < 0.4
+
+
+def test_datasets_that_the_folder_has_are_not_fitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    words = ["gp_constant", "--out", str(tmp_path), "--seeds"]
+    monkeypatch.setattr(baselines, "METHODS", {"linear": baselines.fit_linear})
+    baselines.main([*words, "1"])
+    first = read_baselines([tmp_path])
+    baselines.main([*words, "2"])
+    both = read_baselines([tmp_path])
+    assert list(first["seed"]) == [0]
+    assert list(both["seed"]) == [0, 1]
+
+    def fail(*_: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(baselines, "METHODS", {"linear": fail})
+    baselines.main([*words, "2"])
+    assert "in " in capsys.readouterr().out.splitlines()[-2]
+    assert read_baselines([tmp_path]).equals(both)

@@ -6,16 +6,19 @@
 cross-validation. `trees` is histogram gradient boosting with scikit-learn's own settings. Both see
 all training rows of a split, validation rows included, and features and targets on the scale of our
 models. In regression they predict a Gaussian whose variance is that of the residuals in
-cross-validation, for counts a Poisson distribution.
+cross-validation, for counts a Poisson distribution. Datasets that the folder has already are not
+fitted again.
 """
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -36,7 +39,7 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, read_spec
 from dlmexp.data.raw_files import find_files, load
 from dlmexp.data.splits import Prepared, prepare
-from dlmexp.experiment.records.baselines import COLUMNS
+from dlmexp.experiment.records.baselines import COLUMNS, read_baselines
 from dlmexp.experiment.records.packed import BASELINES
 
 SUITES = ("uci", "uci_binary", "uci_counts")
@@ -50,15 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Fit the baselines to every split, and write their scores after each dataset."""
     args = _arguments(argv)
     out = args.out / BASELINES
-    rows: list[dict[str, Any]] = []
+    known = read_baselines([args.out])
+    rows = cast(list[dict[str, Any]], known.to_dict("records"))
     for name in with_members(args.datasets):
+        if _is_complete(known[known["dataset"] == name], args.seeds):
+            print(f"{name}: in {out} already", flush=True)
+            continue
         spec = replace(read_spec(name), validation="train")
         if find_files(spec, args.data_root).state == "missing":
             print(f"{name}: not in {args.data_root}", flush=True)
             continue
         data = load(spec, args.data_root)
         results = list(_results(spec, data, args.seeds))
-        rows += results
+        rows = [row for row in rows if row["dataset"] != name] + results
         _write(out, rows)
         print(_line(name, results), flush=True)
     print(out)
@@ -78,9 +85,16 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _is_complete(rows: pd.DataFrame, seeds: int) -> bool:
+    """Return whether a dataset has the scores of every method on every split."""
+    known = set(zip(rows["method"], rows["seed"], strict=True))
+    return known >= set(product(METHODS, range(seeds)))
+
+
 def _results(spec: DatasetConfig, data: Dataset, seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield the row of every method on every split of a dataset."""
+    """Yield the row of every method on every split of a dataset, and show which one it is."""
     for seed in range(seeds):
+        print(f"\r{spec.name}: split {seed + 1} of {seeds} ", end="", file=sys.stderr, flush=True)
         split = prepare(data, spec, seed, "100%")
         for method, fit in METHODS.items():
             began = perf_counter()
@@ -95,6 +109,7 @@ def _results(spec: DatasetConfig, data: Dataset, seeds: int) -> Iterator[dict[st
                 **test_scores(baseline, split),
                 "seconds": seconds,
             }
+    print("\r", end="", file=sys.stderr)
 
 
 def fit_linear(task: str, X: Rows, y: Targets) -> Baseline:
