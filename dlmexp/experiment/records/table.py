@@ -121,7 +121,7 @@ def _ends(betas: Iterable[float | None]) -> tuple[float, float]:
 
 def _records(cells: pa.Table) -> pd.DataFrame:
     """Return records as a frame: options of estimators as columns, numbers by name as one text."""
-    frame = cells.to_pandas(split_blocks=True)
+    frame = cells.to_pandas()
     frame = frame.astype({"M": "int64", "n": "int64", "seed": "int64"})
     options = _options(frame)
     for name in ("initial", "objective_options"):

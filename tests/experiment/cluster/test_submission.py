@@ -1,5 +1,6 @@
 """From blocks to jobs in the queue, and waiting for them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +64,8 @@ def block(*keys: str, name: str = "one", retry_failed: bool = False) -> Block:
 
 
 def store(done=(), failed=()) -> Any:
-    return SimpleNamespace(keys=lambda: (set(done), set(failed)))
+    root = Path("/nowhere")  # no manifests: nothing was selected by folds
+    return SimpleNamespace(root=root, keys=lambda: (set(done), set(failed)))
 
 
 def test_blocks_are_cut_into_arrays_of_the_largest_size(executor, tmp_path, capsys):

@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
     results = Made(sweep())
     results.store = SimpleNamespace(keys_with_models=set)
     results.root = tmp_path / "results"
-    monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns: results)
+    monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns, others: results)
     results.root.mkdir()
     return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])
 
