@@ -169,17 +169,17 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     single candidate are selected.
     """
     chosen = _chosen(candidates)
-    table = candidates.loc[chosen.index].assign(
-        selected_by=chosen["selected_by"], status=chosen["status"]
-    )
+    table = candidates.loc[chosen.index].assign(status=chosen["status"])
+    # `concat`, as pandas warns where a column is inserted into a table of many.
+    table = pd.concat([table, chosen["selected_by"]], axis=1)
     undone = table["status"] != "done"
     results = names_with_role(table, "test", "validation", "hyperparameter")
     table.loc[undone, [*results, "beta"]] = np.nan
     if "components" in table and undone.any():
         table["components"] = table["components"].where(~undone)
     table.loc[undone, "key"] = None
-    table["edge"] = _edges(table)
-    return _ordered(table)
+    edges = pd.Series(_edges(table), index=table.index, name="edge")
+    return _ordered(pd.concat([table, edges], axis=1))
 
 
 def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
