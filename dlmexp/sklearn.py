@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 try:
@@ -18,7 +19,7 @@ try:
     from sklearn.metrics import d2_tweedie_score
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 except ImportError as error:
     raise ImportError(
         "these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'"
@@ -31,23 +32,31 @@ from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
 from dlmexp.core.folds import FOLDS
 from dlmexp.core.gp.kernels import kernel_named
+from dlmexp.core.gp.mixed_kernels import split_name, with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.prediction import Prediction
-from dlmexp.core.training.model import Model, default_inducing_count
+from dlmexp.core.training.model import Model
 from dlmexp.core.training.settings import Settings
+from dlmexp.data.config import CsvConfig
 from dlmexp.data.dataset import MAX_ABS_VALUE
-from dlmexp.data.splits import Normalisation, Prepared, Split, normalised
+from dlmexp.data.schema import Schema
+from dlmexp.data.splits import Normalisation, Prepared, Split, most_inducing_inputs, normalised
+from dlmexp.data.values import plain_values
 
 KERNELS = {"matern": "matern52"}
 """Other names of kernels."""
 DECAY = 100
 """The learning rate ends at its DECAY-th part."""
+AUTO = "auto"
+STATIONARY = ("rbf", "matern32", "matern52")
+"""Kernels whose lengthscales start at the square root of the number of features."""
 MANY_ROWS = 2000
 """From here on a share of the rows is held out once, in place of folds."""
 SHARE = 0.1
 SMALLEST = np.finfo(float).tiny
 COUNT_OR_NONE = "a whole number > 0, or None"
+COUNT_OR_AUTO = "a whole number > 0, None or 'auto'"
 COUNT = "a whole number > 0"
 
 
@@ -61,7 +70,11 @@ class SparseGP(BaseEstimator):
     Beta, the weight of the KL term, is selected by cross-validation, or with many rows on a share
     of them; all folds and betas train as one batch. Then the model is trained on all rows. The
     estimators follow the conventions of scikit-learn (`get_params`, `clone`, pipelines,
-    cross-validation) and pass its checks.
+    cross-validation) and pass its checks. The defaults are those of `dlmexp run dataset=csv`.
+
+    X may be a DataFrame with categories: columns of dtype category, string, or object with texts.
+    Each has a factor of the kernel of its own; a level that training has not seen is predicted on
+    from the other columns. Weights of rows and sparse matrices are refused.
 
     Args:
         objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm"
@@ -72,9 +85,10 @@ class SparseGP(BaseEstimator):
             fewer than 2000 rows, otherwise a share of 0.1.
         n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
             several to choose from, such as [1, 2, 8].
-        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: a tenth
-            of them, 20 to 200.
-        kernel: "rbf", "matern32", "matern52" ("matern") or the path of a GPyTorch kernel class.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: 200;
+            "auto": the least number up to 200 that leaves little to gain (Gaussian noise).
+        kernel: "rbf", "matern32", "matern52" ("matern"), each also with a linear term, such as
+            "matern52+linear"; or the path of a GPyTorch kernel class.
         ard: One lengthscale per feature.
         learning_rate: Of Adam at the start; it decays to a hundredth.
         max_iter: The number of iterations of Adam.
@@ -95,6 +109,7 @@ class SparseGP(BaseEstimator):
         model_: The trained model with its posterior and hyperparameters, a `dlmexp.Fit`.
         normalisation_: Mean and standard deviation of every feature, which are normalised before
             training and prediction.
+        schema_: Where X was a DataFrame with categories, its columns; otherwise None.
         target_mean_: What is subtracted from the targets before training; 0 unless in regression.
         target_std_: What they are divided by; 1 unless in regression.
     """
@@ -116,9 +131,9 @@ class SparseGP(BaseEstimator):
         betas: float | Sequence[float] | None = None,
         cv: int | float | None = None,
         n_components: int | Sequence[int] = 1,
-        n_inducing: int | None = None,
-        kernel: str = "rbf",
-        ard: bool = False,
+        n_inducing: int | str | None = None,
+        kernel: str = "matern52+linear",
+        ard: bool = True,
         learning_rate: float = 0.1,
         max_iter: int = 300,
         tol: float = 1e-3,
@@ -146,14 +161,14 @@ class SparseGP(BaseEstimator):
         """Select beta, and train on all rows.
 
         Args:
-            X: Rows [n, features], numbers.
+            X: Rows [n, features]: numbers, or a DataFrame of numbers and categories.
             y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers
                 or texts).
 
         Raises:
             ValueError: A parameter or the data can't be used, or training failed.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
+        X, y = self._checked_rows(X, y)
         y = self._targets(np.asarray(y))
         _check_sizes("X", X)
         _check_sizes("y", y)
@@ -162,7 +177,8 @@ class SparseGP(BaseEstimator):
         self._check_parameters()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         no_rows = np.arange(0)
-        rows = normalised(X, y, self.task, Split(np.arange(len(y)), no_rows, no_rows))
+        indicators = sum(self._categories)
+        rows = normalised(X, y, self.task, Split(np.arange(len(y)), no_rows, no_rows), indicators)
 
         trained, scores = self._trained(rows, seed)
         if trained.failed:
@@ -184,19 +200,53 @@ class SparseGP(BaseEstimator):
         self.n_iter_ = max(1, trained.iterations)
         return self
 
+    def _checked_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and targets for training; set `schema_`."""
+        is_number = self.task != "binary"
+        categories = category_columns(X)
+        self.schema_ = None
+        if not categories:
+            return validate_data(self, X, y, dtype=np.float64, y_numeric=is_number)
+        validate_data(self, X, skip_check_array=True)
+        self.schema_ = schema_of_frame(X, categories)
+        return check_X_y(self._encoded(X), y, dtype=np.float64, y_numeric=is_number)
+
+    def _encoded(self, frame: Any) -> np.ndarray:
+        """Return the features of a DataFrame with categories."""
+        assert self.schema_ is not None
+        try:
+            return self.schema_.encode(frame, first=0, unseen="base")
+        except UserError as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def _categories(self) -> tuple[int, ...]:
+        """Return the number of indicators of each category."""
+        return self.schema_.categories if self.schema_ else ()
+
+    def _model(self, n: int, components: int) -> Model:
+        """Return the model of n rows."""
+        M = self.n_inducing
+        if M != AUTO:
+            M = min(int(M or most_inducing_inputs(n)), n)
+        kernel = KERNELS.get(self.kernel, self.kernel)
+        return Model(
+            kernel=with_categories(kernel, self._categories),
+            likelihood=self.likelihood_name,
+            M=M,
+            learns_mean=self.prior_mean == "constant",
+            ard=self.ard,
+            initial={"lengthscale": "sqrt"} if split_name(kernel)[0] in STATIONARY else {},
+            inducing="kmeans",
+            components=components,
+        )
+
     def _trained(self, rows: Prepared, seed: int) -> tuple[Fit, dict[Any, float]]:
         """Return the selected model, trained on all rows, and the scores of all candidates."""
         betas = sorted({float(beta) for beta in listed(self._betas)}, reverse=True)
         components = sorted(set(listed(self.n_components)))
         n = len(rows.y_train)
-        model = Model(
-            kernel=KERNELS.get(self.kernel, self.kernel),
-            likelihood=self.likelihood_name,
-            M=min(self.n_inducing or default_inducing_count(n), n),
-            learns_mean=self.prior_mean == "constant",
-            ard=self.ard,
-            components=components[0],
-        )
+        model = self._model(n, components[0])
         options = {
             "settings": self._settings(),
             "minibatches": self._minibatches(n),
@@ -279,9 +329,13 @@ class SparseGP(BaseEstimator):
         self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
         self._check("tol", is_number(self.tol), "a number >= 0")
         self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")
-        for name in ("n_inducing", "batch_size"):
-            value = getattr(self, name)
-            self._check(name, value is None or is_count(value), COUNT_OR_NONE)
+        self._check(
+            "batch_size", self.batch_size is None or is_count(self.batch_size), COUNT_OR_NONE
+        )
+        M = self.n_inducing
+        has_auto = likelihood.conjugate
+        is_valid = M is None or is_count(M) or (has_auto and isinstance(M, str) and M == AUTO)
+        self._check("n_inducing", is_valid, COUNT_OR_AUTO if has_auto else COUNT_OR_NONE)
         for name in ("max_iter", "window"):
             self._check(name, is_count(getattr(self, name)), COUNT)
         try:
@@ -300,9 +354,51 @@ class SparseGP(BaseEstimator):
     def _prediction(self, X: Any) -> Prediction:
         """Return the predictions on rows, of normalised targets."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        if self.schema_ is None:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        else:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            X = self._encoded(X)
         rows = self.normalisation_.apply(np.array(X))
         return self.model_.predict(rows, device=self.device)
+
+
+def category_columns(X: Any) -> list[str]:
+    """Return the names of those columns of a DataFrame that are categories, by their types."""
+    if not isinstance(X, pd.DataFrame):
+        return []
+    return [str(name) for name in X.columns if _is_category(X[name])]
+
+
+def _is_category(column: Any) -> bool:
+    """Return whether a column of a DataFrame holds categories or texts."""
+    if isinstance(column, pd.DataFrame):  # several columns have this name
+        return False
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return True
+    if not (pd.api.types.is_string_dtype(column) or column.dtype == object):
+        return False
+    return any(isinstance(value, str) for value in column)
+
+
+def schema_of_frame(frame: Any, categories: list[str]) -> Schema:
+    """Return the columns of a DataFrame as a schema.
+
+    Raises:
+        ValueError: a column can't be used.
+    """
+    names = [str(name) for name in frame.columns]
+    try:
+        values = {
+            name: plain_values(name, column, "X")
+            for name, (_, column) in zip(names, frame.items(), strict=True)
+        }
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    target = "y" if "y" not in names else "the target"
+    options = CsvConfig(target=target, categories=categories)
+    schema, _ = Schema.fit(values, names, "regression", options)
+    return schema
 
 
 def _check_sizes(name: str, values: np.ndarray) -> None:

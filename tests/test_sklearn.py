@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -19,6 +20,8 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 import dlmexp  # noqa: E402
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.core.inputs import row_order  # noqa: E402
+from dlmexp.data.splits import most_inducing_inputs  # noqa: E402
+from dlmexp.experiment.plan.compose import compose, with_default  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning"
@@ -78,7 +81,7 @@ def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):
     few = {"max_iter": 3, "random_state": 0, "device": "cpu"}
     model = DLMRegressor(**few).fit(X, f)
     assert list(model.validation_scores_) == [100.0, 10.0, 1.0, 0.1]
-    assert len(model.model_.hyperparameters["Z"]) == 20
+    assert len(model.model_.hyperparameters["Z"]) == 64
     single = DLMRegressor(betas=0.5, **few).fit(X, f)
     assert (single.beta_, single.validation_scores_) == (0.5, {}), "nothing to select"
     short, whole = (
@@ -232,3 +235,61 @@ def test_values_whose_squares_overflow_are_refused(which):
     values[which] = values[which] * 1e300
     with pytest.raises(ValueError, match=f"{which} has values up to .*choose larger units"):
         DLMRegressor().fit(**values)
+
+
+def table_with_shops(n=160):
+    """A DataFrame whose target depends on a number and, by steps, on a category."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    shop = rng.choice(["a", "b", "c"], n)
+    step = pd.Series(shop).map({"a": -3.0, "b": 0.0, "c": 3.0}).to_numpy()
+    frame = pd.DataFrame({"shop": shop, "x": x})
+    return frame, x + step + 0.1 * rng.normal(size=n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["category", "object", "str"])
+def test_categories_of_a_data_frame_are_told_by_their_types(dtype):
+    frame, y = table_with_shops()
+    frame["shop"] = frame["shop"].astype(dtype)
+    model = DLMRegressor(**{**QUICK, "max_iter": 100, "n_inducing": 30}).fit(frame[:120], y[:120])
+    assert model.score(frame[120:], y[120:]) > 0.9
+    assert list(model.feature_names_in_) == ["shop", "x"]
+    shuffled = frame[120:].sample(frac=1, random_state=0)
+    np.testing.assert_allclose(
+        model.predict(shuffled), model.predict(frame[120:])[shuffled.index - 120]
+    )
+    unseen = frame[:1].assign(shop="z")
+    assert np.isfinite(model.predict(unseen)).all()
+    with pytest.raises(ValueError, match="missing"):
+        model.predict(frame[:1].assign(x=np.nan))
+
+
+def test_numbers_of_a_data_frame_of_objects_stay_numbers():
+    X, f, _ = data(30)
+    frame = pd.DataFrame(X, columns=["a", "b"], dtype=object)
+    models = [DLMRegressor(**{**QUICK, "max_iter": 3}).fit(rows, f) for rows in (frame, X)]
+    assert models[0].schema_ is None
+    np.testing.assert_array_equal(models[0].predict(frame), models[1].predict(X))
+
+
+def test_defaults_are_those_of_the_command():
+    table = ["csv.path=houses.csv", "csv.target=price", "csv.task=regression"]
+    cfg = compose(with_default(["dataset=csv", *table]))
+    training, dataset = cfg.training["regression"], cfg.dataset["csv"]
+    model = DLMRegressor(betas=1.0, device="cpu")
+    assert (model.kernel, model.ard) == (dataset.kernel, dataset.ard)
+    assert (model.max_iter, model.learning_rate) == (training.max_iterations, training.lr)
+    assert training.final_lr == model.learning_rate / 100
+    model.fit(*table_with_shops(30))
+    assert model.model_.model.inducing == training.inducing
+    assert model.model_.model.initial == training.initial
+    assert len(model.model_.hyperparameters["Z"]) == most_inducing_inputs(30)
+
+
+def test_automatic_number_of_inducing_inputs_is_at_most_that_of_rows():
+    X, f, _ = data(40)
+    model = DLMRegressor(n_inducing="auto", betas=1.0, max_iter=3, device="cpu").fit(X, f)
+    assert 1 <= len(model.model_.hyperparameters["Z"]) <= 40
+    with pytest.raises(ValueError, match="n_inducing='auto'"):
+        DLMClassifier(n_inducing="auto").fit(X, f > 0)

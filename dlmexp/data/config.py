@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from msgspec import Meta
+
 from dlmexp.common.limits import FolderName, Whole, one_of
 
 
@@ -72,6 +74,7 @@ class CsvConfig:
         categories: Columns to take as categories though they have numbers, or many different texts.
         date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
         sep: What separates the columns of a text file: a character, or tab, semicolon, ...
+        encoding: That of a text file which is neither in UTF-8 nor in UTF-16, such as latin-1.
         decimal: What stands before decimals, point or comma; null: what the numbers themselves say.
         na: Texts that mark missing values, besides NA and the like.
         missing: What happens to missing values: they are refused; their rows are dropped; they are
@@ -82,6 +85,10 @@ class CsvConfig:
         split: How rows are divided. time: the latest rows are the test rows; group: no group is in
             two parts.
         by: The column with times or groups.
+        folds: Divide the rows into so many folds, each of which is the test rows of one
+            repetition; groups stay together.
+        positive: Of a binary target, the label whose probability is modelled, class 1; null: the
+            later one in the order of numbers or of letters.
         replace: Forget the results on a table that had the same name and other contents.
     """
 
@@ -94,6 +101,7 @@ class CsvConfig:
     categories: list[str] = field(default_factory=list)
     date_format: str | None = None
     sep: str | None = None
+    encoding: str | None = None
     decimal: Annotated[str, one_of("point", "comma")] | None = None
     na: list[str] = field(default_factory=list)
     missing: Annotated[str, one_of("refuse", "drop", "mean", "level")] = "refuse"
@@ -102,4 +110,6 @@ class CsvConfig:
     splits: str | None = None
     split: Annotated[str, one_of("random", "time", "group")] = "random"
     by: str | None = None
+    folds: Annotated[int, Meta(ge=2, le=100)] | None = None
+    positive: str | None = None
     replace: bool = False

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 
 TEST = "test rows"
 """The name under which the loader of tables gets the user's own file of test rows."""
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+")
+"""How addresses such as https://example.org/t.csv begin."""
 SPLITS = "splits"
 """The name under which it gets the user's own file of splits."""
 DRAWN_VERSION = 1
@@ -215,6 +218,9 @@ def _user_file(option: str, name: Any, folder: Path) -> Path:
     Raises:
         UserError: there is no such file.
     """
+    if ADDRESS.match(str(name)):
+        advice = "download the file first, and give its path"
+        raise UserError(f"csv.{option}={name}: that is an address, not a file: {advice}")
     path = folder / os.path.expanduser(str(name))
     # `Path.is_file` raises for a name that no file can have; this returns False.
     if not os.path.isfile(path):

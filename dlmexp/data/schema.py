@@ -120,6 +120,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         na: Further texts that mark missing values.
         log: Whether the model predicts the logarithm of the target.
         decimal: What stands before decimals in texts.
+        encoding: That of text files which are neither in UTF-8 nor in UTF-16.
     """
 
     target: str
@@ -130,6 +131,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     na: tuple[str, ...] = ()
     log: bool = False
     decimal: Decimal = "point"
+    encoding: str | None = None
 
     @classmethod
     def plain(cls, features: Sequence[str] | int, task: str) -> "Schema":
@@ -172,12 +174,13 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         schema = cls(
             target=target,
             columns=tuple(columns),
-            labels=_labels(values[target]) if task == "binary" else None,
+            labels=_labels(values[target], options.positive) if task == "binary" else None,
             fill=options.missing in ("mean", "level"),
             sep=options.sep,
             na=tuple(options.na),
             log=options.log,
             decimal="comma" if options.decimal == "comma" else "point",
+            encoding=options.encoding,
         )
         return schema, values
 
@@ -361,13 +364,26 @@ def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str
     return None if numbers is None else (numbers, None)
 
 
-def _labels(target: np.ndarray) -> tuple[Label, Label] | None:
-    """Return the labels for 0 and 1, or None if the target has not two values."""
+def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | None:
+    """Return the labels for 0 and 1, or None if the target has not two values.
+
+    Args:
+        target: The values.
+        positive: The label for 1; None: the second in order.
+
+    Raises:
+        UserError: there is no such label.
+    """
     known = target[~pd.isna(target)]
     classes = as_text(np.unique(known))
     if len(classes) != 2:
         return None
-    return as_label(classes[0]), as_label(classes[1])
+    first, second = as_label(classes[0]), as_label(classes[1])
+    if positive is None or str(second) == positive:
+        return first, second
+    if str(first) != positive:
+        raise UserError(f"csv.positive={positive}: the labels are {first} and {second}")
+    return second, first
 
 
 def _levels(values: np.ndarray, options: CsvConfig) -> tuple[str, ...]:

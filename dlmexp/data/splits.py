@@ -206,7 +206,7 @@ def split(
     fewer). Where it has test rows of the user's own, the other rows make up pool and validation.
     """
     if arrangement.published is not None:
-        return published_split(arrangement.published, seed, test_cap)
+        return published_split(arrangement.published, seed, test_cap, arrangement.by)
     if kind == "published":
         raise UserError("split=published: this dataset has no published splits; use split=tenth")
     rows = n_rows - arrangement.test
@@ -225,7 +225,10 @@ def split(
 
 
 def published_split(
-    is_test: Bool[np.ndarray, "K N"], seed: int, test_cap: int | None = None
+    is_test: Bool[np.ndarray, "K N"],
+    seed: int,
+    test_cap: int | None = None,
+    groups: Float[np.ndarray, " N"] | None = None,
 ) -> Split:
     """Return published split number `seed`, its training rows divided into validation and pool.
 
@@ -237,6 +240,7 @@ def published_split(
         is_test: The test rows of every split.
         seed: The number of the split.
         test_cap: At most so many test rows; the rows beyond it are in no part.
+        groups: The number of the group of every row, if no group may be in two parts.
 
     Raises:
         UserError: there is no such split, or it has too few rows.
@@ -252,8 +256,50 @@ def published_split(
         )
     train = np.flatnonzero(~is_test[seed])
     order = train[permutation(len(train), seed)][:n_train]
-    validation, pool = np.split(order, [_percent(n_train, VALIDATION["published"])])
+    n_validation = _percent(n_train, VALIDATION["published"])
+    if groups is None:
+        validation, pool = np.split(order, [n_validation])
+    else:
+        validation, pool = _grouped_parts(groups, order, n_validation)
     return Split(pool, validation, np.flatnonzero(is_test[seed])[:test_cap])
+
+
+def _grouped_parts(
+    groups: Float[np.ndarray, " N"], order: Int[np.ndarray, " n"], n_validation: int
+) -> tuple[Int[np.ndarray, " V"], Int[np.ndarray, " P"]]:
+    """Return rows for validation and the pool, which have no group in common.
+
+    Rows between them, fewer than two of the largest groups, are not used: the sizes are then the
+    same in all repetitions.
+    """
+    largest = int(np.unique(groups, return_counts=True)[1].max())
+    _, first_rows, codes = np.unique(groups[order], return_index=True, return_inverse=True)
+    # Groups in the order of their first rows, which is random.
+    by_group = order[np.argsort(first_rows[codes], kind="stable")]
+    validation = by_group[:n_validation]
+    pool = by_group[n_validation + largest :]
+    if len(pool) < MINIMUM_ROWS:
+        raise UserError(
+            f"the groups are too large: {counted(len(pool), 'row')} would be left for training"
+        )
+    return validation, pool[permutation(len(pool), 0)]
+
+
+def folds_of_groups(groups: Int[np.ndarray, " N"], folds: int) -> Int[np.ndarray, " N"]:
+    """Return the fold of every row; rows of a group are in the same one.
+
+    Groups, the largest first and equal ones in a random order, go to the smallest fold so far.
+    """
+    sizes = np.bincount(groups)
+    shuffled = permutation(len(sizes), 0)
+    order = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
+    fold_of_group = np.zeros(len(sizes), dtype=np.int64)
+    rows = np.zeros(folds, dtype=np.int64)
+    for group in order:
+        smallest = int(rows.argmin())
+        fold_of_group[group] = smallest
+        rows[smallest] += sizes[group]
+    return fold_of_group[groups]
 
 
 def split_sizes(
@@ -456,6 +502,11 @@ def inducing_points(n_rows: int) -> int:
     It is rows / 100, as in most of the paper's table, but 20 to 200.
     """
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
+
+
+def most_inducing_inputs(n: int) -> int:
+    """Return the number of inducing inputs of a model of a user's own n rows: 200, or all rows."""
+    return min(MAX_INDUCING, n)
 
 
 def _percent(rows: int, percent: Fraction) -> int:

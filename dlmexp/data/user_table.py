@@ -1,4 +1,4 @@
-"""Loader of a user's own table (`dataset=csv`, or `loader: table`): CSV, TSV or Parquet.
+"""Loader of a user's own table (`dataset=csv`, or `loader: table`), in any format of `SUFFIXES`.
 
 `dlmexp.data.table_checks` lists what is wrong with it, with the settings that remedy each problem,
 and warns of what makes results look better than they are.
@@ -26,7 +26,7 @@ from dlmexp.data.in_memory import MEMORY_FOLDER, MEMORY_TABLE
 from dlmexp.data.published_splits import user_splits
 from dlmexp.data.raw_files import SPLITS, TEST
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Arrangement
+from dlmexp.data.splits import Arrangement, folds_of_groups
 from dlmexp.data.table_checks import check_table, numbers_rows
 from dlmexp.data.values import (
     Values,
@@ -104,7 +104,7 @@ def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvCo
 
     That remains open if no number says it, or if numbers contradict one another.
     """
-    table = read_table(path, options.sep, options.na, options.decimal)
+    table = read_table(path, options.sep, options.na, options.decimal, options.encoding)
     if options.decimal is not None:
         return table, options
     found = {sure_decimal(_texts(column)) for column in table.columns if _is_text(column)}
@@ -112,7 +112,7 @@ def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvCo
     is_text_file = bool(separator(path, options.sep))
     if found == {"comma"} and is_text_file:
         # Under a decimal comma, "1.234" is a thousand.
-        with_comma = read_table(path, options.sep, options.na, "comma")
+        with_comma = read_table(path, options.sep, options.na, "comma", options.encoding)
         if _points_are_thousands(table, with_comma):
             return with_comma, replace(options, decimal="comma")
         return table, options
@@ -177,11 +177,25 @@ def _check_split(options: CsvConfig) -> None:
     if options.splits is not None and (options.test or options.split != "random" or options.by):
         others = "csv.test, csv.split and csv.by"
         raise UserError(f"csv.splits={options.splits}: leave out {others}, which divide rows, too")
+    _check_folds(options)
     is_random = options.split == "random"
     has_column = options.by is not None
     if is_random == has_column:
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
+
+
+def _check_folds(options: CsvConfig) -> None:
+    """Raise UserError if rows are to be divided into folds and in another way, too."""
+    if options.folds is None:
+        return
+    typed = f"csv.folds={options.folds}"
+    if options.splits is not None or options.test:
+        raise UserError(f"{typed}: leave out csv.splits and csv.test, which divide rows, too")
+    if options.split == "time":
+        advice = "leave out csv.folds, and the latest rows are tested on"
+        problem = "folds of earlier rows would be predicted from later ones"
+        raise UserError(f"{typed}: {problem}: {advice}")
 
 
 def _feature_names(values: Values, options: CsvConfig) -> list[str]:
@@ -199,7 +213,7 @@ def _read_files(
     test_path = files.get(TEST)
     if test_path is None:
         return table, 0
-    raw_test = read_table(test_path, options.sep, options.na, options.decimal)
+    raw_test = read_table(test_path, options.sep, options.na, options.decimal, options.encoding)
     test = _read_columns(raw_test, test_path, options, used=table.values)
     values = {}
     for name, column in table.values.items():
@@ -332,18 +346,39 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
     return UsedColumns(values, left_out, ~incomplete)
 
 
+def _folds(values: Values, options: CsvConfig) -> Arrangement:
+    """Return folds of the rows as splits: those of fold k are the test rows of split k."""
+    folds = options.folds or 0
+    n_rows = len(values[str(options.target)])
+    groups = np.arange(n_rows) if options.by is None else _group_numbers(values[options.by])
+    fold_of_row = folds_of_groups(groups, folds)
+    is_test = fold_of_row == np.arange(folds)[:, None]
+    if not is_test.any(axis=1).all():
+        count = counted(len(np.unique(groups)), "group" if options.by else "row")
+        raise UserError(f"csv.folds={folds}: there are only {count}")
+    by = None if options.by is None else groups.astype(np.float64)
+    return Arrangement("published", by, column=f"csv.folds={folds}", published=is_test)
+
+
+def _group_numbers(column: np.ndarray) -> np.ndarray:
+    """Return the number of the group of every row."""
+    texts = as_text(column).astype(str)
+    return np.unique(texts, return_inverse=True)[1]
+
+
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
     """Return how the user wants the rows divided.
 
     Raises:
         UserError: rows are to be divided by time, and the column holds text.
     """
+    if options.folds is not None:
+        return _folds(values, options)
     if options.by is None:
         return Arrangement(test=test_rows)
     column = values[options.by]
     if options.split == "group":
-        texts = as_text(column).astype(str)
-        codes = np.unique(texts, return_inverse=True)[1]
+        codes = _group_numbers(column)
         return Arrangement("group", codes.astype(np.float64), options.by, test_rows)
     if value_kind(column) == "text":
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"

@@ -12,6 +12,7 @@ SUITES = (
     "growth",
     "hostile",
     "defaults",
+    "tables",
     "baselines",
     "lbfgs",
     "table1",

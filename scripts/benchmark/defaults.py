@@ -5,6 +5,7 @@ import argparse
 import json
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
 
 import dlmexp
 from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_scores
@@ -21,6 +23,8 @@ MAX_ROWS = 5000
 CLOSE = 1.1
 """An RMSE within this factor of the best is close to it."""
 EXACT = "exact GP"
+ESTIMATOR = "DLMRegressor()"
+"""The default of estimators and of `dlmexp run dataset=csv`: log loss, beta selected by folds."""
 LINEAR = "linear"
 TREES = "trees"
 
@@ -59,6 +63,7 @@ CANDIDATES = {
     "Matern-5/2 + linear, 100 steps": Candidate("matern52+linear", 200, iterations=100),
     "Matern-5/2 + linear, first rows": Candidate("matern52+linear", 200, "first"),
     "Matern-5/2 + linear, log loss": Candidate("matern52+linear", 200, objective="log_dlm"),
+    "Matern-5/2 + linear, log loss, M=50": Candidate("matern52+linear", 50, objective="log_dlm"),
     EXACT: Candidate("matern52", 0, iterations=150, objective="exact"),
 }
 
@@ -70,9 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = _read(out)
     names = args.candidates
     if names == ["all"]:
-        names = [*CANDIDATES, *available_baselines()]
+        names = [*CANDIDATES, ESTIMATOR, *available_baselines()]
     elif names == ["models"]:
-        names = list(CANDIDATES)
+        names = [*CANDIDATES, ESTIMATOR]
     for name in args.sets or _small_sets(args.data):
         for model in names:
             if (name, model) in known:
@@ -143,6 +148,8 @@ def _measure(args: argparse.Namespace, name: str, model: str) -> list[dict]:
     began = perf_counter()
     if model in BASELINES:
         scores = [_baseline_scores(model, split) for split in splits]
+    elif model == ESTIMATOR:
+        scores = [_estimator_scores(split, args.device) for split in splits]
     else:
         scores = _candidate_scores(CANDIDATES[model], splits, args.device)
     seconds = (perf_counter() - began) / len(splits)
@@ -155,6 +162,15 @@ def _baseline_scores(model: str, split: Prepared) -> dict[str, float]:
     """Return NLL and RMSE of a baseline on the test rows."""
     baseline = BASELINES[model]("regression", split.X_train, split.y_train)
     return baseline.scores(split.X_test, split.y_test)
+
+
+def _estimator_scores(split: Prepared, device: str) -> dict[str, float]:
+    """Return NLL and RMSE of the estimator with its defaults on the test rows."""
+    model = dlmexp.DLMRegressor(random_state=0, device=device)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        model.fit(split.X_train, split.y_train)
+    mean, std = model.predict(split.X_test, return_std=True)
+    return gaussian_scores(mean, std**2, split.y_test)
 
 
 def _candidate_scores(

@@ -11,6 +11,7 @@ from dlmexp.data.splits import prepare, split
 from tests.support.user_tables import (
     BINARY,
     DATES,
+    LABEL,
     ROWS,
     VALUES,
     lacking,
@@ -37,7 +38,7 @@ def test_the_same_data_in_every_format(tmp_path, path):
 
 
 @pytest.mark.parametrize(("content", "word"), [
-    ("a,y\n1,2\n".encode("utf-16"), "UTF-8"), ("größe,y\n1,2\n".encode("latin-1"), "UTF-8"),
+    ("größe,y\n1,2\n".encode("latin-1"), "UTF-8"),
     ("a,y\nü,2\nö,4\n".encode("latin-1"), "UTF-8"), (b"a;b;y\n1;2;3\n", "csv.sep=semicolon"),
     (b"a,y\n", "no rows"), (b"a,y\n1,2\n3\n", "Expected 2 columns, got 1"), (b"", "t.csv"),
     (b"a,a,y\n1,2,3\n", "called a"), (b"y\n1\n2\n", "no feature"), (b"0.5,1,2\n1,2,3\n", "'y': valid: 0.5, 1, 2"),
@@ -188,3 +189,46 @@ def test_rows_left_out_of_both_files_are_told(tmp_path, path):
 def test_checksum_depends_on_the_task(path):
     written(path, y=np.arange(ROWS) % 7)
     assert loaded(path).checksum != loaded(path, task="count").checksum
+
+
+@pytest.mark.parametrize("address", ["https://example.org/t.csv", "s3://bucket/t.parquet"])
+def test_addresses_are_named_and_refused(address):
+    refused(f"csv.path={address}: that is an address", path=address)
+
+
+def test_every_row_is_tested_in_one_fold(path):
+    data = loaded(written(path), folds=7)
+    tested = [split(ROWS, "regression", k, None, data.arrangement).test for k in range(7)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(tested)), np.arange(ROWS))
+    assert {len(rows) for rows in tested} == {8, 9}
+
+
+def test_no_group_is_in_two_parts_of_a_fold(path):
+    data = loaded(written(path), folds=4, split="group", by="house")
+    house = VALUES["house"]
+    tested = []
+    for k in range(4):
+        parts = split(ROWS, "regression", k, None, data.arrangement)
+        groups = [set(house[rows]) for rows in parts]
+        assert sum(map(len, groups)) == len(set.union(*groups))
+        tested.append(parts.test)
+    np.testing.assert_array_equal(np.sort(np.concatenate(tested)), np.arange(ROWS))
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"folds": 1}, ["csv.folds"]), ({"folds": 70}, ["csv.folds=70", "60 rows"]),
+    ({"folds": 13, "split": "group", "by": "house"}, ["12 groups"]),
+    ({"folds": 3, "split": "time", "by": "day"}, ["csv.folds=3", "later"]),
+    ({"folds": 3, "missing": "drop", "by": "day"}, ["csv.split"]),
+])  # fmt: skip
+def test_folds_that_cannot_be_are_refused(path, options, words):
+    refused(*words, path=written(path), **options)
+
+
+def test_positive_label_is_class_1(path):
+    written(path, y=LABEL)
+    usual = loaded(path, **BINARY)
+    swapped = loaded(path, **BINARY, positive="no")
+    assert (usual.schema.labels, swapped.schema.labels) == (("no", "yes"), ("yes", "no"))
+    np.testing.assert_array_equal(swapped.y, 1 - usual.y)
+    refused("csv.positive=maybe", "no and yes", path=path, **BINARY, positive="maybe")

@@ -1,4 +1,4 @@
-"""Tables: CSV and Parquet files through pyarrow, whole or in pieces, and rows of text.
+"""Tables: files through pyarrow, whole or in pieces, and rows of text.
 
 Columns and bytes are limited.
 """
@@ -15,9 +15,20 @@ from pyarrow import csv, parquet
 
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import GIB, MIB, check_plain, open_raw, reading
+from dlmexp.common.reading.formats import (
+    encoding_of,
+    read_excel,
+    read_feather,
+    read_json_lines,
+    zip_member,
+)
 
 PARQUET = ".parquet"
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", PARQUET)
+FEATHER = (".feather", ".arrow")
+JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+EXCEL = ".xlsx"
+TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".zip")
+SUFFIXES = (*TEXT_SUFFIXES, PARQUET, *FEATHER, *JSON_LINES, EXCEL)
 SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 """The character between columns, by what users type for it."""
 LIKELY_SEPARATORS = ("semicolon", "tab", "comma", "pipe")
@@ -58,7 +69,7 @@ SPACES_FOR_MARKS = str.maketrans(",'\"", "   ")
 
 
 def separator(path: Path, typed: str | None = None) -> str:
-    """Return the character between the columns of a text file; '' for Parquet.
+    """Return the character between the columns of a text file; '' for other formats.
 
     Args:
         path: The file, whose suffix decides.
@@ -71,10 +82,11 @@ def separator(path: Path, typed: str | None = None) -> str:
     if suffix is None:
         endings = ", ".join(SUFFIXES)
         raise UserError(f"{path}: '{path.suffix}' is not one of {endings}: save the table as such")
-    if suffix == PARQUET:
+    if suffix not in TEXT_SUFFIXES:
         return ""
     if typed is None:
-        return "\t" if suffix.startswith(".tsv") else ","
+        named = zip_member(path) if suffix == ".zip" else suffix
+        return "\t" if ".tsv" in str(named).lower() else ","
     character = SEPARATORS.get(typed, typed)
     if len(character) != 1 or not character.isascii() or character in '\r\n"':
         known = ", ".join(SEPARATORS)
@@ -87,6 +99,7 @@ def read_table(
     sep: str | None = None,
     missing: Sequence[str] = (),
     decimal: str | None = None,
+    encoding: str | None = None,
 ) -> pa.Table:
     """Return a table in memory.
 
@@ -97,6 +110,7 @@ def read_table(
         sep: What the user typed for the separator.
         missing: Further texts that mark a missing value.
         decimal: `comma` if that stands before decimals.
+        encoding: That of a text file which is neither in UTF-8 nor in UTF-16.
 
     Raises:
         UserError: the file is no table, or too large.
@@ -104,16 +118,32 @@ def read_table(
     limit = _limit(path)
     character = separator(path, sep)
     if not character:
-        return _read_parquet(path, limit)
-    _check_separator(path, character, _checked_header(path, character))
-    with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
-        table = csv.read_csv(stream, **_options(character, missing, decimal=decimal))
-        # pyarrow decodes the names only now: this raises if they have another encoding ...
-        "".join(table.column_names)
-        # ... and it takes values in another encoding for bytes.
-        if "binary" in map(str, table.schema.types):
-            raise ValueError("it has text in another encoding")
-        return table
+        return _read_binary(path, limit)
+    options = _options(character, missing, decimal=decimal)
+    member = zip_member(path)
+    found = encoding_of(path, member, limit, encoding)
+    _check_separator(path, character, _checked_header(path, character, member, found))
+    return _read_text(path, member, found, limit, options)
+
+
+def _read_text(
+    path: Path, member: str | None, encoding: str, limit: int, options: dict[str, Any]
+) -> pa.Table:
+    """Return the table of a text file."""
+    with open_raw(path, member, limit) as stream, reading(path, NO_CSV):
+        return csv.read_csv(stream, csv.ReadOptions(encoding=encoding), **options)
+
+
+def _read_binary(path: Path, limit: int) -> pa.Table:
+    """Return the table of a file that is no text with separators."""
+    name = path.name.lower()
+    if name.endswith(FEATHER):
+        return read_feather(path, limit)
+    if name.endswith(JSON_LINES):
+        return read_json_lines(path, limit)
+    if name.endswith(EXCEL):
+        return read_excel(path)
+    return _read_parquet(path, limit)
 
 
 def _check_separator(path: Path, character: str, header: str) -> None:
@@ -144,16 +174,25 @@ def _read_parquet(path: Path, limit: int) -> pa.Table:
 
 
 def stream_table(
-    path: Path, sep: str | None = None, missing: Sequence[str] = ()
+    path: Path,
+    sep: str | None = None,
+    missing: Sequence[str] = (),
+    encoding: str | None = None,
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the names of all columns of a table, and its rows in pieces of bounded size.
 
     Values of a text file are text, as a type that fits the first piece may not fit the next.
     """
     character = separator(path, sep)
-    if not character:
+    if path.name.lower().endswith(PARQUET):
         return _parquet_pieces(path)
-    _checked_header(path, character)
+    if not character:
+        return _pieces_of(_read_binary(path, _limit(path)))
+    member = zip_member(path)
+    found = encoding_of(path, member, MAX_STREAM_BYTES, encoding)
+    _checked_header(path, character, member, found)
+    if member is not None or found != "utf-8":
+        return _text_pieces(path, member, found, character, missing)
     with _csv_reader(path, _options(character)) as reader:
         names = list(reader.schema.names)
     types = dict.fromkeys(names, pa.string())
@@ -163,6 +202,23 @@ def stream_table(
             yield from reader
 
     return names, pieces()
+
+
+def _text_pieces(
+    path: Path, member: str | None, encoding: str, character: str, missing: Sequence[str]
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Return names and rows of a text file that is read as a whole, with all values as text."""
+    limit = _limit(path)
+    names = _read_text(path, member, encoding, limit, _options(character)).column_names
+    types = dict.fromkeys(names, pa.string())
+    return _pieces_of(
+        _read_text(path, member, encoding, limit, _options(character, missing, types))
+    )
+
+
+def _pieces_of(table: pa.Table) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Return the names and the rows of a table in memory."""
+    return table.column_names, iter(table.to_batches(BLOCK_ROWS))
 
 
 def read_columns(
@@ -228,14 +284,20 @@ def _limit(path: Path) -> int:
     return min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
 
 
-def _checked_header(path: Path, character: str) -> str:
+def _checked_header(
+    path: Path, character: str, member: str | None = None, encoding: str = "utf-8"
+) -> str:
     """Return the first line of a text file.
 
     Raises:
         Unreadable: it has too many columns.
     """
-    with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
-        header = stream.readline(BLOCK_BYTES).decode("utf-8-sig", errors="replace").strip()
+    with open_raw(path, member, MAX_STREAM_BYTES) as stream:
+        if encoding == "utf-16":
+            first = stream.read(BLOCK_BYTES).decode(encoding, errors="replace").partition("\n")[0]
+        else:
+            first = stream.readline(BLOCK_BYTES).decode(encoding, errors="replace")
+    header = first.removeprefix("\ufeff").strip()
     n_columns = header.count(character) + 1
     if n_columns > MAX_COLUMNS:
         count = f"{path} has {n_columns} columns, more than {MAX_COLUMNS}"

@@ -226,6 +226,6 @@ def open_rows(path: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     Raises:
         UserError: the file lacks a column of the schema.
     """
-    names, pieces = stream_table(path, schema.sep, schema.na)
+    names, pieces = stream_table(path, schema.sep, schema.na, schema.encoding)
     schema.check_columns(names, str(path))
     return pieces

@@ -132,6 +132,8 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
     """
     keys = {name for name, _ in flat(typed)}
     _drop_estimators(cfg, typed, keys)
+    if cfg.csv.folds is not None and "seeds" not in keys:
+        cfg.seeds = list(range(cfg.csv.folds))
     _apply_kernel(cfg, keys)
     for kind, training in cfg.training.items():
         prefix = f"training.{kind}"

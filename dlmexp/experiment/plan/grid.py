@@ -31,7 +31,14 @@ from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pooled, resolve_size, split
+from dlmexp.data.splits import (
+    SPLIT_VERSION,
+    inducing_points,
+    most_inducing_inputs,
+    pooled,
+    resolve_size,
+    split,
+)
 from dlmexp.experiment.config import BetaConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.experiment.plan.cell import Asked, Cell, Setting
 from dlmexp.experiment.plan.compose import protocol_config
@@ -232,7 +239,7 @@ class Grid:
         published = self.data.arrangement.published
         most = max(self.cfg.seeds)
         if published is not None and most >= len(published):
-            count = counted(len(published), "published split")
+            count = counted(len(published), "split")
             raise UserError(
                 f"{self.dataset.name} has {count}, so there is no seed {most}: "
                 f"give seeds={len(published)} or fewer"
@@ -415,7 +422,8 @@ class Grid:
             rows = n - fold_size(n, self.cfg.cv)
         dataset = self.dataset
         training = self.training
-        M = self.cfg.M or dataset.M or inducing_points(len(self.data.y))
+        usual = most_inducing_inputs if dataset.loader == "table" else inducing_points
+        M = self.cfg.M or dataset.M or usual(len(self.data.y))
         return Cell(
             kind="fit",
             dataset=dataset.name,
@@ -681,6 +689,8 @@ def _divided(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> DatasetCo
     if cfg.cv is None:
         return dataset
     kind = data.arrangement.kind
+    if kind == "published" and data.arrangement.by is not None:
+        kind = "group"
     if kind in ("time", "group"):
         problem = f"folds would take {dataset.name}'s rows apart, which belong together by {kind}"
         raise UserError(f"cv={cfg.cv}: {problem}; leave cv out")

@@ -104,5 +104,6 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     unused = len(data.y) - len(rows.train) - len(rows.validation) - n_test
     if not unused:
         return division
-    reason = " (their group would be in two parts)" if data.arrangement.kind == "group" else ""
+    is_grouped = data.arrangement.by is not None and data.arrangement.kind != "time"
+    reason = " (their group would be in two parts)" if is_grouped else ""
     return f"{division}, {counted(unused, 'row')} not used{reason}"

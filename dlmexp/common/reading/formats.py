@@ -1,0 +1,189 @@
+"""Tables that are neither plain CSV nor Parquet: other encodings, zip, Feather, JSON lines, Excel.
+
+Each reader returns an Arrow table of bounded size.
+"""
+
+import codecs
+import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+from pyarrow import ipc
+from pyarrow import json as arrow_json
+
+from dlmexp.common.errors import Unreadable, UserError
+from dlmexp.common.reading.files import MIB, open_raw, reading
+
+TEXT_MEMBERS = (".csv", ".tsv", ".txt")
+"""Endings of the files in a zip archive that may be tables."""
+NO_FEATHER = "is not a Feather file"
+NO_JSON = "is not a file of JSON lines, one object with the columns per line"
+NO_EXCEL = "is not an Excel workbook"
+MAX_EXCEL_BYTES = 512 * MIB
+"""That a workbook may unfold to; its cells take many times as much memory."""
+
+
+def zip_member(path: Path) -> str | None:
+    """Return the name of the only table in a zip archive; None for other files.
+
+    Raises:
+        Unreadable: it has none, or several.
+    """
+    if path.suffix.lower() != ".zip":
+        return None
+    with reading(path, "is not a zip archive"), zipfile.ZipFile(path) as archive:
+        names = [PurePosixPath(name) for name in archive.namelist()]
+    tables = [name.name for name in names if _is_table(name)]
+    if len(tables) != 1:
+        listed = ", ".join(tables[:5]) or "none"
+        wanted = "one file that ends in " + ", ".join(TEXT_MEMBERS)
+        raise Unreadable(f"{path}: a zip archive with {wanted} is needed; it has {listed}")
+    return tables[0]
+
+
+def _is_table(name: PurePosixPath) -> bool:
+    # macOS adds a folder with hidden copies of all names.
+    is_copy = "__MACOSX" in name.parts or name.name.startswith(".")
+    return name.suffix.lower() in TEXT_MEMBERS and not is_copy
+
+
+def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = None) -> str:
+    """Return the encoding of a text file: UTF-16 if it says so itself, UTF-8, or what was typed.
+
+    Args:
+        path: The file.
+        member: The name of the table in an archive.
+        limit: The largest number of bytes.
+        typed: The encoding of files that are not in UTF-8.
+
+    Raises:
+        UserError: it is none of them.
+    """
+    if typed is not None:
+        try:
+            typed = codecs.lookup(typed).name
+        except LookupError:
+            advice = "give one that Python knows, such as latin-1, cp1252 or utf-16"
+            raise UserError(f"csv.encoding={typed}: {advice}") from None
+    with open_raw(path, member, limit) as stream:
+        first = stream.read(MIB)
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        if _is_utf8(first, stream):
+            return "utf-8"
+    if typed is None:
+        advice = "name its encoding, such as csv.encoding=latin-1"
+        raise UserError(f"{path} is not a CSV file in UTF-8 or UTF-16: {advice}")
+    return typed
+
+
+def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
+    """Return whether all bytes are UTF-8 and none is 0, which no text has."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with suppress(UnicodeDecodeError):
+        decoder.decode(first)
+        for line in rest:
+            decoder.decode(line)
+        decoder.decode(b"", final=True)
+        return b"\0" not in first
+    return False
+
+
+def read_feather(path: Path, limit: int) -> pa.Table:
+    """Return the table of a Feather file (Arrow's file format).
+
+    Raises:
+        Unreadable: it is damaged, or takes more than `limit` bytes in memory.
+    """
+    batches = []
+    n_bytes = 0
+    with reading(path, NO_FEATHER), pa.OSFile(str(path)) as file, ipc.open_file(file) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            batch.validate(full=True)
+            n_bytes += batch.nbytes
+            if n_bytes > limit:
+                raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
+
+
+def read_json_lines(path: Path, limit: int) -> pa.Table:
+    """Return the table of a file with a JSON object per line, whose keys are the columns.
+
+    Texts stay texts: what they mean is decided as in CSV files.
+    """
+    with open_raw(path, limit=limit) as stream, reading(path, NO_JSON):
+        table = arrow_json.read_json(stream)
+        return _times_as_text(table)
+
+
+def _times_as_text(table: pa.Table) -> pa.Table:
+    """Return a table whose times are dates in microseconds, as those of CSV files."""
+    for position, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            column = table.column(position).cast(pa.timestamp("us"))
+            table = table.set_column(position, field.name, column)
+    return table
+
+
+def read_excel(path: Path) -> pa.Table:
+    """Return the table of a workbook, whose first row has the names of the columns.
+
+    Raises:
+        UserError: a library is missing, or several sheets have values.
+        Unreadable: it is damaged, or too large.
+    """
+    try:
+        import openpyxl
+    except ImportError:
+        advice = "pip install openpyxl, or save the table as CSV"
+        raise UserError(f"{path}: Excel files are read by openpyxl: {advice}") from None
+    with reading(path, NO_EXCEL):
+        with zipfile.ZipFile(path) as archive:
+            n_bytes = sum(info.file_size for info in archive.infolist())
+        if n_bytes > MAX_EXCEL_BYTES:
+            raise Unreadable(f"{path} unfolds to {n_bytes} bytes, more than {MAX_EXCEL_BYTES}")
+        workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in workbook}
+        workbook.close()
+    filled = {title: rows for title, rows in sheets.items() if any(map(_has_value, rows))}
+    if len(filled) != 1:
+        listed = ", ".join(filled) or "none with values"
+        advice = "save the one with the table as CSV" if filled else "write a table into it"
+        raise UserError(f"{path} has {len(filled)} sheets ({listed}): {advice}")
+    (rows,) = filled.values()
+    with reading(path, NO_EXCEL):
+        return _table_of_rows([row for row in rows if _has_value(row)])
+
+
+def _has_value(row: tuple) -> bool:
+    return any(value is not None for value in row)
+
+
+def _table_of_rows(rows: list[tuple]) -> pa.Table:
+    """Return rows of Python values, the first with the names of the columns, as a table."""
+    names = ["" if name is None else str(name) for name in rows[0]]
+    while names and not names[-1]:
+        names.pop()
+    columns = []
+    for position in range(len(names)):
+        values = [row[position] if position < len(row) else None for row in rows[1:]]
+        columns.append(_arrow_column(values))
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def _arrow_column(values: list) -> pa.Array:
+    """Return values of a column as Arrow has them: texts where they are of several types."""
+    known = [value for value in values if value is not None]
+    are_numbers = all(isinstance(value, int | float) for value in known)
+    if are_numbers and known:
+        are_whole = all(isinstance(value, int) for value in known)
+        return pa.array(values, pa.int64() if are_whole else pa.float64())
+    kinds = {type(value) for value in known}
+    if len(kinds) == 1:
+        with suppress(pa.ArrowException):
+            return pa.array(values)
+    return pa.array([None if value is None else str(value) for value in values], pa.string())

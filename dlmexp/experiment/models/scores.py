@@ -1,0 +1,64 @@
+"""Scores of predictions of labels and of counts, beside NLL and errors."""
+
+import numpy as np
+from jaxtyping import Float
+
+Scores = dict[str, float]
+
+
+def auc(probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
+    """Return the area under the ROC curve; NaN where all rows are of one class.
+
+    It is the probability that a random row of class 1 has a higher probability than one of class 0;
+    equal ones count half.
+    """
+    n_positive = float(y.sum())
+    n_negative = len(y) - n_positive
+    if not n_positive or not n_negative:
+        return float("nan")
+    _, codes, counts = np.unique(probability, return_inverse=True, return_counts=True)
+    # Rows of equal probability have the mean of their ranks, which count from 1.
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    rank_sum = mean_ranks[codes][y == 1].sum()
+    return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+def label_scores(
+    probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], threshold: float = 0.5
+) -> Scores:
+    """Return how well probabilities of class 1 predict labels y, which are 0 and 1.
+
+    Returns:
+        The share of class 1 (`base_rate`), the AUC, the Brier score, and the numbers of rows of the
+        confusion matrix, where a probability above the threshold is a prediction of class 1.
+    """
+    is_predicted = probability > threshold
+    is_positive = y == 1
+    return {
+        "base_rate": float(is_positive.mean()),
+        "auc": auc(probability, y),
+        "brier": float(np.mean((probability - y) ** 2)),
+        "true_positives": int((is_predicted & is_positive).sum()),
+        "false_positives": int((is_predicted & ~is_positive).sum()),
+        "false_negatives": int((~is_predicted & is_positive).sum()),
+        "true_negatives": int((~is_predicted & ~is_positive).sum()),
+    }
+
+
+def count_scores(
+    mean: Float[np.ndarray, " N"], std: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]
+) -> Scores:
+    """Return how well a distribution of counts predicts counts y.
+
+    Returns:
+        The mean Poisson deviance of the predicted means; and the `dispersion`, the mean squared
+        error in units of the predicted variance: 1 if counts vary as predicted, more if they vary
+        more.
+    """
+    # 2 (y log(y / mean) - (y - mean)), where 0 log 0 = 0
+    log_ratio = np.log(np.where(y > 0, y, 1.0)) - np.log(mean)
+    deviance = 2 * (np.where(y > 0, y * log_ratio, 0.0) - (y - mean))
+    return {
+        "deviance": float(deviance.mean()),
+        "dispersion": float(np.mean(((y - mean) / std) ** 2)),
+    }
