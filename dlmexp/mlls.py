@@ -15,17 +15,21 @@ the paper). `SquareLoss` is the same for `-1/2 (mu_i - y_i)^2`, `CRPSLoss` for m
 mixture of Gaussians. A whole training script is `scripts/example_mlls.py`.
 """
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import gpytorch.likelihoods as theirs
 import torch
-from gpytorch.distributions import MultivariateNormal
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.mlls import PredictiveLogLikelihood
 from gpytorch.utils.quadrature import GaussHermiteQuadrature1D
+from gpytorch.utils.warnings import GPInputWarning
 from jaxtyping import Bool, Float
+from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 from torch.distributions import Poisson
 
@@ -63,6 +67,12 @@ __all__ = [
 
 SAMPLES = 10
 """Samples of an estimator that is given by name."""
+NO_DRAWS = Draws(
+    torch.zeros(1, dtype=torch.int64),
+    torch.zeros((), dtype=torch.int64),
+    torch.zeros((), dtype=torch.int64),
+)
+"""For losses that draw nothing: torch's global random state stays as it is."""
 
 
 class _RowLossObjective(PredictiveLogLikelihood):
@@ -71,11 +81,23 @@ class _RowLossObjective(PredictiveLogLikelihood):
     It derives from one of GPyTorch's own so that what dispatches on these takes it too.
     """
 
+    takes_tasks: ClassVar[bool] = True
+    """Whether a row may have several latent functions, each with a target: they count as rows."""
+    _has_checked = False
+
     @abstractmethod
     def fit(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return minus the losses summed over rows."""
+
+    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
+        """Return our likelihood with the current parameters of GPyTorch's (`translate`)."""
+        return translate(self.likelihood, q, **kwargs)
 
     def penalty(self) -> Float[Tensor, "*B"]:
         """Return the penalty that beta weighs: KL(q || p)."""
@@ -88,18 +110,34 @@ class _RowLossObjective(PredictiveLogLikelihood):
         """Return the objective [*batch], to be maximised; it is called as `mll(model(x), y)`.
 
         Args:
-            approximate_dist_f: q(f) at the rows of this step, the model's output: [*batch, N].
-            target: Their targets [N] or [*batch, N]: numbers, counts, or labels 0 and 1 (or -1 and
-                1).
-            **kwargs: Ignored.
+            approximate_dist_f: q(f) at the rows of this step, the model's output: [*batch, N], or
+                [*batch, N, T] with T tasks.
+            target: Their targets [N] or [*batch, N] (or with T tasks): numbers, counts, or labels 0
+                and 1 (or -1 and 1).
+            **kwargs: What the likelihood takes, such as `noise=` of these rows for GPyTorch's
+                `FixedNoiseGaussianLikelihood`.
 
         Returns:
             A value per row and model of the batch, [*batch]; with `combine_terms=False` a tuple of
             its terms: fit, penalty (to be subtracted), log prior, and added losses where the model
             has some.
+
+        Raises:
+            UserError: A target has another shape, or a value that the likelihood does not allow.
         """
-        mu, v, y = marginals_and_targets(approximate_dist_f, target)
-        fit = self.fit(mu, v, y).div(mu.shape[-1])
+        q = approximate_dist_f
+        if len(q.event_shape) > 1 and not self.takes_tasks:
+            raise UserError(
+                f"{type(self).__name__} needs one latent function per row: "
+                "a MultivariateNormal, not a multitask one"
+            )
+        likelihood = self.likelihood_of_rows(q, **kwargs)
+        mu, v, y = marginals_and_targets(q, target)
+        # On a GPU it would wait for the device in every step.
+        if not (y.is_cuda and self._has_checked):
+            check_values(y, likelihood, type(self.likelihood).__name__)
+            self._has_checked = True
+        fit = self.fit(likelihood, mu, v, y).div(q.event_shape[0])
         penalty = self.penalty() * self.beta / self.num_data
         log_prior = torch.zeros_like(fit)
         for _, module, prior, closure, _ in self.named_priors():
@@ -122,10 +160,12 @@ class DirectLoss(_RowLossObjective):
     a closed form. Section 2 of the paper has the objective.
 
     Args:
-        likelihood: GPyTorch's Gaussian, Bernoulli, Poisson or Student-t, or `PoissonExpLikelihood`.
-            Any other one-dimensional likelihood, your own too, is integrated by quadrature, and
-            can't be drawn from by uPS.
-        model: Any `ApproximateGP` with one latent function per row.
+        likelihood: One of GPyTorch's with Gaussian noise (`GaussianLikelihood` and what derives
+            from it, fixed noise, several tasks), Bernoulli, Poisson or Student-t, or
+            `PoissonExpLikelihood`. Any other one-dimensional likelihood, your own too, is
+            integrated by quadrature, and can't be drawn from by uPS.
+        model: Any `ApproximateGP`; one of several tasks, independent or mixed (LMC), with Gaussian
+            noise.
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
@@ -162,23 +202,32 @@ class DirectLoss(_RowLossObjective):
         super().__init__(likelihood, model, num_data, beta, combine_terms)  # pyright: ignore[reportArgumentType]
         self.estimator = _named(estimator) if isinstance(estimator, str) else estimator
         try:  # now rather than at the first step
-            self.estimator.check(type(translate(likelihood)))
+            self.estimator.check(kind_of(likelihood))
         except UserError as error:
             raise UserError(f"DirectLoss with {type(likelihood).__name__}: {error}") from error
 
     def fit(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return sum_i log E_q p(y_i|f_i) by the estimator."""
-        return -self.log_losses(mu, v, y).sum(-1)
+        return -self.log_losses(likelihood, mu, v, y).sum(-1)
 
     def log_losses(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B N"]:
         """Return -log E_q p(y_i|f_i) per row."""
-        likelihood = translate(self.likelihood)
         if likelihood.task == "binary":
             y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
+        if isinstance(self.estimator, Exact | Quadrature):
+            return self.estimator(likelihood, mu, v, y)
         draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
         return self.estimator(likelihood, mu, v, y, draws)
 
@@ -217,6 +266,8 @@ class MixtureLoss(DirectLoss):
         ```
     """
 
+    takes_tasks = False
+
     def __init__(
         self,
         likelihood: torch.nn.Module,
@@ -234,7 +285,11 @@ class MixtureLoss(DirectLoss):
             )
 
     def fit(
-        self, mu: Float[Tensor, "*BK N"], v: Float[Tensor, "*BK N"], y: Float[Tensor, "*BK N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*BK N"],
+        v: Float[Tensor, "*BK N"],
+        y: Float[Tensor, "*BK N"],
     ) -> Float[Tensor, "*B"]:
         """Return sum_i log 1/K sum_k E_k p(y_i|f_i).
 
@@ -246,7 +301,7 @@ class MixtureLoss(DirectLoss):
                 "MixtureLoss needs a model with a batch of components: give its variational "
                 "distribution batch_shape=torch.Size([K])"
             )
-        return -log_mean_loss(self.log_losses(mu, v, y)).sum(-1)
+        return -log_mean_loss(self.log_losses(likelihood, mu, v, y)).sum(-1)
 
     def penalty(self) -> Float[Tensor, "*B"]:
         """Return the mean over components of KL(q_k || p)."""
@@ -317,12 +372,15 @@ class CRPSLoss(_RowLossObjective):
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
     def fit(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return minus the CRPS summed over rows."""
-        draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
         q_f = Marginals(mu, v)
-        loss, _ = predictive_crps(translate(self.likelihood), Exact(), q_f, y, draws)
+        loss, _ = predictive_crps(likelihood, Exact(), q_f, y, NO_DRAWS)
         return -loss.sum(-1)
 
 
@@ -359,19 +417,21 @@ class RobustLoss(_RowLossObjective):
         self.gamma = gamma
 
     def fit(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return minus the losses summed over rows."""
-        draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
         q_f = Marginals(mu, v)
-        likelihood = translate(self.likelihood)
-        loss, _ = gamma_divergence_loss(likelihood, Exact(), q_f, y, draws, self.gamma)
+        loss, _ = gamma_divergence_loss(likelihood, Exact(), q_f, y, NO_DRAWS, self.gamma)
         return -loss.sum(-1)
 
 
 def _check_gaussian(objective: str, likelihood: torch.nn.Module) -> None:
     """Raise UserError unless the noise is Gaussian."""
-    if not isinstance(translate(likelihood), ours.Gaussian):
+    if kind_of(likelihood) is not ours.Gaussian:
         raise UserError(
             f"{objective} with {type(likelihood).__name__}: it needs Gaussian noise, "
             "GaussianLikelihood"
@@ -393,6 +453,8 @@ class SquareLoss(_RowLossObjective):
             shape.
     """
 
+    takes_tasks = False
+
     def __init__(
         self,
         likelihood: torch.nn.Module,
@@ -403,8 +465,16 @@ class SquareLoss(_RowLossObjective):
         _check(likelihood=likelihood, model=model, beta=beta)
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
+    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
+        """Return Gaussian noise, which the square loss does not read."""
+        return ours.Gaussian(q.mean.new_ones(1))
+
     def fit(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self,
+        likelihood: ours.Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return -sum_i 1/2 (mu_i - y_i)^2."""
         return -0.5 * (mu - y).square().sum(-1)
@@ -456,15 +526,46 @@ def marginals_and_targets(
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
     """Return mu, v of q(f_i), and the targets in their dtype and shape: all [*B, N].
 
+    The tasks of a row follow each other, as rows of their own.
+
     Raises:
-        UserError: rows have more than one latent function.
+        UserError: the targets have another shape.
     """
-    if len(q.event_shape) != 1:
+    mu = q.mean
+    shape = list(target.shape)
+    tasks = len(q.event_shape) - 1
+    try:
+        y = target.to(mu.dtype).expand_as(mu)
+    except RuntimeError:
+        y = None
+    # Of the dimensions of rows and tasks none is expanded.
+    if y is None or shape[-1 - tasks :] != list(q.event_shape):
         raise UserError(
-            "direct loss needs one latent function per row: "
-            "a MultivariateNormal, not a multitask one"
+            f"the targets are {shape} and the model's output is {list(mu.shape)}: give a target "
+            f"for each row, {list(q.event_shape)}"
         )
-    return q.mean, q.variance, target.to(q.mean.dtype).expand_as(q.mean)
+    if tasks:
+        return mu.flatten(-2), q.variance.flatten(-2), y.flatten(-2)
+    return mu, q.variance, y
+
+
+def check_values(y: Tensor, likelihood: ours.Likelihood, name: str) -> None:
+    """Check the targets of a likelihood.
+
+    Raises:
+        UserError: one is not finite, or is no label or count where the likelihood needs them.
+    """
+    allowed = y.isfinite()
+    needed = "finite numbers"
+    if likelihood.task == "binary":
+        allowed = (y == 0) | (y == 1) | (y == -1)
+        needed = "labels 0 and 1 (or -1 and 1)"
+    elif likelihood.task == "count":
+        allowed &= (y >= 0) & (y == y.floor())
+        needed = "counts 0, 1, 2, ..."
+    if not bool(allowed.all()):
+        wrong = float(y[~allowed].flatten()[0])
+        raise UserError(f"a target is {wrong:g}: {name} takes {needed}")
 
 
 class PoissonExpLikelihood(theirs.Likelihood):
@@ -524,33 +625,99 @@ class ByQuadrature(ours.Likelihood):
         return
 
 
-TRANSLATIONS: dict[type, Callable[[Any], ours.Likelihood]] = {
-    theirs.GaussianLikelihood: lambda l: ours.Gaussian(l.noise),
-    theirs.BernoulliLikelihood: lambda l: ours.Probit(),
-    theirs.StudentTLikelihood: lambda l: ours.StudentT(l.noise.sqrt(), l.deg_free),
-    PoissonExpLikelihood: lambda l: ours.Poisson(),
+class Translation(NamedTuple):
+    """Our class for a likelihood of GPyTorch, and how an object of it is made."""
+
+    kind: type[ours.Likelihood]
+    make: Callable[[Any], ours.Likelihood]
+
+
+TRANSLATIONS: dict[type, Translation] = {
+    theirs.BernoulliLikelihood: Translation(ours.Probit, lambda l: ours.Probit()),
+    theirs.StudentTLikelihood: Translation(
+        ours.StudentT, lambda l: ours.StudentT(l.noise.sqrt(), l.deg_free)
+    ),
+    PoissonExpLikelihood: Translation(ours.Poisson, lambda l: ours.Poisson()),
 }
 if hasattr(theirs, "PoissonLikelihood"):  # not in GPyTorch's older versions
-    TRANSLATIONS[theirs.PoissonLikelihood] = lambda l: ours.PoissonSoftplus()
+    TRANSLATIONS[theirs.PoissonLikelihood] = Translation(
+        ours.PoissonSoftplus, lambda l: ours.PoissonSoftplus()
+    )
 
 
-def translate(likelihood: torch.nn.Module) -> ours.Likelihood:
-    """Return our likelihood with the current parameters of GPyTorch's, attached to their gradients.
+def kind_of(likelihood: torch.nn.Module) -> type[ours.Likelihood]:
+    """Return our class for a likelihood of GPyTorch.
 
-    Exact types only: a subclass may mean something else, and is integrated by quadrature.
+    Whatever has Gaussian noise is Gaussian, as in GPyTorch's objectives. Of the others exact types
+    only: a subclass may mean something else, and is integrated by quadrature.
 
     Raises:
         UserError: it is none of those, and GPyTorch has no quadrature for it.
     """
+    if isinstance(likelihood, _GaussianLikelihoodBase):
+        return ours.Gaussian
     if type(likelihood) in TRANSLATIONS:
-        return TRANSLATIONS[type(likelihood)](likelihood)
+        return TRANSLATIONS[type(likelihood)].kind
     # GPyTorch's likelihoods of one latent function have a quadrature over it.
     has_quadrature = isinstance(getattr(likelihood, "quadrature", None), GaussHermiteQuadrature1D)
     if isinstance(likelihood, theirs.Likelihood) and has_quadrature:
-        return ByQuadrature(likelihood)
-    valid = ", ".join(kind.__name__ for kind in TRANSLATIONS)
+        return ByQuadrature
+    valid = ", ".join(["GaussianLikelihood", *(kind.__name__ for kind in TRANSLATIONS)])
     raise UserError(
         f"there is no direct loss for {type(likelihood).__name__}: use one of {valid}, "
         "or derive your own from gpytorch.likelihoods.LaplaceLikelihood, "
         "which is integrated by quadrature"
     )
+
+
+def translate(likelihood: Any, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
+    """Return our likelihood of the rows of q, with GPyTorch's parameters and their gradients.
+
+    Args:
+        likelihood: GPyTorch's.
+        q: The model's output at these rows.
+        kwargs: What the likelihood takes, such as `noise=`.
+
+    Raises:
+        UserError: there is none (`kind_of`), not for several tasks, or the noise of these rows is
+            not known.
+    """
+    kind = kind_of(likelihood)
+    if kind is ours.Gaussian:
+        return ours.Gaussian(_noise_of_rows(likelihood, q, kwargs))
+    if len(q.event_shape) > 1:
+        raise UserError(
+            f"{type(likelihood).__name__} with several tasks: they need Gaussian noise, such as "
+            "MultitaskGaussianLikelihood"
+        )
+    if kind is ByQuadrature:
+        return ByQuadrature(likelihood)
+    return TRANSLATIONS[type(likelihood)].make(likelihood)
+
+
+def _noise_of_rows(
+    likelihood: _GaussianLikelihoodBase, q: MultivariateNormal, kwargs: dict[str, Any]
+) -> Tensor:
+    """Return the noise variance of every row, which broadcasts to [*B, N]; task by task.
+
+    Raises:
+        UserError: fixed noise was given for other rows.
+    """
+    if type(likelihood) is theirs.GaussianLikelihood:
+        return likelihood.noise
+    if isinstance(q, MultitaskMultivariateNormal):
+        kwargs = {**kwargs, "interleaved": q._interleaved}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GPInputWarning)
+        covariance = likelihood._shaped_noise_covar(q.mean.shape, **kwargs)
+    if isinstance(covariance, ZeroLinearOperator):
+        raise UserError(
+            f"{type(likelihood).__name__} has the noise of other rows: give that of these, "
+            "mll(model(x), y, noise=...)"
+        )
+    noise = covariance.diagonal(dim1=-1, dim2=-2)
+    if isinstance(q, MultitaskMultivariateNormal) and not q._interleaved:
+        # [*B, T, N] -> [*B, N, T]
+        rows, tasks = q.event_shape
+        noise = noise.unflatten(-1, (tasks, rows)).mT.flatten(-2)
+    return noise

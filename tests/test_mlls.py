@@ -253,10 +253,127 @@ def test_name_stands_for_an_estimator_with_ten_samples(estimator):
     assert DirectLoss(BERNOULLI, model(), 9, estimator=estimator.name).estimator == estimator
 
 
-def test_multitask_output_is_refused():
+def test_several_tasks_are_refused_where_there_is_no_loss_for_them():
     q = gpytorch.distributions.MultitaskMultivariateNormal(torch.zeros(4, 2), torch.eye(8))
     with pytest.raises(UserError, match="one latent function per row"):
-        DirectLoss(GAUSSIAN, model(), 100)(q, torch.zeros(4, 2))
+        SquareLoss(GAUSSIAN, model(), 100)(q, torch.zeros(4, 2))
+    with pytest.raises(UserError, match="BernoulliLikelihood with several tasks"):
+        DirectLoss(BERNOULLI, model(), 100)(q, torch.zeros(4, 2))
+
+
+class Subclass(gpytorch.likelihoods.GaussianLikelihood):
+    """As people derive one, to change how it is constructed."""
+
+    def __init__(self, start: float):
+        super().__init__()
+        self.noise = start
+
+
+def assert_equals_gpytorch(likelihood, m, y, **kwargs):
+    """Compare value and gradients of DirectLoss with GPyTorch's closed form."""
+    direct = DirectLoss(likelihood, m, 100, beta=0.3)
+    predictive = PredictiveLogLikelihood(likelihood, m, 100, beta=0.3)
+    parameters = [p for p in direct.parameters() if p.requires_grad]
+    results = []
+    for mll in (direct, predictive):
+        value = mll(m(DATA["x"]), y, **kwargs)
+        results.append([value, *torch.autograd.grad(value.sum(), parameters, allow_unused=True)])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-9)
+
+
+def test_a_subclass_of_gaussian_likelihood_is_gaussian():
+    assert_equals_gpytorch(Subclass(0.3).double(), model(), DATA["real"])
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_noise_may_be_fixed_row_by_row(learns):
+    noise = torch.linspace(0.1, 2, len(X), dtype=torch.float64)
+    likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(
+        noise, learn_additional_noise=learns
+    ).double()
+    assert_equals_gpytorch(likelihood, model((2,)), DATA["real"])
+    assert_equals_gpytorch(likelihood, model(), DATA["real"], noise=noise.flip(0))
+
+
+def test_fixed_noise_of_other_rows_is_refused():
+    likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.ones(7)).double()
+    m = model()
+    with pytest.raises(UserError, match="FixedNoiseGaussianLikelihood has the noise of other rows"):
+        DirectLoss(likelihood, m, 100)(m(DATA["x"]), DATA["real"])
+
+
+class TaskModel(gpytorch.models.ApproximateGP):
+    """Two tasks, independent or mixtures of three latent functions."""
+
+    def __init__(self, mixed: bool):
+        batch = torch.Size([3 if mixed else 2])
+        g = torch.Generator().manual_seed(3)
+        Z = torch.randn(*batch, 5, 2, generator=g)
+        base = VariationalStrategy(self, Z, CholeskyVariationalDistribution(5, batch_shape=batch))
+        if mixed:
+            strategy = gpytorch.variational.LMCVariationalStrategy(base, num_tasks=2, num_latents=3)
+        else:
+            strategy = gpytorch.variational.IndependentMultitaskVariationalStrategy(
+                base, num_tasks=2
+            )
+        super().__init__(strategy)
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
+        self.covar_module = gpytorch.kernels.RBFKernel(batch_shape=batch)
+        self.double()
+        base.variational_params_initialized.fill_(1)
+        for p in self.parameters():
+            p.data.add_(0.3 * torch.randn(p.shape, generator=g, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_row_may_have_several_tasks(mixed, rank):
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2, rank=rank).double()
+    if rank == 0:
+        likelihood.task_noises = torch.tensor([0.1, 1.0])
+    y = torch.stack([DATA["real"], DATA["count"]], -1)
+    assert_equals_gpytorch(likelihood, TaskModel(mixed), y)
+
+
+@pytest.mark.parametrize("loss", [DirectLoss, CRPSLoss, RobustLoss, SquareLoss])
+def test_exact_losses_leave_the_global_random_state_alone(loss):
+    m = model()
+    q = m(DATA["x"])
+    before = torch.get_rng_state()
+    loss(GAUSSIAN, m, 100)(q, DATA["real"])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("shape", [(30, 1), (29,), (1,), (2, 30), ()])
+def test_targets_of_another_shape_are_refused(shape):
+    m = model()
+    with pytest.raises(UserError, match=r"the targets are \[.*model's output is \[30\]: give"):
+        DirectLoss(GAUSSIAN, m, 100)(m(DATA["x"]), torch.zeros(shape))
+
+
+IMPOSSIBLE = {
+    "gaussian": (torch.nan, "a target is nan: GaussianLikelihood takes finite numbers"),
+    "probit": (2.0, "a target is 2: BernoulliLikelihood takes labels 0 and 1"),
+    "poisson": (0.5, "a target is 0.5: PoissonExpLikelihood takes counts"),
+    "student_t": (torch.inf, "a target is inf: StudentTLikelihood takes finite numbers"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_targets_are_refused(name):
+    kind, column = LIKELIHOODS[name]
+    value, message = IMPOSSIBLE[name]
+    y = DATA[column].clone()
+    y[4] = value
+    m = model()
+    with pytest.raises(UserError, match=message):
+        DirectLoss(kind().double(), m, 100)(m(DATA["x"]), y)
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
