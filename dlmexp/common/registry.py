@@ -86,6 +86,10 @@ class Registry(Generic[T]):
         self._load()
         return self._module_of.get(name)
 
+    def modules(self) -> set[str]:
+        """Return the modules that have registered something until now."""
+        return set(self._module_of.values())
+
     def __getitem__(self, name: str) -> T:
         """Return the object of that name.
 
@@ -128,6 +132,14 @@ def registered_by(module: str) -> dict[str, list[str]]:
             if f"{origin}.".startswith(f"{module}."):
                 names.setdefault(registry.kind, []).append(name)
     return names
+
+
+def plugin_modules() -> set[str]:
+    """Return the packages, other than this one, that have registered something."""
+    packages: set[str] = set()
+    for registry in _REGISTRIES:
+        packages.update(module.partition(".")[0] for module in registry.modules())
+    return packages - {PACKAGE, ""}
 
 
 def _registering_module() -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest, shortened
 from dlmexp.common.limits import converted
+from dlmexp.common.plugin_errors import line_of_plugin, raised
 from dlmexp.common.registry import Registry
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.splits import RANDOM, Arrangement
@@ -174,13 +175,30 @@ def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     Raises:
         UserError: a check failed; the message names the first one.
     """
-    parsed = LOADERS[spec.loader](spec, files)
+    parsed = _loaded(spec, files)
     for check in _checks(parsed, spec):
         if not check.passed:
             source = parsed.facts.get("file") or f"dataset '{spec.name}'"
             comparison = f"expected {check.expected}, found {check.actual}"
             raise UserError(f"{source}: check '{check.name}' failed: {comparison}")
     return parsed
+
+
+def _loaded(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
+    """Return what the loader of a dataset returns.
+
+    Raises:
+        UserError: The loader is one of a plugin, and raised an exception.
+    """
+    loader = LOADERS[spec.loader]
+    try:
+        return loader(spec, files)
+    except UserError:
+        raise
+    except Exception as error:
+        if line_of_plugin(error) is None:
+            raise
+        raise UserError(f"dataset '{spec.name}' can't be read: {raised(error).reason}") from error
 
 
 @dataclass(frozen=True)

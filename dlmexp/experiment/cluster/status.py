@@ -4,6 +4,7 @@ It is read from the names of files, manifests and failed records. Loads neither 
 """
 
 import contextlib
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
     where: str
     when: str | msgspec.UnsetType = msgspec.UNSET  # unless its record is torn
+    traceback: str | msgspec.UnsetType = msgspec.UNSET  # of an exception in a plugin
 
 
 class ExperimentStatus(msgspec.Struct, frozen=True):
@@ -211,6 +213,7 @@ def _failure(store: Store, asked: Asked, key: str) -> Failure:
         reason=f"{record.result.reason} (iteration {record.result.iterations})",
         where=where,
         when=record.made.time or "",
+        traceback=record.result.traceback or msgspec.UNSET,
     )
 
 
@@ -236,9 +239,17 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
     for experiment in status.experiments:
         for failure in experiment.failures:
             print(f"{experiment.name}: {failure.cell}: {failure.reason} on {failure.where}")
+        _print_tracebacks(experiment.failures)
         if missing:
             for cell in experiment.absent:
                 print(f"{experiment.name}: missing {cell}")
+
+
+def _print_tracebacks(failures: Iterable[Failure]) -> None:
+    """Print every traceback once, after the failures: cells of a batch share one."""
+    for traceback in dict.fromkeys(failure.traceback for failure in failures):
+        if isinstance(traceback, str):
+            print(textwrap.indent(traceback.rstrip(), "  "))
 
 
 def _print_process(process: ProcessStatus) -> None:

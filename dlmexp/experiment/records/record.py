@@ -51,6 +51,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
     y_std: float | None = None
     reason: str | None = None  # of a failure
+    traceback: str | None = None  # of an exception that a plugin raised
     note: str | None = None  # what a reader of the result must know
     # Of a fold: its NLL at a grid of recalibrating factors. Of a fit to all rows that folds have
     # selected: the factor that all folds together give.
@@ -95,8 +96,8 @@ class OtherFormat(Unreadable):
 
 
 JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
-# Fields of a result with several values; all others have a single one.
-SEVERAL = ("validation", "test", "trivial", "hyperparameters", "profile")
+# Fields of a result with several values, or many lines; all others have a single one.
+SEVERAL = ("validation", "test", "trivial", "hyperparameters", "profile", "traceback")
 
 
 def sealed(content: bytes) -> bytes:
@@ -139,7 +140,7 @@ def flat(record: Record) -> dict[str, Any]:
 
     The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics are `test_nll`, `validation_mse`,
     `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset and the
-    profile of a fold are left out.
+    profile of a fold are left out, and tracebacks.
     """
     row: dict[str, Any] = {}
     for name in ("key", "status", "model", "arrays"):

@@ -20,6 +20,7 @@ from dlmexp.core.training.stepper import make_stepper
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, fitted
+from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import Splits, program, settings
 
@@ -178,7 +179,12 @@ class Clock:
             batch = kind.largest
             if self.device == "cpu":
                 batch = batch[:1]  # cells of a batch take turns, so one is enough
-            seconds = step_seconds(batch, prepared, target, threads)
+            try:
+                seconds = step_seconds(batch, prepared, target, threads)
+            except Exception as error:
+                if not is_error_of_plugin(error, batch[0]):
+                    raise
+                continue  # in training the same error will be recorded
             shape = replace(kind.shape, cells=len(batch))
             self.trials.append(Measured(shape, seconds / len(batch)))
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:

@@ -250,9 +250,12 @@ class Recorder:
             targets = np.exp(targets)
         return errors_in_own_units(Predictor([model]).predict(features), targets)
 
-    def failure(self, cell: Cell, reason: str, iterations: int = 0) -> None:
+    def failure(
+        self, cell: Cell, reason: str, iterations: int = 0, traceback: str | None = None
+    ) -> None:
         """Write that a cell failed, and why."""
-        self.write(cell, Result(reason=reason, iterations=iterations), {})
+        result = Result(reason=reason, iterations=iterations, traceback=traceback)
+        self.write(cell, result, {})
 
     def write(
         self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None

@@ -15,7 +15,6 @@ from dlmexp.common.atomic import within
 from dlmexp.common.console import budget_seconds, counted, duration, wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
-from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.manifests import (
@@ -28,10 +27,11 @@ from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
 from dlmexp.experiment.running.checkpoints import resumed_first
-from dlmexp.experiment.running.clock import Clock, step_seconds
+from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.disk_errors import REMOVED, what_remains
 from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import FolderRemovedError, Leases, remove_leftovers
+from dlmexp.experiment.running.plugin_trials import try_plugins
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.summary import (
@@ -63,13 +63,18 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         choose_workers: whether to start as many processes as are useful if the config does not say
             how many (`workers=`).
     """
-    sweep = prepare_sweep(cfg)
+    return execute_sweep(prepare_sweep(cfg), arguments, choose_workers)
+
+
+def execute_sweep(sweep: Sweep, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
+    """Run a sweep and return the exit code; the arguments are those of `execute`."""
+    cfg = sweep.cfg
     if not process.is_extra():
         for note in sweep.notes:
             print(note, flush=True)
     target = process.select_target(cfg.device, cfg.dtype)
     process.gpus_for(cfg.workers or 1, target.device.type)
-    _try_plugins(sweep, target)
+    try_plugins(sweep, target)
     if cfg.plan:
         _check_data_of_plan(sweep)
         run = PlannedRun(sweep, target, arguments, choose_workers)
@@ -134,18 +139,6 @@ def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> i
                 file=sys.stderr,
             )
     return code
-
-
-def _try_plugins(sweep: Sweep, target: process.Target) -> None:
-    """Make a step with each objective of a plugin.
-
-    A mistake in it is seen before anything is written.
-    """
-    cell_by_objective = {cell.objective: cell for cell in sweep.cells}
-    for name, cell in cell_by_objective.items():
-        module = getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.")
-        if not module.startswith("dlmexp."):
-            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
 
 
 def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dlmexp.common.errors import Unreadable
+from dlmexp.common.plugin_errors import raised
 from dlmexp.common.reading.files import read_npz
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.fixed import Fixed
@@ -24,6 +25,7 @@ from dlmexp.experiment.running.checkpoints import (
     read_checkpoint,
     save_checkpoint,
 )
+from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import StopRequest, Target
 from dlmexp.experiment.running.programs import program, settings
 from dlmexp.experiment.running.progress import Progress
@@ -57,12 +59,28 @@ class BatchTrainer:
             batch = pending
         if not pending:
             return
+        try:
+            yield from self._results(batch, pending, job)
+        except Exception as error:
+            if not is_error_of_plugin(error, pending[0]):
+                raise
+            self._record_error(error, pending)
+            self.recorder.discard(batch)
+
+    def _results(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
         if batch[0].kind == "gradient":
             yield from self._measure_gradients(pending)
         elif batch[0].solved:
             self._solve(pending)
         else:
             yield from self._train(batch, pending, job)
+
+    def _record_error(self, error: Exception, cells: Batch) -> None:
+        """Write that the cells without a result failed by an exception."""
+        text = raised(error)
+        for cell in cells:
+            if cell.key not in self.recorder.written:
+                self.recorder.failure(cell, text.reason, traceback=text.traceback or None)
 
     def _cells_without_base(self, cells: Batch) -> set[Cell]:
         """Return the cells that start from a base fit without a sound record."""

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dlmexp.common.catalogue import entries, family, labelled
 from dlmexp.common.console import counted
+from dlmexp.common.plugin_errors import raised
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import matching, parse_where
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Origin, Part, claims
@@ -41,6 +42,7 @@ class ClaimVerdict:
         parts: All its parts, also those that were not run.
         origin: How the records came to be.
         missing: Commands that would compute what was not run on the paper's data.
+        error: Where and what the function of a plugin's claim raised; empty if nothing.
     """
 
     claim: Claim
@@ -48,6 +50,7 @@ class ClaimVerdict:
     parts: list[Part]
     origin: Origin
     missing: list[str]
+    error: str = ""
 
     @property
     def tally(self) -> Tally:
@@ -113,6 +116,8 @@ class ClaimVerdict:
     @property
     def words(self) -> str:
         """The verdict as tables show it, such as `partly (12 of 30 tests)`."""
+        if self.error:
+            return f"{self.verdict}: {self.error}"
         tally = self.tally
         if not tally.tests:
             return str(self.verdict)
@@ -232,12 +237,25 @@ def verdicts_on(
     The rate of false discoveries is that of the whole table, so all claims are judged whichever are
     asked for. Claims of plugins have a table of their own: they change no verdict of the paper's.
     """
-    parts = {claim.number: _parts(claim, evidence) for claim in claims}
+    parts: dict[int, list[Part]] = {}
+    errors: dict[int, str] = {}
+    for claim in claims:
+        try:
+            parts[claim.number] = _parts(claim, evidence)
+        except Exception as error:
+            if claim.number < FIRST_OF_PLUGINS:
+                raise
+            parts[claim.number] = []
+            errors[claim.number] = raised(error).reason
     of_paper = [number for number in parts if number < FIRST_OF_PLUGINS]
     of_plugins = [number for number in parts if number >= FIRST_OF_PLUGINS]
     for numbers in (of_paper, of_plugins):
         decide([test for number in numbers for part in parts[number] for test in part.tests])
-    return [_verdict_on(claim, parts[claim.number], evidence, column) for claim in claims]
+    verdicts = []
+    for claim in claims:
+        verdict = _verdict_on(claim, parts[claim.number], evidence, column)
+        verdicts.append(replace(verdict, error=errors.get(claim.number, "")))
+    return verdicts
 
 
 def _parts(claim: Claim, evidence: Evidence) -> list[Part]:

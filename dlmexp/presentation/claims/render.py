@@ -53,11 +53,11 @@ def summaries(judged: Judged) -> list[str]:
 def tested_and_not(
     judged: Judged,
 ) -> tuple[list[tuple[Claim, dict[str, ClaimVerdict]]], list[Claim]]:
-    """Return the claims with a test under any column, with their verdicts, and those without."""
+    """Return the claims with a test or an error under any column, with verdicts, and the others."""
     tested = []
     not_tested = []
     for claim, by_column in judged.by_claim():
-        if any(verdict.tally.tests for verdict in by_column.values()):
+        if any(verdict.tally.tests or verdict.error for verdict in by_column.values()):
             tested.append((claim, by_column))
         else:
             not_tested.append(claim)

@@ -1,0 +1,52 @@
+"""Exceptions that plugins raise: at which line, and how they are told."""
+
+import os
+import traceback
+from typing import NamedTuple
+
+from dlmexp.common.errors import UserError, shortened
+from dlmexp.common.registry import plugin_modules
+
+MAX_TRACEBACK = 8000  # letters, of the end
+MAX_REASON = 300
+
+
+class Raised(NamedTuple):
+    """An exception as text.
+
+    Attributes:
+        reason: `error in FILE:LINE: KIND: MESSAGE`; the message alone of a `UserError`.
+        traceback: As Python prints it; empty for a `UserError`.
+    """
+
+    reason: str
+    traceback: str
+
+
+def raised(error: Exception) -> Raised:
+    """Return an exception as text, with the innermost line of a plugin that led to it."""
+    message = shortened(error, MAX_REASON)
+    if isinstance(error, UserError):
+        return Raised(message, "")
+    place = line_of_plugin(error)
+    where = f" in {place}" if place else ""
+    text = "".join(traceback.format_exception(error))
+    reason = f"error{where}: {type(error).__name__}: {message}".removesuffix(": ")
+    return Raised(reason, text[-MAX_TRACEBACK:])
+
+
+def line_of_plugin(error: Exception) -> str | None:
+    """Return `FILE:LINE`, the innermost line of a plugin in a traceback; None without one."""
+    plugins = plugin_modules()
+    place = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package in plugins:
+            place = f"{_near(frame.f_code.co_filename)}:{number}"
+    return place
+
+
+def _near(path: str) -> str:
+    """Return a path from the current folder on, if it lies in it."""
+    folder = os.getcwd() + os.sep
+    return path.removeprefix(folder)

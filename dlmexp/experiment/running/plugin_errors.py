@@ -1,0 +1,18 @@
+"""Tell the exceptions of plugins, which fail their cells, from those that end a run."""
+
+from dlmexp.common.plugin_errors import line_of_plugin
+from dlmexp.experiment.plan.cell import Cell
+from dlmexp.experiment.plan.plugin_code import plugin_packages
+from dlmexp.experiment.running.process import Stop, is_out_of_memory
+
+
+def is_error_of_plugin(error: Exception, cell: Cell) -> bool:
+    """Return whether an exception in the training of a cell counts as one of a plugin.
+
+    What else can happen to any cell is none: no memory, no file, a request to stop.
+    """
+    if isinstance(error, Stop) or is_out_of_memory(error):
+        return False
+    if isinstance(error, OSError):
+        return line_of_plugin(error) is not None
+    return bool(plugin_packages(cell))
