@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dlmexp.data.in_memory import MemoryTable
     from dlmexp.experiment.models.file import TrainedCell
     from dlmexp.experiment.models.predictor import Predictor
-    from dlmexp.experiment.plan.cell import Cell
+    from dlmexp.experiment.plan.cell import Asked, Cell
 
 __all__ = ["Results", "TrainedModel", "claims", "plot", "results", "run"]
 
@@ -104,7 +104,7 @@ def run(
             `training={"regression": {"max_iterations": 100}}`, `csv={"missing": "mean"}`.
 
     Returns:
-        All results in the folder, those of earlier runs as well.
+        The results of what this call asks for; `dlmexp.results` has all in a folder.
 
     Raises:
         UserError: An argument is wrong; nothing is written then.
@@ -146,9 +146,9 @@ def run(
     # Single settings, so that `csv={"missing": "mean"}` adds to those of the table.
     single = dict(flat(settings)) | dict(flat(overrides))
     words = [f"{key}={literal(value)}" for key, value in single.items()]
-    code = _execute(with_default(expand_shorthand(words)), table, verbose)
+    code, candidates = _execute(with_default(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
-    return Results(ResultsFolder(Path(results)))
+    return Results(ResultsFolder(Path(results), only=candidates))
 
 
 def _is_table_file(dataset: Any) -> bool:
@@ -172,12 +172,15 @@ def _is_named(dataset: Any) -> bool:
     return is_list and all(isinstance(name, str) for name in dataset)
 
 
-def _execute(words: Sequence[str], table: "MemoryTable | None", verbose: bool) -> int:
-    """Run one job here, and return the exit code of the command."""
+def _execute(
+    words: Sequence[str], table: "MemoryTable | None", verbose: bool
+) -> "tuple[int, list[Asked]]":
+    """Run one job here; return the exit code of the command, and what the job asks for."""
     from dlmexp.common.environment import environment
     from dlmexp.common.extensions import extended
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, plugins_in
-    from dlmexp.experiment.running.run import execute
+    from dlmexp.experiment.running.run import execute_sweep
+    from dlmexp.experiment.running.sweep import prepare_sweep
 
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     stored = table.stored() if table else contextlib.nullcontext()
@@ -186,7 +189,8 @@ def _execute(words: Sequence[str], table: "MemoryTable | None", verbose: bool) -
         check_table_is_used(words, [cfg])
         command = portable(["dlmexp", "run", *words])
         with _ctrl_c_restored(), environment(**{COMMAND: command}):
-            return execute(cfg, words)
+            sweep = prepare_sweep(cfg)
+            return execute_sweep(sweep, words), sweep.candidates
 
 
 @contextlib.contextmanager

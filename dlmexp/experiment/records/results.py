@@ -81,6 +81,7 @@ class ResultsFolder:
         folder: The folder.
         columns: The columns of records to read.
         others: Folders whose packed records and baselines are read as well.
+        only: The groups of candidates to show; None: all that runs have asked for.
 
     Raises:
         UserError: The folder has no records, or another one has no packs.
@@ -91,7 +92,9 @@ class ResultsFolder:
         folder: str | Path,
         columns: ColumnFilter = every_column,
         others: Iterable[str | Path] = (),
+        only: Iterable[Asked] | None = None,
     ):
+        self._only = None if only is None else list(only)
         self.store = Store(folder, others=others)
         self.root = self.store.root
         for other in self.store.others:
@@ -118,8 +121,9 @@ class ResultsFolder:
 
         Complete selections by folds have the selected fits alone (`Selections.shown`).
         """
-        selections = Selections.of(self.store, self._groups)
-        return distinct(selections.shown(group) for group in self._groups)
+        groups = self._groups if self._only is None else self._only
+        selections = Selections.of(self.store, groups)
+        return distinct(selections.shown(group) for group in groups)
 
     @cached_property
     def _groups(self) -> list[Asked]:
