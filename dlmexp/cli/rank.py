@@ -81,13 +81,15 @@ def rank(args: argparse.Namespace) -> None:
 def _print_board(board: "Board", by_data_set: bool) -> None:
     from dlmexp.presentation.ranking import render
 
+    console = wide_console()
+    print(render.title(board))
     if by_data_set:
-        table = render.data_set_table(board)
+        for table in render.data_set_tables(board, console.width):
+            console.print(table)
         lines = render.data_set_caption(board)
     else:
-        table = render.board_table(board)
+        print_table(console, render.board_table(board))
         lines = render.caption(board)
-    print_table(wide_console(), table)
     print("\n".join(lines) + "\n")
 
 

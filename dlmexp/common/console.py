@@ -119,7 +119,8 @@ def print_table(console: "Console", table: "Table") -> None:
         if _width(console, table) <= console.width:
             break
         _remove_column(table, column)
-        constants.insert(0, f"{column.header} {next(iter(column.cells))}")
+        header = str(column.header).replace("\n", " ")
+        constants.insert(0, f"{header} {next(iter(column.cells))}")
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)

@@ -1,6 +1,6 @@
 """A leaderboard: methods ranked by one metric over the data sets that they have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -11,8 +11,15 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.claims.overlap import split_overlap
 from dlmexp.presentation.labels import estimator_label, method_label
-from dlmexp.presentation.ranking.metrics import RANKED, RankedMetric
-from dlmexp.presentation.ranking.splits import IDENTITY, KERNEL, OURS, SETTING, scores_of_splits
+from dlmexp.presentation.ranking.metrics import METRICS, RANKED, RankedMetric
+from dlmexp.presentation.ranking.splits import (
+    IDENTITY,
+    KERNEL,
+    OURS,
+    SETTING,
+    notes_on_contents,
+    scores_of_splits,
+)
 from dlmexp.presentation.ranking.statistics import (
     Duel,
     Scores,
@@ -28,6 +35,7 @@ from dlmexp.presentation.ranking.statistics import (
 
 REFERENCE = "elbo"
 """The method that others are compared with, if users name no other one."""
+TOO_FEW = "a leaderboard needs two methods with results on the same data set; run another one"
 
 
 @dataclass(frozen=True)
@@ -172,15 +180,26 @@ def boards(
     if against is not None and against not in methods:
         raise UserError(f"--against {against}: {nearest(against, methods)}")
     if scores[metric.name].isna().all():
-        raise UserError(f"--metric {metric.name}: no result has it; rank by another metric")
+        known = ", ".join(name for name in METRICS if scores[name].notna().any())
+        raise UserError(f"--metric {metric.name}: no result has it; there is {known}")
     found = _boards_of_scores(scores, metric, against or REFERENCE)
     if not found:
-        raise UserError("a leaderboard needs two methods with results on the same data set")
+        raise UserError(TOO_FEW)
+    if against is not None:
+        _note_missing(found, against)
     smaller = sorted(set(results.table["method"]) - set(methods))
     if protocol is None and smaller:
         names = ", ".join(map(method_label, smaller))
-        found[0].notes.append(f"left out, as trained on fewer rows than others: {names}")
+        found[0].notes.append(f"left out, as trained on fewer rows or other rows: {names}")
+    found[0].notes.extend(notes_on_contents(results, protocol))
     return found
+
+
+def _note_missing(found: Sequence[Board], against: str) -> None:
+    """Add a note to each board that the reference is not on."""
+    for board in found:
+        if board.reference is None:
+            board.notes.append(f"no wins and gains: {method_label(against)} is not in this table")
 
 
 def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Subject, list[Board]]:
@@ -198,7 +217,7 @@ def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Sub
                 is_ranked.add(board.subject)
                 main.setdefault(board.subject, []).append(board)
     if not main:
-        raise UserError("a leaderboard needs two methods with results on the same data set")
+        raise UserError(TOO_FEW)
     return main
 
 
@@ -249,10 +268,26 @@ def _boards_of(
     overlapping, apart = _with_common_data_sets(data_sets)
     if len(overlapping) > len(main):
         found.append(_board(rows, metric, subject, overlapping, reference, len(every)))
+    if len(main) > 1:
+        found[0].notes.extend(_notes_on_missing(data_sets, main, overlapping))
     if found and apart:
-        names = ", ".join(sorted({_words(name) for name in apart}))
+        words = _words(data_sets)
+        names = ", ".join(sorted(words[name] for name in apart))
         found[0].notes.append(f"left out, as they share no data set with the others: {names}")
     return found
+
+
+def _notes_on_missing(
+    data_sets: "DataSets", main: "DataSets", overlapping: "DataSets"
+) -> list[str]:
+    """Return which rows are not on the main board, though another one has them."""
+    missing = [name for name in overlapping if name not in main]
+    if not missing:
+        return []
+    words = _words(data_sets)
+    named = sorted(f"{words[name]} ({len(data_sets[name])})" for name in missing)
+    where = f"the table of all {len(overlapping)} methods has them"
+    return [f"not in this table, as they lack data sets: {', '.join(named)}; {where}"]
 
 
 Identity = tuple[str, ...]
@@ -368,12 +403,22 @@ def _overlap(rows: pd.DataFrame) -> float:
     return split_overlap(str(first["dataset"]), str(first["task"]), int(ours["n"].max()))
 
 
-def _words(identity: Identity) -> str:
-    """Return an identity for people."""
+def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
+    """Return identities for people: the method, and the settings that not all of them share."""
+    settings = {identity: _setting_words(identity) for identity in identities}
+    shared = set.intersection(*map(set, settings.values()))
+    words = {}
+    for identity, own in settings.items():
+        differing = [word for word in own if word not in shared]
+        words[identity] = " ".join([method_label(identity[0]), *differing])
+    return words
+
+
+def _setting_words(identity: Identity) -> list[str]:
+    """Return the settings of an identity, each change by itself."""
     values = dict(zip(IDENTITY, identity, strict=True))
-    words = [method_label(values["method"])]
-    words += [values[name] for name in SETTING[1:] if values[name]]
-    return " ".join(words)
+    texts = [values[name] for name in SETTING if values[name]]
+    return [word for text in texts for word in text.split(", ")]
 
 
 def _contender(rows: pd.DataFrame, identity: Identity, data_sets: int) -> Contender:

@@ -1,7 +1,7 @@
 """Leaderboards as tables for people, and as JSON for programs.
 
 JSON is a list of boards, each with `metric`, `kernel`, `task`, `data_sets` (name, splits, overlap),
-`friedman_p`, `nemenyi_difference`, `against`, `notes` and `methods`: method, setting,
+`friedman_p`, `nemenyi_difference`, `against`, `notes` and `methods`: method, label, setting,
 rank, mean rank with its interval, mean score, wins, ties and losses, median gain, seconds, and the
 scores by data set. Numbers have 6 significant digits, so that files are the same on every machine;
 null stands for what is not known.
@@ -24,51 +24,81 @@ BEST = "*"
 """Marks the best score of a data set and those that are not separated from it."""
 SAME_ROWS = 0.98
 """Training sets of at least this share of the largest one count as the same."""
-HEADERS = {
-    "estimator": "estimator",
-    "parameterisation": "q",
-    "protocol": "protocol",
-    "changes": "changes",
-    "other": "setting",
-}
+HEADERS = {"estimator": "estimator", "parameterisation": "q", "protocol": "protocol"}
+"""Settings with a column of their own."""
+SCORE_WIDTH = 12
+"""Columns of a method in the table by data set, with the space around it."""
+DATA_SET_FACTS = 22
+"""Columns of the rows and splits there, and of the edges."""
+SETTING_WIDTH = 24
+"""Least width of the column of all other settings."""
+FEW_DATA_SETS = 5
+"""With no more than this, hardly any methods are separated."""
 
 
 def board_table(board: Board) -> Table:
     """Return a board with a row for each method."""
     table = Table(box=SIMPLE)
-    columns = _differing(board)
-    table.add_column("rank", justify="right")
-    table.add_column("method", no_wrap=True)
-    for name in columns:
-        table.add_column(HEADERS[name])
-    table.add_column("mean rank", justify="right", no_wrap=True)
-    table.add_column("95 %", no_wrap=True)
-    table.add_column(board.metric.label, justify="right", no_wrap=True)
-    if board.reference is not None:
-        table.add_column("won/tied/lost", justify="right", no_wrap=True)
-        table.add_column("median gain", justify="right", no_wrap=True)
-    table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("data sets", justify="right", no_wrap=True)
-    rows = [_row(board, k, columns) for k in range(len(board.contenders))]
-    for row in rows:
-        table.add_row(*row)
+    for header, options in _columns(board).items():
+        table.add_column(header, **options)
+    for k in range(len(board.contenders)):
+        table.add_row(*_row(board, k))
     return table
 
 
-def _row(board: Board, k: int, columns: Sequence[str]) -> list[str]:
+def _columns(board: Board) -> dict[str, dict[str, Any]]:
+    """Return the headers of a board, with the options of their columns."""
+    number: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    columns: dict[str, dict[str, Any]] = {"rank": number, "method": {"no_wrap": True}}
+    columns |= {HEADERS[name]: {} for name in _differing(board)}
+    if any(_changes(board)):
+        columns["setting"] = {"min_width": SETTING_WIDTH}
+    columns |= {"mean\nrank": number, "95 %\ninterval": {"no_wrap": True}}
+    columns[f"mean\n{board.metric.label}"] = number
+    if board.reference is not None:
+        columns |= {"won/tied\n/lost": number, "median\ngain": number}
+    if not _is_of_time(board):
+        columns["seconds"] = number
+    if _unconverged(board):
+        columns["at\nlimit"] = number
+    columns["data\nsets"] = number
+    return columns
+
+
+def _row(board: Board, k: int) -> list[str]:
     """Return the cells of a method's row."""
     contender = board.contenders[k]
-    low, high = board.interval[:, k]
     cells = [str(board.rank[k]), method_words(contender)]
-    cells += [contender.setting[name] for name in columns]
-    cells += [f"{board.mean_rank[k]:.2f}", f"{low:.1f} to {high:.1f}"]
-    cells.append(f"{board.means[k].mean():.4g}")
+    cells += [contender.setting[name] for name in _differing(board)]
+    changes = _changes(board)
+    if any(changes):
+        cells.append(", ".join(changes[k]))
+    cells += [f"{board.mean_rank[k]:.2f}", _interval(board, k), f"{board.means[k].mean():#.4g}"]
     if board.reference is not None:
         won, tied, lost = outcomes(board, k)
         cells += [f"{won}/{tied}/{lost}", _percent(median_gain(board, k))]
-    cells.append(_number(_median(board.seconds()[k]), ".3g"))
+    if k == board.reference:
+        cells[-2:] = ["-", "-"]
+    if not _is_of_time(board):
+        cells.append(_number(_median(board.seconds()[k]), ".3g"))
+    if _unconverged(board):
+        cells.append(_share(contender.unconverged, contender.fits))
     cells.append(f"{contender.data_sets} of {board.of}")
     return cells
+
+
+def _interval(board: Board, k: int) -> str:
+    """Return the interval of a mean rank, which several data sets have."""
+    low, high = board.interval[:, k]
+    return f"{low:.1f} to {high:.1f}" if len(board.data_sets) > 1 else "-"
+
+
+def _is_of_time(board: Board) -> bool:
+    return board.metric.name == "seconds"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
 def method_words(contender: Contender) -> str:
@@ -80,29 +110,50 @@ def method_words(contender: Contender) -> str:
 
 def distinct_labels(board: Board) -> list[str]:
     """Return a label for each method, with those settings that others of its name do not share."""
-    columns = _differing(board)
     words = [method_words(contender) for contender in board.contenders]
+    settings = [_words_of_setting(contender) for contender in board.contenders]
     labels = []
-    for contender, word in zip(board.contenders, words, strict=True):
-        parts = [word]
-        if words.count(word) > 1:
-            parts += [contender.setting[name] for name in columns if contender.setting[name]]
-        labels.append(", ".join(parts))
+    for word, setting in zip(words, settings, strict=True):
+        namesakes = [other for name, other in zip(words, settings, strict=True) if name == word]
+        differing = [value for value in setting if not all(value in other for other in namesakes)]
+        labels.append(", ".join([word, *differing]))
     return labels
 
 
+def _words_of_setting(contender: Contender) -> list[str]:
+    """Return everything but its name that tells a method apart."""
+    words = [contender.setting[name] for name in HEADERS if contender.setting[name]]
+    return words + _changes_of(contender)
+
+
+def _changes_of(contender: Contender) -> list[str]:
+    """Return the changed values and other settings of a method, each as `name=value`."""
+    texts = [contender.setting["changes"], contender.setting["other"]]
+    return [change for text in texts if text for change in text.split(", ")]
+
+
 def _differing(board: Board) -> list[str]:
-    """Return the settings in which our rows differ."""
-    names = []
-    for name in HEADERS:
-        values = {
-            contender.setting[name]
-            for contender in board.contenders
-            if contender.trained_by == OURS
-        }
-        if len(values) > 1:
-            names.append(name)
-    return names
+    """Return the settings with a column in which our rows differ."""
+    return [name for name in HEADERS if len({row.setting[name] for row in _ours(board)}) > 1]
+
+
+def _ours(board: Board) -> list[Contender]:
+    return [contender for contender in board.contenders if contender.trained_by == OURS]
+
+
+def _changes(board: Board) -> list[list[str]]:
+    """Return the changed values and other settings of each method that not all of ours share."""
+    shared = _shared_changes(board)
+    return [
+        [change for change in _changes_of(contender) if change not in shared]
+        for contender in board.contenders
+    ]
+
+
+def _shared_changes(board: Board) -> list[str]:
+    """Return the changed values and other settings that all of our rows have."""
+    first, *others = map(_changes_of, _ours(board))
+    return [change for change in first if all(change in other for other in others)]
 
 
 def outcomes(board: Board, k: int) -> tuple[int, int, int]:
@@ -126,52 +177,77 @@ def _median(values: np.ndarray) -> float:
     return float(np.median(finite)) if len(finite) else math.nan
 
 
+def title(board: Board) -> str:
+    """Return the line above a board: metric, data sets, splits, kernel and M."""
+    metric = board.metric
+    count = counted(len(board.data_sets), f"{board.subject.task} data set")
+    if len(board.data_sets) < board.of:
+        count = f"{len(board.data_sets)} of {counted(board.of, f'{board.subject.task} data set')}"
+    splits = _range(board.splits.values())
+    inducing = _range(_inducing(board))
+    return (
+        f"{metric.label} ({metric.unit}; lower is better) on {count}, {splits} splits in common; "
+        f"kernel {board.subject.kernel}; M {inducing}"
+    )
+
+
 def caption(board: Board) -> list[str]:
-    """Return the lines below a board: what was ranked on which rows, and how to read it."""
-    lines = subject_lines(board)
-    lines.append(
+    """Return the lines below a board: which rows and settings, and how to read it."""
+    lines = [*_setting_lines(board), *_reading_lines(board)]
+    if _unconverged(board):
+        lines.append("at limit: share of fits that stopped at their limit of iterations")
+    if len(board.data_sets) <= FEW_DATA_SETS:
+        lines.append(
+            f"{counted(len(board.data_sets), 'data set')}: hardly any methods are separated with "
+            "so few; --by dataset says more"
+        )
+    return lines + board.notes
+
+
+def _reading_lines(board: Board) -> list[str]:
+    """Return what the columns mean."""
+    lines = [
         "rank: shared, unless the best method of a rank is separated from it (paired tests over "
         f"data sets and splits, Nadeau and Bengio's correction, Holm over all pairs, level {ALPHA})"
-    )
+    ]
     if board.reference is not None:
         reference = distinct_labels(board)[board.reference]
         lines.append(
             f"won/tied/lost: data sets, by tests against {reference} with Holm's correction; "
             f"median gain: in {board.metric.gain_of}, over data sets"
         )
-    lines.append("seconds: median over data sets to train on a split, all candidates included")
+    if not _is_of_time(board):
+        lines.append("seconds: median over data sets to train on a split, all candidates included")
     if math.isfinite(board.friedman):
         lines.append(
             f"Friedman's test: p = {board.friedman:.2g}; "
             f"Nemenyi's critical difference of mean ranks: {board.nemenyi:.2f}"
         )
-    return lines + remarks(board)
+    return lines
 
 
 def data_set_caption(board: Board) -> list[str]:
     """Return the lines below scores by data set."""
-    lines = subject_lines(board)
-    lines.append(f"{BEST}: the best, and what no test separates from it on that data set")
+    lines = _setting_lines(board)
+    lines.append(f"{BEST} the best, and what no test separates from it on that data set")
     return lines + remarks(board)
 
 
 def subject_lines(board: Board) -> list[str]:
     """Return what a board is about: metric, data sets, splits, kernel, M, rows and settings."""
-    metric = board.metric
-    count = counted(len(board.data_sets), f"{board.subject.task} data set")
-    splits = _range(board.splits.values())
-    inducing = _range(_values(board, "inducing"))
-    lines = [
-        f"{metric.label} ({metric.unit}; lower is better) on {count} of {board.of}, "
-        f"{splits} splits in common; kernel {board.subject.kernel}; M {inducing}",
-        _rows_words(board),
-    ]
+    return [title(board), *_setting_lines(board)]
+
+
+def _setting_lines(board: Board) -> list[str]:
+    """Return the training rows, and the settings that all methods share."""
     differing = _differing(board)
     same = []
     for name, header in HEADERS.items():
         text = board.setting(name)
         if text and name not in differing:
             same.append(f"{header} {text}")
+    same += _shared_changes(board)
+    lines = [_rows_words(board)]
     if same:
         lines.append(f"the same for all: {', '.join(same)}")
     return lines
@@ -185,12 +261,19 @@ def remarks(board: Board) -> list[str]:
     return [f"stopped at their limit of iterations: {unconverged}", *board.notes]
 
 
-def _values(board: Board, name: str) -> list[int]:
-    """Return the rows or the inducing inputs of all methods on all data sets of the board."""
-    values: list[int] = []
+def _training_rows(board: Board) -> list[int]:
+    """Return the training rows of all methods on all data sets of the board."""
+    return [rows for contender in board.contenders for rows in contender.rows.values()]
+
+
+def _inducing(board: Board) -> list[int]:
+    """Return the inducing inputs, likewise; exact models have as many as rows, and do not count."""
+    counts = []
     for contender in board.contenders:
-        values += getattr(contender, name).values()
-    return values
+        for name, count in contender.inducing.items():
+            if count < contender.rows[name]:
+                counts.append(count)
+    return counts
 
 
 def _range(values: Iterable[int]) -> str:
@@ -202,7 +285,7 @@ def _range(values: Iterable[int]) -> str:
 
 def _rows_words(board: Board) -> str:
     """Return on how many rows methods were trained, and who had fewer than others."""
-    words = f"trained on {_range(_values(board, 'rows'))} rows"
+    words = f"trained on {_range(_training_rows(board))} rows"
     largest = {
         name: max(contender.rows[name] for contender in board.contenders)
         for name in board.data_sets
@@ -227,20 +310,34 @@ def _unconverged(board: Board) -> str:
     return ", ".join(words)
 
 
-def data_set_table(board: Board) -> Table:
-    """Return the mean scores by data set, with a column for each method."""
+def data_set_tables(board: Board, width: int) -> list[Table]:
+    """Return the mean scores by data set, with a column for each method.
+
+    Args:
+        board: The leaderboard.
+        width: Columns of the terminal; methods that do not fit into one table have further ones.
+    """
+    names = max(map(len, board.data_sets))
+    fitting = max((width - names - DATA_SET_FACTS) // SCORE_WIDTH, 1)
+    count = len(board.contenders)
+    best = [best_on(board, d) for d in range(len(board.data_sets))]
+    return [
+        _data_set_table(board, range(first, min(first + fitting, count)), best)
+        for first in range(0, count, fitting)
+    ]
+
+
+def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) -> Table:
+    """Return the mean scores of some methods by data set."""
     table = Table(box=SIMPLE)
-    table.add_column("data set")
-    table.add_column("rows", justify="right")
-    table.add_column("splits", justify="right")
-    for label in distinct_labels(board):
-        table.add_column(label, justify="right")
+    table.add_column("data set", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("splits", justify="right", no_wrap=True)
+    labels = distinct_labels(board)
+    for k in methods:
+        table.add_column(labels[k], justify="right", max_width=SCORE_WIDTH - 2, overflow="fold")
     for d, name in enumerate(board.data_sets):
-        best = best_on(board, d)
-        values = [
-            f"{mean:.4g}{BEST if is_best else ' '}"
-            for mean, is_best in zip(board.means[:, d], best, strict=True)
-        ]
+        values = [f"{board.means[k, d]:#.4g}{BEST if best[d][k] else ' '}" for k in methods]
         rows = max(contender.rows[name] for contender in board.contenders)
         table.add_row(name, str(rows), str(board.splits[name]), *values)
     return table
@@ -281,6 +378,7 @@ def _method_values(board: Board, k: int) -> dict[str, Any]:
     contender = board.contenders[k]
     values: dict[str, Any] = {
         "method": contender.method,
+        "label": distinct_labels(board)[k],
         "trained_by": contender.trained_by,
         "setting": {name: text for name, text in contender.setting.items() if text},
         "rank": int(board.rank[k]),

@@ -94,13 +94,34 @@ def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.
     return pd.concat(parts, ignore_index=True)
 
 
-def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
-    """Return the scores of our own records."""
+def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> list[str]:
+    """Return a note for each data set whose results are of several contents or test rows.
+
+    A leaderboard has those of one of them (`scores_of_splits`).
+    """
+    fits = _fits(results, protocol)
+    test_rows = fits["split"].astype(str).map(_test_rows)
+    counts = fits.assign(test_rows=test_rows)[["dataset", "data", "test_rows"]].drop_duplicates()
+    several = counts.groupby("dataset").size().loc[lambda count: count > 1]
+    return [
+        f"{dataset}: run with {count} different contents or test rows; only those with the most "
+        "results are ranked"
+        for dataset, count in several.items()
+    ]
+
+
+def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
+    """Return the rows of the table that were made to be compared."""
     table = results.table
     is_fit = ~table["role"].isin(NO_FITS)
     if protocol is not None:
         is_fit &= table["protocol"] == protocol
-    fits = table[is_fit]
+    return table[is_fit]
+
+
+def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
+    """Return the scores of our own records."""
+    fits = _fits(results, protocol)
     by_nll = as_text(rows_for(fits, "nll").reindex(columns=READ))
     by_mse = rows_for(fits, "mse").reindex(columns=["group", "test_mse"]).set_index("group")
     frame = by_nll.assign(

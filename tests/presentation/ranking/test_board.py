@@ -80,6 +80,30 @@ def test_method_that_lacks_data_sets_is_ranked_on_the_common_ones():
     assert common.of == 4
 
 
+def test_board_names_the_methods_that_it_lacks():
+    main, common = boards(Made(rows() + rows({"exact": 0.0}, ["pol", "song"])), METRICS["nll"])
+    note = (
+        "not in this table, as they lack data sets: exact GP (2); "
+        "the table of all 4 methods has them"
+    )
+    assert main.notes == [note]
+    assert common.notes == []
+
+
+def test_board_without_the_reference_says_so():
+    made = rows() + rows({"exact": 0.0}, ["pol", "song"])
+    main, common = boards(Made(made), METRICS["nll"], against="exact")
+    assert "no wins and gains: exact GP is not in this table" in main.notes
+    assert common.reference == 0
+
+
+def test_other_contents_of_a_data_set_are_left_out_and_said():
+    mine = rows({"mine": 0.0}, ["pol"], data="other")
+    board = only_board(rows() + mine)
+    assert "mine" not in distinct_labels(board)
+    assert any(note.startswith("pol: run with 2 different contents") for note in board.notes)
+
+
 def test_method_without_common_data_sets_is_left_out_and_named():
     made = rows() + rows({"fitc": 0.0}, ["sarcos_test"])
     assert any("FITC" in note for note in only_board(made).notes)

@@ -17,7 +17,9 @@ from dlmexp.presentation.ranking.render import (
     board_table,
     caption,
     data_set_caption,
-    data_set_table,
+    data_set_tables,
+    distinct_labels,
+    title,
 )
 from tests.support.cells import ELBO, candidates, fill
 from tests.support.tidy import Made, fits
@@ -42,7 +44,7 @@ def text(table) -> str:
 
 def test_every_table_says_rows_kernel_and_metric(board):
     for lines in (caption(board), data_set_caption(board)):
-        words = " ".join(lines)
+        words = " ".join([title(board), *lines])
         assert "NLL" in words
         assert "kernel rbf" in words
         assert "trained on 100 rows" in words
@@ -51,7 +53,9 @@ def test_every_table_says_rows_kernel_and_metric(board):
 
 
 def test_fits_that_stopped_at_their_limit_are_named(board):
-    assert "stopped at their limit of iterations: ELBO 10 of 10 fits" in caption(board)
+    assert "stopped at their limit of iterations: ELBO 10 of 10 fits" in data_set_caption(board)
+    (elbo,) = [line for line in text(board_table(board)).splitlines() if "ELBO" in line]
+    assert "100 %" in elbo
 
 
 def test_table_has_a_row_for_each_method(board):
@@ -63,10 +67,41 @@ def test_table_has_a_row_for_each_method(board):
 
 
 def test_scores_by_data_set_mark_the_best(board):
-    (line,) = [line for line in text(data_set_table(board)).splitlines() if "pol" in line]
+    (table,) = data_set_tables(board, 80)
+    (line,) = [line for line in text(table).splitlines() if "pol" in line]
     assert line.split()[:3] == ["pol", "100", "5"]
     assert line.split()[3].endswith("*")
     assert not line.split()[4].endswith("*")
+
+
+def test_methods_that_do_not_fit_into_the_terminal_have_a_further_table(board):
+    tables = data_set_tables(board, 40)
+    assert [len(table.columns) for table in tables] == [4, 4]
+    assert "FITC" in text(tables[0])
+    assert "ELBO" in text(tables[1])
+
+
+def changed(changes):
+    return [
+        row
+        for name in ("pol", "song")
+        for row in fits(name, "elbo", 0.4, sizes=(100,), changes=changes)
+    ]
+
+
+def test_labels_have_the_settings_that_namesakes_do_not_share():
+    made = changed({"M": 50}) + changed({"M": 50, "training.lr": 0.01})
+    made += [row | {"method": "fitc"} for row in changed({"M": 50})]
+    (board,) = boards(Made(made), METRICS["nll"])
+    assert sorted(distinct_labels(board)) == ["ELBO", "ELBO, training.lr=0.01", "FITC"]
+    assert "the same for all: estimator exact, q whitened, protocol paper, M=50" in caption(board)
+    assert "M=50" not in text(board_table(board))
+
+
+def test_one_data_set_has_no_interval_over_data_sets():
+    made = fits("pol", "elbo", 0.5, sizes=(100,)) + fits("pol", "fitc", 0.3, sizes=(100,))
+    (board,) = boards(Made(made), METRICS["nll"])
+    assert "1.0 to 1.0" not in text(board_table(board))
 
 
 def test_json_is_plain_and_has_every_score(board):
