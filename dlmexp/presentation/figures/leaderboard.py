@@ -41,10 +41,15 @@ DODGE = 0.7
 """The part of a data set's row over which methods are spread."""
 BAR_DISTANCE = 0.035
 """Between bars that join methods, as a share of all ranks."""
-LABEL_PLACES = ((4, 3), (4, -8))
-"""Of a method's name from its point: neighbours are above and below in turn, in points."""
 OTHER_COLOURS = ("#555555", "#8C6239", "#4B6A88", "#6B8E23")
 """Of methods without a look of their own."""
+OTHER_MARKERS = ("H", "h", "p", "8")
+THIN_MARKERS = "1234x+|_"
+"""Markers without a face, which are drawn larger."""
+THIN_FACTOR = 1.6
+PANELS_IN_A_ROW = 3
+DARK = 0.55
+"""Colours of a heat map from this share of its range on have white marks."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +110,31 @@ def looks_of(board: Board) -> list[Look]:
     others = 0
     for contender, label in zip(board.contenders, distinct_labels(board), strict=True):
         look = method_look(contender.method)
-        colour = look.colour
+        colour, marker = look.colour, look.marker
         if contender.method not in METHOD_LOOKS:
             colour = OTHER_COLOURS[others % len(OTHER_COLOURS)]
+            marker = OTHER_MARKERS[others % len(OTHER_MARKERS)]
             others += 1
-        looks.append(Look(label, colour, look.marker))
+        looks.append(Look(label, colour, marker))
     return looks
+
+
+def _marker_size(look: Look, size: float) -> float:
+    """Return the size of a method's marker so that all look equally large."""
+    return THIN_FACTOR * size if look.marker in THIN_MARKERS else size
+
+
+def _legend_entry(look: Look, size: float) -> Line2D:
+    """Return a method's marker for a legend."""
+    return Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker=look.marker,
+        color=look.colour,
+        markersize=_marker_size(look, size),
+        label=look.label,
+    )
 
 
 # ranks -------------------------------------------------------------------------------------------
@@ -134,8 +158,8 @@ def cliques(better: np.ndarray) -> list[tuple[int, int]]:
 
 def render_ranks(boards: Sequence[Board]) -> Canvas:
     """Draw mean ranks with intervals, and bars that join what is not separated."""
-    columns = min(len(boards), 3)
-    rows = math.ceil(len(boards) / columns)
+    rows = math.ceil(len(boards) / PANELS_IN_A_ROW)
+    columns = math.ceil(len(boards) / rows)
     methods = max(len(board.contenders) for board in boards)
     height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE)
     canvas = Canvas(figsize=(TEXT, height), layout="constrained")
@@ -151,7 +175,8 @@ def _draw_ranks(ax: Axes, board: Board) -> None:
     looks = looks_of(board)
     for k, look in enumerate(looks):
         ax.plot([low[k], high[k]], [k, k], "-", color=look.colour, linewidth=1.4, alpha=0.6)
-        ax.plot([board.mean_rank[k]], [k], look.marker, color=look.colour, markersize=4)
+        size = _marker_size(look, 4)
+        ax.plot([board.mean_rank[k]], [k], look.marker, color=look.colour, markersize=size)
     count = len(looks)
     edge = count + 0.6
     for first, last in cliques(board.better):
@@ -159,7 +184,8 @@ def _draw_ranks(ax: Axes, board: Board) -> None:
         edge += BAR_DISTANCE * count
     ax.set_yticks(range(count), [look.label for look in looks])
     ax.set(xlim=(0.6, edge), ylim=(count - 0.4, -0.6), xlabel="mean rank")
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ticks = MaxNLocator(5, integer=True).tick_values(1, count)
+    ax.set_xticks([tick for tick in ticks if 1 <= tick <= count])
     ax.set_title(f"{board.metric.label}, {len(board.data_sets)} data sets", loc="left")
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
@@ -199,9 +225,12 @@ def render_gains(boards: Sequence[Board]) -> Canvas:
     return _render_maps(with_reference)
 
 
-def _challengers(board: Board) -> list[int]:
-    """Return the positions of all methods but the reference."""
-    return [k for k in range(len(board.contenders)) if k != board.reference]
+def _challengers(board: Board, order: Sequence[str] = ()) -> list[int]:
+    """Return the positions of all methods but the reference, in the order of labels."""
+    labels = distinct_labels(board)
+    positions = [k for k in range(len(labels)) if k != board.reference]
+    place = {label: number for number, label in enumerate(order)}
+    return sorted(positions, key=lambda k: place.get(labels[k], len(place)))
 
 
 def _render_forests(boards: Sequence[Board]) -> Canvas:
@@ -236,14 +265,12 @@ def _draw_forest(ax: Axes, board: Board) -> dict[str, Line2D]:
             xerr=np.where(np.isfinite(duel.half_width[k]), duel.half_width[k], 0.0),
             fmt=look.marker,
             color=look.colour,
-            markersize=2.6,
+            markersize=_marker_size(look, 2.6),
             elinewidth=0.8,
             capsize=0,
         )
         bars.lines[0].set_label(look.label)
-        handles[look.label] = Line2D(
-            [], [], linestyle="none", marker=look.marker, color=look.colour, label=look.label
-        )
+        handles[look.label] = _legend_entry(look, 3.6)
     differences = duel.difference[challengers]
     ax.set_xscale("symlog", linthresh=_linear_range(differences))
     ax.axvline(0.0, color=INK, linewidth=0.6)
@@ -267,27 +294,28 @@ def _render_maps(boards: Sequence[Board]) -> Canvas:
     height = min(1.4 + ROW_HEIGHT * data_sets, PAGE)
     canvas = Canvas(figsize=(TEXT, height), layout="constrained")
     axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    order = distinct_labels(boards[0])
     for ax, board in zip(axes, boards, strict=True):
-        _draw_map(canvas, ax, board)
+        _draw_map(canvas, ax, board, order)
         ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
     return canvas
 
 
-def _draw_map(canvas: Canvas, ax: Axes, board: Board) -> None:
+def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> None:
     """Draw a cell per data set and method; those that a test separates have a mark."""
     duel = board.duel
     assert duel is not None
     assert board.reference is not None
-    challengers = _challengers(board)
+    challengers = _challengers(board, order)
     looks = looks_of(board)
     differences = -duel.difference[challengers].T
     largest = float(np.nanmax(np.abs(differences))) or 1.0
     linear = min(_linear_range(differences), largest)
     norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
     image = ax.imshow(differences, aspect="auto", cmap="RdBu_r", norm=norm)
-    decided = (duel.won | duel.lost)[challengers].T
-    for d, k in np.argwhere(decided):
-        ax.plot([k], [d], ".", color=INK, markersize=2.2)
+    is_dark = np.abs(2 * norm(differences) - 1) > DARK
+    _mark(ax, duel.won[challengers].T, is_dark, ".")
+    _mark(ax, duel.lost[challengers].T, is_dark, "x")
     ax.set_xticks(range(len(challengers)), [looks[k].label for k in challengers], rotation=90)
     ax.set_yticks(range(len(board.data_sets)), board.data_sets)
     ax.grid(visible=False)
@@ -295,6 +323,13 @@ def _draw_map(canvas: Canvas, ax: Axes, board: Board) -> None:
     ax.set_title(f"Δ {board.metric.label} to {looks[board.reference].label}", loc="left")
     bar = canvas.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
     bar.ax.tick_params(labelsize=5.5)
+
+
+def _mark(ax: Axes, marked: np.ndarray, is_dark: np.ndarray, marker: str) -> None:
+    """Put a mark on cells of a heat map, in a colour that can be seen there."""
+    for cells, colour in ((marked & ~is_dark, INK), (marked & is_dark, "white")):
+        rows, columns = np.nonzero(cells)
+        ax.plot(columns, rows, marker, color=colour, markersize=2.2, markeredgewidth=0.6)
 
 
 def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
@@ -351,19 +386,17 @@ def render_cost(boards: Sequence[Board]) -> Canvas:
     front = pareto_front(seconds, losses)
     ax.step(seconds[front], losses[front], where="post", color=GREY, linewidth=0.9, zorder=1)
     looks = looks_of(board)
-    for number, k in enumerate(np.argsort(seconds)):
-        look = looks[k]
-        ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=5)
-        ax.annotate(
-            look.label,
-            (seconds[k], losses[k]),
-            xytext=LABEL_PLACES[number % 2],
-            textcoords="offset points",
-            fontsize=6,
-            color=INK if k in front else GREY,
-        )
+    for k, look in enumerate(looks):
+        size = _marker_size(look, 5)
+        ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=size)
+    order = np.argsort(losses, kind="stable")
+    canvas.legend(
+        handles=[_legend_entry(looks[k], 4.5) for k in order],
+        labelcolor=[INK if k in front else GREY for k in order],
+        loc="outside right upper",
+    )
     ax.set_xscale("log")
-    ax.margins(x=0.12, y=0.1)
+    ax.margins(x=0.05, y=0.1)
     ax.set_xlabel("seconds to train a split, geometric mean over data sets")
     ax.set_ylabel(f"mean {board.metric.label} over {len(board.data_sets)} data sets")
     return canvas
@@ -398,8 +431,8 @@ BOARD_FIGURES = {
             GAINS,
             "Differences to ELBO on every data set.",
             "Differences to ELBO by data set, negative where a method is better; intervals (95 %) "
-            "and tests are corrected for overlapping splits. In a heat map dots mark what a test "
-            "separates from ELBO.",
+            "and tests are corrected for overlapping splits. In a heat map a test finds what has a "
+            "dot better than ELBO, and what has a cross worse.",
             LOSSES,
             render_gains,
             numbers_of_gains,
@@ -408,7 +441,7 @@ BOARD_FIGURES = {
             COST,
             "NLL against seconds to train.",
             "Mean NLL over data sets against the seconds to train a split with all candidates; the "
-            "line is the Pareto front.",
+            "line is the Pareto front, whose methods have dark names; the best one is above.",
             ("nll",),
             render_cost,
             numbers_of_cost,

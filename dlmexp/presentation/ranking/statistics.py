@@ -184,7 +184,8 @@ def friedman_p(means: Means) -> float:
     """Return the p-value of Friedman's test that no methods differ; NaN where it has no meaning."""
     if len(means) < FRIEDMAN_METHODS or means.shape[1] < 2:
         return float("nan")
-    return float(stats.friedmanchisquare(*means).pvalue)
+    with np.errstate(divide="ignore", invalid="ignore"):  # where all are equal on all data sets
+        return float(stats.friedmanchisquare(*means).pvalue)
 
 
 def nemenyi_difference(methods: int, data_sets: int) -> float:

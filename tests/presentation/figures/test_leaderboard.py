@@ -84,6 +84,25 @@ def test_many_methods_are_a_heat_map():
     assert any(ax.images for ax in heat_map.canvas.axes)
 
 
+def test_heat_map_tells_better_from_worse_without_colours():
+    means = {"elbo": 0.5, "fitc": 0.9} | MANY
+    axes = drawn("gains", means).canvas.axes[0]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    columns = {
+        line.get_marker(): set(line.get_xdata()) for line in axes.lines if len(line.get_xdata())
+    }
+    assert columns == {
+        ".": set(range(len(MANY))) - {labels.index("mine 5")},
+        "x": {labels.index("FITC")},
+    }
+
+
+def test_heat_maps_of_all_metrics_have_one_order_of_methods():
+    first, second = [ax for ax in drawn("gains", MEANS | MANY).canvas.axes if ax.images][:2]
+    orders = [[label.get_text() for label in ax.get_xticklabels()] for ax in (first, second)]
+    assert orders[0] == orders[1]
+
+
 def test_cost_marks_the_front():
     figure = drawn("cost", {"elbo": 0.5, "fitc": 0.9, "joint_log_dlm": 0.1})
     on_front = dict(zip(figure.numbers["method"], figure.numbers["on_front"], strict=True))

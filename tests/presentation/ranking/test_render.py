@@ -122,7 +122,7 @@ def test_command_ranks_records(tmp_path, capsys):
     assert main(["rank", "--results", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "FITC" in shown
-    assert "1 binary data set of 1" in shown
+    assert "on 1 binary data set, 3 splits" in shown
     assert main(["rank", "--results", str(tmp_path), "--by", "dataset"]) == 0
     assert "banana" in capsys.readouterr().out
     assert main(["rank", "--results", str(tmp_path), "--json"]) == 0

@@ -144,6 +144,7 @@ def test_friedman_is_that_of_scipy_with_ties():
     means = np.array([[1.0, 2.0, 1.0, 4.0], [1.0, 3.0, 2.0, 5.0], [2.0, 4.0, 3.0, 5.0]])
     assert friedman_p(means) == stats.friedmanchisquare(*means).pvalue
     assert np.isnan(friedman_p(means[:2]))
+    assert np.isnan(friedman_p(np.ones((3, 4))))
 
 
 @pytest.mark.parametrize(("methods", "quantile"), [(2, 1.960), (5, 2.728), (10, 3.164)])
