@@ -169,7 +169,12 @@ class RunConfig:
     sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
     M: Whole | None = None  # inducing points; null: each dataset's own number
-    kernel: str | None = None  # null: each dataset's own
+    # Settings of all datasets; null: each dataset's own.
+    kernel: str | None = None
+    ard: bool | None = None
+    likelihood: str | None = None
+    mean: Annotated[str, one_of("zero", "constant")] | None = None
+    validation: Annotated[str, one_of("all", "tenth", "train", "pool")] | None = None
     # Components of the methods whose q is a mixture; null: each method's own. It is selected with
     # beta.
     K: Annotated[list[Components], Filled] | None = None

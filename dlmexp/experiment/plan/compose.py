@@ -35,6 +35,7 @@ from dlmexp.experiment.plan.overrides import (
 )
 
 MAX_JOBS = 10_000  # of a multirun
+FOR_ALL_DATASETS = ("kernel", "ard", "likelihood", "mean", "validation")
 CHANGEABLE = ("select", "options", "components")  # settings of a method that a user may change
 ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
 
@@ -134,7 +135,7 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
     _drop_estimators(cfg, typed, keys)
     if cfg.csv.folds is not None and "seeds" not in keys:
         cfg.seeds = list(range(cfg.csv.folds))
-    _apply_kernel(cfg, keys)
+    _apply_to_datasets(cfg, keys)
     for kind, training in cfg.training.items():
         prefix = f"training.{kind}"
         _apply_learning_rate(training, prefix, keys)
@@ -152,13 +153,15 @@ def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> N
             del cfg.estimator[name]
 
 
-def _apply_kernel(cfg: RunConfig, keys: set[str]) -> None:
-    """Use `kernel` for all datasets, but for those whose own setting is typed."""
-    if cfg.kernel is None:
-        return
-    for name, dataset in cfg.dataset.items():
-        if f"dataset.{name}.kernel" not in keys:
-            dataset.kernel = cfg.kernel
+def _apply_to_datasets(cfg: RunConfig, keys: set[str]) -> None:
+    """Use `kernel=` and the like for all datasets, but for those whose own setting is typed."""
+    for setting in FOR_ALL_DATASETS:
+        value = getattr(cfg, setting)
+        if value is None:
+            continue
+        for name, dataset in cfg.dataset.items():
+            if f"dataset.{name}.{setting}" not in keys:
+                setattr(dataset, setting, value)
 
 
 def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) -> None:

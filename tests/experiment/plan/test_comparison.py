@@ -62,6 +62,24 @@ def test_a_kernel_holds_for_all_datasets_but_those_whose_own_is_typed():
     assert kernels == {"uci_wine": "matern32", "uci_pol": "matern32", "pol": "rbf"}
 
 
+def test_settings_of_an_experiment_hold_for_the_datasets_that_are_asked_for():
+    for experiment, setting, value in (
+        ("fair-reg", "ard", True),
+        ("truth-student", "likelihood", "student_t"),
+        ("zero-mean", "mean", "zero"),
+    ):
+        (dataset,) = parts_of(experiment)[0].dataset.values()
+        assert getattr(dataset, setting) == value
+    uses = [part.dataset["pol"].validation for part in parts_of("rivals-reg", "pol")]
+    assert uses == ["all", "all", "train", "tenth"]
+
+
+def parts_of(experiment: str, dataset: str = "") -> list[RunConfig]:
+    """Return the selections of an experiment on one of its datasets, or on one that is named."""
+    name = dataset or next(iter(compose([f"experiment={experiment}"]).dataset))
+    return parts(compose([f"experiment={experiment}", f"dataset=[{name}]"]))
+
+
 @pytest.mark.slow
 def test_anchors_are_trained_as_they_were_published():
     selections = parts(compose(["experiment=anchors"]))
