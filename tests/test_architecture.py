@@ -104,6 +104,7 @@ PRESENTATION = {
     "presentation.labels": set(),
     "presentation.figures": {
         "presentation.labels",
+        "presentation.claims",
         "presentation.ranking",
         "experiment.models",
         "experiment.records",

@@ -121,6 +121,8 @@ def plot(args: argparse.Namespace) -> None:
     formats = parse_formats(args.format)
     if PREDICTIONS in args.ids:
         _plot_predictions(args, formats)
+    elif VERDICTS in args.ids:
+        _plot_verdicts(args, formats)
     elif set(args.ids) & set(OF_BOARDS):
         _plot_boards(args, formats)
     elif args.list:
@@ -180,6 +182,27 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
             print(f"  {figure.caption}")
 
 
+def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
+    """Draw the paper's claims by data set."""
+    from dlmexp.experiment.records.results import ResultsFolder
+    from dlmexp.presentation.claims.judge import judge
+    from dlmexp.presentation.figures.plot import save
+    from dlmexp.presentation.figures.verdicts import CAPTION, draw_verdicts
+
+    if len(args.ids) > 1 or args.by or args.parameterisation or args.compare_protocols or args.list:
+        raise UserError(
+            "the figure 'claims' is over all datasets: draw it alone, and with no option but "
+            "--protocol and --where to choose by"
+        )
+    results = ResultsFolder(args.results, others=args.others)
+    out = _output_folder(args, results)
+    judged = judge(results, protocol=args.protocol, where=args.where)
+    for drawn in draw_verdicts(judged):
+        print(save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats))
+    if args.captions:
+        print(f"  {CAPTION}")
+
+
 def _terms_of_model(args: argparse.Namespace) -> list[str]:
     """Return the terms that choose the model of the figure `predictions`."""
     terms = [*args.by, *args.where]
@@ -213,9 +236,11 @@ def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
 
 def _figures_without_results() -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS
+    from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS, VERDICTS
+    from dlmexp.presentation.figures.verdicts import TITLE
 
     yield ListedFigure(PREDICTIONS, NOT_RUN, PREDICTIONS_TITLE)
+    yield ListedFigure(VERDICTS, NOT_RUN, TITLE)
     for figure in BOARD_FIGURES.values():
         yield ListedFigure(figure.name, NOT_RUN, figure.title)
     for name in FIGURES:
@@ -226,13 +251,15 @@ def _figures_with_results(
     results: "ResultsFolder", ids: list[str], request: "Request"
 ) -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.panels import PREDICTIONS, VERDICTS
     from dlmexp.presentation.figures.plot import drawings
+    from dlmexp.presentation.figures.verdicts import TITLE
 
     if not ids:
         models = counted(len(results.store.keys_with_models()), "model")
         yield ListedFigure(PREDICTIONS, models, PREDICTIONS_TITLE)
         data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
+        yield ListedFigure(VERDICTS, data_sets, TITLE)
         for figure in BOARD_FIGURES.values():
             yield ListedFigure(figure.name, data_sets, figure.title)
     for drawn in drawings(results, ids, request):

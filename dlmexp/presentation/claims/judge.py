@@ -183,6 +183,17 @@ class Judged:
         ])  # fmt: skip
 
 
+JudgedClaim = tuple[Claim, dict[str, ClaimVerdict]]
+
+
+def by_section(judged: Judged) -> list[tuple[str, list[JudgedClaim]]]:
+    """Return the claims with their verdicts by section of the paper, its supplement last."""
+    sections: dict[str, list[JudgedClaim]] = {}
+    for claim, by_column in judged.by_claim():
+        sections.setdefault(claim.section, []).append((claim, by_column))
+    return [(name, sections[name]) for name in sorted(sections)]
+
+
 def judge(
     results: ResultsFolder,
     numbers: Sequence[int] = (),

@@ -21,7 +21,7 @@ from rich.text import Text
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.console import counted
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Part
-from dlmexp.presentation.claims.judge import ClaimVerdict, Judged
+from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, by_section
 from dlmexp.presentation.claims.rules import Outcome, Tally, Verdict
 
 COLOURS = {
@@ -57,11 +57,16 @@ def tested_and_not(
     tested = []
     not_tested = []
     for claim, by_column in judged.by_claim():
-        if any(verdict.tally.tests or verdict.error for verdict in by_column.values()):
+        if _is_tested(by_column):
             tested.append((claim, by_column))
         else:
             not_tested.append(claim)
     return tested, not_tested
+
+
+def _is_tested(by_column: dict[str, ClaimVerdict]) -> bool:
+    """Return whether a claim has a test, or has failed, under any column."""
+    return any(verdict.tally.tests or verdict.error for verdict in by_column.values())
 
 
 def not_tested_words(claims: Sequence[Claim], here: Callable[[str], str]) -> str:
@@ -85,16 +90,20 @@ def data_counts(by_column: dict[str, ClaimVerdict]) -> list[str]:
 
 
 def as_table(judged: Judged) -> Table:
-    """Return the claims that were tested, for a terminal, a file or a pipe."""
+    """Return the claims that were tested by section of the paper, for a terminal or a file."""
     labels = [column.label for column in judged.columns]
     table = Table("#", *labels, *HEADINGS, "claim", box=box.SIMPLE)
-    tested, _ = tested_and_not(judged)
-    for claim, by_column in tested:
-        cells = [
-            Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
-            for verdict in by_column.values()
-        ]
-        table.add_row(str(claim.number), *cells, *data_counts(by_column), claim.text)
+    for section, claims in by_section(judged):
+        tested = [pair for pair in claims if _is_tested(pair[1])]
+        if tested:
+            table.add_section()
+            table.add_row("", Text(section, "bold"))
+        for claim, by_column in tested:
+            cells = [
+                Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
+                for verdict in by_column.values()
+            ]
+            table.add_row(str(claim.number), *cells, *data_counts(by_column), claim.text)
     return table
 
 

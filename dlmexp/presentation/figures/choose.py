@@ -13,7 +13,15 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where, check_values
 from dlmexp.presentation.figures.own import OWN, own_datasets, own_figure
-from dlmexp.presentation.figures.panels import FIGURES, OF_BOARDS, PREDICTIONS, Figure, Line, Panel
+from dlmexp.presentation.figures.panels import (
+    FIGURES,
+    OF_BOARDS,
+    PREDICTIONS,
+    VERDICTS,
+    Figure,
+    Line,
+    Panel,
+)
 
 # The columns by which `--by` chooses results.
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")
@@ -86,7 +94,7 @@ def _check_ids(ids: Iterable[str], own: Iterable[str]) -> None:
     valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
     for name in ids:
         if name not in valid:
-            close = nearest(name, [*valid, *OF_BOARDS, PREDICTIONS])
+            close = nearest(name, [*valid, *OF_BOARDS, PREDICTIONS, VERDICTS])
             raise UserError(
                 f"there is no figure '{name}': {close} (that of data of your own is {OWN}NAME)"
             )

@@ -43,6 +43,7 @@ RANKS = "ranks"
 GAINS = "gains"
 COST = "cost"
 OF_BOARDS = (RANKS, GAINS, COST)
+VERDICTS = "claims"  # the figure of verdicts (`verdicts`), which is over all datasets as well
 
 
 @dataclass(frozen=True)

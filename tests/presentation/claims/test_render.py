@@ -121,6 +121,12 @@ def test_claims_without_tests_are_one_line():
     assert render.not_tested_words([], everything.here) == ""
 
 
+def test_the_table_has_a_heading_for_each_section_of_the_paper():
+    both = judge(Made(GOOD), [7, 8, 3])
+    cells = list(render.as_table(both).columns[1].cells)
+    assert [str(cell) for cell in cells if "section" in str(cell)] == ["section 6.2"]
+
+
 def test_the_markdown_table_has_verdicts_per_protocol_and_numbers_of_data(both):
     head, rule, row = render.as_markdown(both).splitlines()
     assert head == ("| # | claim | paper | released | data sets | stand-ins | not available |")

@@ -1,0 +1,52 @@
+"""The figure of claims by data set: a mark for each test, by its outcome."""
+
+# Made-up tables stand where results are expected.
+# pyright: reportArgumentType=false
+
+from matplotlib.lines import Line2D
+
+from dlmexp.presentation.claims.judge import judge
+from dlmexp.presentation.claims.rules import Outcome
+from dlmexp.presentation.figures.verdicts import MARKS, draw_verdicts
+from tests.support.tidy import Made
+from tests.support.verdicts import lines
+
+ROWS = [
+    *lines("ringnorm", elbo=0.5, joint_log_dlm=0.2, fixed_log_dlm=0.2),
+    *lines("banana", elbo=0.5, beta_elbo=0.5, joint_log_dlm=0.8, fixed_log_dlm=0.5),
+]
+RELEASED = [row | {"protocol": "released"} for row in ROWS]
+
+
+def drawn(rows, number):
+    """Return the figures of one claim on a table of these rows."""
+    return draw_verdicts(judge(Made(rows), [number]))
+
+
+def test_every_test_that_counts_has_a_mark_of_its_outcome():
+    (figure,) = drawn(ROWS, 7)
+    (ax,) = figure.canvas.axes
+    for outcome, style in MARKS.items():
+        marks = [line for line in ax.lines if line.get_marker() == style["marker"]]
+        count = sum(len(line.get_xdata()) for line in marks if isinstance(line, Line2D))
+        assert count == figure.numbers[str(outcome)].sum()
+    by_data = figure.numbers.set_index("dataset")
+    assert by_data.loc["ringnorm", str(Outcome.SUPPORTED)] == 6
+    assert by_data.loc["banana", str(Outcome.CONTRADICTED)] == 3
+
+
+def test_outcomes_differ_in_shape_and_not_in_colour_alone():
+    assert len({style["marker"] for style in MARKS.values()}) == len(Outcome)
+
+
+def test_a_data_set_that_is_not_available_has_a_box_and_a_stand_in_a_star():
+    rows = lines("sarcos_test", beta_elbo=0.5, elbo=0.5, joint_log_dlm=0.2, fixed_log_dlm=0.5)
+    rows = [row | {"stands_for": "sarcos"} for row in rows]
+    (figure,) = drawn(rows, 1)
+    words = {text.get_text() for text in figure.canvas.axes[0].texts}
+    assert {"sarcos_test*", "song", "pol"} <= words
+    assert len(figure.canvas.axes[0].patches) == 2
+
+
+def test_each_protocol_has_a_figure_the_first_with_the_plain_name():
+    assert [figure.name for figure in drawn(ROWS + RELEASED, 7)] == ["claims", "claims-released"]
