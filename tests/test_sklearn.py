@@ -38,12 +38,17 @@ def data(n=150, seed=0):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # checks feed estimators what they should warn of
+@pytest.mark.parametrize("n_components", [1, 2])
 @pytest.mark.parametrize("kind", [DLMRegressor, DLMClassifier, DLMCountRegressor])
-def test_scikit_learns_own_checks(kind):
+def test_scikit_learns_own_checks(kind, n_components):
     """With one beta and as few steps as their scores need."""
     how: dict[str, Any] = QUICK | {"betas": 0.1, "learning_rate": 0.3, "max_iter": 20}
+    how["n_components"] = n_components
+    if n_components > 1 and kind is DLMRegressor:
+        how["n_inducing"] = "auto"
     if kind is DLMCountRegressor:
-        how |= {"learning_rate": 0.2, "max_iter": 60, "objective": "elbo"}
+        objective = "elbo" if n_components == 1 else "log_dlm"
+        how |= {"learning_rate": 0.2, "max_iter": 60, "objective": objective}
     checks = check_estimator(kind(**how), on_fail=None, on_skip=None)
     assert len(checks) > 40
     assert [
@@ -124,6 +129,36 @@ def test_parameters_that_cant_be(name, value):
     with pytest.raises(ValueError, match=f"^{name}=") as raised:
         DLMRegressor(**{**QUICK, name: value}).fit(X, f)
     assert isinstance(raised.value, TypeError)
+
+
+def test_automatic_number_of_inducing_inputs_is_the_number_that_is_trained_with():
+    X, f, rng = data(80)
+    y = f + 0.3 * rng.normal(size=80)
+    few = QUICK | {"betas": 1.0, "max_iter": 3}
+    chosen = DLMRegressor(**{**few, "n_inducing": "auto"}).fit(X, y)
+    M = len(chosen.model_.hyperparameters["Z"])
+    assert 20 <= M < 80
+    same = DLMRegressor(**{**few, "n_inducing": M}).fit(X, y)
+    np.testing.assert_array_equal(chosen.predict(X), same.predict(X))
+
+
+def test_mixture_has_the_mean_the_variance_and_the_intervals_of_its_components():
+    X, f, rng = data(60)
+    y = 10 + 3 * (f + 0.1 * rng.normal(size=60))
+    model = DLMRegressor(**{**QUICK, "betas": 1.0, "n_components": 3, "max_iter": 60}).fit(X, y)
+    rows = X[:5]
+    mu, v = model.model_.marginals(model.normalisation_.apply(rows.copy()))
+    scale = model.target_std_
+    means = model.target_mean_ + scale * mu[0].numpy()
+    variances = scale**2 * (v[0].numpy() + model.model_.hyperparameters["noise"])
+    assert np.ptp(means, axis=0).min() > 1e-3, "the components differ"
+    mean, std = model.predict(rows, return_std=True)
+    np.testing.assert_allclose(mean, means.mean(0))
+    np.testing.assert_allclose(std**2, (variances + means**2).mean(0) - means.mean(0) ** 2)
+    lower, upper = model.predict_interval(rows)
+    for end, level in ((lower, 0.025), (upper, 0.975)):
+        shares = stats.norm.cdf(end, means, np.sqrt(variances)).mean(0)
+        np.testing.assert_allclose(shares, level, atol=1e-8)
 
 
 def test_targets_and_losses_of_other_tasks():

@@ -37,8 +37,10 @@ DESCRIPTION = """
       experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own|uci
       dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
       beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
-      M=50  K=[1,4]  kernel=rbf  ard=true  likelihood=student_t  mean=constant
-      lengthscale=2  noise=0.5  validation=tenth  parameterisation=[all]
+      M=50|auto  K=[1,4]  kernel=rbf  ard=true  likelihood=student_t
+      auto_M.tolerance=0.1  auto_M.most=200             how M=auto chooses
+      lengthscale=2|sqrt|median  inducing=first|kmeans|greedy  noise=0.5
+      mean=constant  validation=tenth  parameterisation=[all]
       training.lr=0.01  training.optimizer=adam|lbfgs  training.restarts=3
       method.t_pep.options.alpha=0.2
       csv.columns= drop= missing= log= test= ...        your table: data/README.md

@@ -69,6 +69,7 @@ Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Variant = Annotated[str, one_of("joint", "fixed")]
 Whole = Annotated[int, Meta(gt=0, le=10**15)]
+InducingCount = Whole | Annotated[str, one_of("auto")]  # a number, or chosen from the data
 # Training keeps the objective of each iteration in memory.
 Iterations = Annotated[int, Meta(gt=0, le=10**7)]
 

@@ -20,7 +20,8 @@ class DatasetConfig:
         kernel: The kernel of the model.
         ard: Whether the kernel has a lengthscale per feature.
         mean: The prior mean of the model.
-        M: The number of inducing inputs; null chooses by the number of rows.
+        M: The number of inducing inputs; null: by the number of rows; auto: by how much a larger
+            one could gain.
         sizes: Numbers of training rows, or shares of the training pool as '5%'; empty: all of it.
         split: The shares of training, validation and test rows: regression, counts, airline, tenth
             or published (docs/SPEC.md, section 5).
@@ -42,7 +43,7 @@ class DatasetConfig:
     kernel: str = "rbf"
     ard: bool = False
     mean: Annotated[str, one_of("zero", "constant")] = "zero"
-    M: Whole | None = None
+    M: Any = None  # InducingCount | None: OmegaConf 2.3 fails on such a type inside a dictionary
     sizes: list[Any] = field(default_factory=list)
     split: str = "???"
     test_cap: Whole | None = None

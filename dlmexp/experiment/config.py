@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from dlmexp.common.errors import UserError, shortened
 from dlmexp.common.limits import (
     Device,
     Evaluate,
     Filled,
     FolderName,
     Folding,
+    InducingCount,
     Iterations,
     Parameterisation,
     Positive,
@@ -26,6 +28,7 @@ from dlmexp.common.limits import (
     converted,
     one_of,
 )
+from dlmexp.common.literals import literal
 from dlmexp.data.config import CsvConfig, DatasetConfig
 
 Components = Annotated[int, Meta(gt=0, le=1000)]  # Gaussians of a mixture
@@ -140,6 +143,19 @@ class TrainingConfig:
 
 
 @dataclass
+class AutoMConfig:
+    """What `M=auto` chooses by (docs/SPEC.md, section 2).
+
+    Attributes:
+        tolerance: What a larger M may gain at most, in nats per row.
+        most: The largest M.
+    """
+
+    tolerance: Positive = 0.1
+    most: Whole = 200
+
+
+@dataclass
 class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
@@ -168,7 +184,9 @@ class RunConfig:
     seeds: Annotated[list[Seed], Filled] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
-    M: Whole | None = None  # inducing points; null: each dataset's own number
+    # Inducing inputs. null: each dataset's own number; auto: the fewest of which more gain little.
+    M: Any = None  # InducingCount | None
+    auto_M: AutoMConfig = field(default_factory=AutoMConfig)  # noqa: N815 - M is a symbol
     # Settings of all datasets; null: each dataset's own.
     kernel: str | None = None
     ard: bool | None = None
@@ -226,4 +244,16 @@ def checked(values: dict[str, Any]) -> RunConfig:
     for group, kind in entry_types.items():
         for name, node in values[group].items():
             converted(f"{group}.{name}", node, kind)
+    _check_inducing_count("M", values["M"])
+    for name, node in values["dataset"].items():
+        _check_inducing_count(f"dataset.{name}.M", node["M"])
     return converted("", values, RunConfig)
+
+
+def _check_inducing_count(name: str, value: Any) -> None:
+    """Check a setting that OmegaConf has no type for."""
+    try:
+        converted(name, value, InducingCount | None)
+    except UserError:
+        typed = shortened(value if isinstance(value, str) else literal(value))
+        raise UserError(f"{name}={typed}: give a whole number > 0, or auto") from None

@@ -7,7 +7,7 @@ fit the data.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
@@ -52,6 +52,9 @@ from dlmexp.experiment.plan.methods import (
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Cells = tuple[Cell, ...]
+# Returns the M of a cell whose own M is the most that it may have, from the rows of its split, and
+# what a larger one may gain at most.
+ChooseM = Callable[[Cell, DatasetConfig, float], int]
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
 # The method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
 # another.
@@ -172,6 +175,11 @@ def _check_task(cfg: RunConfig, dataset: DatasetConfig) -> None:
         raise UserError(
             f"{setting} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data"
         )
+    if (cfg.M or dataset.M) == "auto" and not likelihood.conjugate:
+        raise UserError(
+            f"M=auto needs Gaussian noise, and {dataset.name} has likelihood {dataset.likelihood}: "
+            "give a number"
+        )
     for name, method in cfg.method.items():
         if not OBJECTIVES[method.objective].fits(likelihood):
             raise UserError(
@@ -216,10 +224,20 @@ class Grid:
         key: The name of the dataset's file.
         dataset: The settings of the dataset.
         data: Its rows.
+        choose_M: Chooses M where it is `auto`.
     """
 
-    def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
+    def __init__(
+        self,
+        cfg: RunConfig,
+        key: str,
+        dataset: DatasetConfig,
+        data: Dataset,
+        choose_M: ChooseM | None = None,
+    ):
         self.cfg = cfg
+        self.choose_M = choose_M
+        self._chosen_M: dict[int, int] = {}  # by n
         self.dataset = dataset
         self.divided = _divided(cfg, dataset, data)
         self.data = data
@@ -330,7 +348,9 @@ class Grid:
         if beta.values is not None:  # listed values, so the grid means nothing
             beta = with_changed(self.protocol.beta, values=beta.values)
         dataset = with_changed(self.dataset, M=cfg.M or self.dataset.M)
-        values = self._values_of_setting(with_changed(cfg, beta=beta), dataset)
+        # What M=auto chooses by means nothing where M is a number.
+        auto_M = cfg.auto_M if dataset.M == "auto" else self.protocol.auto_M
+        values = self._values_of_setting(with_changed(cfg, beta=beta, auto_M=auto_M), dataset)
         usual_values = self._values_of_setting(self.protocol, self.shipped_dataset)
         training = self.training
         if training.window is None and training.decay == training.max_iterations:
@@ -355,6 +375,7 @@ class Grid:
             "collapsed": cfg.collapsed,
             "dtype": cfg.dtype,
             "beta": cfg.beta,
+            "auto_M": cfg.auto_M,
         }
         for name in MODEL:
             values[name] = getattr(dataset, name)
@@ -392,11 +413,13 @@ class Grid:
         """
         yield from self._notes_about_methods()
         name = self.dataset.name
-        M = self.cfg.M or 0
+        M = self.cfg.M
         for n, size in self.sizes.items():
             if size.isdigit() and int(size) > n:
                 yield f"{name}: there are {n} rows to train on, so n = {n} in place of {size}"
-            if n < M:
+            if n in self._chosen_M:
+                yield f"{name}: M=auto is M = {self._chosen_M[n]} with n = {n}"
+            if isinstance(M, int) and n < M:
                 yield (
                     f"{name}: no more inducing inputs than rows: "
                     f"M = {n} in place of {M} with n = {n}"
@@ -417,13 +440,32 @@ class Grid:
 
     def _template(self, n: int, seed: int, fold: int | None = None) -> Cell:
         """Return the beta = 1 ELBO fit on this split, of which every other cell is a variation."""
+        return self._elbo_fit(n, seed, fold, self._inducing_count(n))
+
+    def _inducing_count(self, n: int) -> int:
+        """Return M for n training rows, before it is limited to the rows of a fold.
+
+        M=auto is chosen from the split of seed 0, for all seeds.
+        """
+        usual = most_inducing_inputs if self.dataset.loader == "table" else inducing_points
+        M = self.cfg.M or self.dataset.M or usual(len(self.data.y))
+        if M != "auto":
+            return M
+        if self.choose_M is None:
+            raise TypeError("M=auto needs choose_M")
+        if n not in self._chosen_M:
+            auto = self.cfg.auto_M
+            largest = self._with_initial_values(self._elbo_fit(n, 0, None, auto.most), BASE)
+            self._chosen_M[n] = self.choose_M(largest, self.divided, auto.tolerance)
+        return self._chosen_M[n]
+
+    def _elbo_fit(self, n: int, seed: int, fold: int | None, M: int) -> Cell:
+        """Return the beta = 1 ELBO fit with at most M inducing inputs."""
         rows = n
         if fold is not None and self.cfg.cv is not None:
             rows = n - fold_size(n, self.cfg.cv)
         dataset = self.dataset
         training = self.training
-        usual = most_inducing_inputs if dataset.loader == "table" else inducing_points
-        M = self.cfg.M or dataset.M or usual(len(self.data.y))
         return Cell(
             kind="fit",
             dataset=dataset.name,

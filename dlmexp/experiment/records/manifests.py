@@ -16,6 +16,7 @@ from dlmexp.common.atomic import ABSENT, within, write_atomically
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import content, json_value
 from dlmexp.experiment.plan.cell import Asked, Name
+from dlmexp.experiment.records.inducing_counts import chosen_folder
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):
@@ -107,7 +108,8 @@ def forget_other_data(root: Path, dataset: str, checksum: str) -> None:
     path = root / "data" / f"{dataset}.json"
     if not path.exists() or content(path) == _identity(dataset, checksum):
         return
-    for folder in (root / "records" / dataset, root / dataset / "cells"):
+    folders = (root / "records" / dataset, root / dataset / "cells", chosen_folder(root, dataset))
+    for folder in folders:
         if folder.is_dir():
             shutil.rmtree(within(root, folder))
     for file in (path, root / "tables" / f"{dataset}.baselines.json"):

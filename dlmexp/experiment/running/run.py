@@ -17,6 +17,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.records.inducing_counts import write_inducing_count
 from dlmexp.experiment.records.manifests import (
     Manifest,
     check_same_data,
@@ -142,7 +143,7 @@ def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> i
 
 
 def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
-    """Write the manifests of sweeps.
+    """Write the manifests of sweeps, and what M=auto has chosen for them.
 
     Raises:
         UserError: the folder has results of other data under the same names.
@@ -153,6 +154,8 @@ def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
             forget_other_data(root, name, checksum)
         check_same_data(root, name, checksum)
     for sweep in sweeps:
+        for chosen in sweep.new_inducing_counts:
+            write_inducing_count(root, chosen)
         write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
 
 

@@ -23,8 +23,10 @@ from dlmexp.experiment.plan.cell import Asked, Batch, Cell, batches
 from dlmexp.experiment.plan.grid import Grid, check, split_name
 from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.columns import columns_with
+from dlmexp.experiment.records.inducing_counts import ChosenInducingCount
 from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
+from dlmexp.experiment.running.inducing_counts import InducingCounts
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import cells_at_once
 from dlmexp.experiment.running.table_notes import table_notes
@@ -47,6 +49,8 @@ class Sweep:
     # Lines about a user's own tables, about settings that are not followed exactly, and about
     # datasets that are left out.
     notes: list[str] = field(default_factory=list)
+    # What M=auto has chosen and the results folder does not have yet.
+    new_inducing_counts: list[ChosenInducingCount] = field(default_factory=list)
 
     @property
     def cells(self) -> list[Cell]:
@@ -203,7 +207,8 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
                 "their results would be mixed up: give each its own name (csv.name=NAME), or run "
                 "them with results=DIR of their own"
             )
-    grid = Grid(request.part, request.key, request.dataset, data)
+    counts = InducingCounts(Path(sweep.cfg.results), data, sweep.new_inducing_counts)
+    grid = Grid(request.part, request.key, request.dataset, data, counts.choose)
     split = split_name(grid.divided, data)
     sweep.datasets[data.name, split] = grid.divided, data
     for asked, cells in grid.candidates():

@@ -1,0 +1,69 @@
+"""What `M=auto` has chosen, kept in the results folder.
+
+A choice rests on a short fit, whose last digits differ from machine to machine. The processes of a
+run, the jobs of a cluster and a run that goes on later take the one that is recorded, so that all
+of them ask for the same cells.
+"""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from dlmexp.common.atomic import ABSENT, within, write_atomically
+from dlmexp.common.errors import Unreadable
+from dlmexp.common.reading.files import content, json_value
+from dlmexp.experiment.plan.cell import Cell, Count, Name
+
+DEPENDS_ON = (
+    *("dataset", "data", "split", "n", "cv"),
+    *("kernel", "ard", "likelihood", "mean", "initial", "inducing", "noise_floor"),
+)
+"""The fields of a cell that a choice depends on."""
+
+
+class ChosenInducingCount(msgspec.Struct, frozen=True):
+    """A number of inducing inputs that was chosen from the data.
+
+    Attributes:
+        dataset: The dataset.
+        source: A name for what it was chosen from and by (`source_of`).
+        M: The number.
+    """
+
+    dataset: Name
+    source: str
+    M: Count
+
+
+def source_of(cell: Cell, tolerance: float) -> str:
+    """Return a name for the rows, the model and the rule of a choice.
+
+    Args:
+        cell: A cell with the largest M that may be chosen.
+        tolerance: What a larger M may gain at most.
+    """
+    values = [cell.M, tolerance, *(getattr(cell, name) for name in DEPENDS_ON)]
+    return hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]
+
+
+def chosen_folder(root: Path, dataset: str) -> Path:
+    """Return the folder with the choices for a dataset."""
+    return root / "data" / f"{dataset}.M"
+
+
+def write_inducing_count(root: Path, chosen: ChosenInducingCount) -> None:
+    """Write a choice, unless there is one already."""
+    path = chosen_folder(root, chosen.dataset) / f"{chosen.source}.json"
+    if not path.exists():
+        write_atomically(within(root, path), msgspec.json.encode(chosen))
+
+
+def recorded_inducing_count(root: Path, dataset: str, source: str) -> int | None:
+    """Return the M that was chosen before; None if there is no sound file of it."""
+    path = chosen_folder(root, dataset) / f"{source}.json"
+    try:
+        chosen = json_value(content(path), ChosenInducingCount)
+    except (Unreadable, *ABSENT):
+        return None
+    return chosen.M if chosen.source == source and chosen.M > 0 else None
