@@ -115,7 +115,7 @@ def plot(args: argparse.Namespace) -> None:
     # What is made here is kept to the end: the garbage collector would only cost a tenth of the
     # time.
     gc.disable()
-    from dlmexp.presentation.figures.panels import OF_BOARDS, PREDICTIONS
+    from dlmexp.presentation.figures.panels import OF_BOARDS, PREDICTIONS, VERDICTS
     from dlmexp.presentation.figures.plot import parse_formats
 
     formats = parse_formats(args.format)
