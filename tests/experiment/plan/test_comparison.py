@@ -26,23 +26,52 @@ def selections() -> list[RunConfig]:
     return parts(compose(["experiment=uci"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["matern52", "rbf"])
-def test_every_dataset_of_the_suites_has_every_method_under_each_kernel(
-    selections: list[RunConfig], kernel: str
-):
+def methods_by_dataset(selections: list[RunConfig], kernel: str) -> dict[str, list[str]]:
+    """Return the methods of every dataset under a kernel, without the exact Gaussian process."""
     methods: dict[str, list[str]] = defaultdict(list)
     for selection in selections:
         for name, dataset in selection.dataset.items():
             if dataset.kernel == kernel:
-                methods[name] += selection.method
-    small = {name for name in methods if "exact" in methods[name]}
-    assert small == {*with_members(["uci_small"]), "uci_gas", "uci_skillcraft", "uci_sml"}
-    for name, its_methods in methods.items():
-        assert len(set(its_methods)) == len(its_methods)
-        expected = REGRESSION if name.startswith("uci_") else DISCRETE
-        assert set(its_methods) - {"exact"} == expected
-    assert set(methods) == set(with_members(["uci", "uci_binary", "uci_counts"]))
+                methods[name] += set(selection.method) - {"exact"}
+    return methods
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["matern52", "rbf"])
+def test_every_dataset_has_every_method(selections: list[RunConfig], kernel: str):
+    for name, methods in methods_by_dataset(selections, kernel).items():
+        assert len(set(methods)) == len(methods)
+        assert set(methods) == (REGRESSION if name.startswith("uci_") else DISCRETE)
+
+
+@pytest.mark.slow
+def test_suites_are_whole_under_matern_and_thinner_under_rbf(selections: list[RunConfig]):
+    everything = set(with_members(["uci", "uci_binary", "uci_counts"]))
+    assert set(methods_by_dataset(selections, "matern52")) == everything
+    middle = {"uci_gas", "uci_skillcraft", "uci_sml", "uci_parkinsons"}
+    large = {"uci_kin8nm", "uci_pumadyn32nm", "uci_power"}
+    under_rbf = set(methods_by_dataset(selections, "rbf"))
+    assert under_rbf == {*with_members(["uci_small"]), *middle, *large}
+
+
+@pytest.mark.slow
+def test_exact_process_is_trained_on_all_rows_of_sets_below_4000(selections: list[RunConfig]):
+    exact = [selection for selection in selections if "exact" in selection.method]
+    middle = {"uci_gas", "uci_skillcraft", "uci_sml"}
+    names = {name for selection in exact for name in selection.dataset}
+    assert names == {*with_members(["uci_small"]), *middle}
+    datasets = [dataset for selection in exact for dataset in selection.dataset.values()]
+    assert {dataset.validation for dataset in datasets} == {"train"}
+
+
+@pytest.mark.slow
+def test_folds_select_on_small_sets_and_a_tenth_of_the_rows_on_others(selections: list[RunConfig]):
+    small = {*with_members(["uci_small"]), "german", "ionosphere", "pima"}
+    for selection in selections:
+        if "exact" not in selection.method:
+            assert selection.cv == ("5" if set(selection.dataset) <= small else "holdout")
+            assert set(selection.dataset) <= small or not small & set(selection.dataset)
+            assert selection.K == [1, 4]
 
 
 @pytest.mark.slow
@@ -94,6 +123,8 @@ def test_anchors_are_trained_as_they_were_published():
         assert training.minibatch_lr == 0.01
         assert training.final_lr is None
         assert not part.collapsed
+        assert set(part.method) == {"elbo", "ppgpr"}
+        assert {dataset.validation for dataset in part.dataset.values()} == {"train"}
     assert all(dataset.kernel == "rbf" for part in selections for dataset in part.dataset.values())
 
 
