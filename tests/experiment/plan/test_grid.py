@@ -147,12 +147,11 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
             "objective M",
             {("elbo", 7), ("exact", 50)},
         ),
-        # The exact GP trained on validation rows, too: 8 % of all.
+        # The exact GP trained on the rows for validation, too: 8 % of 10 000.
         (
-            "dataset=gp_constant dataset.gp_constant.options.rows=200 method=elbo,exact sizes=50 M=7"
-            " dataset.gp_constant.validation=train",
+            "dataset=cadata method=elbo,exact sizes=50 M=7 validation=train",
             "objective n M",
-            {("elbo", 50, 7), ("exact", 50, 66)},
+            {("elbo", 50, 7), ("exact", 50, 850)},
         ),
         (f"{DRAWN} sizes=20,40 M=30", "n M", {(20, 20), (40, 30)}),
         # A floor of the noise is in every cell, those of base fits too.
