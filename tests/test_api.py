@@ -224,3 +224,15 @@ def test_nothing_heavy_is_imported_with_the_package():
     heavy = "{'torch', 'pandas', 'numpy'}"
     code = f"import sys, dlmexp; dir(dlmexp); sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_tables_with_many_features_are_read_without_a_warning(tmp_path):
+    """Their records have a column for each lengthscale; warnings are errors in tests."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 60)), rng.normal(size=60)
+    few = {"regression": {"max_iterations": 2}}
+    found = dlmexp.run(
+        (X, y), "elbo", task="regression", results=tmp_path, training=few, verbose=False, workers=1
+    )
+    assert len(found.table.columns) > 100
+    assert len(found.selected) == 1

@@ -19,7 +19,7 @@ CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 REPLACEMENTS = dict.fromkeys(CONTROLS | BIDIRECTIONAL, "?")
 WIDE = 140  # columns of a file or pipe
-NOTEBOOK_WIDTH = 100  # columns; in notebooks longer lines are wrapped
+NOTEBOOK_WIDTH = 120  # columns; in notebooks longer lines are wrapped
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
