@@ -7,9 +7,11 @@ own, print what is shown, and draw their pictures.
     ```python title="FILE"      (yaml, too) is written to FILE;
     ```sh                       is only shown.
 
-`scripts/tutorials` runs all pages and writes outputs and pictures into them.
+The notebook in examples/ does so too, in a kernel of its own. `scripts/tutorials` runs all of them
+and writes outputs and pictures into them.
 """
 
+import base64
 import os
 import re
 import shlex
@@ -18,7 +20,7 @@ import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
+from io import BytesIO, StringIO
 from itertools import zip_longest
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,27 +39,33 @@ PAGES = REPOSITORY / "docs" / "tutorials"
 PICTURES = PAGES / "pictures"
 NAMES = sorted(path.name for path in PAGES.glob("[0-9]*.md"))
 PUBLISHED = "results/paper"
+NOTEBOOK = REPOSITORY / "examples" / "own-data.ipynb"
 BLOCK = re.compile(
     r"""^```(console|python|yaml)(?: title="([^"]+)")?\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?""",
     re.MULTILINE | re.DOTALL,
 )
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES.name}/([^)]+)\)")
+ESCAPES = re.compile(r"\x1b\[[\d;]*m")  # of bold letters in a notebook
 PROGRESS = re.compile(r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,).*\n", re.MULTILINE)
+
+
+def environment(**settings: str) -> Any:
+    """The environment of a run that gives the same on every machine, as a context."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DLMEXP_")}
+    settings |= {
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    return mock.patch.dict(os.environ, kept | settings, clear=True)
 
 
 def played(name: str, folder: Path) -> tuple[str, dict[str, Path]]:
     """A tutorial run in a process of its own (plugins stay there, and no GPU changes a digit): its
     text with what was printed this time, and the pictures that were drawn."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("DLMEXP_")}
-    settings = {
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(REPOSITORY),
-        "MPLBACKEND": "agg",
-    }
     with (
-        mock.patch.dict(os.environ, kept | settings, clear=True),
+        environment(MPLBACKEND="agg"),
         ProcessPoolExecutor(1, get_context("spawn")) as pool,
     ):
         text = pool.submit(_play, name, folder).result()
@@ -113,7 +121,7 @@ def _steady(text: str) -> str:
     return f"{kept}\n" if kept else ""
 
 
-def blocks(path: Path) -> np.ndarray:
+def blocks(path: Any) -> np.ndarray:
     """Mean colours of 10 x 10 pixel blocks: blind to the shapes of letters, not to lines, colours
     and layout."""
     image = matplotlib.image.imread(path)[..., :3]
@@ -141,13 +149,74 @@ def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
             f"{then}\nis now\n{now}"
         )
     for picture, path in pictures.items():
-        drawn, before = blocks(path), blocks(PICTURES / picture)
-        assert np.abs(np.subtract(drawn.shape, before.shape)).max() <= 2
-        rows, columns = np.minimum(drawn.shape, before.shape)[:2]
-        assert np.abs(drawn[:rows, :columns] - before[:rows, :columns]).mean() < 0.04, picture
+        assert difference(path, PICTURES / picture) < 0.04, picture
+
+
+def executed(path: Path, folder: Path) -> Any:
+    """A notebook whose cells were run in a folder, by a kernel of their own."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    options = {"timeout": 600, "record_timing": False, "coalesce_streams": True}
+    with environment():
+        NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
+    return notebook
+
+
+def shown_by(notebook: Any) -> tuple[list[str], list[bytes]]:
+    """The lines that a notebook prints, without progress and warnings, and its pictures."""
+    lines, pictures = [], []
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                pictures.append(base64.b64decode(data["image/png"]))
+            elif output.output_type == "execute_result":
+                lines += data["text/plain"].splitlines()
+            elif output.get("name") == "stdout":
+                lines += _steady(ESCAPES.sub("", output.text)).splitlines()
+    return [line for line in map(plain, lines) if line], pictures
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_notebook_prints_and_draws_what_it_shows(tmp_path: Path):
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("sklearn")
+    import nbformat
+
+    lines, pictures = shown_by(executed(NOTEBOOK, tmp_path))
+    lines_before, pictures_before = shown_by(nbformat.read(NOTEBOOK, as_version=4))
+    for now, then in zip_longest(lines, lines_before, fillvalue=""):
+        assert same_text(now, then, absolute=0.03, relative=0.05), f"{then}\nis now\n{now}"
+    for drawn, before in zip(pictures, pictures_before, strict=True):
+        assert difference(BytesIO(drawn), BytesIO(before)) < 0.04
+
+
+def difference(drawn: Any, before: Any) -> float:
+    """The mean difference of two pictures of nearly the same size."""
+    now, then = blocks(drawn), blocks(before)
+    assert np.abs(np.subtract(now.shape, then.shape)).max() <= 2
+    rows, columns = np.minimum(now.shape, then.shape)[:2]
+    return float(np.abs(now[:rows, :columns] - then[:rows, :columns]).mean())
+
+
+def play_notebook(path: Path) -> None:
+    """Run a notebook and write what it prints and draws into it."""
+    import nbformat
+
+    with tempfile.TemporaryDirectory() as folder:
+        notebook = executed(path, Path(folder))
+    for cell in notebook.cells:
+        cell.metadata = {}
+    notebook.metadata.language_info = {"name": "python"}
+    nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":
+    play_notebook(NOTEBOOK)
     for name in NAMES:
         with tempfile.TemporaryDirectory() as folder:
             text, pictures = played(name, Path(folder))
