@@ -1,11 +1,13 @@
 """A hook of MkDocs: which files of the repository make the site, each under its path in the
 repository.
 
-So README.md is a page of the site without a copy in docs/, and a link from one page to another, to
-a picture or to a script is the same link on both. A link to a file that is not among these fails
-the build."""
+So CONTRIBUTING.md is a page of the site without a copy in docs/, and a link from one page to
+another, to a picture or to a script is the same link on both. A link to a file that is not among
+these fails the build. The site has a home of its own, and pages that `docs_reference` makes.
+"""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,28 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 TOP = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP))  # MkDocs loads this file by its path
+
+from scripts.docs_reference import commands_page, figures_page, settings_page  # noqa: E402
+
+HOME = "scripts/site_home.md"
+MADE = {
+    "docs/commands.md": commands_page,
+    "docs/settings.md": settings_page,
+    "results/figures.md": figures_page,
+}
 RESULTS = ("results/paper/README.md", "results/paper/DETAILS.md", "results/more/README.md")
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
+PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
 FOLDERS = ("docs", "results/paper/figures", "results/more/figures")
-LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/common/reading/__init__.py")
-SUFFIXES = (".md", ".png", ".css")
+LINKED = (
+    "CITATION.cff",
+    "LICENSE",
+    "examples/dlm.py",
+    "examples/own-data.ipynb",
+    "scripts/example_mlls.py",
+    "dlmexp/common/reading/__init__.py",
+)
+SUFFIXES = (".md", ".png", ".svg", ".css")
 CODE = re.compile(r"`[^`\n]+`")
 
 
@@ -35,7 +54,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path))
         for path in paths
     ]
-    return Files([*theirs, *ours])
+    home = File.generated(config, "index.md", abs_src_path=str(TOP / HOME))
+    made = [File.generated(config, path, content=page()) for path, page in MADE.items()]
+    return Files([*theirs, home, *made, *ours])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -40,6 +40,8 @@ def test_the_site(tmp_path: Path):
         for name in ("DirectLoss", "SquareLoss", "PoissonExpLikelihood", "UPS")
     } <= headings
     assert (tmp_path / "site" / "results" / "more" / "figures" / "inducing.png").is_file()
+    home = (tmp_path / "site" / "index.html").read_text()
+    assert "Direct loss minimization for sparse Gaussian processes" in home
 
 
 @pytest.fixture(scope="module")

@@ -45,10 +45,10 @@ class MethodConfig:
     It is an objective, with who sets the hyperparameters, and whether beta is selected.
     """
 
-    objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc | power_ep | exact
+    objective: str = "???"  # its name, such as elbo, log_dlm, sq_dlm, fitc or power_ep
     variant: Variant = "joint"  # fixed: hyperparameters from the beta = 1 fit of `base`
     base: str = "elbo"  # a joint method with beta = 1: elbo | ppgpr
-    select: bool = True  # over the beta grid; false: beta = 1
+    select: bool = True  # beta is selected over the grid; false: beta = 1
     # Numbers that the objective takes, by name; the others have its defaults.
     options: dict[str, float] = field(default_factory=dict)
     # Numbers of Gaussians that q is a mixture of; several are candidates of a selection, like beta.
@@ -64,12 +64,13 @@ class BetaConfig:
     `smallest`.
     """
 
-    first: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0
-    ratio: Ratio | None = None
-    smallest: Annotated[float, Meta(ge=1e-9, le=1e300)] | None = None
-    coarse_above: float | None = None
-    coarse_ratio: Ratio | None = None
+    first: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0  # the grid starts at n / first
+    ratio: Ratio | None = None  # from one beta to the next
+    smallest: Annotated[float, Meta(ge=1e-9, le=1e300)] | None = None  # where the grid ends
+    coarse_above: float | None = None  # above it, steps are larger
+    coarse_ratio: Ratio | None = None  # the ratio of these steps
     zero: bool = False  # beta = 0 beside the grid
+    # The betas themselves, in place of a grid.
     values: Annotated[list[Annotated[float, Meta(ge=0, le=1e300)]], Filled] | None = None
 
 
@@ -79,7 +80,7 @@ class MethodTrainingConfig:
 
     variant: Variant | None = None  # fixed: hyperparameters from the beta = 1 ELBO fit
     collapsed: bool | None = None  # false: q is optimised explicitly, though it has a closed form
-    initial: dict[str, InitialValue] = field(default_factory=dict)
+    initial: dict[str, InitialValue] = field(default_factory=dict)  # hyperparameters by name
 
 
 @dataclass
@@ -89,25 +90,26 @@ class TrainingConfig:
     `minibatch` applies where there are more rows than that.
     """
 
-    lr: Rate = 0.1
+    lr: Rate = 0.1  # learning rate of Adam
     # The learning rate decays to `final_lr` within `decay` iterations. The stopping rule applies
     # after them.
     final_lr: Rate | None = None
-    decay: Whole | None = None
+    decay: Whole | None = None  # the number of iterations of the decay
     epsilon: Positive = 1e-8  # of Adam: added to the size of a gradient that it divides by
     # Steps are multiples of lr * resolution, so that rounding errors vanish.
     resolution: Positive | None = None
-    minibatch: Whole | None = None
-    minibatch_lr: Rate = 0.1
+    minibatch: Whole | None = None  # rows of a step; null: all
+    minibatch_lr: Rate = 0.1  # learning rate of minibatches
     # Rows are permuted in every epoch, or drawn anew for every step.
     minibatch_rows: Annotated[str, one_of("epochs", "afresh")] = "epochs"
     estimator_lr: dict[str, Rate] = field(default_factory=dict)  # of estimators with their own
-    window: Whole | None = 20  # null: all iterations are made
+    window: Whole | None = 20  # iterations that the stopping rule looks at; null: it is off
+    # Training stops when the objective varies by less than this over the window.
     tolerance: Annotated[float, Meta(ge=0, le=1e300)] = 1e-4
     # What is compared with the tolerance: the spread of the objective per row, of its sum, or
     # relative to its size.
     criterion: Annotated[str, one_of("mean", "sum", "relative")] = "mean"
-    max_iterations: Iterations = 3000
+    max_iterations: Iterations = 3000  # training ends there at the latest
     epochs: Whole | None = None  # train for so many passes instead of until convergence
     # Initial hyperparameters by name; the others start at the model's own values.
     # That of the lengthscale may also be sqrt (of the number of features) or median (distance).
@@ -128,7 +130,7 @@ class TrainingConfig:
     parameterisation: Annotated[list[Parameterisation], Filled] = field(
         default_factory=lambda: ["whitened"]
     )
-    by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
+    by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)  # see below
 
     @property
     def least_iterations(self) -> int:
@@ -159,17 +161,19 @@ class AutoMConfig:
 class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
-    name: FolderName = "custom"
+    name: FolderName = "custom"  # of the experiment, which figures and results are named after
     # The name of a smaller version, which results are named after (conf/preset).
     preset: str | None = None
-    # gradient: statistics of the estimators' gradients.
+    # fit: models are trained; gradient: statistics of the estimators' gradients.
     measure: Annotated[str, one_of("fit", "gradient")] = "fit"
+    # The datasets, as in dataset=[pol,cadata].
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
+    # The methods, as in method=[elbo,fitc].
     method: dict[str, MethodConfig] = field(default_factory=dict)
-    # Options of each estimator; lists are swept.
+    # The estimators, as in estimator=[exact,ups], with their options; lists are swept.
     estimator: dict[str, dict[str, Any]] = field(default_factory=dict)
-    protocol: str = "custom"  # the name of the values below that conf/protocol/*.yaml sets
-    beta: BetaConfig = field(default_factory=BetaConfig)
+    protocol: str = "custom"  # training settings with a name: conf/protocol
+    beta: BetaConfig = field(default_factory=BetaConfig)  # the betas to choose from
     # Beta is selected by the metric that is reported, or always by NLL.
     selection: Annotated[str, one_of("reported", "nll")] = "reported"
     # What beta and K are selected on. null: the validation rows. 5: the rows of 5 folds, each
@@ -181,22 +185,24 @@ class RunConfig:
     parameterisation: (
         Annotated[list[Annotated[str, one_of("whitened", "unwhitened", "all")]], Filled] | None
     ) = None
+    # Repetitions: each has its own division of the rows. seeds=5 is seeds=[0,1,2,3,4].
     seeds: Annotated[list[Seed], Filled] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    sizes: Annotated[list[Any], Filled] | None = None  # null: each dataset's own
+    sizes: Annotated[list[Any], Filled] | None = None  # training rows; null: each dataset's own
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
     # Inducing inputs. null: each dataset's own number; auto: the fewest of which more gain little.
     M: Any = None  # InducingCount | None
     auto_M: AutoMConfig = field(default_factory=AutoMConfig)  # noqa: N815 - M is a symbol
-    # Settings of all datasets; null: each dataset's own.
-    kernel: str | None = None
-    ard: bool | None = None
-    likelihood: str | None = None
+    kernel: str | None = None  # of the model; null: each dataset's own
+    ard: bool | None = None  # a lengthscale per feature; null: each dataset's own
+    likelihood: str | None = None  # of the model; null: each dataset's own
+    # The prior mean; null: each dataset's own.
     mean: Annotated[str, one_of("zero", "constant")] | None = None
+    # The validation rows that select beta; null: each dataset's own.
     validation: Annotated[str, one_of("all", "tenth", "train", "pool")] | None = None
     # Components of the methods whose q is a mixture; null: each method's own. It is selected with
     # beta.
     K: Annotated[list[Components], Filled] | None = None
-    training: dict[str, TrainingConfig] = field(default_factory=dict)  # for each of KINDS
+    training: dict[str, TrainingConfig] = field(default_factory=dict)  # by KINDS: see below
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     # When fits are evaluated on test: at the end of training, after every epoch, or the number of
     # iterations between evaluations.
@@ -207,25 +213,25 @@ class RunConfig:
     factors: list[str] = field(default_factory=list)
     # Other selections whose cells belong to this experiment.
     parts: list[list[str]] = field(default_factory=list)
-    csv: CsvConfig = field(default_factory=CsvConfig)
-    device: Device = "auto"  # which GPU: CUDA_VISIBLE_DEVICES=N in the environment
-    # Of rows, not of parameters. float32 is for GPUs that are slow in float64.
+    csv: CsvConfig = field(default_factory=CsvConfig)  # a table of your own: see below
+    device: Device = "auto"  # a GPU where there is one; which: CUDA_VISIBLE_DEVICES=N
+    # The precision of rows, not of parameters. float32 is for GPUs that are slow in float64.
     dtype: Annotated[str, one_of("float64", "float32")] = "float64"
     batch_cells: Whole | None = None  # cells trained at once; null: chosen for the device
-    data_root: str | None = None
-    results: Annotated[str, Filled] = "results"
-    checkpoint_seconds: Positive = 60.0
+    data_root: str | None = None  # the folder of raw files; null: $DLMEXP_DATA, or data
+    results: Annotated[str, Filled] = "results"  # the folder of records
+    checkpoint_seconds: Positive = 60.0  # between checkpoints
     # Where a dataset is missing, run the datasets that stand in for it, under their own names.
     stand_ins: bool = False
     # Modules of users that register objectives, kernels, figures, ...
     plugins: list[str] = field(default_factory=list)
-    wait: bool = True  # for jobs on a cluster; false: submit them and leave
+    wait: bool = True  # until jobs on a cluster have ended; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
     # Processes that share the batches of this run; on GPUs at most one for each. By default it is
     # one, and for `dlmexp run` on a CPU as many as pay.
     workers: Annotated[int, Meta(gt=0, le=256)] | None = None
-    plan: bool = False
-    retry_failed: bool = False
+    plan: bool = False  # show what would run, and train nothing
+    retry_failed: bool = False  # train failed cells again
     # changed: train again the cells that another version of a plugin's code has made.
     rerun: Annotated[str, one_of("changed")] | None = None
     # Which models are kept: those that methods select, all, or none.
