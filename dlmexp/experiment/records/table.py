@@ -132,10 +132,8 @@ def _records(cells: pa.Table) -> pd.DataFrame:
         sorted_texts = sorted(frame[name].cat.categories)
         frame[name] = frame[name].cat.set_categories(sorted_texts)
     frame = frame.join(options, on="options").drop(columns="options")
-    for name in TEST:
-        if name not in frame:
-            frame[name] = np.nan
-    return frame
+    absent = [name for name in TEST if name not in frame]
+    return frame.join(pd.DataFrame(np.nan, index=frame.index, columns=absent))
 
 
 def _options(frame: pd.DataFrame) -> pd.DataFrame:
