@@ -24,6 +24,7 @@ SECTIONS = {
         "protocol, which replace these defaults.",
     ),
     "BetaConfig": ("beta.", "`beta=grid`, `beta=short`, `beta=0.1` and `beta=[0.1,1]` are short."),
+    "AutoMConfig": ("auto_M.", "What `M=auto` chooses by."),
     "MethodConfig": ("method.NAME.", "`conf/method` has a file for each method."),
     "MethodTrainingConfig": (
         "training.KIND.by_method.NAME.",
@@ -46,7 +47,7 @@ WORDS = {
     "Rate|Ratio|Positive": "number > 0",
     "InitialValue": "{name: number}",
     "FolderName": "name",
-    "BetaConfig|CsvConfig|DatasetConfig|MethodConfig|MethodTrainingConfig": "section",
+    "AutoMConfig|BetaConfig|CsvConfig|DatasetConfig|MethodConfig|MethodTrainingConfig": "section",
 }
 ENTRY = re.compile(r"    (\w+): (.*)")
 
@@ -130,16 +131,14 @@ def _attributes(docstring: str) -> dict[str, str]:
 
 
 def _comment(lines: list[str], item: ast.AnnAssign) -> str:
-    """Return the comment behind a field, or the one above it."""
-    behind = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
-    if behind:
-        return behind
+    """Return the comment above a field, or the one behind it."""
     above: list[str] = []
     number = item.lineno - 2
     while lines[number].strip().startswith("#"):
         above.insert(0, lines[number].strip("# "))
         number -= 1
-    return " ".join(above)
+    behind = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
+    return " ".join(above) or behind
 
 
 def _type(annotation: ast.expr) -> str:
@@ -152,6 +151,7 @@ def _type(annotation: ast.expr) -> str:
         return f"[{values}]" if "list" in text else values
     text = re.sub(r"Annotated\[(.+?), (?:Meta|Filled|one_of)[^\]]*\]", r"\1", text)
     plain = {"str": "text", "bool": "true | false", "float": "number", "int": "whole number"}
+    plain["Any"] = "value"
     text = text.removesuffix(" | None")
     if "[" in text:
         return "{name: value}" if text.startswith("dict") else "[value, ...]"
@@ -163,7 +163,7 @@ def _default(value: ast.expr | None) -> str:
     text = "" if value is None else ast.unparse(value)
     if match := re.fullmatch(r"field\(default_factory=lambda: (.*)\)", text):
         text = match[1]
-    made = {"dict": "{}", "list": "[]", "BetaConfig": "", "CsvConfig": ""}
+    made = {"dict": "{}", "list": "[]", "AutoMConfig": "", "BetaConfig": "", "CsvConfig": ""}
     if match := re.fullmatch(r"field\(default_factory=(\w+)\)", text):
         text = made.get(match[1], match[1])
     plain = {"None": "null", "True": "true", "False": "false", "'???'": ""}

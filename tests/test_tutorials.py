@@ -158,7 +158,7 @@ def executed(path: Path, folder: Path) -> Any:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    options = {"timeout": 600, "record_timing": False, "coalesce_streams": True}
+    options = {"timeout": 1800, "record_timing": False, "coalesce_streams": True}
     with environment():
         NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
     return notebook

@@ -191,6 +191,7 @@ class RunConfig:
     largest: Whole | None = None  # sizes beyond it are left out; where none is left, it is the size
     # Inducing inputs. null: each dataset's own number; auto: the fewest of which more gain little.
     M: Any = None  # InducingCount | None
+    # What M=auto chooses by.
     auto_M: AutoMConfig = field(default_factory=AutoMConfig)  # noqa: N815 - M is a symbol
     kernel: str | None = None  # of the model; null: each dataset's own
     ard: bool | None = None  # a lengthscale per feature; null: each dataset's own
