@@ -5,11 +5,14 @@ repetitions.
 
 A row per experiment (`role`), dataset, size, M and method. `use` is what the validation rows are
 for: select (beta), recalibrate, train (they are training rows too), tenth (as many as n / 10 select
-beta). `over_joint` is the test NLL minus joint DLM's, with a 95 % interval of the mean (Student's t
-over repetitions, paired). `decay`: the mean and the largest absolute change of test NLLs under the
-protocol `annealed` with twice the decay, and the share of repetitions that keep their beta.
-`calibration`: `further_off` is how much further from 0.95 the coverage of joint DLM's 95 %
-intervals is than that of ELBO's, in the published regression fits."""
+beta). `over_joint` is the test NLL minus joint DLM's (its median: `over_joint_median`), with a 95 %
+interval: Student's t over paired repetitions, with the correction of Nadeau and Bengio (2003) for
+the rows that repetitions share. `noise` is the median noise variance, `converged` the share of
+fits that met the stopping rule. `over_recalibrated` is that minus recalibrated joint DLM's.
+`decay`: the mean and the largest absolute change of test NLLs under the protocol `annealed` with
+twice the decay, and the share of repetitions that keep their beta. `calibration`: `further_off` is
+how much further from 0.95 the coverage of joint DLM's 95 % intervals is than that of ELBO's, in the
+published regression fits; likewise `further_off_50`."""
 
 import sys
 
@@ -18,11 +21,23 @@ import pandas as pd
 from scipy import stats
 
 import dlmexp
+from dlmexp.presentation.claims.overlap import split_overlap
 
 KEYS = ["role", "dataset", "n", "M", "changes", "method", "use", "estimator", "samples"]
 PLACE = ["role", "dataset", "n", "M", "seed"]
-COLUMNS = [*(name for name in KEYS if name != "use"), "seed", "split", "edge", "beta", "protocol"]
+COLUMNS = [
+    *(name for name in KEYS if name != "use"),
+    "seed",
+    "split",
+    "edge",
+    "beta",
+    "protocol",
+    "task",
+    "hyper_noise",
+    "converged",
+]
 METRICS = ["test_nll", "test_crps", "test_coverage_95"]
+RECALIBRATED = ("rivals", "gain")
 
 
 def selected(folder: str) -> pd.DataFrame:
@@ -35,7 +50,7 @@ def selected(folder: str) -> pd.DataFrame:
         .copy()
     )
     table["use"] = table["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("select")
-    again = table[(table["role"] == "rivals") & (table["use"] == "select")].assign(
+    again = table[table["role"].isin(RECALIBRATED) & (table["use"] == "select")].assign(
         use="recalibrate"
     )
     for name in METRICS:
@@ -43,24 +58,51 @@ def selected(folder: str) -> pd.DataFrame:
     return pd.concat([table, again], ignore_index=True).drop_duplicates([*KEYS, "protocol", "seed"])
 
 
-def half_width(values: pd.Series) -> float:
-    """Half of the 95 % interval of the mean."""
-    return float(stats.t.ppf(0.975, len(values) - 1) * values.std() / len(values) ** 0.5)
+def half_width(values: pd.Series, overlap: float) -> float:
+    """Half of the 95 % interval of the mean; `overlap`: test rows over the other rows."""
+    spread = values.std() * (1 / len(values) + overlap) ** 0.5
+    return float(stats.t.ppf(0.975, len(values) - 1) * spread)
+
+
+def half_widths(table: pd.DataFrame, column: str, keys: list[str]) -> pd.Series:
+    """Half of the interval of each group, whose keys have the dataset."""
+    largest = table.groupby("dataset")["n"].max()
+    tasks = table.groupby("dataset")["task"].first()
+    overlaps = {name: split_overlap(name, tasks[name], int(n)) for name, n in largest.items()}
+    groups = table.groupby(keys, dropna=False)
+    halves = {
+        key: half_width(rows[column], overlaps[rows["dataset"].iloc[0]]) for key, rows in groups
+    }
+    return pd.Series(list(halves.values()), index=groups.size().index)
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
     """Means over repetitions, and the difference to joint DLM with a selected beta; M of the exact
     GP is left out."""
     table = table.assign(M=table["M"].where(table["role"] == "inducing", 0))
-    joint = table[
-        (table["method"] == "joint_log_dlm") & (table["use"] == "select") & (table["changes"] == "")
-    ]
+    is_joint = (table["method"] == "joint_log_dlm") & (table["changes"] == "")
+    joint = table[is_joint & (table["use"] == "select")]
     table = table.merge(joint[[*PLACE, "test_nll"]], "left", PLACE, suffixes=("", "_joint"))
     table["over_joint"] = table["test_nll"] - table["test_nll_joint"]
+    again = table[
+        (table["method"] == "joint_log_dlm")
+        & (table["changes"] == "")
+        & (table["use"] == "recalibrate")
+    ]
+    table = table.merge(again[[*PLACE, "test_nll"]], "left", PLACE, suffixes=("", "_again"))
+    table["over_recalibrated"] = table["test_nll"] - table["test_nll_again"]
     groups = table.groupby(KEYS, dropna=False)
-    made = groups[[*METRICS, "over_joint"]].mean()
-    half = groups["over_joint"].agg(half_width)
-    made["low"], made["high"] = made["over_joint"] - half, made["over_joint"] + half
+    names = [*METRICS, "test_mse", "over_joint", "over_recalibrated"]
+    made = groups[names].mean()
+    made["over_joint_median"] = groups["over_joint"].median()
+    for name, low, high in (
+        ("over_joint", "low", "high"),
+        ("over_recalibrated", "low_recalibrated", "high_recalibrated"),
+    ):
+        half = half_widths(table, name, KEYS)
+        made[low], made[high] = made[name] - half, made[name] + half
+    made["noise"] = groups["hyper_noise"].median()
+    made["converged"] = groups["converged"].agg(lambda met: float((met == True).mean()))  # noqa: E712
     made["smallest_beta"] = groups["edge"].agg(lambda edge: float((edge == "smallest").mean()))
     made["repetitions"] = groups["seed"].nunique()
     return made.reset_index()
@@ -99,17 +141,21 @@ def calibration(published: pd.DataFrame) -> pd.DataFrame:
         "protocol == 'paper' and role == 'fit' and changes == '' and test_mse.notna()"
     ).copy()
     fits["off"] = (fits["test_coverage_95"] - 0.95).abs()
-    by_method = fits.pivot_table(
-        index=["dataset", "n", "seed"], columns="method", values=["off", "test_coverage_95"]
-    )
+    fits["off_50"] = (fits["test_coverage_50"] - 0.5).abs()
+    values = ["off", "off_50", "test_coverage_95", "test_coverage_50"]
+    by_method = fits.pivot_table(index=["dataset", "n", "seed"], columns="method", values=values)
     further = by_method["off"]["joint_log_dlm"] - by_method["off"]["elbo"]
-    groups = further.groupby(level=["dataset", "n"])
-    half = groups.agg(half_width)
+    further_50 = by_method["off_50"]["joint_log_dlm"] - by_method["off_50"]["elbo"]
+    place = ["dataset", "n"]
+    long = further.rename("further").reset_index().assign(task="regression")
+    groups = further.groupby(level=place)
+    half = half_widths(long, "further", place)
     made = pd.DataFrame({"further_off": groups.mean(), "repetitions": groups.size()})
     made["low"], made["high"] = made["further_off"] - half, made["further_off"] + half
-    made["test_coverage_95"] = (
-        by_method["test_coverage_95"]["joint_log_dlm"].groupby(level=["dataset", "n"]).mean()
-    )
+    made["further_off_50"] = further_50.groupby(level=place).mean()
+    for name in ("test_coverage_95", "test_coverage_50"):
+        made[name] = by_method[name]["joint_log_dlm"].groupby(level=place).mean()
+        made[f"elbo_{name}"] = by_method[name]["elbo"].groupby(level=place).mean()
     return made.reset_index().assign(role="calibration", method="joint_log_dlm")
 
 

@@ -4,10 +4,13 @@
 # pyright: reportArgumentType=false
 
 from matplotlib.lines import Line2D
+from msgspec.structs import replace
 
+from dlmexp.cli import main
 from dlmexp.presentation.claims.judge import judge
 from dlmexp.presentation.claims.rules import Outcome
 from dlmexp.presentation.figures.verdicts import MARKS, draw_verdicts
+from tests.support.cells import ELBO, candidates, fill
 from tests.support.tidy import Made
 from tests.support.verdicts import lines
 
@@ -50,3 +53,12 @@ def test_a_data_set_that_is_not_available_has_a_box_and_a_stand_in_a_star():
 
 def test_each_protocol_has_a_figure_the_first_with_the_plain_name():
     assert [figure.name for figure in drawn(ROWS + RELEASED, 7)] == ["claims", "claims-released"]
+
+
+def test_plot_writes_the_figure_and_refuses_to_choose_data(tmp_path, capsys):
+    fill(tmp_path, *[candidates("elbo", [replace(ELBO, seed=seed)]) for seed in range(3)])
+    assert main(["plot", "claims", "--results", str(tmp_path)]) == 0
+    assert (tmp_path / "figures" / "claims.png").stat().st_size > 1000
+    capsys.readouterr()
+    assert main(["plot", "claims", "--by", "seed=0", "--results", str(tmp_path)]) == 2
+    assert "over all datasets" in capsys.readouterr().err
