@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dlmexp.data.in_memory import MemoryTable
+    from dlmexp.experiment.models.choice import Chosen
     from dlmexp.experiment.models.file import TrainedCell
+    from dlmexp.experiment.models.importance import Rows
     from dlmexp.experiment.models.predictor import Predictor
     from dlmexp.experiment.plan.cell import Asked, Cell
 
@@ -151,7 +153,7 @@ def run(
     return Results(ResultsFolder(Path(results), only=candidates))
 
 
-def _is_table_file(dataset: Any) -> bool:
+def _is_table_file(dataset: Any) -> "TypeGuard[str | os.PathLike[str]]":
     """Whether a dataset is given as the path of a table."""
     if isinstance(dataset, os.PathLike):
         return True
@@ -281,7 +283,7 @@ def plot(
 
     Args:
         name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model
-            on its test rows.
+            on its test rows, `"importance"` how much each of its columns matters.
         folder: A results folder.
         data_root: For `"predictions"`, the folder that the run read its data from, as in
             `dlmexp.run`.
@@ -297,20 +299,21 @@ def plot(
         figure.savefig("ringnorm.pdf")
         ```
     """
+    from dlmexp.presentation.figures import importance, predictions
     from dlmexp.presentation.figures.choose import BY
-    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures.panels import IMPORTANCE, PREDICTIONS
     from dlmexp.presentation.figures.plot import Request, draw
 
     terms = [f"{key}={value}" for key, value in by.items()]
     records = ResultsFolder(Path(folder))
-    if name != PREDICTIONS:
+    if name not in (PREDICTIONS, IMPORTANCE):
         request = Request(parse_terms("--by", terms, BY))
         return _shown(draw(records, name, request).canvas)
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
-    from dlmexp.presentation.figures.predictions import render
 
     (chosen,) = choose_models(records, terms, option="plot:")
+    render = predictions.render if name == PREDICTIONS else importance.render
     return _shown(render(diagnose(records, chosen, data_root)))
 
 
@@ -425,7 +428,7 @@ class Results:
         fields = {"key": key, **where} if key else where
         terms = [f"{name}={value}" for name, value in fields.items()]
         chosen = choose_models(self._records, terms, seeds == "all", "model:")
-        return TrainedModel(Predictor([choice.model for choice in chosen]))
+        return TrainedModel(Predictor([choice.model for choice in chosen]), self._records, chosen)
 
     def _key(self, start: str) -> str:
         keys = self.cells["key"]
@@ -449,8 +452,15 @@ class TrainedModel:
     It predicts in the units and labels of its data.
     """
 
-    def __init__(self, predictor: "Predictor"):
+    def __init__(
+        self,
+        predictor: "Predictor",
+        records: ResultsFolder | None = None,
+        chosen: "Sequence[Chosen]" = (),
+    ):
         self._predictor = predictor
+        self._records = records
+        self._chosen = chosen
 
     @property
     def cells(self) -> "list[Cell]":
@@ -538,6 +548,71 @@ class TrainedModel:
         random = np.random.default_rng(seed)
         columns = self._predictor.predict(encoded.X, wanted=Wanted(**wanted), random=random)
         return pd.DataFrame(columns, index=index)
+
+    def importance(
+        self, X: Any = None, y: Any = None, *, repeats: int = 10, seed: int = 0
+    ) -> pd.DataFrame:
+        """Return how much each column matters, the most important first.
+
+        The values of one column are permuted among the rows. What the loss gains is what the model
+        loses without the column; columns that say the same share their importance.
+
+        Args:
+            X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
+            y: Their targets, or labels.
+            repeats: Permutations of every column.
+            seed: Of the permutations.
+
+        Returns:
+            A row per column: by how much the NLL per row grows (`nll_increase`; for square-loss
+            methods `squared_error_increase`), the ends of its 95 % interval over the rows,
+            `lower_95` and `upper_95`, and the lengthscale of the column, in its standard
+            deviations.
+
+        Raises:
+            UserError: There are no test rows, or these can't be read again.
+        """
+        from dlmexp.experiment.models.importance import importance
+
+        return importance(self._predictor, self._known_rows(X, y), repeats, seed)
+
+    def scores(self, X: Any = None, y: Any = None, *, threshold: float = 0.5) -> dict[str, float]:
+        """Return how good the predictions are on rows with known targets.
+
+        Args:
+            X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
+            y: Their targets, or labels.
+            threshold: Of the probability of class 1, above which a row is predicted to be of it.
+
+        Returns:
+            `nll`, and of numbers and counts `rmse`, `mae`, `r2` and `coverage_95` in the units of
+            the target; of counts also the mean Poisson `deviance` and the `dispersion`, the mean
+            squared error in units of the predicted variance (1 if counts vary as predicted). Of
+            labels `base_rate`, `auc`, `brier`, and the four numbers of the confusion matrix.
+
+        Raises:
+            UserError: There are no test rows, or these can't be read again.
+        """
+        from dlmexp.experiment.models.scores import scores_on
+
+        return scores_on(self._predictor, self._known_rows(X, y), threshold)
+
+    def _known_rows(self, X: Any, y: Any) -> "Rows":
+        """Return rows with targets, encoded: those given, or the model's test rows."""
+        from dlmexp.experiment.models.diagnosis import known_test_rows
+        from dlmexp.experiment.models.importance import Rows
+
+        if (X is None) != (y is None):
+            raise UserError("give both X and y, or neither for the model's own test rows")
+        if X is not None:
+            schema = self._predictor.schema
+            targets = np.asarray(y)
+            if schema.labels is not None:
+                targets = targets.astype(str).astype(object)
+            return Rows(schema.encode(X, first=1), schema.encode_target(targets).astype(float))
+        if self._records is None or len(self._chosen) != 1:
+            raise UserError("models of several seeds have other test rows each: give X and y")
+        return known_test_rows(self._records, self._chosen[0])
 
     def to_gpytorch(self) -> tuple[Any, Any]:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.

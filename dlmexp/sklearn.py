@@ -206,10 +206,12 @@ class SparseGP(BaseEstimator):
         categories = category_columns(X)
         self.schema_ = None
         if not categories:
-            return validate_data(self, X, y, dtype=np.float64, y_numeric=is_number)
+            rows: Any = validate_data(self, X, y, dtype=np.float64, y_numeric=is_number)
+            return rows
         validate_data(self, X, skip_check_array=True)
         self.schema_ = schema_of_frame(X, categories)
-        return check_X_y(self._encoded(X), y, dtype=np.float64, y_numeric=is_number)
+        rows = check_X_y(self._encoded(X), y, y_numeric=is_number)
+        return rows
 
     def _encoded(self, frame: Any) -> np.ndarray:
         """Return the features of a DataFrame with categories."""

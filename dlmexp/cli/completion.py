@@ -21,9 +21,9 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
     if action.dest in ("dataset", "protocol"):
         return catalogue.names(action.dest)
     if action.dest == "ids":
-        from dlmexp.presentation.figures.panels import FIGURES, OF_BOARDS, PREDICTIONS, VERDICTS
+        from dlmexp.presentation.figures.panels import FIGURES, OF_BOARDS, OF_MODELS, VERDICTS
 
-        return [*FIGURES.names(), *OF_BOARDS, PREDICTIONS, VERDICTS]
+        return [*FIGURES.names(), *OF_BOARDS, *OF_MODELS, VERDICTS]
     if action.dest == "overrides":
         return _settings(prefix)
     from argcomplete.completers import FilesCompleter

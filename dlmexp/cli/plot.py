@@ -31,10 +31,14 @@ be said about them as Markdown: the caption, setting, repetitions, what was not 
 command that computes it. Without an ID: all figures with any results. Stand-ins for the paper's
 datasets are shown under their own names. All lines of a panel are of one setting: a protocol as
 it stands, or with the same changes; others are left out and counted, with the command that
-draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
-best validation NLL, or the one that --by chooses. 'ranks', 'gains' and 'cost' compare methods
+draws them. The figure 'predictions' shows one trained model on its test rows, 'importance' how much
+each column of your own table matters to it: the one with the best validation NLL, or the one that
+--by chooses. 'ranks', 'gains' and 'cost' compare methods
 over all datasets (see 'dlmexp rank'); they are drawn where they are named."""
-PREDICTIONS_TITLE = "One trained model on its test rows."
+TITLES = {
+    "predictions": "One trained model on its test rows.",
+    "importance": "How much each column of your own table matters to one trained model.",
+}
 NOT_RUN = "not run"
 
 
@@ -115,12 +119,12 @@ def plot(args: argparse.Namespace) -> None:
     # What is made here is kept to the end: the garbage collector would only cost a tenth of the
     # time.
     gc.disable()
-    from dlmexp.presentation.figures.panels import OF_BOARDS, PREDICTIONS, VERDICTS
+    from dlmexp.presentation.figures.panels import OF_BOARDS, OF_MODELS, VERDICTS
     from dlmexp.presentation.figures.plot import parse_formats
 
     formats = parse_formats(args.format)
-    if PREDICTIONS in args.ids:
-        _plot_predictions(args, formats)
+    if set(args.ids) & set(OF_MODELS):
+        _plot_model(args, formats)
     elif VERDICTS in args.ids:
         _plot_verdicts(args, formats)
     elif set(args.ids) & set(OF_BOARDS):
@@ -131,29 +135,31 @@ def plot(args: argparse.Namespace) -> None:
         _plot_figures(args, formats)
 
 
-def _plot_predictions(args: argparse.Namespace, formats: list[str]) -> None:
-    """Draw the predictions of one trained model on its test rows."""
+def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
+    """Draw figures of one trained model on its test rows."""
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
     from dlmexp.experiment.records.results import ResultsFolder
-    from dlmexp.presentation.figures.panels import PREDICTIONS
+    from dlmexp.presentation.figures import importance, predictions
+    from dlmexp.presentation.figures.panels import OF_MODELS, PREDICTIONS
     from dlmexp.presentation.figures.plot import save
-    from dlmexp.presentation.figures.predictions import numbers, render, text
 
-    if len(args.ids) > 1 or args.compare_protocols or args.list:
+    if not set(args.ids) <= set(OF_MODELS) or args.compare_protocols or args.list:
         raise UserError(
-            "the figure 'predictions' is of one model: draw it alone, and without "
-            "--compare-protocols and --list"
+            f"the figures {' and '.join(OF_MODELS)} are of one model: draw them without others, "
+            "and without --compare-protocols and --list"
         )
     results = ResultsFolder(args.results, others=args.others)
     out = _output_folder(args, results)
     option = "--where" if args.where else "--by"
     (chosen,) = choose_models(results, _terms_of_model(args), option=option)
     diagnosis = diagnose(results, chosen, args.data_root)
-    name = f"{PREDICTIONS}-{chosen.row.dataset}"
     model = f"Model {chosen.words}."
-    caption = text(diagnosis, model)
-    print(save(out, name, render(diagnosis), numbers(diagnosis), caption, formats))
+    for figure in dict.fromkeys(args.ids):
+        kind = predictions if figure == PREDICTIONS else importance
+        canvas, table = kind.render(diagnosis), kind.numbers(diagnosis)
+        caption = kind.text(diagnosis, model)
+        print(save(out, f"{figure}-{chosen.row.dataset}", canvas, table, caption, formats))
     print(f"  {model}")
 
 
@@ -236,10 +242,11 @@ def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
 
 def _figures_without_results() -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import FIGURES, PREDICTIONS, VERDICTS
+    from dlmexp.presentation.figures.panels import FIGURES, VERDICTS
     from dlmexp.presentation.figures.verdicts import TITLE
 
-    yield ListedFigure(PREDICTIONS, NOT_RUN, PREDICTIONS_TITLE)
+    for name, title in TITLES.items():
+        yield ListedFigure(name, NOT_RUN, title)
     yield ListedFigure(VERDICTS, NOT_RUN, TITLE)
     for figure in BOARD_FIGURES.values():
         yield ListedFigure(figure.name, NOT_RUN, figure.title)
@@ -251,13 +258,14 @@ def _figures_with_results(
     results: "ResultsFolder", ids: list[str], request: "Request"
 ) -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import PREDICTIONS, VERDICTS
+    from dlmexp.presentation.figures.panels import VERDICTS
     from dlmexp.presentation.figures.plot import drawings
     from dlmexp.presentation.figures.verdicts import TITLE
 
     if not ids:
         models = counted(len(results.store.keys_with_models()), "model")
-        yield ListedFigure(PREDICTIONS, models, PREDICTIONS_TITLE)
+        for name, title in TITLES.items():
+            yield ListedFigure(name, models, title)
         data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
         yield ListedFigure(VERDICTS, data_sets, TITLE)
         for figure in BOARD_FIGURES.values():

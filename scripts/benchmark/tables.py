@@ -14,7 +14,7 @@ import pandas as pd
 
 import dlmexp
 from dlmexp.common.errors import UserError
-from dlmexp.experiment.running.table_baselines import read_table_baselines
+from dlmexp.experiment.records.table_baselines import read_table_baselines
 
 FLIGHT_COLUMNS = (
     "month",

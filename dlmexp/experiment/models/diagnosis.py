@@ -1,7 +1,7 @@
 """How a trained model does on its own test rows, as numbers to draw."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,11 @@ from dlmexp.data.raw_files import load
 from dlmexp.data.splits import split
 from dlmexp.experiment.models.choice import TRAIN, Chosen
 from dlmexp.experiment.models.file import TrainedCell
+from dlmexp.experiment.models.importance import Rows, importance
 from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
 from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.table import as_text, rows_for
+from dlmexp.experiment.records.table_baselines import read_table_baselines
 
 LEVELS = np.linspace(0.05, 0.95, 19)
 """Probabilities of central intervals."""
@@ -26,6 +29,8 @@ BINS = 10
 """Bins of probabilities."""
 SMALLEST_PROBABILITY = 1e-12
 """Stands for the probability of a count that has none to rounding."""
+SHOWN = ("test_rmse", "test_error", "test_nll")
+"""Metrics that models and baselines are compared by."""
 LINE_POINTS = 400
 """Points of a curve over one feature."""
 LINE_MARGIN = 0.1
@@ -47,6 +52,10 @@ class Diagnosis:
         metric: The metric of the candidates: nll or mse.
         objective: The objective by iteration; empty if nothing was trained.
         line: Of one feature: x, predictions, training rows, inducing inputs; None for more.
+        importance: Of a user's own table with several columns: how much each of them matters
+            (`importance`); otherwise None.
+        baselines: Of a user's own table: test metrics of the models and baselines of the same
+            split, in a row each; empty for other data.
     """
 
     model: TrainedCell
@@ -57,6 +66,8 @@ class Diagnosis:
     metric: str
     objective: np.ndarray
     line: Columns | None
+    importance: pd.DataFrame | None = None
+    baselines: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def errors(self) -> dict[str, float]:
@@ -83,9 +94,9 @@ def diagnose(
     cell = model.cell
     spec, data = reload_dataset(results, chosen.row, root)
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
-    X = np.array(data.X[rows.test])
-    y = np.array(data.y[rows.test])
+    X, y = _rows_of(data, rows.test)
     predictor = Predictor([model])
+    is_table = spec.loader == "table"
     metric = "nll" if predictor.has_distribution else "mse"
     objective = np.zeros(0)
     if cell.iterations:
@@ -100,7 +111,41 @@ def diagnose(
         metric=metric,
         objective=objective,
         line=_line(predictor, data, rows.train[: cell.n]) if has_one_feature else None,
+        importance=importance(predictor, Rows(X, y)) if is_table and len(y) > 1 else None,
+        baselines=_beside_baselines(results, chosen.row) if is_table else pd.DataFrame(),
     )
+
+
+def known_test_rows(
+    results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
+) -> Rows:
+    """Return the test rows of a model, whose data is loaded once more.
+
+    Raises:
+        UserError: the data cannot be loaded, or has changed.
+    """
+    spec, data = reload_dataset(results, chosen.row, root)
+    seed = chosen.model.cell.seed
+    rows = split(len(data.y), spec.split, seed, spec.test_cap, data.arrangement)
+    return _rows_of(data, rows.test)
+
+
+def _rows_of(data: Dataset, numbers: np.ndarray) -> Rows:
+    return Rows(np.array(data.X[numbers]), np.array(data.y[numbers]))
+
+
+def _beside_baselines(results: ResultsFolder, row: Any) -> pd.DataFrame:
+    """Return test metrics of the selected models and the baselines on the same test rows."""
+    table = results.table
+    is_same = (table["data"] == row.data) & (table["n"] == row.n) & (table["seed"] == row.seed)
+    models = rows_for(table[is_same & (table["status"] == "done")], "nll")
+    kept = read_table_baselines(results.root, [str(row.dataset)])
+    if not kept.empty:
+        is_same = (kept["data"] == row.data) & (kept["n"] == row.n) & (kept["seed"] == row.seed)
+        kept = kept[is_same]
+    both = pd.concat([as_text(models), kept], ignore_index=True)
+    metrics = [name for name in SHOWN if name in both and both[name].notna().any()]
+    return both[["method", *metrics]].drop_duplicates("method")
 
 
 def reload_dataset(

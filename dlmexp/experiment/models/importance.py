@@ -5,7 +5,7 @@ is what the model loses without the column.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,8 +27,7 @@ MAX_ROWS = 2000
 RowLosses = Callable[[Float[np.ndarray, "N D"]], Float[np.ndarray, " N"]]
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Rows with known targets, before normalisation.
 
     Attributes:

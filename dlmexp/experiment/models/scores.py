@@ -3,6 +3,9 @@
 import numpy as np
 from jaxtyping import Float
 
+from dlmexp.experiment.models.importance import Rows, row_losses
+from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
+
 Scores = dict[str, float]
 
 
@@ -62,3 +65,34 @@ def count_scores(
         "deviance": float(deviance.mean()),
         "dispersion": float(np.mean(((y - mean) / std) ** 2)),
     }
+
+
+def own_scores(
+    columns: Columns, targets: Float[np.ndarray, " N"], predictor: Predictor, threshold: float = 0.5
+) -> Scores:
+    """Return the scores of predictions, in the units of the target.
+
+    Args:
+        columns: The predictions (`Predictor.predict`).
+        targets: The targets, 0 and 1 for labels.
+        predictor: What has predicted.
+        threshold: Of the probability of class 1.
+    """
+    labels = predictor.schema.labels
+    if labels is not None:
+        return label_scores(columns[f"probability_{labels[1]}"], targets, threshold)
+    scores = errors_in_own_units(columns, targets)
+    if predictor.task == "count" and "std" in columns:
+        scores |= count_scores(columns["mean"], columns["std"], targets)
+    return scores
+
+
+def scores_on(predictor: Predictor, rows: Rows, threshold: float = 0.5) -> Scores:
+    """Return the scores on rows with known targets, with the NLL per row of its own units."""
+    targets = np.exp(rows.y) if predictor.schema.log else rows.y
+    scores = own_scores(predictor.predict(rows.X), targets, predictor, threshold)
+    if not predictor.has_distribution:
+        return scores
+    # log p(y) of normalised targets is log p of their own units plus log y_std.
+    scale = np.mean([np.log(member.model.y_std) for member in predictor.members])
+    return {"nll": float(row_losses(predictor, rows.X, rows.y).mean() + scale), **scores}

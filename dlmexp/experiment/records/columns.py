@@ -81,6 +81,12 @@ METRICS = (
     Metric("rmse", "root mean squared error; user tables", "units of the target", TEST_PART),
     Metric("mae", "mean absolute error; user tables", "units of the target", TEST_PART),
     Metric("r2", "coefficient of determination; user tables", "", TEST_PART),
+    Metric("auc", "area under the ROC curve; binary user tables", "", TEST_PART),
+    Metric("base_rate", "share of class 1; binary user tables", "", TEST_PART),
+    Metric("deviance", "mean Poisson deviance; user tables of counts", "", TEST_PART),
+    Metric(
+        "dispersion", "squared error / predicted variance; user tables of counts", "", TEST_PART
+    ),
 )
 
 
@@ -237,6 +243,9 @@ TEST = ["test_nll", "test_mse", "test_error", "test_mre"]
 """The test metrics that figures and closing tables show."""
 OWN_UNITS = ["test_rmse", "test_mae", "test_r2", "test_coverage_95"]
 """The test errors of user tables, in the units of their target."""
+
+OWN_LABELS = ["test_error", "test_auc", "test_brier", "test_base_rate", "test_nll"]
+"""The test metrics of user tables with labels."""
 
 ColumnFilter = Callable[[TableColumn], bool]
 """Says of a column whether it is read."""

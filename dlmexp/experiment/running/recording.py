@@ -18,8 +18,9 @@ from dlmexp.core.training.metrics import trivial_metrics
 from dlmexp.core.training.program import Posterior
 from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
-from dlmexp.experiment.models.predictor import Predictor, errors_in_own_units
+from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.models.relevance import column_lengthscales
+from dlmexp.experiment.models.scores import own_scores
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.record import WARNING, Record, Result
@@ -37,6 +38,8 @@ Arrays = dict[str, np.ndarray]
 # Metrics that must be finite. Other scores are recorded whatever they are: they neither train nor
 # select.
 LOSSES = ("nll", "mse", "error", "mre")
+# Of the scores of users' own tables.
+RECORDED_SCORES = ("rmse", "mae", "r2", "coverage_95", "auc", "base_rate", "deviance", "dispersion")
 
 
 class Writer(AbstractContextManager):
@@ -168,7 +171,7 @@ class Recorder:
 
     def _result(self, cell: Cell, finished: FinishedFit) -> Result:
         split = self._splits[_split_name(cell)]
-        in_units = self._errors_in_units_of_target(cell, finished.posterior)
+        in_units = self._scores_of_own_table(cell, finished.posterior)
         # Without a stopping rule, a fit makes exactly the iterations that were requested.
         has_rule = cell.window is not None or cell.optimizer == "lbfgs"
         is_complete = finished.stopped == "limit" and not has_rule
@@ -236,9 +239,9 @@ class Recorder:
         )
         return {f"lengthscale[{name}]": value for name, value in by_column.items()}
 
-    def _errors_in_units_of_target(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
-        """Return test errors in the units of the target; empty unless it is a user's own table."""
-        if cell.dataset not in self._user_tables or cell.task == "binary":
+    def _scores_of_own_table(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
+        """Return test scores in the units of the target; empty unless it is a user's own table."""
+        if cell.dataset not in self._user_tables:
             return {}
         split = self.prepared(cell)
         if len(split.y_test) == 0:
@@ -248,7 +251,9 @@ class Recorder:
         targets = split.y_test * split.y_std + split.y_mean
         if model.schema.log:
             targets = np.exp(targets)
-        return errors_in_own_units(Predictor([model]).predict(features), targets)
+        predictor = Predictor([model])
+        scores = own_scores(predictor.predict(features), targets, predictor)
+        return {name: value for name, value in scores.items() if name in RECORDED_SCORES}
 
     def failure(
         self, cell: Cell, reason: str, iterations: int = 0, traceback: str | None = None

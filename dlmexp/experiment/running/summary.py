@@ -12,7 +12,7 @@ from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
 from dlmexp.experiment.plan.plugin_code import plugin_packages
-from dlmexp.experiment.records.columns import OWN_UNITS, TEST
+from dlmexp.experiment.records.columns import OWN_LABELS, OWN_UNITS, TEST
 from dlmexp.experiment.records.gaps import EvidenceGap, largest_gaps
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.refits import Selections
@@ -21,6 +21,8 @@ from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, 
 from dlmexp.experiment.running.sweep import Plan, Sweep
 from dlmexp.experiment.running.table_baselines import which_is_best
 
+MOST_DISPERSION = 1.5
+"""Above this ratio of squared errors to the predicted variance, a line says so."""
 MAX_RESULT_LINES = 60
 UNITS = (
     "mean±standard deviation over seeds at the betas with the lowest validation metric; "
@@ -217,9 +219,9 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
     """Print one line per dataset, size and method, with the units of the numbers."""
     # Errors in the units of the target say more than the MSE of scaled targets.
     in_target_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().all())
-    metrics = [*OWN_UNITS, "test_nll"] if in_target_units else TEST
-    has_baselines = baselines is not None and not baselines.empty
-    table = results_table(with_baselines(rows, baselines) if has_baselines else rows, metrics)
+    metrics = _shown_metrics(rows, in_target_units)
+    beside = pd.DataFrame() if baselines is None else baselines
+    table = results_table(rows if beside.empty else with_baselines(rows, beside), metrics)
     collect = with_results_option("dlmexp collect", store.root)
     if table.row_count > MAX_RESULT_LINES:
         print(f"{counted(table.row_count, 'result')}: `{collect}` writes them as a table")
@@ -234,9 +236,33 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
     elif is_scaled:
         units += f"; `{collect}` writes their y_std"
     print(units)
-    if has_baselines:
-        for line in which_is_best(rows, baselines):
-            print(line)
+    for line in which_is_best(rows, beside):
+        print(line)
+    for line in overdispersed(rows):
+        print(line)
+
+
+def _shown_metrics(rows: pd.DataFrame, in_target_units: bool) -> list[str]:
+    """Return the metrics of the closing table."""
+    if in_target_units:
+        return [*OWN_UNITS, "test_nll"]
+    has_labels = "test_auc" in rows and bool(rows["test_auc"].notna().any())
+    return OWN_LABELS if has_labels else TEST
+
+
+def overdispersed(rows: pd.DataFrame) -> list[str]:
+    """Return a line per method whose counts vary much more than it predicts."""
+    if "test_dispersion" not in rows:
+        return []
+    lines = []
+    means = rows.groupby(["dataset", "method"], observed=True, sort=False)["test_dispersion"].mean()
+    for (dataset, method), dispersion in means.dropna().items():  # pyright: ignore[reportGeneralTypeIssues]
+        if dispersion > MOST_DISPERSION:
+            lines.append(
+                f"{dataset} {method}: squared errors are {dispersion:.3g} times the predicted "
+                "variance: the counts vary more than Poisson counts, so intervals are too narrow"
+            )
+    return lines
 
 
 def with_baselines(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:

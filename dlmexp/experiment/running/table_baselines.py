@@ -4,36 +4,29 @@ They are fitted to the rows that the models of a seed were trained on and tested
 What was computed is kept in the folder `tables` of the results.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from dlmexp.common.atomic import within, write_atomically
-from dlmexp.common.errors import Unreadable
-from dlmexp.common.reading.files import content, json_value
 from dlmexp.core.baselines import BASELINES, Baseline, available_baselines
 from dlmexp.data.splits import Prepared
+from dlmexp.experiment.models.scores import label_scores
 from dlmexp.experiment.plan.cell import Cell
+from dlmexp.experiment.records.table_baselines import (
+    IDENTITY,
+    keep_baselines,
+    known_baselines,
+    row_of,
+)
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 MAX_ENTRIES = 100_000_000
 """Training rows times features, above which no baselines are fitted."""
-IDENTITY = ("dataset", "data", "split", "n", "seed", "method")
 USUAL_LEVEL = 1.959963984540054
 """Standard deviations from the mean to the ends of the central 95 % of a normal distribution."""
-
-
-class Kept(msgspec.Struct):
-    """What is kept of a baseline: the split by the fields of its cells, and test metrics."""
-
-    split: list[str | int]
-    method: str
-    scores: dict[str, float]
 
 
 def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
@@ -45,7 +38,7 @@ def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
     prepared = prepared_splits(sweep)
     rows = []
     for name in _tables(sweep):
-        known = _known(root, name)
+        known = known_baselines(root, name)
         on_all_rows = [cell for cell in sweep.cells if cell.dataset == name and cell.fold is None]
         cells = {_split_of(cell): cell for cell in on_all_rows}
         wanted = [(split, method) for split in cells for method in available_baselines()]
@@ -55,10 +48,10 @@ def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
             if scores:
                 known[split, method] = scores
         if missing:
-            _keep(root, name, known)
+            keep_baselines(root, name, known)
         for split, method in wanted:
             if (split, method) in known:
-                rows.append(_row(split, method, known[split, method]))
+                rows.append(row_of(split, method, known[split, method]))
     return pd.DataFrame(rows)
 
 
@@ -71,11 +64,6 @@ def _split_of(cell: Cell) -> tuple[Any, ...]:
     return tuple(getattr(cell, name) for name in IDENTITY[:-1])
 
 
-def _row(split: tuple[Any, ...], method: str, scores: dict[str, float]) -> dict[str, Any]:
-    row = dict(zip(IDENTITY, (*split, method), strict=True))
-    return row | {f"test_{name}": value for name, value in scores.items()}
-
-
 def _scores(method: str, cell: Cell, split: Prepared, sweep: Sweep) -> dict[str, float]:
     """Return the test metrics of a baseline; none without test rows, or of very large tables."""
     if not len(split.y_test) or split.X_train.size > MAX_ENTRIES:
@@ -84,7 +72,8 @@ def _scores(method: str, cell: Cell, split: Prepared, sweep: Sweep) -> dict[str,
     baseline = BASELINES[method](cell.task, split.X_train, split.y_train)
     scores = baseline.scores(split.X_test, split.y_test)
     if cell.task == "binary":
-        return scores
+        of_labels = label_scores(baseline.predict(split.X_test), split.y_test)
+        return scores | {name: of_labels[name] for name in ("auc", "brier", "base_rate")}
     return scores | _scores_in_units(baseline, split, data.schema.log)
 
 
@@ -109,33 +98,6 @@ def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[s
     if y.var() > 0:
         errors["r2"] = 1 - rmse**2 / float(y.var())
     return errors
-
-
-def _path(root: Path, name: str) -> Path:
-    return within(root, root / "tables" / f"{name}.baselines.json")
-
-
-def _known(root: Path, name: str) -> dict[tuple[tuple[Any, ...], str], dict[str, float]]:
-    """Return what was computed before, by split and method; nothing if it can't be read."""
-    try:
-        rows = json_value(content(_path(root, name)), list[Kept])
-    except (OSError, Unreadable):
-        return {}
-    return {(tuple(kept.split), kept.method): kept.scores for kept in rows}
-
-
-def _keep(root: Path, name: str, known: dict) -> None:
-    rows = [Kept(list(split), method, scores) for (split, method), scores in known.items()]
-    write_atomically(_path(root, name), msgspec.json.encode(rows))
-
-
-def read_table_baselines(root: Path, names: Iterable[str]) -> pd.DataFrame:
-    """Return the baselines that are kept in a results folder, as `table_baselines` does."""
-    rows = []
-    for name in names:
-        known = _known(root, name)
-        rows += [_row(split, method, scores) for (split, method), scores in known.items()]
-    return pd.DataFrame(rows)
 
 
 def which_is_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:

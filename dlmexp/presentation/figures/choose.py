@@ -16,7 +16,7 @@ from dlmexp.presentation.figures.own import OWN, own_datasets, own_figure
 from dlmexp.presentation.figures.panels import (
     FIGURES,
     OF_BOARDS,
-    PREDICTIONS,
+    OF_MODELS,
     VERDICTS,
     Figure,
     Line,
@@ -94,7 +94,7 @@ def _check_ids(ids: Iterable[str], own: Iterable[str]) -> None:
     valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
     for name in ids:
         if name not in valid:
-            close = nearest(name, [*valid, *OF_BOARDS, PREDICTIONS, VERDICTS])
+            close = nearest(name, [*valid, *OF_BOARDS, *OF_MODELS, VERDICTS])
             raise UserError(
                 f"there is no figure '{name}': {close} (that of data of your own is {OWN}NAME)"
             )

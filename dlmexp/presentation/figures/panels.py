@@ -38,6 +38,9 @@ VERSIONS = {
 SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
 # The figure of one trained model, which is not made of panels of the table.
 PREDICTIONS = "predictions"
+# How much each column of a user's own table matters to one trained model.
+IMPORTANCE = "importance"
+OF_MODELS = (PREDICTIONS, IMPORTANCE)
 # Figures of leaderboards (`leaderboard`), which are over all datasets.
 RANKS = "ranks"
 GAINS = "gains"

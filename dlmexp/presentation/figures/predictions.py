@@ -10,10 +10,12 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
 from dlmexp.experiment.models.diagnosis import Diagnosis
-from dlmexp.presentation.figures.looks import COLUMN, TEXT, paper_style
+from dlmexp.presentation.figures import importance
+from dlmexp.presentation.figures.looks import COLUMN, METHOD_LOOKS, TEXT, paper_style
 from dlmexp.presentation.labels import metric_label
 
 BINS = 20  # in which intervals are averaged
+MOST_COLUMNS = 8  # whose importance is drawn beside other panels
 MAX_POINTS = 2000  # test rows that are drawn as points
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
@@ -24,18 +26,27 @@ CAPTION = (
     "Predictions of one trained model on its test rows, their calibration, the betas that it was "
     "selected from, and the course of its training."
 )
+TABLE_CAPTION = (
+    "Predictions of one trained model on its test rows, their errors and calibration, how much "
+    "each column matters, and the other models and baselines on the same rows."
+)
+BASELINE_LABELS = {"test_rmse": "RMSE", "test_error": "share of wrong labels", "test_nll": "NLL"}
 
 
 def render(diagnosis: Diagnosis) -> Canvas:
     """Return the figure in the project's style; panels without anything to show are left out."""
     is_binary = diagnosis.model.schema.labels is not None
+    is_table = diagnosis.importance is not None
     wanted = {
         _draw_over_feature: diagnosis.line is not None,
         _draw_true_against_predicted: not is_binary,
+        _draw_residuals: is_table and not is_binary,
         _draw_probabilities: is_binary,
         _draw_calibration: diagnosis.calibration is not None,
-        _draw_against_beta: not diagnosis.betas.empty,
-        _draw_training: len(diagnosis.objective) > 1,
+        _draw_importance: is_table,
+        _draw_baselines: len(diagnosis.baselines) > 1,
+        _draw_against_beta: not is_table and not diagnosis.betas.empty,
+        _draw_training: not is_table and len(diagnosis.objective) > 1,
     }
     panels = [draw for draw, is_wanted in wanted.items() if is_wanted]
     columns = min(2, len(panels))
@@ -76,8 +87,9 @@ def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
 def text(diagnosis: Diagnosis, model: str) -> str:
     """Return the caption file, in Markdown."""
     errors = f" {_errors(diagnosis)}." if diagnosis.errors else ""
+    caption = CAPTION if diagnosis.importance is None else TABLE_CAPTION
     return (
-        f"# {diagnosis.model.cell.describe()}\n\n{CAPTION}\n\n"
+        f"# {diagnosis.model.cell.describe()}\n\n{caption}\n\n"
         f"- {model}\n- Test rows: {len(diagnosis.targets)}.{errors}\n"
     )
 
@@ -117,6 +129,40 @@ def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
     share = "" if len(drawn) == len(y) else f" ({len(drawn)} of {len(y)})"
     ax.set_title(f"test rows{share}\n{_errors(diagnosis)}", fontsize=6)
     ax.set(xlabel=f"predicted {target}", ylabel=f"true {target}")
+
+
+def _draw_residuals(ax: Axes, diagnosis: Diagnosis) -> None:
+    """Draw what is left of the true values, against the predicted means."""
+    mean = diagnosis.columns["mean"]
+    target = diagnosis.model.schema.target
+    drawn = np.random.default_rng(0).permutation(len(mean))[:MAX_POINTS]
+    size = float(np.clip(30 / np.sqrt(len(drawn)), 0.8, 3))
+    residuals = (diagnosis.targets - mean)[drawn]
+    ax.plot(mean[drawn], residuals, "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True)
+    ax.axhline(0, color=ORANGE, lw=0.9)
+    ax.set(title="residuals", xlabel=f"predicted {target}", ylabel=f"true - predicted {target}")
+
+
+def _draw_importance(ax: Axes, diagnosis: Diagnosis) -> None:
+    """Draw how much each column matters."""
+    assert diagnosis.importance is not None
+    importance.draw(ax, diagnosis.importance.head(MOST_COLUMNS))
+
+
+def _draw_baselines(ax: Axes, diagnosis: Diagnosis) -> None:
+    """Draw the error of models and baselines on the same rows, the best on top."""
+    metric = diagnosis.baselines.columns[1]
+    table = diagnosis.baselines.sort_values(metric, ascending=False)
+    places = np.arange(len(table))
+    are_models = [name in METHOD_LOOKS for name in table["method"]]
+    colours = [BLUE if is_model else GREY for is_model in are_models]
+    ax.barh(places, table[metric], 0.65, color=colours, alpha=0.75)
+    for place, value in zip(places, table[metric], strict=True):
+        ax.annotate(f" {value:.4g}", (0, place), va="center", fontsize=5, color="white")
+    ax.set_yticks(places, table["method"])
+    units = f" in units of {diagnosis.model.schema.target}" if metric == "test_rmse" else ""
+    label = BASELINE_LABELS[metric]
+    ax.set(title=f"the same rows: {label}", xlabel=label + units)
 
 
 def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:

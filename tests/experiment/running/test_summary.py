@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.summary import (
     mean_and_deviation,
+    overdispersed,
     print_plan,
     print_summary,
     results_table,
@@ -176,3 +177,15 @@ def test_plan_counts_cells_and_batches(capsys):
         "banana 100 elbo exact whitened 1 1 1 0 0 1",
         "banana 100 fixed_log_dlm, fixed_dlm bmc-10 whitened 1 3 3 1 1 1",
     ]
+
+
+def test_counts_that_vary_more_than_predicted_are_told():
+    rows = pd.DataFrame(
+        {
+            "dataset": "bikes",
+            "method": ["elbo", "elbo", "joint_log_dlm"],
+            "test_dispersion": [12.0, 8.0, 1.1],
+        }
+    )
+    (line,) = overdispersed(rows)
+    assert line.startswith("bikes elbo: squared errors are 10 times the predicted variance")

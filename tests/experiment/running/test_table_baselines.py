@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import dlmexp
+from dlmexp.experiment.records.table_baselines import read_table_baselines
 from dlmexp.experiment.running import table_baselines as module
 from dlmexp.experiment.running.table_baselines import which_is_best
 
@@ -46,7 +47,7 @@ def test_closing_table_has_baselines_on_the_same_rows(tmp_path, capsys):
 @pytest.mark.slow
 def test_baselines_are_fitted_once(tmp_path, monkeypatch):
     run(tmp_path, verbose=False)
-    kept = module.read_table_baselines(tmp_path, ["mine"])
+    kept = read_table_baselines(tmp_path, ["mine"])
 
     def refuse(*_):
         raise AssertionError("fitted again")
