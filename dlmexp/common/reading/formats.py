@@ -137,7 +137,7 @@ def read_excel(path: Path) -> pa.Table:
         Unreadable: it is damaged, or too large.
     """
     try:
-        import openpyxl
+        import openpyxl  # pyright: ignore[reportMissingModuleSource]
     except ImportError:
         advice = "pip install openpyxl, or save the table as CSV"
         raise UserError(f"{path}: Excel files are read by openpyxl: {advice}") from None

@@ -105,7 +105,9 @@ def recorder(tmp_path):
     spec = read_spec("banana")
     data = SimpleNamespace(name="banana", schema=None, X=np.zeros((2, 2)))
     sweep: Any = SimpleNamespace(
-        datasets={("banana", "counts-v1"): (spec, data)}, cfg=SimpleNamespace(keep="none")
+        datasets={("banana", "counts-v1"): (spec, data)},
+        cfg=SimpleNamespace(keep="none"),
+        folds_of={},
     )
     recorder = Recorder(sweep, Store(tmp_path), records.append, "cpu")
     facts = SplitFacts(features=None, y_mean=2.0, y_std=3.0, trivial={"test": {"nll": 0.7}})  # pyright: ignore[reportArgumentType]
@@ -132,6 +134,7 @@ def finished(**changes) -> Any:
         "nll_error": None,
         "ends": np.zeros(0),
         "evidence_gap": 0.25,
+        "profile": None,
         "hyperparameters": {"noise": np.array([0.1]), "Z": np.zeros((3, 2))},
     }
     return SimpleNamespace(**values | changes)
