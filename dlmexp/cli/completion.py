@@ -1,11 +1,16 @@
 """Shell completion: how the word at the cursor can go on. Nothing slow is loaded for it."""
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator
+from pkgutil import iter_modules
 from typing import Any
 
 from dlmexp.common import catalogue
 from dlmexp.common.extensions import extended
+
+# Groups of Hydra that a run reads, and how the packages of their plugins end.
+OF_HYDRA = {"hydra/launcher": "launcher", "hydra/sweeper": "sweeper"}
 
 
 def complete_word(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +43,25 @@ def _settings(word: str) -> Iterator[str]:
     key, equals, value = word.partition("=")
     kinds = settings(key)
     if not equals:
-        yield from _keys(key, [*GROUPS, *kinds], GROUPS)
+        yield from _keys(key, [*GROUPS, *OF_HYDRA, *kinds], (*GROUPS, *OF_HYDRA))
         return
-    values = catalogue.names(key) if key in GROUPS else _values(kinds.get(key))
+    if key in OF_HYDRA:
+        values = [*catalogue.names(key), *_plugins_of_hydra(OF_HYDRA[key])]
+    else:
+        values = catalogue.names(key) if key in GROUPS else _values(kinds.get(key))
     last_name = max(value.rfind("["), value.rfind(",")) + 1  # of a list
     for name in values:
         yield f"{key}={value[:last_name]}{name}"
+
+
+def _plugins_of_hydra(kind: str) -> Iterator[str]:
+    """Yield the names of installed plugins: `joblib` for the package `hydra_joblib_launcher`."""
+    import hydra_plugins  # its folders are those of all plugins; none is imported
+
+    for module in iter_modules(hydra_plugins.__path__):
+        match = re.fullmatch(f"hydra_(\\w+)_{kind}", module.name)
+        if match and match[1] != "submitit":  # ours, under the names of our files
+            yield match[1]
 
 
 def _keys(word: str, names: Iterable[str], groups: Iterable[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import logging
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from dlmexp.experiment.config import RunConfig
 
 METHODS_WIDTH = 72  # letters of a line
-USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]"
+USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--info] [--config-dir DIR]"
+# Flags of Hydra's own command that have another word here.
+REFUSED_FLAGS = {
+    "config_name": "--config-name: there is one config; experiment=NAME chooses settings of it",
+    "config_path": "--config-path: --config-dir DIR adds a folder of your own",
+    "rerun": "--experimental-rerun: the same command goes on where a run has stopped",
+    "hydra_help": "--hydra-help: --info shows what Hydra has found, --cfg hydra its settings",
+    "shell_completion": '--shell-completion: eval "$(register-python-argcomplete dlmexp)"',
+}
 DESCRIPTION = """
     Run a sweep: all combinations of dataset, size, seed, method, estimator and
     beta in the config, trained in batches. Cells that are done are skipped and
@@ -78,8 +87,35 @@ def add_commands(commands: Commands) -> None:
         help="several jobs: values with commas between them",
     )
     parser.add_argument(
-        "-c", "--cfg", choices=["job"], metavar="job", help="print the composed settings"
+        "-c",
+        "--cfg",
+        choices=["job", "hydra", "all"],
+        metavar="job|hydra|all",
+        help="print the composed settings: ours (job), those of Hydra, or all as Hydra sees them",
     )
+    parser.add_argument("--package", metavar="NAME", help="with --cfg: this part alone")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: values of ${...}")
+    parser.add_argument(
+        "--info",
+        nargs="?",
+        const="all",
+        choices=["all", "defaults", "defaults-tree", "config", "plugins", "searchpath"],
+        metavar="WHAT",
+        help="print what Hydra has found: plugins, folders of settings, defaults",
+    )
+    parser.add_argument("--run", action="store_true", dest="single", help=argparse.SUPPRESS)
+    parser.add_argument("-cd", dest="config_dir", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for name, flags in {
+        "config_name": ("-cn", "--config-name"),
+        "config_path": ("-cp", "--config-path"),
+        "rerun": ("--experimental-rerun",),
+    }.items():
+        parser.add_argument(*flags, dest=name, help=argparse.SUPPRESS)
+    for name, flags in {
+        "hydra_help": ("--hydra-help",),
+        "shell_completion": ("-sc", "--shell-completion"),
+    }.items():
+        parser.add_argument(*flags, dest=name, action="store_true", help=argparse.SUPPRESS)
 
 
 def _method_names() -> str:
@@ -90,20 +126,54 @@ def _method_names() -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Run one job here, or several by a launcher; return the exit code."""
-    from dlmexp.experiment.plan.compose import launcher, plugins_in
-    from dlmexp.experiment.plan.overrides import expand_shorthand
+    from dlmexp.experiment.plan.compose import hydra_settings, plugins_in, with_default
+    from dlmexp.experiment.plan.overrides import check_hydra_words, expand_shorthand
 
+    _refuse_flags(args)
     typed = expand_shorthand(args.overrides, args.multirun)
     with extended(plugins=plugins_in(typed)):
-        overrides, jobs = _composed_jobs(typed, args.multirun)
-        if args.cfg:
-            _print_settings(jobs[0])
+        check_hydra_words(typed, args.multirun)
+        if args.info or args.cfg in ("hydra", "all"):
+            _print_by_hydra(args, with_default(typed))
             return 0
+        hydra = hydra_settings(typed)
+        overrides: list[list[str]] = []
+        jobs: list[RunConfig] = []
+        if not hydra.has_own_sweeper:
+            overrides, jobs = _composed_jobs(typed, args.multirun)
+        if args.cfg:
+            _print_settings(jobs[0], args.package)
+            return 0
+        if hydra.is_foreign:
+            from dlmexp.experiment.cluster.hydra_jobs import run_by_hydra
+
+            return run_by_hydra(with_default(typed), hydra, args.multirun)
         if args.multirun:
             from dlmexp.experiment.cluster.multirun import multirun
+            from dlmexp.experiment.plan.compose import launcher
 
             return multirun(jobs, overrides, launcher(overrides[0]))
         return _run_here(jobs[0], args.typed)
+
+
+def _refuse_flags(args: argparse.Namespace) -> None:
+    for name, message in REFUSED_FLAGS.items():
+        if getattr(args, name):
+            raise UserError(message)
+
+
+def _print_by_hydra(args: argparse.Namespace, overrides: Sequence[str]) -> None:
+    """Print what Hydra knows, as its own command does."""
+    from dlmexp.experiment.plan.compose import initialized
+    from dlmexp.experiment.plan.overrides import hydra_errors_as_user_errors
+
+    with hydra_errors_as_user_errors(overrides), initialized() as hydra:
+        if args.info:
+            handlers = logging.root.handlers[:]
+            hydra.show_info(args.info, "run", list(overrides))
+            logging.root.handlers[:] = handlers  # it prints by one of its own
+        else:
+            hydra.show_cfg("run", list(overrides), args.cfg, args.package, args.resolve)
 
 
 def _composed_jobs(
@@ -116,8 +186,6 @@ def _composed_jobs(
     """
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, expand, with_default
 
-    if not multirun and any(override.startswith("hydra/launcher=") for override in typed):
-        raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
     overrides = with_default(typed)
     overrides_of_jobs = expand(overrides) if multirun else [overrides]
     jobs = [compose(words) for words in overrides_of_jobs]
@@ -125,10 +193,15 @@ def _composed_jobs(
     return overrides_of_jobs, jobs
 
 
-def _print_settings(job: "RunConfig") -> None:
-    from omegaconf import OmegaConf
+def _print_settings(job: "RunConfig", package: str | None) -> None:
+    """Print the settings of a job, or a part of them."""
+    from omegaconf import Container, OmegaConf
 
-    print(OmegaConf.to_yaml(OmegaConf.structured(job)), end="")
+    settings = OmegaConf.structured(job)
+    part = OmegaConf.select(settings, package) if package else settings
+    if part is None:
+        raise UserError(f"--package {package}: the settings have no such part")
+    print(OmegaConf.to_yaml(part) if isinstance(part, Container) else f"{part}\n", end="")
 
 
 def _run_here(job: "RunConfig", typed: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ Sections 5 and 6 of docs/SPEC.md give the reasons. `checked` holds every compose
 schema.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -237,6 +237,37 @@ class RunConfig:
     rerun: Annotated[str, one_of("changed")] | None = None
     # Which models are kept: those that methods select, all, or none.
     keep: Annotated[str, one_of("selected", "all", "none")] = "selected"
+
+
+UNSET = "unset"
+"""The value of `training.NAME`, for all kinds of data, where nobody has set it."""
+IN_THIS_MODULE = {"__module__": __name__}  # where launchers that pickle them find classes
+DICTIONARIES = ("estimator_lr", "initial")  # settings of training with values by name
+FOR_ALL_KINDS = tuple(item.name for item in fields(TrainingConfig) if item.name != "by_method")
+"""Settings of training that may be given for all kinds of data at once."""
+
+
+def _training_of_all_kinds() -> type:
+    """Return the type of `training` as Hydra sees it: of each kind, and settings for all kinds."""
+    nodes: list[Any] = [
+        (kind, TrainingConfig, field(default_factory=TrainingConfig)) for kind in KINDS
+    ]
+    for name in FOR_ALL_KINDS:
+        if name in DICTIONARIES:
+            nodes.append((name, dict[str, Any], field(default_factory=dict)))
+        else:
+            nodes.append((name, Any, field(default=UNSET)))
+    return make_dataclass("Training", nodes, namespace=IN_THIS_MODULE)
+
+
+Training = _training_of_all_kinds()
+HydraConfig = make_dataclass(
+    "HydraConfig",
+    [("training", Training, field(default_factory=Training))],
+    bases=(RunConfig,),
+    namespace=IN_THIS_MODULE,
+)
+"""What `conf/run.yaml` starts from: a `RunConfig` before `training.NAME` is spread over kinds."""
 
 
 def checked(values: dict[str, Any]) -> RunConfig:

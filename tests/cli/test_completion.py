@@ -25,6 +25,8 @@ def completions(line: str) -> set[str]:
         ("run experiment=class", {"experiment=class-log"}),
         ("run training.binary.cr", {"training.binary.criterion="}),
         ("run bet", {"beta="}),
+        ("run hydra", {"hydra/launcher=", "hydra/sweeper="}),
+        ("run -m hydra/launcher=", {"hydra/launcher=slurm", "hydra/launcher=slurm_gpu"}),
     ],
 )
 def test_names_are_completed(line, expected):
@@ -52,3 +54,10 @@ def test_last_name_of_a_list_is_completed():
 def test_inner_settings_are_offered_below_their_own_dot_only():
     assert "beta.first=" not in completions("run beta")
     assert "beta.first=" in completions("run beta.")
+
+
+def test_installed_plugins_of_hydra_are_completed(tmp_path, monkeypatch):
+    (tmp_path / "hydra_plugins" / "hydra_joblib_launcher").mkdir(parents=True)
+    (tmp_path / "hydra_plugins" / "hydra_joblib_launcher" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert completions("run -m hydra/launcher=j") == {"hydra/launcher=joblib"}

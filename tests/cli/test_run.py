@@ -85,7 +85,7 @@ def own_file(here, group: str, text: str) -> None:
     (here / "conf" / group / "mine.yaml").write_text(text)
 
 
-IN_A_FILE = {"sedes: [0]": "seeds", "M: many": "many", "x: [": "mine.yaml"}
+IN_A_FILE = {"sedes: [0]": "seeds", "batch_cells: many": "many", "x: [": "mine.yaml"}
 
 
 @pytest.mark.parametrize("line", IN_A_FILE)

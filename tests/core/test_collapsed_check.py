@@ -27,7 +27,8 @@ def check(objective: Objective, dtype: torch.dtype = torch.float64, whitened: bo
     check_collapsed(Model(M=M, whitened=whitened), Loss(objective), data(dtype))
 
 
-def changed(problem, beta, change) -> Objective:
+def changed(problem, beta, change):
+    assert ELBO.collapsed is not None
     return change(ELBO.collapsed(problem, beta))
 
 

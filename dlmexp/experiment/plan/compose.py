@@ -1,15 +1,19 @@
 """From overrides to a composed and checked config; every mistake in them is a UserError."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, product
 from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
@@ -21,7 +25,10 @@ from dlmexp.common.literals import flat
 from dlmexp.common.paths import conf_dirs
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.experiment.config import (
+    FOR_ALL_KINDS,
     KINDS,
+    UNSET,
+    HydraConfig,
     MethodConfig,
     RunConfig,
     TrainingConfig,
@@ -36,8 +43,10 @@ from dlmexp.experiment.plan.overrides import (
 
 MAX_JOBS = 10_000  # of a multirun
 FOR_ALL_DATASETS = ("kernel", "ard", "likelihood", "mean", "validation")
+# The launchers that `cluster` knows, the usual one first.
+OUR_LAUNCHERS = ("BasicLauncher", "SlurmLauncher")
 CHANGEABLE = ("select", "options", "components")  # settings of a method that a user may change
-ConfigStore.instance().store(name="schema", node=RunConfig)  # which `conf/run.yaml` starts from
+ConfigStore.instance().store(name="schema", node=HydraConfig)  # which `conf/run.yaml` starts from
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -67,22 +76,88 @@ def compose(overrides: Sequence[str]) -> RunConfig:
         _check_has_single_effect(override, text)
     composed = _composed(overrides)
     _check_table(composed)
+    typed = {override.key_or_group: override.value() for override in overrides_of_hydra}
     with hydra_errors_as_user_errors(overrides):
         container = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         values = cast(dict[str, Any], container)
+        if odd := sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS}):
+            raise UserError(
+                f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others"
+            )
+        typed = _spread_over_kinds(values, typed)
         cfg = checked(values)
         _check_names(values, cfg)
-    if odd := sorted(cfg.training.keys() ^ set(KINDS)):
-        raise UserError(
-            f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others"
-        )
-    typed = {override.key_or_group: override.value() for override in overrides_of_hydra}
     apply_precedence(cfg, typed)
     _check_together(cfg)
     import_plugins(cfg.plugins)
     cfg.name = _name(cfg)
     cfg.parts = [_with_overrides(part, overrides) for part in cfg.parts]
     return cfg
+
+
+def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """Move settings of training for all kinds of data to each kind.
+
+    What is typed for all kinds holds, but for kinds that the same setting is typed for. What a YAML
+    file says of all kinds holds, but for kinds that a file or the command line says it of.
+
+    Args:
+        values: The composed values, which are changed.
+        typed: The values of overrides by their keys.
+
+    Returns:
+        The values of overrides, those for all kinds as one for each kind.
+    """
+    training = values["training"]
+    general = {name: training.pop(name) for name in FOR_ALL_KINDS}
+    single = dict(flat(typed))
+    spread = dict(single)
+    for kind in KINDS:
+        for setting, value, typed_as in _general_settings(general, single):
+            key = f"training.{kind}.{setting}"
+            if key in single:
+                continue
+            if typed_as:
+                spread[key] = value
+            elif _says_otherwise(values, kind, setting):
+                continue
+            _set(training[kind], setting, value)
+    return spread
+
+
+def _general_settings(
+    general: dict[str, Any], typed: dict[str, Any]
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yield settings for all kinds of data, their values, and whether these were typed.
+
+    A learning rate is that of minibatches, too, unless these have one of their own.
+    """
+    for setting, value in flat(general):
+        if value != UNSET:
+            is_typed = f"training.{setting}" in typed
+            yield setting, value, is_typed
+            if setting == "lr" and general["minibatch_lr"] == UNSET:
+                yield "minibatch_lr", value, is_typed
+
+
+def _says_otherwise(values: dict[str, Any], kind: str, setting: str) -> bool:
+    """Return whether a file has a value for a kind of data that is not the protocol's."""
+    name, _, entry = setting.partition(".")
+    value = values["training"][kind][name]
+    usual = getattr(protocol_config(values["protocol"], None).training[kind], name)
+    default = getattr(TrainingConfig(), name)
+    if entry:
+        value, usual, default = (entries.get(entry) for entries in (value, usual, default))
+    return value not in (usual, default)
+
+
+def _set(node: dict[str, Any], setting: str, value: object) -> None:
+    """Set a value, or an entry of a dictionary."""
+    name, _, entry = setting.partition(".")
+    if entry:
+        node[name][entry] = value
+    else:
+        node[name] = value
 
 
 def _check_has_single_effect(override: Override, text: str) -> None:
@@ -264,7 +339,13 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     overrides = [f"protocol={protocol}"]
     if preset:
         overrides.append(f"preset={preset}")
-    return cast(RunConfig, OmegaConf.to_object(_composed(overrides)))
+    values = cast(dict[str, Any], OmegaConf.to_container(_composed(overrides), resolve=True))
+    training = values["training"]
+    general = {name: training.pop(name) for name in FOR_ALL_KINDS}
+    for setting, value, _ in _general_settings(general, {}):
+        for kind in KINDS:
+            _set(training[kind], setting, value)
+    return checked(values)
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
@@ -302,8 +383,54 @@ def launcher(overrides: Sequence[str]) -> dict[str, Any]:
         return cast(dict[str, Any], OmegaConf.to_container(settings, resolve=True))
 
 
-def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
-    """Return what Hydra composes, not yet resolved."""
+@dataclass(frozen=True)
+class HydraSettings:
+    """What is asked of Hydra itself: who makes the jobs, who starts them, and what is called.
+
+    Attributes:
+        launcher: The name of the class that starts jobs.
+        has_own_sweeper: Whether another sweeper than Hydra's basic one makes them.
+        has_callbacks: Whether callbacks are called.
+    """
+
+    launcher: str
+    has_own_sweeper: bool
+    has_callbacks: bool
+
+    @property
+    def has_own_launcher(self) -> bool:
+        """Whether another launcher than those that `cluster` knows starts the jobs."""
+        return self.launcher not in OUR_LAUNCHERS
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether Hydra has to run the jobs by itself."""
+        return self.has_own_sweeper or self.has_callbacks or self.has_own_launcher
+
+
+def hydra_settings(overrides: Sequence[str]) -> HydraSettings:
+    """Return what is asked of Hydra itself."""
+    words = [text for text in overrides if _key(text).startswith(("hydra/", "hydra."))]
+    if not words:
+        return HydraSettings(OUR_LAUNCHERS[0], has_own_sweeper=False, has_callbacks=False)
+    hydra = _composed(words, hydra_too=True).hydra
+    sweeper = hydra.sweeper
+    is_basic = sweeper["_target_"].endswith(".BasicSweeper")
+    is_plain = is_basic and not sweeper.params and not sweeper.max_batch_size
+    return HydraSettings(
+        launcher=hydra.launcher["_target_"].rpartition(".")[2],
+        has_own_sweeper=not is_plain,
+        has_callbacks=bool(hydra.callbacks),
+    )
+
+
+@contextmanager
+def initialized() -> Iterator[Hydra]:
+    """Give Hydra as its own command has it, with our settings and those of users.
+
+    Raises:
+        UserError: A file of a user has the name of one of ours.
+    """
     shipped, *others = conf_dirs()
     for folder in others:
         for file in folder.glob("*/*.yaml"):
@@ -313,10 +440,21 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
                     "which is taken first; rename yours"
                 )
             read_settings(file)
-    with (
-        hydra_errors_as_user_errors(overrides),
-        initialize_config_dir(str(shipped), version_base="1.3"),
-    ):
+    # Hydra itself may have called this job, and is one object for the whole process.
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(shipped), version_base="1.3"):
+            hydra = GlobalHydra.instance().hydra
+            assert hydra is not None
+            yield hydra
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
+    """Return what Hydra composes, not yet resolved."""
+    with hydra_errors_as_user_errors(overrides), initialized():
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 
 
@@ -328,11 +466,14 @@ def _key(override: str) -> str:
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job of a multirun: the product of all `key=a,b,c`."""
     choices: list[list[str]] = []
-    for override, text in zip(parsed(overrides), overrides, strict=True):
-        with hydra_errors_as_user_errors(overrides):
+    parsed(overrides)  # its errors name single words
+    with hydra_errors_as_user_errors(overrides), initialized() as hydra:
+        # It knows the files that `glob()` chooses from.
+        parser = OverridesParser.create(config_loader=hydra.config_loader)
+        for override, text in zip(parser.parse_overrides(list(overrides)), overrides, strict=True):
             choices.append(_choices(override, text))
-        if math.prod(map(len, choices)) > MAX_JOBS:
-            raise UserError(f"{text}: that makes more than {MAX_JOBS} jobs; give fewer values")
+            if math.prod(map(len, choices)) > MAX_JOBS:
+                raise UserError(f"{text}: that makes more than {MAX_JOBS} jobs; give fewer values")
     return [list(job) for job in product(*choices)]
 
 
@@ -344,6 +485,8 @@ def _choices(override: Override, text: str) -> list[str]:
         value.shuffle = False
     if not override.is_sweep_override():
         return [text]
+    if not override.is_discrete_sweep():
+        raise UserError(f"{text}: an interval needs a sweeper of its own: hydra/sweeper=optuna")
     key = override.get_key_element()
     values = islice(override.sweep_string_iterator(), MAX_JOBS + 1)
     return [f"{key}={value}" for value in values] or [text]

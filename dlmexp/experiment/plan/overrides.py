@@ -29,6 +29,7 @@ GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "pro
 LIST_GROUPS = ("dataset", "estimator", "method")  # those that take lists of names
 PATHS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
 FREE_TEXT = (*PATHS, "csv.target", "csv.by", "csv.sep", "csv.name")
+HYDRA_GROUPS = ("launcher", "sweeper", "callbacks")  # what a run reads of Hydra's own settings
 MAX_SEEDS = 1000
 MAX_SHOWN_SEEDS = 40  # letters of what was typed
 MAX_MESSAGE = 400  # letters of what Hydra says
@@ -117,21 +118,18 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
     Raises:
         UserError: `seeds` is a number that makes no list of seeds.
     """
-    # Settings for all kinds of data come before those for a single kind, which so win.
-    for_all_kinds: list[str] = []
-    others: list[str] = []
+    expanded: list[str] = []
     for override in overrides:
         key, equals, value = override.partition("=")
+        if key.removeprefix("+") in GROUPS:  # as other programs with Hydra need it
+            key = key.removeprefix("+")
+            override = override.removeprefix("+")
         if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
-            others.append(override)
+            expanded.append(override)
             continue
         key = _full_name(key)
-        value = _without_tilde(key, value.strip())
-        if _is_for_all_kinds(key):
-            for_all_kinds += _for_all_kinds(key.removeprefix("training."), value)
-        else:
-            others += _expanded(key, value, multirun)
-    return [*for_all_kinds, *others]
+        expanded += _expanded(key, _without_tilde(key, value.strip()), multirun)
+    return expanded
 
 
 def _full_name(key: str) -> str:
@@ -151,29 +149,10 @@ def _without_tilde(key: str, value: str) -> str:
     return value
 
 
-def _is_for_all_kinds(key: str) -> bool:
-    """Return whether a key is `training.NAME` without a kind of data."""
-    if not key.startswith("training."):
-        return False
-    return key.split(".")[1] in TRAINING_SETTINGS - {"by_method"}
-
-
-def _for_all_kinds(name: str, value: str) -> list[str]:
-    """Return the overrides of a setting of training for every kind of data."""
-    names_of_settings = ("lr", "minibatch_lr") if name == "lr" else (name,)
-    # An entry of a dictionary, such as `initial.noise`, may be new there.
-    force = "++" if "." in name else ""
-    return [
-        f"{force}training.{kind}.{setting}={value}"
-        for kind in KINDS
-        for setting in names_of_settings
-    ]
-
-
 def _expanded(key: str, value: str, multirun: bool) -> list[str]:
     """Return one override, spelled with its full name, in Hydra's words."""
-    # The schema knows neither the names of hyperparameters nor those of options of objectives.
-    if ".initial." in key or re.match(r"method\.[^.]+\.options\.", key):
+    # The schema does not know these names of hyperparameters, estimators and options.
+    if re.search(r"\.initial\.|^training\.estimator_lr\.|^method\.[^.]+\.options\.", key):
         return [f"++{key}={value}"]
     if key == "beta" and re.match(r"[\[\d.+-]", value):
         return ["beta=list", f"beta.values={_as_list(value, multirun)}"]
@@ -219,6 +198,26 @@ def _seeds(value: str, multirun: bool) -> str:
             f"seeds={shown}: seeds=5 means five seeds (at most {MAX_SEEDS}), seeds=[5] seed 5"
         )
     return f"[{','.join(map(str, range(count)))}]"
+
+
+def check_hydra_words(overrides: Sequence[str], multirun: bool) -> None:
+    """Refuse settings of Hydra that nothing here reads.
+
+    Raises:
+        UserError: There is one; the message says what to type in its place.
+    """
+    for text in overrides:
+        key = text.lstrip("+~").partition("=")[0]
+        if not key.startswith(("hydra/", "hydra.")):
+            continue
+        group = re.split(r"[./=]", key)[1]
+        if group in ("run", "sweep"):
+            raise UserError(f"{text}: what a run writes goes to results=DIR")
+        if group not in HYDRA_GROUPS:
+            known = ", ".join(f"hydra.{name}" for name in HYDRA_GROUPS)
+            raise UserError(f"{text}: of Hydra's own settings a run reads {known}")
+        if group != "callbacks" and not multirun:
+            raise UserError(f"hydra/{group}= is for the jobs of a multirun: add -m")
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -267,7 +266,7 @@ def hydra_errors_as_user_errors(overrides: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_message(error)) from error
+        raise UserError(message_of_hydra(error)) from error
     except (
         ValueError,
         TypeError,
@@ -282,7 +281,7 @@ def hydra_errors_as_user_errors(overrides: Sequence[str]) -> Iterator[None]:
         raise UserError(f"can't compose '{shown}': {reason}") from error
 
 
-def _message(error: Exception) -> str:
+def message_of_hydra(error: Exception) -> str:
     """Return what Hydra says in one line, with the nearest valid names."""
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
@@ -318,4 +317,23 @@ def _no_such_file(group: str, name: str) -> str:
     """Return what to type in place of a name that no file of a config group has."""
     if (group, name) == ("hydra/launcher", "submitit_slurm"):
         return "this launcher is an extra: pip install 'dlmexp[slurm]'"
+    if _is_registered(group, name):
+        return (
+            f"{group}={name}: it is registered, but there is no file {group}/{name}.yaml in a conf "
+            "folder, which says how it is used (CONTRIBUTING.md)"
+        )
     return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
+
+
+def _is_registered(group: str, name: str) -> bool:
+    """Return whether a plugin has registered an estimator, or the objective of a method."""
+    # torch takes a while to load, and other mistakes do not need it.
+    if group == "estimator":
+        from dlmexp.core.estimators import ESTIMATORS
+
+        return name in ESTIMATORS
+    if group == "method":
+        from dlmexp.core.objectives import OBJECTIVES
+
+        return name in OBJECTIVES
+    return False

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dlmexp.common.errors import UserError
 from dlmexp.common.extensions import extended
 from dlmexp.common.paths import conf_dir
-from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.compose import compose, expand, parts
 from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.running.sweep import prepare_sweep
@@ -122,9 +121,9 @@ def test_every_experiment_and_every_command_of_readmes_composes(command: str):
         ("csv.sep=;", ["csv.sep=';'"]),
         ("csv.path=it's (1).csv", [r"csv.path='it\'s (1).csv'"]),
         ("beta=[]", ["beta=list", "beta.values=[]"]),
-        ("training.initial.noise=2", [f"++training.{kind}.initial.noise=2" for kind in KINDS]),
-        ("lengthscale=2", [f"++training.{kind}.initial.lengthscale=2" for kind in KINDS]),
-        ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
+        ("training.initial.noise=2", ["++training.initial.noise=2"]),
+        ("lengthscale=2", ["++training.initial.lengthscale=2"]),
+        ("training.epochs=3", ["training.epochs=3"]),
         ("results=~/runs", ["results='/home/ada/runs'"]),  # shells would not: a folder called `~`
         ("csv.target=~y", ["csv.target='~y'"]),
     ],
@@ -245,3 +244,11 @@ def test_what_does_not_go_together_is_refused(words, monkeypatch, tmp_path):
         planned("dataset=banana", *words.split())
     assert REFUSED[words] in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_registered_estimator_without_a_file_is_told(monkeypatch):
+    from dlmexp.core.estimators import ESTIMATORS, Exact
+
+    monkeypatch.setattr(ESTIMATORS, "_items", {**ESTIMATORS._items, "mine": Exact})
+    with pytest.raises(UserError, match=r"estimator=mine: it is registered.*estimator/mine\.yaml"):
+        compose(["estimator=[mine]", "dataset=pol"])

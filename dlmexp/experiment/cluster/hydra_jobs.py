@@ -1,0 +1,78 @@
+"""Jobs that Hydra itself runs: with sweepers, launchers and callbacks of its plugins.
+
+Hydra makes the jobs and starts them. A job trains its block as `dlmexp run` does, and returns what
+a sweeper minimises: the mean validation metric of the selected fits.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from dlmexp.common.errors import UserError
+from dlmexp.common.literals import with_results_option
+from dlmexp.experiment.plan.compose import HydraSettings, compose, initialized
+from dlmexp.experiment.plan.overrides import expand_shorthand, message_of_hydra, parsed
+from dlmexp.experiment.records.store import Store
+from dlmexp.experiment.running.process import FAILURE
+from dlmexp.experiment.running.run import execute_sweep
+from dlmexp.experiment.running.summary import summarize
+from dlmexp.experiment.running.sweep import Sweep, prepare_sweep
+
+
+def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bool) -> int:
+    """Let Hydra run one job, or the jobs of a sweep; return the exit code."""
+    root = _results_folder(overrides)
+    if settings.has_own_launcher:
+        status = with_results_option("dlmexp status", root)
+        print(
+            f"{settings.launcher} starts the jobs: none of them is submitted again, and "
+            f"`{status}` knows them by their records alone",
+            flush=True,
+        )
+    _, failed_before = Store(root).keys()
+    with initialized() as hydra:
+        start = hydra.multirun if multirun else hydra.run
+        try:
+            start("run", train_block, list(overrides), with_log_configuration=False)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(message_of_hydra(error)) from error
+    _, failed = Store(root).keys()
+    return FAILURE if failed - failed_before else 0
+
+
+def _results_folder(overrides: Sequence[str]) -> str:
+    for override in parsed(overrides):
+        if override.key_or_group == "results":
+            return str(override.value())
+    return "results"
+
+
+def train_block(composed: DictConfig) -> float:
+    """Train the block of a job, and return the mean validation metric of its selected fits.
+
+    Args:
+        composed: Hydra's config of the job. Its overrides are composed again, with all checks.
+
+    Raises:
+        UserError: The settings can't be used, or the job was stopped.
+    """
+    words = expand_shorthand(list(HydraConfig.get().overrides.task))
+    sweep = prepare_sweep(compose(words))
+    code = execute_sweep(sweep, words)
+    if code > FAILURE:
+        raise UserError("a job was stopped; the same command goes on from there")
+    return validation_metric(sweep)
+
+
+def validation_metric(sweep: Sweep) -> float:
+    """Return the mean over selected fits of the metric that selects them; NaN without any."""
+    selected = summarize(sweep.candidates, Store(sweep.cfg.results)).selected
+    values: list[float] = []
+    for metric, fits in selected.groupby("selected_by"):
+        values += fits[f"validation_{metric}"].tolist()
+    return float(np.mean(values)) if values else math.nan
