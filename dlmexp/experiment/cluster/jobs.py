@@ -1,7 +1,7 @@
 """The jobs of a results folder on a cluster: what they were submitted for, and what is left of it.
 
 Each job has a folder with its log and a file `submitted.json`. SLURM says whether a job runs. One
-that has ended is judged by the records of its cells alone: SLURM reports COMPLETED for jobs that
+that has ended is judged by the records of its cells alone: SLURM may report COMPLETED for jobs that
 left none.
 """
 
@@ -21,13 +21,22 @@ from dlmexp.common.console import counted
 from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import MIB, content, json_value, last_bytes
-from dlmexp.experiment.cluster.slurm import ENDED, STUCK, UNKNOWN, ask, job_scripts, job_states
+from dlmexp.experiment.cluster.slurm import (
+    ENDED,
+    OUT_OF_MEMORY,
+    STUCK,
+    UNKNOWN,
+    ask,
+    job_scripts,
+    job_states,
+)
 from dlmexp.experiment.records.refits import unneeded_refits
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.leases import ActiveProcess, active_processes, is_run_of
 
 SUBMITTED = "submitted.json"
 JOB_ID = "^[0-9]+(_[0-9]+)?$"
+FOREIGN_LINES = ("submitit ", "srun: ", "slurmstepd: ")  # as lines of others in a log begin
 SHOWN_LOG = 4 * MIB  # the end of a log, which `dlmexp logs` prints
 SHOWN_LOG_IN_STATUS = MIB // 16
 MAX_LOG_LETTERS = 200  # of the line that is quoted from a log
@@ -59,10 +68,25 @@ class JobFacts(msgspec.Struct, frozen=True):
         )
 
 
+class Memory(NamedTuple):
+    """The memory that a job asks for.
+
+    Attributes:
+        gb: Gigabytes; None: what the partition gives.
+        more: It is more than usual, since a job before it was killed for memory.
+    """
+
+    gb: float | None = None
+    more: bool = False
+
+
+USUAL_MEMORY = Memory()
+
+
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A job and the block it was submitted for.
 
-    The fields up to `keys` are in its file; `unfinished_jobs` adds those from `state` on.
+    The fields up to `more_memory` are in its file; `unfinished_jobs` adds those from `state` on.
     """
 
     id: Annotated[str, msgspec.Meta(pattern=JOB_ID)]
@@ -70,6 +94,8 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: float
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
+    memory_gb: float | None = None  # None: what the partition gives
+    more_memory: bool = False  # since a job before it was killed for memory
     log: str = ""  # the file for its output, as submitit names it
     state: str = UNKNOWN  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
     node: str = ""
@@ -92,7 +118,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Its state, with the reason and what follows from it.
 
         `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
-        `ended (COMPLETED): ValueError: x`, `unknown (...)`.
+        `ended (FAILED): ValueError: x`, `unknown (...)`.
         """
         text = self.state.lower()
         if self.reason:
@@ -109,14 +135,14 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         return text
 
     def _last_line_of_log(self) -> str:
-        """Return the last line of the log that is not submitit's; '' if there is none."""
+        """Return the last line of the log that is the job's own; '' if there is none."""
         try:
             end, _ = last_bytes(Path(self.log), SHOWN_LOG_IN_STATUS)
         except (OSError, Unreadable):
             return ""
         lines = end.decode(errors="replace").splitlines()
         for line in reversed(lines):
-            if line.strip() and not line.startswith("submitit "):
+            if line.strip() and not line.startswith(FOREIGN_LINES):
                 return shortened(line, MAX_LOG_LETTERS)
         return ""
 
@@ -138,7 +164,11 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def write_submission(
-    folder: Path, job_id: str, overrides: Sequence[str], keys: Iterable[str]
+    folder: Path,
+    job_id: str,
+    overrides: Sequence[str],
+    keys: Iterable[str],
+    memory: Memory = USUAL_MEMORY,
 ) -> None:
     """Write in a job's folder what it was submitted for."""
     job = Job(
@@ -147,6 +177,8 @@ def write_submission(
         time=time.time(),
         overrides=" ".join(overrides),
         keys=frozenset(keys),
+        memory_gb=memory.gb,
+        more_memory=memory.more,
     )
     write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
 
@@ -185,6 +217,15 @@ def unfinished_jobs(store: Store) -> list[Job]:
             job.reason = f"a job of user {job.user} that can't be seen from here"
     _share_responsibility(jobs, done | failed | unneeded)
     return [job for job in jobs if job.left or job.active]
+
+
+def killed_for_memory(jobs: Iterable[Job]) -> list[Job]:
+    """Return those of the jobs that SLURM killed for memory and that left cells without a record.
+
+    A job that had more memory already, for that reason, is none of them.
+    """
+    killed = [job for job in jobs if job.left and job.reason == OUT_OF_MEMORY]
+    return [job for job in killed if not job.more_memory]
 
 
 def _share_responsibility(jobs: Sequence[Job], recorded: set[str]) -> None:

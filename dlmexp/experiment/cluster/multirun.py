@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from shutil import which
 from typing import Any
 
@@ -16,23 +17,17 @@ from dlmexp.common.literals import with_results_option
 from dlmexp.common.provenance import COMMAND, portable
 from dlmexp.experiment.cluster.jobs import unfinished_jobs
 from dlmexp.experiment.cluster.node import run_block
+from dlmexp.experiment.cluster.plan_table import print_jobs
 from dlmexp.experiment.cluster.slurm import ENDED
 from dlmexp.experiment.cluster.submission import Block, submit, wait
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running.process import STOPPED, StopRequest, select_target
+from dlmexp.experiment.running.process import STOPPED, StopRequest
 from dlmexp.experiment.running.run import make_folder, write_manifests
-from dlmexp.experiment.running.summary import print_plan, print_summary, summarize
-from dlmexp.experiment.running.sweep import (
-    Sweep,
-    changed_cells,
-    plan_sweep,
-    prepare_sweep,
-    set_aside,
-)
+from dlmexp.experiment.running.summary import print_summary, summarize
+from dlmexp.experiment.running.sweep import Sweep, changed_cells, prepare_sweep, set_aside
 
-HERE = "BasicLauncher"
 ON_CLUSTER = "SlurmLauncher"
 
 
@@ -60,8 +55,11 @@ def multirun(
     for note in dict.fromkeys(note for sweep in sweeps for note in sweep.notes):
         print(note, flush=True)
     store = Store(cfg.results, read_only=cfg.plan)
+    blocks = [
+        Block(sweep, overrides) for sweep, overrides in zip(sweeps, overrides_by_job, strict=True)
+    ]
     if cfg.plan:
-        _print_plans(sweeps, store)
+        print_jobs(store, blocks, launcher, on_cluster)
         return 0
     if on_cluster and which("sbatch") is None:
         raise UserError(
@@ -73,9 +71,6 @@ def multirun(
     if cfg.rerun == "changed":
         for sweep in sweeps:
             set_aside(sweep, store, changed_cells(sweep, store))
-    blocks = [
-        Block(sweep, overrides) for sweep, overrides in zip(sweeps, overrides_by_job, strict=True)
-    ]
     code = _run_blocks(store, blocks, launcher, on_cluster)
     if code is None:  # the jobs are left to the cluster
         return 0
@@ -97,8 +92,6 @@ def _check(configs: Sequence[RunConfig], launcher: str) -> None:
     Raises:
         UserError: they can't be used.
     """
-    if launcher not in (HERE, ON_CLUSTER):
-        raise UserError(f"hydra/launcher={launcher} can't be used here: choose slurm or slurm_gpu")
     if not configs[0].wait and launcher != ON_CLUSTER:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     if len({cfg.results for cfg in configs}) > 1:
@@ -125,12 +118,6 @@ def _job_overrides(
     return overrides
 
 
-def _print_plans(sweeps: Sequence[Sweep], store: Store) -> None:
-    for sweep in sweeps:
-        target = select_target(sweep.cfg.device, sweep.cfg.dtype)
-        print_plan(plan_sweep(sweep, store, target), sweep)
-
-
 def _run_blocks(
     store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any], on_cluster: bool
 ) -> int | None:
@@ -147,7 +134,8 @@ def _run_blocks(
             return _run_here(blocks, stop)
         submit(store, blocks, launcher)
         if blocks[0].sweep.cfg.wait:
-            return wait(store, _keys([block.sweep for block in blocks]), stop)
+            submit_again = partial(submit, store, blocks, launcher)
+            return wait(store, _keys([block.sweep for block in blocks]), stop, submit_again)
     status = with_results_option("dlmexp status", store.root)
     print(f"`{status}` shows their progress; the same command without wait=false waits for them")
     return None

@@ -34,9 +34,13 @@ class BlockOnNode:
         self.search_path = [os.path.abspath(entry) for entry in sys.path]
 
     def __call__(self) -> int:
-        """Train the block and return the exit code.
+        """Train the block and return 0.
 
         A job that was stopped before the end of its block is requeued.
+
+        Raises:
+            SystemExit: The block has ended otherwise. SLURM takes the exit code of the program for
+                that of the job, so `afterok` and mails on FAIL know of it.
         """
         os.environ.update(self.variables)
         os.chdir(self.folder)
@@ -45,6 +49,8 @@ class BlockOnNode:
         code = run_block(self.overrides)
         if code >= STOPPED and returns_to_queue(own_job() or "", code - STOPPED):
             _requeue()
+        if code:
+            sys.exit(code)
         return code
 
     def checkpoint(self) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from dlmexp.common.errors import UserError, shortened
 ENDED = "ENDED"  # it has left the queue
 UNKNOWN = "UNKNOWN"  # it can't be seen from here
 STUCK = "CAN'T START"  # it will never leave the queue
+OUT_OF_MEMORY = "OUT_OF_MEMORY"  # how `sacct` calls the end of a job that needed too much
 # Commands for jobs in the queue, and for jobs that have left it.
 SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
 ORIGIN = ("squeue", "--noheader", "--array", "--format", "%i|%Z|%o")  # id, folder, script
@@ -115,14 +116,30 @@ def max_array_size() -> int:
     return int(size)
 
 
+def likely_start(options: Sequence[str]) -> str:
+    """Return what `sbatch --test-only` says of a job: when it would start, and where.
+
+    Raises:
+        UserError: SLURM refuses the job, does not answer, or is not installed.
+    """
+    command = ("sbatch", "--test-only", *options, "--wrap=true")
+    lines = _answer(command).stderr.strip().splitlines() or ["it does not say"]
+    return lines[0].removeprefix("sbatch: ")
+
+
 def ask(*command: str) -> list[str]:
     """Return the lines that a SLURM command prints.
 
     Raises:
         UserError: SLURM reports an error, does not answer, or is not installed.
     """
+    return _answer(command).stdout.splitlines()
+
+
+def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Return what a SLURM command has printed; the errors are those of `ask`."""
     try:
-        process = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True
         )
     except subprocess.CalledProcessError as error:
@@ -130,4 +147,3 @@ def ask(*command: str) -> list[str]:
         raise UserError(f"SLURM says: {complaint}") from None
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         raise UserError(f"no answer from SLURM: {error}") from None
-    return process.stdout.splitlines()

@@ -3,12 +3,18 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
-from dlmexp.experiment.cluster.jobs import Job, unfinished_jobs, write_submission
+from dlmexp.experiment.cluster.jobs import (
+    Job,
+    Memory,
+    killed_for_memory,
+    unfinished_jobs,
+    write_submission,
+)
 from dlmexp.experiment.cluster.node import BlockOnNode
 from dlmexp.experiment.cluster.slurm import ENDED, STUCK, max_array_size
 from dlmexp.experiment.records.refits import unneeded_refits
@@ -38,6 +44,8 @@ class Block(NamedTuple):
 def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -> None:
     """Submit the blocks with cells that are neither recorded nor in the queue.
 
+    A block whose last job was killed for memory gets twice the memory, once.
+
     Args:
         store: the results folder.
         blocks: the blocks.
@@ -46,19 +54,62 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
     Raises:
         UserError: SLURM refuses, or does not answer.
     """
-    selected = _blocks_to_submit(store, blocks)
+    jobs = unfinished_jobs(store)
+    # The records are read after the queue: those of a job that has just left it are there.
+    selected = _blocks_to_submit(store, blocks, jobs)
+    killed = killed_for_memory(jobs)
+    by_memory: dict[Memory, list[Block]] = {}
+    for block in selected:
+        memory = _memory(launcher["mem_gb"], _last_job(block, killed))
+        by_memory.setdefault(memory, []).append(block)
+    for memory, group in by_memory.items():
+        if memory.more:
+            print(f"{counted(len(group), 'block')} ran out of memory: now with {memory.gb:g} GB")
+        _submit_arrays(group, {**launcher, "mem_gb": memory.gb}, memory)
+
+
+def _memory(wanted: float | None, killed: Job | None) -> Memory:
+    """Return the memory of a block's job.
+
+    Args:
+        wanted: What the launcher says, in GB; None: what the partition gives.
+        killed: The last job of the block, if it was killed for memory.
+
+    Raises:
+        UserError: Nobody knows how much that job had.
+    """
+    if killed is None:
+        return Memory(wanted)
+    had = killed.memory_gb
+    if wanted is not None and (had is None or wanted > had):
+        return Memory(wanted)
+    if had is None:
+        raise UserError(
+            f"job {killed.id} ran out of the memory that its partition gives: "
+            "hydra.launcher.mem_gb=N asks for more"
+        )
+    return Memory(2 * had, more=True)
+
+
+def _submit_arrays(blocks: Sequence[Block], launcher: Mapping[str, Any], memory: Memory) -> None:
+    """Submit blocks as job arrays that are as large as the cluster allows."""
     tasks = max_array_size()
     names = dict.fromkeys(block.sweep.cfg.name for block in blocks)
     executor = _executor(launcher, experiment="+".join(names))
-    for start in range(0, len(selected), tasks):
-        _submit_array(executor, selected[start : start + tasks])
+    for start in range(0, len(blocks), tasks):
+        _submit_array(executor, blocks[start : start + tasks], memory)
 
 
-def _blocks_to_submit(store: Store, blocks: Sequence[Block]) -> list[Block]:
+def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
+    """Return the latest of the jobs that was for cells of a block."""
+    fitting = [job for job in jobs if job.keys & block.sweep.by_key.keys()]
+    return fitting[-1] if fitting else None
+
+
+def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]) -> list[Block]:
     """Return the blocks that need a new job, and print how many do not."""
-    active = [job for job in unfinished_jobs(store) if job.active]
+    active = [job for job in jobs if job.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
-    # The records are read after the queue: those of a job that has just left it are there.
     done, failed = store.keys()
     selected: list[Block] = []
     to_run: set[str] = set()
@@ -91,7 +142,7 @@ def _executor(launcher: Mapping[str, Any], experiment: str) -> Any:
     return executor
 
 
-def _submit_array(executor: Any, blocks: Sequence[Block]) -> None:
+def _submit_array(executor: Any, blocks: Sequence[Block], memory: Memory) -> None:
     """Submit blocks as the tasks of one job array."""
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -99,13 +150,23 @@ def _submit_array(executor: Any, blocks: Sequence[Block]) -> None:
         with executor.batch():
             jobs = [executor.submit(BlockOnNode(block.overrides)) for block in blocks]
     except (FailedJobError, FailedSubmissionError) as error:
-        last_line = str(error).strip().rpartition("\n")[2]
-        raise UserError(f"SLURM refused the job: {last_line}; what is queued stays there") from None
+        raise UserError(
+            f"SLURM refused the job: {_complaint(str(error))}; what is queued stays there"
+        ) from None
     for block, job in zip(blocks, jobs, strict=True):
-        write_submission(job.paths.folder, job.job_id, block.overrides, block.sweep.by_key)
+        folder = job.paths.folder
+        write_submission(folder, job.job_id, block.overrides, block.sweep.by_key, memory)
     number = jobs[0].job_id.partition("_")[0]
     logs = jobs[0].paths.folder.parent
     print(f"submitted job {number}: {counted(len(blocks), 'block')}, logs in {logs}", flush=True)
+
+
+def _complaint(text: str) -> str:
+    """Return what is wrong in the output of sbatch: its first line, or the last one of others."""
+    lines = text.strip().splitlines() or [""]
+    of_sbatch = [line for line in lines if line.startswith("sbatch:")]
+    errors = [line for line in of_sbatch if "error" in line]
+    return [*errors, *of_sbatch, lines[-1]][0]
 
 
 def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, Any]:
@@ -137,18 +198,33 @@ def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, A
     }
 
 
-def wait(store: Store, keys: Set[str], stop: StopRequest) -> int:
+def wait(
+    store: Store, keys: Set[str], stop: StopRequest, submit_again: Callable[[], None] | None = None
+) -> int:
     """Wait for the jobs with these cells, and print how many are in which state.
 
     SLURM may be unavailable for a while. Jobs that can't start are not waited for.
+
+    Args:
+        store: the results folder.
+        keys: the cells.
+        stop: a request to stop.
+        submit_again: called where jobs were killed for memory; submits their blocks again.
 
     Returns:
         0, or the exit code of a request to stop.
     """
     printed = ""
+    submitted_again: set[str] = set()
     while stop.requested is None:
         needed = keys - unneeded_refits(store)
-        jobs = [job for job in unfinished_jobs(store) if job.keys & needed and job.state != ENDED]
+        all_jobs = [job for job in unfinished_jobs(store) if job.keys & needed]
+        killed = {job.id for job in killed_for_memory(all_jobs)}
+        if submit_again is not None and killed - submitted_again:
+            submitted_again |= killed
+            submit_again()
+            continue
+        jobs = [job for job in all_jobs if job.state != ENDED]
         done, _ = store.keys()
         line = f"{_states(jobs)}; {len(needed & done)} of {counted(len(needed), 'cell')} done"
         if line != printed:

@@ -50,14 +50,15 @@ def change_user(submission: Path) -> None:
         (JobState("PENDING", "", "Priority"), "pending (Priority)", 0),
         (JobState("RUNNING", "node1", ""), "running", 0),
         (JobState(STUCK, "", "PartitionConfig"), "can't start (PartitionConfig): see ", 0),
-        (JobState(ENDED, "node1", "COMPLETED"), "ended (COMPLETED): ValueError: x", 1),
+        (JobState(ENDED, "node1", "FAILED"), "ended (FAILED): ValueError: x", 1),
     ],
 )
 def test_job_is_described_by_its_state_and_has_lost_cells_if_it_ended(
     tmp_path, slurm, state, description, lost
 ):
     folder = submit_job(tmp_path, "9_0", "k1", "k2")
-    (folder / "9_0_0_log.out").write_text("Traceback\nValueError: x\n\nsubmitit INFO: done\n")
+    of_others = "submitit INFO: done\nsrun: error: node1: task 0: Exited with exit code 1\n"
+    (folder / "9_0_0_log.out").write_text(f"Traceback\nValueError: x\n\n{of_others}")
     slurm["9_0"] = state
     record_file(tmp_path, "k1.json")
     (job,) = unfinished_jobs(Store(tmp_path))

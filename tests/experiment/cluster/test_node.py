@@ -28,8 +28,8 @@ def test_job_on_a_node_has_the_surroundings_of_the_submitter(tmp_path, monkeypat
     monkeypatch.setattr(sys, "path", [*sys.path, "only-here"])
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.chdir("/")
-    monkeypatch.setattr(node, "run_block", len)
-    assert block() == 1
+    monkeypatch.setattr(node, "run_block", lambda overrides: len(overrides) - 1)
+    assert block() == 0
     assert os.getcwd() == str(tmp_path)
     assert importlib.import_module("plugin_of_a_user").number == 7
     assert os.environ == {"DLMEXP_PLUGINS": "plugin_of_a_user"}
@@ -51,11 +51,19 @@ def usr2(monkeypatch):
     signal.signal(signal.SIGUSR2, before)
 
 
+def exit_code(block: BlockOnNode) -> int | str | None:
+    """Return the exit code of the program that a job is."""
+    try:
+        return block()
+    except SystemExit as end:
+        return end.code
+
+
 @pytest.mark.parametrize(("code", "times"), [(REQUEUED, 1), (130, 0), (1, 0), (0, 0)])
 def test_job_is_requeued_if_its_time_is_over(monkeypatch, usr2, code, times):
     received, _ = usr2
     monkeypatch.setattr(node, "run_block", lambda overrides: code)
-    assert BlockOnNode(["seeds=[0]"])() == code
+    assert exit_code(BlockOnNode(["seeds=[0]"])) == code
     assert len(received) == times
 
 
@@ -64,7 +72,7 @@ def test_job_that_slurm_does_not_requeue_says_so(monkeypatch, capsys, usr2):
     _, errors = usr2
     errors.append(subprocess.CalledProcessError(1, ["scontrol", "requeue", "17"]))
     monkeypatch.setattr(node, "run_block", lambda overrides: REQUEUED)
-    assert BlockOnNode(["seeds=[0]"])() == REQUEUED
+    assert exit_code(BlockOnNode(["seeds=[0]"])) == REQUEUED
     assert "does not requeue" in capsys.readouterr().out
 
 

@@ -323,8 +323,7 @@ def out_of_time(folder: Folder, results: Results) -> None:
 
 
 def raising(folder: Folder, results: Results) -> None:
-    """A file, named relative to the current folder, that is gone when the job reads it. SLURM
-    reports COMPLETED."""
+    """A file, named relative to the current folder, that is gone when the job reads it."""
     table = folder.root.parent / "table.csv"
     table.write_text("\n".join(["a,b,y", *(f"{i % 7},{i % 11},{(i * i) % 2}" for i in range(400))]))
     words = [
@@ -338,7 +337,7 @@ def raising(folder: Folder, results: Results) -> None:
     for job in folder.jobs():
         folder.slurm("scontrol", "release", job)
     assert folder.end(process) == 1
-    ended = f"on {os.uname().nodename.partition('.')[0]}: ended (COMPLETED): dlmexp: "
+    ended = f"on {os.uname().nodename.partition('.')[0]}: ended (FAILED): dlmexp: "
     for said in (f"job {bad} of ", ended, table.name, f"{bad}_0_log.out"):
         assert said in folder.output
     (known,) = folder.status()["jobs"]

@@ -22,11 +22,13 @@ from dlmexp.experiment.running.process import Stop, StopRequest
 from tests.support.cells import PLAIN
 from tests.support.jobs import submit_job
 
+NO_FOLDER = Path("no folder of this name")
 LAUNCHER = {
     "name": "dlmexp",
     "setup": [],
     "signal_delay_s": 120,
     "timeout_min": 240,
+    "mem_gb": None,
     "submitit_folder": "jobs",
     "max_num_timeout": 100,
     "additional_parameters": {},
@@ -64,8 +66,15 @@ def block(*keys: str, name: str = "one", retry_failed: bool = False) -> Block:
 
 
 def store(done=(), failed=()) -> Any:
-    root = Path("/nowhere")  # no manifests: nothing was selected by folds
-    return SimpleNamespace(root=root, keys=lambda: (set(done), set(failed)))
+    return SimpleNamespace(root=NO_FOLDER, keys=lambda: (set(done), set(failed)))
+
+
+def job_named(name: str, state: str, key: str, **fields: Any) -> jobs.Job:
+    """Return a job that was submitted for a cell, and has left it."""
+    cells = frozenset([key])
+    return jobs.Job(
+        id=name, user="me", time=0.0, overrides="", keys=cells, left=cells, state=state, **fields
+    )
 
 
 def test_blocks_are_cut_into_arrays_of_the_largest_size(executor, tmp_path, capsys):
@@ -90,8 +99,8 @@ def test_block_is_submitted_if_one_of_its_cells_has_no_record(executor):
 
 
 def test_block_whose_cells_are_in_the_queue_is_not_submitted_again(executor, monkeypatch, capsys):
-    queued = SimpleNamespace(id="7", active=True, keys=frozenset("a"))
-    ended = SimpleNamespace(id="6", active=False, keys=frozenset("b"))
+    queued = job_named("7", "RUNNING", "a")
+    ended = job_named("6", ENDED, "b")
     monkeypatch.setattr(submission, "unfinished_jobs", lambda _: [ended, queued])
     submit(store(), [block("a"), block("b")], LAUNCHER)
     assert executor == [[["b"]]]
@@ -104,7 +113,8 @@ def test_job_that_ends_while_the_queue_is_read_is_not_submitted_again(executor, 
     """Its records are read after the queue that it has just left."""
     recorded: set[str] = set()
     monkeypatch.setattr(submission, "unfinished_jobs", lambda _: recorded.add("a") or [])
-    submit(SimpleNamespace(keys=lambda: (set(recorded), set())), [block("a")], LAUNCHER)  # pyright: ignore[reportArgumentType]
+    late = SimpleNamespace(root=NO_FOLDER, keys=lambda: (set(recorded), set()))
+    submit(late, [block("a")], LAUNCHER)  # pyright: ignore[reportArgumentType]
     assert executor == []
 
 
@@ -119,6 +129,74 @@ def test_refusal_of_slurm_is_reported_in_one_line(executor, monkeypatch):
         submit(store(), [block("a")], LAUNCHER)
 
 
+def test_misspelled_option_is_named_by_the_first_line_of_sbatch(executor, monkeypatch):
+    from submitit.core.utils import FailedJobError
+
+    def refused(**_):
+        raise FailedJobError(
+            "sbatch: unrecognized option '--mail-tipe=END'\nTry \"sbatch --help\" for more information"
+        )
+
+    monkeypatch.setattr(submission, "_executor", lambda *_, **__: SimpleNamespace(batch=refused))
+    with pytest.raises(UserError, match="unrecognized option '--mail-tipe=END'; what is queued"):
+        submit(store(), [block("a")], LAUNCHER)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The settings of the launchers of the arrays that are submitted."""
+    launchers: list[dict[str, Any]] = []
+    executor = submission._executor
+    monkeypatch.setattr(
+        submission,
+        "_executor",
+        lambda launcher, experiment: launchers.append(launcher) or executor(launcher, experiment),
+    )
+    return launchers
+
+
+def killed(**fields: Any) -> jobs.Job:
+    """Return a job for the cell a that needed too much memory."""
+    return job_named("6", ENDED, "a", reason="OUT_OF_MEMORY", **fields)
+
+
+@pytest.mark.parametrize(
+    ("job", "wanted", "expected"),
+    [
+        (killed(memory_gb=4), 4, 8),
+        (killed(memory_gb=4), 10, 10),  # the user has asked for more
+        (killed(memory_gb=8, more_memory=True), 4, 4),  # once
+    ],
+)
+def test_block_that_was_killed_for_memory_gets_twice_as_much(
+    executor, asked, monkeypatch, capsys, tmp_path, job, wanted, expected
+):
+    monkeypatch.setattr(submission, "unfinished_jobs", lambda _: [job])
+    submit(store(), [block("a"), block("b")], {**LAUNCHER, "mem_gb": wanted})
+    by_memory = sorted(launcher["mem_gb"] for launcher in asked)
+    assert by_memory == sorted({expected, wanted})
+    is_doubled = expected == 2 * wanted
+    assert ("1 block ran out of memory: now with 8 GB" in capsys.readouterr().out) == is_doubled
+    submitted = [(tmp_path / name / jobs.SUBMITTED).read_text() for name in ("1_0",)]
+    assert ('"more_memory":true' in submitted[0]) == is_doubled
+
+
+def test_memory_of_the_partition_can_not_be_doubled(executor, monkeypatch):
+    monkeypatch.setattr(submission, "unfinished_jobs", lambda _: [killed()])
+    with pytest.raises(UserError, match=r"job 6 ran out .*mem_gb=N asks for more"):
+        submit(store(), [block("a")], LAUNCHER)
+
+
+def test_job_that_is_killed_for_memory_is_submitted_again_once(tmp_path, polls):
+    submit_job(tmp_path, "1", "k1")
+    out_of_memory = JobState(ENDED, reason="OUT_OF_MEMORY")
+    polls += [(out_of_memory,), (out_of_memory,)]
+    calls = []
+    cells = frozenset(["k1"])
+    assert wait(Store(tmp_path), cells, StopRequest(), lambda: calls.append(1)) == 0
+    assert calls == [1]
+
+
 def test_settings_have_the_prefix_and_nothing_that_is_not_for_sbatch():
     settings = sbatch_settings({**LAUNCHER, "_target_": "x", "partition": "short"}, "class-log")
     assert settings == {
@@ -126,6 +204,7 @@ def test_settings_have_the_prefix_and_nothing_that_is_not_for_sbatch():
         "slurm_setup": [THREADS],
         "slurm_signal_delay_s": 120,
         "slurm_timeout_min": 240,
+        "slurm_mem_gb": None,
         "slurm_partition": "short",
         "slurm_additional_parameters": {},
     }
