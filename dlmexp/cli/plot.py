@@ -5,7 +5,7 @@ import gc
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlmexp.cli.parser import (
     Commands,
@@ -73,11 +73,31 @@ def _add_output_options(parser: Parser) -> None:
     parser.add_argument("--captions", action="store_true", help="print the captions as well")
 
 
+class Terms(argparse.Action):
+    """Takes all words that follow: terms `NAME=VALUE`, and after them ids of figures."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add the terms to those of the option, and other words to `more_ids`."""
+        first, *others = values
+        terms = [first, *(word for word in others if "=" in word)]
+        ids = [word for word in others if "=" not in word]
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *terms])
+        namespace.more_ids = [*namespace.more_ids, *ids]
+
+
 def _add_choosing_options(parser: Parser) -> None:
     """Add the options that choose among the results."""
+    parser.set_defaults(more_ids=[])
     parser.add_argument(
         "--by",
-        action="append",
+        action=Terms,
+        nargs="+",
         default=[],
         metavar="FIELD=VALUE",
         help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method, n, seed, beta, "
@@ -94,7 +114,8 @@ def _add_choosing_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--where",
-        action="append",
+        action=Terms,
+        nargs="+",
         default=[],
         metavar="SETTING=VALUE",
         help="draw results made with another value than the protocol's, such as training.lr=0.01; "
@@ -122,6 +143,7 @@ def plot(args: argparse.Namespace) -> None:
     from dlmexp.presentation.figures.panels import OF_BOARDS, OF_MODELS, VERDICTS
     from dlmexp.presentation.figures.plot import parse_formats
 
+    args.ids = [*args.ids, *args.more_ids]
     formats = parse_formats(args.format)
     if set(args.ids) & set(OF_MODELS):
         _plot_model(args, formats)

@@ -91,6 +91,12 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.status == "done"
 
 
+class Version(msgspec.Struct):
+    """The field that says which version of dlmexp reads a record."""
+
+    format: int | None = None
+
+
 class OtherFormat(Unreadable):
     """A record in a format that another version of dlmexp reads."""
 
@@ -124,11 +130,13 @@ def decoded(text: bytes) -> Record:
         OtherFormat: Another version of dlmexp reads it.
         Unreadable: It is no record, or its checksum does not fit.
     """
-    values = json_value(text)
-    version = values.get("format") if isinstance(values, dict) else None
-    if isinstance(version, int) and version != FORMAT:
-        raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}")
-    record: Record = json_value(text, Record)
+    try:
+        record: Record = json_value(text, Record)
+    except Unreadable:
+        version = json_value(text, Version).format
+        if version not in (None, FORMAT):
+            raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
+        raise
     unsealed = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
     if hashlib.sha256(unsealed).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")

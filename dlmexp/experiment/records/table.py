@@ -58,8 +58,7 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     # One row per key of a group; `group` is the number of the group.
     asked_keys = _groups(asked).explode("key").rename_axis("group").reset_index()
     records = _records(cells).set_index("key")
-    rows = asked_keys.join(records, on="key", how="inner").reset_index(drop=True)
-    rows = rows.copy()  # in few blocks of memory: pandas warns where columns are added to 100
+    rows = _joined(asked_keys.join(records, on="key", how="inner").reset_index(drop=True))
     rows["candidates"] = rows["candidates"].astype("int64")
     is_failed = rows["status"] != "done"
     by_group = is_failed.groupby(rows["group"])
@@ -167,9 +166,9 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     single candidate are selected.
     """
     chosen = _chosen(candidates)
-    table = candidates.loc[chosen.index].assign(status=chosen["status"])
-    # `concat`, as pandas warns where a column is inserted into a table of many.
-    table = pd.concat([table, chosen["selected_by"]], axis=1)
+    table = _joined(candidates.loc[chosen.index]).assign(
+        selected_by=chosen["selected_by"], status=chosen["status"]
+    )
     undone = table["status"] != "done"
     results = names_with_role(table, "test", "validation", "hyperparameter")
     table.loc[undone, [*results, "beta"]] = np.nan
@@ -279,7 +278,12 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns in the order in which people look for them."""
     leading = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
     rest = [name for name in frame.columns if name not in leading]
-    return frame[[*leading, *rest]].reset_index(drop=True)
+    return _joined(frame[[*leading, *rest]].reset_index(drop=True))
+
+
+def _joined(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame in few blocks of memory: pandas warns where columns are added to 100."""
+    return frame.copy()
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
@@ -288,7 +292,7 @@ def as_text(frame: pd.DataFrame) -> pd.DataFrame:
     for name in _categories(frame):
         texts = frame[name].cat.categories
         dtypes[name] = texts.dtype if len(texts) else TEXT_DTYPE
-    return frame.astype(dtypes)
+    return _joined(frame.astype(dtypes))
 
 
 def without_internal_columns(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,14 @@ from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where, check_values
-from dlmexp.presentation.figures.own import OWN, own_datasets, own_figure
+from dlmexp.presentation.figures.own import (
+    OWN,
+    experiments,
+    of_experiment,
+    own_datasets,
+    own_figure,
+    sweep_figure,
+)
 from dlmexp.presentation.figures.panels import (
     FIGURES,
     OF_BOARDS,
@@ -54,11 +61,13 @@ class Page:
 
     Attributes:
         number: '1', '2' ... of the pages of a figure that needs more than one, else ''.
+        results: What it is drawn from; None: all results.
     """
 
     figure: Figure
     name: str
     number: str = ""
+    results: ResultsFolder | None = None
 
 
 def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Iterator[Page]:
@@ -70,13 +79,14 @@ def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Itera
     rows = results.candidates[["dataset", "task", "method", "protocol"]].drop_duplicates()
     task_of = dict(zip(rows["dataset"], rows["task"], strict=True))
     own = own_datasets(task_of)
-    _check_ids(ids, own)
+    _check_ids(ids, own, experiments(results))
     _check_by(results, request.by)
     _check_protocol(request, sorted(rows["protocol"].unique()))
     named = request.by.get("dataset", [])
     chosen = [
         *_declared_figures(ids, named, own, task_of),
         *_own_figures(results, ids, named, own),
+        *_sweep_figures(results, ids, own),
     ]
     if named and not any(page.figure.panels for page in chosen):
         figures = ", ".join(ids) if ids else "any figure"
@@ -90,13 +100,14 @@ def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Itera
         yield from _pages_of(page, panels, request.compare_protocols)
 
 
-def _check_ids(ids: Iterable[str], own: Iterable[str]) -> None:
-    valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own)]
+def _check_ids(ids: Iterable[str], own: Iterable[str], sweeps: Iterable[str]) -> None:
+    names = dict.fromkeys([*own, *sweeps])
+    valid = [*FIGURES.names(), *(f"{OWN}{name}" for name in names)]
     for name in ids:
         if name not in valid:
             close = nearest(name, [*valid, *OF_BOARDS, *OF_MODELS, VERDICTS])
             raise UserError(
-                f"there is no figure '{name}': {close} (that of data of your own is {OWN}NAME)"
+                f"there is no figure '{name}': {close} (your own data and sweeps: {OWN}NAME)"
             )
 
 
@@ -172,6 +183,19 @@ def _own_figures(
             yield Page(own_figure(dataset, results), name)
 
 
+def _sweep_figures(
+    results: ResultsFolder, ids: Sequence[str], own: Collection[str]
+) -> Iterator[Page]:
+    """Yield the figures of sweeps that are named, by the name of the experiment.
+
+    A user's own data of that name has a figure already.
+    """
+    for name in experiments(results):
+        if f"{OWN}{name}" in ids and name not in own:
+            part = of_experiment(results, name)
+            yield Page(sweep_figure(name, part), f"{OWN}{name}", results=part)
+
+
 def _measured_panels(figure: Figure, results: ResultsFolder) -> list[Panel]:
     """Return the panels but those over a column that is not there: only a benchmark adds times."""
     return [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table]
@@ -211,13 +235,14 @@ def _pages_of(page: Page, panels: tuple[Panel, ...], side_by_side: bool) -> Iter
     if not panels:
         return
     if not side_by_side or panels[0].facts.compares_methods or len(panels) <= PAGE_ROWS:
-        yield Page(replace(page.figure, panels=panels), page.name)
+        yield replace(page, figure=replace(page.figure, panels=panels))
         return
     count = math.ceil(len(panels) / PAGE_ROWS)
     length = math.ceil(len(panels) / count)
     for number in range(count):
         on_page = panels[number * length : (number + 1) * length]
-        yield Page(replace(page.figure, panels=on_page), page.name, str(number + 1))
+        figure = replace(page.figure, panels=on_page)
+        yield replace(page, figure=figure, number=str(number + 1))
 
 
 def _on_datasets(

@@ -97,6 +97,7 @@ class Drawn:
             *notes.stand_ins(self.run),
             *notes.choice(self.request.by),
             *(f"Not run: {gap}" for gap in self.missing),
+            *notes.not_drawn(self.measured, self.is_comparison),
             *notes.of_lines(self.run, self.is_comparison),
             *notes.versions(self.run, self.results),
             *notes.left_out(

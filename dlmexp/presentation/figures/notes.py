@@ -10,6 +10,7 @@ from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where
 from dlmexp.presentation.figures.choose import Request
 from dlmexp.presentation.figures.numbers import WHITENED, Measured
+from dlmexp.presentation.labels import metric_label
 
 INTERVAL = "95 % interval of the mean (Student's t)"
 
@@ -152,6 +153,18 @@ def gaps(panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool
     return list(dict.fromkeys(texts))
 
 
+def not_drawn(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
+    """Return why panels are not drawn though there are results; each once."""
+    texts: list[str] = []
+    for measured in panels:
+        panel = measured.panel
+        if measured.protocol is not None and not measured.filled and panel.experiment:
+            place = _place(measured, is_comparison)
+            name = metric_label(panel.metric)
+            texts.append(f"Not drawn: {place}, {name} against {panel.against}: no result has it.")
+    return list(dict.fromkeys(texts))
+
+
 def _missing_lines(measured: Measured) -> list[str]:
     """Return one text at most: `: ELBO, FITC` for lines without points, '' for a whole panel.
 
@@ -161,7 +174,7 @@ def _missing_lines(measured: Measured) -> list[str]:
     if not labels or not measured.panel.experiment:
         return []
     if not measured.filled:
-        return [""]
+        return [""] if measured.protocol is None else []
     return [f": {', '.join(labels)}"]
 
 

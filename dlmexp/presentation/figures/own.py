@@ -1,5 +1,6 @@
-"""The figure of a user's own data: losses, betas, learning curves and calibration."""
+"""The figures of users' own data and sweeps: losses, betas, learning curves and calibration."""
 
+import copy
 from collections.abc import Iterable
 
 import pandas as pd
@@ -27,6 +28,58 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
 
 def own_figure(dataset: str, results: ResultsFolder) -> Figure:
     """Return all panels that there may be; those without results are left out when drawn."""
+    panels, selection = _panels(dataset, results)
+    return Figure(
+        f"{OWN}{dataset}",
+        panels,
+        columns=3,
+        title=dataset,
+        caption=(
+            f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
+            f"as far as there are any. {selection}."
+        ),
+    )
+
+
+def experiments(results: ResultsFolder) -> list[str]:
+    """Return the names of the experiments that have records."""
+    names: dict[str, None] = {}
+    for text in results.candidates["experiment"].unique():
+        names |= dict.fromkeys(str(text).split(", "))
+    return list(names)
+
+
+def of_experiment(results: ResultsFolder, name: str) -> ResultsFolder:
+    """Return results with the rows of one experiment alone."""
+
+    def rows(frame: pd.DataFrame) -> pd.DataFrame:
+        texts = frame["experiment"].astype(str)
+        return frame[[name in text.split(", ") for text in texts]]
+
+    part = copy.copy(results)
+    part.candidates = rows(results.candidates)
+    part.table = rows(results.table)
+    return part
+
+
+def sweep_figure(name: str, results: ResultsFolder) -> Figure:
+    """Return the panels of a sweep with a name, `name=NAME`: those of each of its datasets."""
+    panels: list[Panel] = []
+    selection = ""
+    for dataset in results.candidates["dataset"].unique():
+        of_dataset, selection = _panels(dataset, results)
+        panels += of_dataset
+    return Figure(
+        f"{OWN}{name}",
+        tuple(panels),
+        columns=3,
+        title=name,
+        caption=f"The sweep {name}, as far as there are results. {selection}.",
+    )
+
+
+def _panels(dataset: str, results: ResultsFolder) -> tuple[tuple[Panel, ...], str]:
+    """Return all panels of a dataset, and what selects beta in them."""
     rows = results.table[results.table["dataset"] == dataset]
     fits = _lines(rows, "fit")
     curves = _lines(rows, "curve")
@@ -55,16 +108,7 @@ def own_figure(dataset: str, results: ResultsFolder) -> Figure:
         Panel("reliability", dataset, "reliability", lines if is_binary else (), ""),
         *(Panel("sizes", dataset, metric, lines, "") for metric in CALIBRATION),
     )
-    return Figure(
-        f"{OWN}{dataset}",
-        panels,
-        columns=3,
-        title=dataset,
-        caption=(
-            f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
-            f"as far as there are any. {selection}."
-        ),
-    )
+    return panels, selection
 
 
 def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:

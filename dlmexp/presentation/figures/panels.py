@@ -5,6 +5,7 @@ plugin, a function under `@declare` in `declared`. What to draw, what is missing
 that computes it follow from the declaration. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -35,6 +36,8 @@ VERSIONS = {
     "train": Version("trained on validation too", ":", "+"),
     "short": Version("β ≥ 0.01", "--", ""),
 }
+DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":")
+MORE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of further lines that would look alike
 SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
 # The figure of one trained model, which is not made of panels of the table.
 PREDICTIONS = "predictions"
@@ -60,6 +63,7 @@ class Line:
         effect: The effect that is shown, in a panel of effects.
         role: The role of the rows; '': the one that panels of this kind are drawn from.
         version: A key of `VERSIONS`; '': the usual result of the method.
+        place: The number of the line among those of a panel that would look alike.
     """
 
     method: str
@@ -70,6 +74,7 @@ class Line:
     effect: str = ""
     role: str = ""
     version: str = ""
+    place: int = 0
 
     @property
     def look(self) -> Look:
@@ -84,7 +89,8 @@ class Line:
             return _look_of_version(look, VERSIONS[self.version])
         if self.names == "both":
             estimator = estimator_look(self.estimator, self.samples)
-            return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
+            label = f"{look.label}, {estimator.label}"
+            return _look_in_place(replace(look, label=label, dashes=estimator.dashes), self.place)
         return look
 
     @property
@@ -102,6 +108,32 @@ def _look_of_version(look: Look, version: Version) -> Look:
         dashes=version.dashes,
         marker=version.marker or look.marker,
     )
+
+
+def _look_in_place(look: Look, place: int) -> Look:
+    """Return a look that differs from those of other places in dashes and marker."""
+    if place == 0:
+        return look
+    dashes = DASHES[(DASHES.index(look.dashes) + place) % len(DASHES)]
+    return replace(look, dashes=dashes, marker=MORE_MARKERS[(place - 1) % len(MORE_MARKERS)])
+
+
+def told_apart(lines: Iterable["Line"]) -> tuple["Line", ...]:
+    """Return lines of which those of one method name their estimator and look different."""
+    lines = tuple(lines)
+    apart: list[Line] = []
+    places = Counter[tuple[str, ...]]()
+    for line in lines:
+        alike = [other for other in lines if other.look == line.look]
+        samplers = {(other.estimator, other.samples) for other in alike}
+        if line.names == "method" and not line.effect and len(samplers) > 1:
+            line = replace(line, names="both")
+        if line.names == "both" and not line.version:
+            look = replace(line, place=0).look
+            line = replace(line, place=places[look.colour, look.marker, look.dashes])
+            places[look.colour, look.marker, look.dashes] += 1
+        apart.append(line)
+    return tuple(apart)
 
 
 @dataclass(frozen=True)
@@ -140,6 +172,7 @@ class Panel:
     column: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lines", told_apart(self.lines))
         if self.kind not in PANEL_KINDS or self.metric not in PANEL_KINDS[self.kind].metrics:
             known = "; ".join(
                 f"{kind}: {', '.join(PANEL_KINDS[kind].metrics)}" for kind in PANEL_KINDS

@@ -39,15 +39,14 @@ def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> It
         UserError: A figure, a value or a protocol that is asked for is not there.
     """
     for page in pages(results, ids, request):
-        rows = [
-            panel_rows(panel, results, request.by, request.where) for panel in page.figure.panels
-        ]
-        drawn = _measure_page(page, results, rows, request)
+        shown = page.results or results
+        rows = [panel_rows(panel, shown, request.by, request.where) for panel in page.figure.panels]
+        drawn = _measure_page(page, shown, rows, request)
         yield drawn
         takes_any = request.parameterisation is None
         if takes_any and not page.number and _has_coordinates(drawn.run):
             unwhitened = replace(request, parameterisation="unwhitened")
-            second = _measure_page(page, results, rows, unwhitened)
+            second = _measure_page(page, shown, rows, unwhitened)
             if second.is_comparison or _has_both_parameterisations(drawn.run):
                 yield second
 

@@ -13,6 +13,8 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.records import results as records
 from dlmexp.experiment.records.settings import parse_where
 from dlmexp.presentation.figures.choose import _stand_ins, _with_lines, pages
+from dlmexp.presentation.figures.notes import not_drawn
+from dlmexp.presentation.figures.numbers import measure, panel_rows
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import Request, draw, drawings
 from tests.support.tidy import Made, sweep
@@ -203,3 +205,45 @@ def test_a_figure_that_needs_all_datasets_is_drawn_unasked_only_with_them():
     names = {page.name for page in pages(Made(drawn_data), [], Request())}
     assert "truth" not in names
     assert "default" in names
+
+
+def test_named_sweep_has_a_figure_of_its_own_rows():
+    rows = [*sweep(experiment="mine"), *sweep(experiment="other", protocol="annealed", shift=9.0)]
+    results = Made(rows)
+    drawn = draw(results, "own-mine")
+    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.run]
+    assert ("sizes", "nll") in kinds
+    assert ("betas", "nll") in kinds
+    assert {cell.protocol for cell in drawn.run} == {"paper"}
+    assert {cell.protocol for cell in draw(results, "own-other").run} == {"annealed"}
+    with pytest.raises(UserError, match="did you mean own-mine"):
+        draw(results, "own-minne")
+
+
+def test_lines_that_differ_in_samples_look_different_and_have_entries_of_their_own():
+    lines = tuple(Line("joint_log_dlm", "mine", samples) for samples in (4, 8, 16))
+    looks = [line.look for line in Panel("sizes", "banana", "nll", lines, "x").lines]
+    assert len({look.label for look in looks}) == 3
+    assert len({(look.colour, look.marker, look.dashes) for look in looks}) == 3
+
+
+def test_line_that_is_alone_keeps_the_name_of_its_method():
+    lines = (Line("elbo"), Line("joint_log_dlm", "bmc", 10))
+    assert Panel("sizes", "banana", "nll", lines, "x").lines == lines
+
+
+def test_panel_without_the_metric_in_any_result_says_so():
+    panel = Panel("sizes", "banana", "crps", (Line("elbo"),), "class-log")
+    shown_too = Panel("sizes", "banana", "nll", (Line("elbo"),), "class-log")
+    figure = Figure("made-up", (panel, shown_too), columns=2, caption="")
+    results = Made(sweep(("elbo",)))
+    measured = []
+    for part in figure.panels:
+        measured.append(measure(part, results, panel_rows(part, results, {})))
+    reasons = not_drawn(measured, is_comparison=False)
+    assert reasons == ["Not drawn: banana, CRPS against n: no result has it."]
+
+
+def test_where_takes_several_terms_and_then_figures(run, capsys):
+    assert run("--by", "method=elbo", "seed=1", "class-log") == 0
+    assert "method=elbo-seed=1" in capsys.readouterr().out
