@@ -21,9 +21,15 @@ if TYPE_CHECKING:
         Quadrature,
         SmoothBMC,
     )
+    from dlmexp.core.gp.closed_form import (
+        Closed,
+        Problem,
+        gaussian_posterior,
+        row_projection,
+    )
     from dlmexp.core.gp.kernels import KERNELS, Kernel, Parameter, Stationary
     from dlmexp.core.gp.posterior import kl
-    from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood, misclassified
+    from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood, misclassified, squared_error
     from dlmexp.core.objectives import OBJECTIVES, Notes, Objective
     from dlmexp.data.dataset import LOADERS, Dataset
     from dlmexp.presentation.claims.claim import CLAIMS, Claim, ClaimTest, Part, claim
@@ -54,11 +60,17 @@ HOME = {
     "LIKELIHOODS": "dlmexp.core.likelihoods",
     "Likelihood": "dlmexp.core.likelihoods",
     "misclassified": "dlmexp.core.likelihoods",
+    "squared_error": "dlmexp.core.likelihoods",
     # Objectives
     "OBJECTIVES": "dlmexp.core.objectives",
     "Notes": "dlmexp.core.objectives",
     "Objective": "dlmexp.core.objectives",
     "kl": "dlmexp.core.gp.posterior",
+    # Their closed forms
+    "Closed": "dlmexp.core.gp.closed_form",
+    "Problem": "dlmexp.core.gp.closed_form",
+    "gaussian_posterior": "dlmexp.core.gp.closed_form",
+    "row_projection": "dlmexp.core.gp.closed_form",
     # Estimators
     "ESTIMATORS": "dlmexp.core.estimators",
     "BMC": "dlmexp.core.estimators",
@@ -105,10 +117,15 @@ __all__ = [  # noqa: RUF022 - in the order of HOME
     "LIKELIHOODS",
     "Likelihood",
     "misclassified",
+    "squared_error",
     "OBJECTIVES",
     "Notes",
     "Objective",
     "kl",
+    "Closed",
+    "Problem",
+    "gaussian_posterior",
+    "row_projection",
     "ESTIMATORS",
     "BMC",
     "Estimator",

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.common.errors import UserError
-from dlmexp.core.gp.kernels import Kernel, kernel_named
+from dlmexp.core.gp.kernels import KERNELS, Kernel, kernel_named
+from dlmexp.core.gp.mixed_kernels import is_mixed
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.likelihoods.mixture import Mixture, predictive
@@ -35,6 +36,18 @@ Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
 """Mean mu and variance v of q(f) at N rows; of a mixture, those of each of its K components."""
 
 
+def _predicts_variance(model: TrainedCell) -> bool:
+    """Return whether the objective of a model says something of the variance.
+
+    Predictions do not need it, so the plugin that has it need not be there: then the model says it,
+    whose q has no covariance where the objective knows none.
+    """
+    name = model.cell.objective
+    if name in OBJECTIVES:
+        return OBJECTIVES[name].predicts_variance
+    return bool(model.L.any())
+
+
 def checked_kernel(model: TrainedCell) -> Kernel:
     """Return the kernel of a model.
 
@@ -44,6 +57,13 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     """
     cell = model.cell
     n_features = len(model.schema.features)
+    is_known = "." in cell.kernel or is_mixed(cell.kernel) or cell.kernel in KERNELS
+    if not is_known or cell.likelihood not in LIKELIHOODS:
+        part = f"likelihood '{cell.likelihood}'" if is_known else f"kernel '{cell.kernel}'"
+        raise UserError(
+            f"the model of cell {cell.key} needs the {part} of a plugin: name its module, "
+            "dlmexp --plugins MODULE, or import it in Python"
+        )
     kernel = kernel_named(cell.kernel)
     likelihood = LIKELIHOODS[cell.likelihood]
     parameters = {**kernel.parameters(n_features, cell.ard), **likelihood.parameters}
@@ -186,8 +206,7 @@ class Predictor:
     @cached_property
     def has_distribution(self) -> bool:
         """Whether more than the mean is predicted, which square-loss methods do not."""
-        objectives = [OBJECTIVES[member.model.cell.objective] for member in self.members]
-        return all(objective.predicts_variance for objective in objectives)
+        return all(_predicts_variance(member.model) for member in self.members)
 
     @torch.no_grad()
     def predict(

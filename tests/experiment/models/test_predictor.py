@@ -1,6 +1,7 @@
 """Predictions: the record's own metrics again, own units on shifted and scaled data, intervals
 against closed forms."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,22 @@ def test_what_a_model_has_no_distribution_for_is_refused():
     labels = made_up_model("probit", seed=3, schema=replace(MIXED, labels=("no", "yes")))
     with pytest.raises(UserError, match="labels have no quantiles"):
         Predictor([labels]).predict(np.zeros((1, 4)), wanted=Wanted(quantiles=(0.5,)))
+
+
+def test_model_predicts_without_the_plugin_that_has_its_objective():
+    model = made_up_model()
+    other = dataclasses.replace(model, cell=replace(model.cell, objective="of_a_plugin"))
+    expected = Predictor([model]).predict(X)
+    predicted = Predictor([other]).predict(X)
+    assert list(predicted) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(predicted[name], values)
+
+
+@pytest.mark.parametrize("part", ["kernel", "likelihood"])
+def test_model_that_needs_a_plugin_says_so(part):
+    model = made_up_model()
+    other = dataclasses.replace(model, cell=replace(model.cell, **{part: "of_a_plugin"}))
+    needed = f"the model of cell .* needs the {part} 'of_a_plugin' of a plugin: .*--plugins MODULE"
+    with pytest.raises(UserError, match=needed):
+        Predictor([other])
