@@ -30,7 +30,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.core.cross_validation import cross_validate
 from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
-from dlmexp.core.folds import FOLDS
+from dlmexp.core.folds import FOLDS, LOO, MANY_ROWS
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import split_name, with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -51,9 +51,8 @@ DECAY = 100
 AUTO = "auto"
 STATIONARY = ("rbf", "matern32", "matern52")
 """Kernels whose lengthscales start at the square root of the number of features."""
-MANY_ROWS = 2000
-"""From here on a share of the rows is held out once, in place of folds."""
 SHARE = 0.1
+"""Of many rows, what is held out in place of folds."""
 SMALLEST = np.finfo(float).tiny
 COUNT_OR_NONE = "a whole number > 0, or None"
 COUNT_OR_AUTO = "a whole number > 0, None or 'auto'"
@@ -82,7 +81,8 @@ class SparseGP(BaseEstimator):
         betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. Where there is nothing to
             choose, no rows are held out.
         cv: The number of folds, or the share of the rows that is held out once; None: 5 folds of
-            fewer than 2000 rows, otherwise a share of 0.1.
+            fewer than 2000 rows, otherwise a share of 0.1. "loo": each row in closed form, for
+            `DLMRegressor` with "elbo" or "sq_dlm".
         n_components: Number of Gaussians that the posterior is a mixture of (for "log_dlm"), or
             several to choose from, such as [1, 2, 8].
         n_inducing: Number of inducing inputs, at most the number of rows trained on; None: 200;
@@ -129,7 +129,7 @@ class SparseGP(BaseEstimator):
         self,
         objective: str = "log_dlm",
         betas: float | Sequence[float] | None = None,
-        cv: int | float | None = None,
+        cv: int | float | str | None = None,
         n_components: int | Sequence[int] = 1,
         n_inducing: int | str | None = None,
         kernel: str = "matern52+linear",
@@ -277,7 +277,7 @@ class SparseGP(BaseEstimator):
             return chosen.fit, {tuple(key): loss for key, loss in chosen.losses.items()}
         return chosen.fit, {key.beta: loss for key, loss in chosen.losses.items()}
 
-    def _folds(self, n: int) -> int | float:
+    def _folds(self, n: int) -> int | float | str:
         """Return the number of folds, or the share of rows to hold out."""
         if self.cv is not None:
             return self.cv
@@ -322,12 +322,13 @@ class SparseGP(BaseEstimator):
         valid_betas = len(betas) > 0 and all(is_number(beta) for beta in betas)
         components = listed(self.n_components)
         valid_components = len(components) > 0 and all(is_count(K) for K in components)
-        valid_cv = self.cv is None or is_number(self.cv, SMALLEST, 1) or is_count(self.cv)
+        is_share = is_number(self.cv, SMALLEST, 1)
+        valid_cv = self.cv is None or self.cv == LOO or is_share or is_count(self.cv)
         device = str(self.device).partition(":")[0]
         self._check("objective", self.objective in objectives, f"one of {', '.join(objectives)}")
         self._check("betas", valid_betas, "a number >= 0, or a list of them")
         self._check("n_components", valid_components, f"{COUNT}, or a list of them")
-        self._check("cv", valid_cv, "a number of folds, or a share of the rows")
+        self._check("cv", valid_cv, "a number of folds, a share of the rows, or 'loo'")
         self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
         self._check("tol", is_number(self.tol), "a number >= 0")
         self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")

@@ -46,6 +46,7 @@ DESCRIPTION = """
       experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own|uci
       dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
       beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
+      cv=5|holdout|loo|auto    select beta by folds, then train on all rows
       M=50|auto  K=[1,4]  kernel=rbf  ard=true  likelihood=student_t
       auto_M.tolerance=0.1  auto_M.most=200             how M=auto chooses
       lengthscale=2|sqrt|median  inducing=first|kmeans|greedy  noise=0.5

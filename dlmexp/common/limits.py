@@ -61,7 +61,8 @@ Device = Annotated[str, one_of(*DEVICES)]
 Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]
 Filled = Meta(min_length=1)
 FolderName = Annotated[str, one_of(or_like=FOLDER)]
-Folding = Annotated[str, one_of("holdout", or_like=FOLDS)]
+Folding = Annotated[str, one_of("holdout", "loo", or_like=FOLDS)]
+FoldingSetting = Annotated[str, one_of("auto", "holdout", "loo", or_like=FOLDS)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate

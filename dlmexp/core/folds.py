@@ -13,6 +13,8 @@ from jaxtyping import Float, Int
 from dlmexp.common.errors import UserError
 
 FOLDS = 5
+MANY_ROWS = 2000
+"""From so many rows on, one in ten is held out in place of folds, where users say nothing."""
 PROFILE_LOGS = np.linspace(-6.0, 6.0, 49)
 """Logarithms of the factors of a profile."""
 STRENGTH = 2.0
@@ -75,6 +77,11 @@ def folds_of(n: int, cv: str) -> Folds:
         return folds(n, int(cv))
     size = fold_size(n, cv)
     return _with_the_rest(n, np.arange(n - size, n)[None])
+
+
+def usual_cv(n: int) -> str:
+    """Return the setting for n rows where users say nothing: folds, or holdout of many rows."""
+    return str(min(FOLDS, n)) if n < MANY_ROWS else HOLDOUT
 
 
 def fold_count(cv: str) -> int:

@@ -15,7 +15,7 @@ from dlmexp.common.limits import (
     Evaluate,
     Filled,
     FolderName,
-    Folding,
+    FoldingSetting,
     InducingCount,
     Iterations,
     Parameterisation,
@@ -178,8 +178,10 @@ class RunConfig:
     selection: Annotated[str, one_of("reported", "nll")] = "reported"
     # What beta and K are selected on. null: the validation rows. 5: the rows of 5 folds, each
     # predicted by fits to the others. holdout: a tenth of the rows. After both the selected
-    # candidate is trained on all rows, those for validation included.
-    cv: Folding | None = None
+    # candidate is trained on all rows, those for validation included. loo: each row, predicted from
+    # all others in closed form; nothing is trained again. auto: 5 folds of fewer than 2000 rows,
+    # holdout of more, and the validation rows where rows belong together by time or by group.
+    cv: FoldingSetting | None = None
     # The parameterisations of q; null: the protocol's first for each kind of data; [all]: all of
     # the protocol's.
     parameterisation: (

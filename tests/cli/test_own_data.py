@@ -85,8 +85,8 @@ def test_what_was_read_is_said_before_anything_is_trained(said, folder):
     )
     assert read in said["plan"]
     assert (
-        "divided at random: 54 rows for training, 12 for validation, 54 for testing; n = 20; M = 20"
-        in said["plan"]
+        "divided at random: 66 rows for training, 54 for testing; n = 20; M = 20; "
+        "selected by 5 folds" in said["plan"]
     )
     assert re.search(r"\bmall\b", said["status"])
     assert (folder / RESULTS / "mall" / "cells").is_dir(), "the experiment is named after its data"

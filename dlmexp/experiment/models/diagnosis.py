@@ -11,15 +11,18 @@ from jaxtyping import Float
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
+from dlmexp.core.folds import in_units_of_target
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec
 from dlmexp.data.raw_files import load
-from dlmexp.data.splits import split
+from dlmexp.data.splits import pooled, split
 from dlmexp.experiment.models.choice import TRAIN, Chosen
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.models.importance import Rows, importance
 from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
+from dlmexp.experiment.records.refits import losses_of_candidates
 from dlmexp.experiment.records.results import ResultsFolder
+from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import as_text, rows_for
 from dlmexp.experiment.records.table_baselines import read_table_baselines
 
@@ -48,7 +51,8 @@ class Diagnosis:
         calibration: Promised and observed shares, and of how many rows; None without a
             distribution.
         betas: By beta the metrics of all candidates, `validation` and `test`; empty if there are
-            fewer than two.
+            fewer than two. Where folds select, only the selected one has a metric on test rows,
+            which is left out.
         metric: The metric of the candidates: nll or mse.
         objective: The objective by iteration; empty if nothing was trained.
         line: Of one feature: x, predictions, training rows, inducing inputs; None for more.
@@ -94,6 +98,8 @@ def diagnose(
     cell = model.cell
     spec, data = reload_dataset(results, chosen.row, root)
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
+    if spec.validation == "pool":
+        rows = pooled(rows)
     X, y = _rows_of(data, rows.test)
     predictor = Predictor([model])
     is_table = spec.loader == "table"
@@ -101,13 +107,16 @@ def diagnose(
     objective = np.zeros(0)
     if cell.iterations:
         objective = results.arrays(cell.key).get("objective", objective)
+    betas = _betas(results.candidates, cell.key, metric)
+    if betas.empty:
+        betas = _betas_by_folds(results.store, model, metric)
     has_one_feature = data.X.shape[1] == 1
     return Diagnosis(
         model=model,
         columns=predictor.predict(X),
         targets=np.exp(y) if model.schema.log else y,
         calibration=_calibration(predictor, X, y),
-        betas=_betas(results.candidates, cell.key, metric),
+        betas=betas,
         metric=metric,
         objective=objective,
         line=_line(predictor, data, rows.train[: cell.n]) if has_one_feature else None,
@@ -246,6 +255,22 @@ def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         return pd.DataFrame()
     names = {"beta": "beta", f"validation_{metric}": "validation", f"test_{metric}": "test"}
     return candidates.reindex(columns=list(names)).rename(columns=names)
+
+
+def _betas_by_folds(store: Store, model: TrainedCell, metric: str) -> pd.DataFrame:
+    """Return the pooled metric of the folds by beta, on the scale of the model's targets.
+
+    Candidates with other components, and those that failed in a fold, are left out.
+    """
+    betas = []
+    validation = []
+    for candidate, loss in losses_of_candidates(store, model.cell.key, metric).items():
+        if candidate.components == model.cell.components and np.isfinite(loss):
+            betas.append(candidate.beta)
+            validation.append(in_units_of_target(metric, loss, 1 / model.y_std))
+    if len(betas) < 2:
+        return pd.DataFrame()
+    return pd.DataFrame({"beta": betas, "validation": validation, "test": np.nan})
 
 
 def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> Columns:

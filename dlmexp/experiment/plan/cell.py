@@ -85,8 +85,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     optimizer: str = "adam"  # adam | lbfgs
     restarts: Count = 0  # of L-BFGS: further starts, of which the best end counts
     # What selects among candidates in place of validation rows, which n then counts too: a number
-    # of folds | holdout. The cell is the fit to all n rows, or, with `fold` (from 0), to those
-    # outside of that fold.
+    # of folds | holdout | loo (each row, in closed form). The cell is the fit to all n rows, or,
+    # with `fold` (from 0), to those outside of that fold.
     cv: Folding | None = None
     fold: Count | None = None
 

@@ -24,7 +24,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
 from dlmexp.core.estimators import ESTIMATORS
-from dlmexp.core.folds import fold_count, fold_size
+from dlmexp.core.folds import LOO, fold_count, fold_size, usual_cv
 from dlmexp.core.gp.kernels import Parameter, kernel_named
 from dlmexp.core.gp.mixed_kernels import with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -71,6 +71,7 @@ MODEL = (
     "validation",
     "options",
 )
+AUTO = "auto"  # `cv` by the number of rows
 # Fields of cells that are not trained.
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0,
@@ -139,7 +140,7 @@ def check(cfg: RunConfig) -> None:
         UserError: Nothing is registered under a name, or it does not go with the data.
     """
     check_methods(cfg)
-    if cfg.cv is not None and cfg.measure == "gradient":
+    if cfg.cv not in (None, AUTO) and cfg.measure == "gradient":
         raise UserError(f"cv={cfg.cv}: measure=gradient selects nothing; leave cv out")
     for key, dataset in cfg.dataset.items():
         _check_name(key, dataset)
@@ -239,7 +240,8 @@ class Grid:
         self.choose_M = choose_M
         self._chosen_M: dict[int, int] = {}  # by n
         self.dataset = dataset
-        self.divided = _divided(cfg, dataset, data)
+        self.cv = _cv(cfg, dataset, data)
+        self.divided = _divided(self.cv, dataset)
         self.data = data
         self.shipped_dataset = read_spec(key, cfg.csv)
         self.protocol = protocol_config(cfg.protocol, cfg.preset)
@@ -248,7 +250,7 @@ class Grid:
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self._check_seeds()
         parts = split(len(data.y), dataset.split, 0, None, data.arrangement)
-        self.pool = len(pooled(parts).train if cfg.cv else parts.train)
+        self.pool = len(pooled(parts).train if self.cv else parts.train)
         # Rows for validation that are trained on beside the n rows of a cell.
         self.added_rows = len(parts.validation) if dataset.validation == "train" else 0
 
@@ -316,15 +318,32 @@ class Grid:
     def _selections(self, n: int, seed: int) -> Iterator[tuple[str, Cells, Cells]]:
         """Yield each method with its candidates, and the cells of their folds, by candidate."""
         candidates = self._methods(self._template(n, seed))
-        if self.cfg.cv is None:
+        cv = self._cv_of(n)
+        if cv is None or cv == LOO:
             for method, cells in candidates:
+                self._check_leave_one_out(method, cells[0])
                 yield method, cells, ()
             return
-        numbers = range(fold_count(self.cfg.cv))
+        numbers = range(fold_count(cv))
         by_fold = [self._methods(self._template(n, seed, number)) for number in numbers]
         for (method, cells), *folds in zip(candidates, *by_fold, strict=True):
             by_candidate = zip(*(of_fold for _, of_fold in folds), strict=True)
             yield method, cells, tuple(chain.from_iterable(by_candidate))
+
+    def _cv_of(self, n: int) -> str | None:
+        """Return what selects among candidates that are trained on n rows; None: other rows."""
+        return usual_cv(n) if self.cv == AUTO else self.cv
+
+    def _check_leave_one_out(self, method: str, cell: Cell) -> None:
+        """Refuse `cv=loo` for a method whose q has no closed form that leaves rows out."""
+        if cell.cv != LOO:
+            return
+        is_closed = cell.form == "collapsed"
+        if not (is_closed and OBJECTIVES[cell.objective].leaves_one_out(self.likelihood)):
+            raise UserError(
+                f"cv=loo needs a closed form over q, which method {method} does not have on "
+                f"{self.dataset.name}: leave it out, or give cv=5"
+            )
 
     def _role(self, cell: Cell) -> str:
         """Return what a cell is for."""
@@ -462,8 +481,9 @@ class Grid:
     def _elbo_fit(self, n: int, seed: int, fold: int | None, M: int) -> Cell:
         """Return the beta = 1 ELBO fit with at most M inducing inputs."""
         rows = n
-        if fold is not None and self.cfg.cv is not None:
-            rows = n - fold_size(n, self.cfg.cv)
+        cv = self._cv_of(n)
+        if fold is not None and cv is not None:
+            rows = n - fold_size(n, cv)
         dataset = self.dataset
         training = self.training
         return Cell(
@@ -494,7 +514,7 @@ class Grid:
             epsilon=training.epsilon,
             resolution=training.resolution,
             noise_floor=training.noise_floor,
-            cv=self.cfg.cv,
+            cv=cv,
             fold=fold,
             **self._rows_of_a_step(rows),
             **self._stopping(),
@@ -722,26 +742,33 @@ class Grid:
                 yield replace(sampled, options=values)
 
 
-def _divided(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> DatasetConfig:
-    """Return the dataset with its rows divided as `cv` needs it: no rows for validation alone.
+def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
+    """Return what selects among the candidates on a dataset; None: its validation rows.
 
     Raises:
-        UserError: Its rows can't be divided into folds.
+        UserError: Its rows can't be divided as `cv` asks for.
     """
-    if cfg.cv is None:
-        return dataset
     kind = data.arrangement.kind
     if kind == "published" and data.arrangement.by is not None:
         kind = "group"
-    if kind in ("time", "group"):
+    belong_together = kind in ("time", "group")
+    has_other_use = dataset.validation not in ("all", "pool")
+    if cfg.cv == AUTO and (belong_together or has_other_use or cfg.measure == "gradient"):
+        return None
+    if cfg.cv is not None and belong_together:
         problem = f"folds would take {dataset.name}'s rows apart, which belong together by {kind}"
         raise UserError(f"cv={cfg.cv}: {problem}; leave cv out")
-    if dataset.validation not in ("all", "pool"):
+    if cfg.cv is not None and has_other_use:
         setting = f"dataset.{dataset.name}.validation={dataset.validation}"
         raise UserError(
             f"{setting}: with cv={cfg.cv} no rows are for validation alone; leave it out"
         )
-    return with_changed(dataset, validation="pool")
+    return cfg.cv
+
+
+def _divided(cv: str | None, dataset: DatasetConfig) -> DatasetConfig:
+    """Return the dataset with its rows divided as `cv` needs it: none for validation alone."""
+    return dataset if cv is None else with_changed(dataset, validation="pool")
 
 
 def _starts_at(parameter: Parameter, value: float | str) -> bool:

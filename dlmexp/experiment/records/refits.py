@@ -75,17 +75,35 @@ class Selections:
         count = len(group.keys)
         if count == 1:
             return {0}
-        per_candidate = len(group.folds) // count
-        results = [self.results[key] for key in group.folds]
-        by_candidate = [
-            results[number * per_candidate : (number + 1) * per_candidate]
-            for number in range(count)
-        ]
-        chosen = {metric: _best(group, by_candidate, metric) for metric in METRICS}
+        chosen = {metric: self._best(group, metric) for metric in METRICS}
         # A protocol may select by NLL whatever is reported.
         if chosen["nll"] is not None and group.setting.selection == "nll":
             chosen["mse"] = None
         return {number for number in chosen.values() if number is not None}
+
+    def _best(self, group: Asked, metric: str) -> int | None:
+        """Return the number of the candidate with the least pooled loss; None without losses."""
+        losses = self.losses(group, metric)
+        best = best_candidate(losses)
+        return None if best is None else list(losses).index(best)
+
+    def losses(self, group: Asked, metric: str) -> dict[Candidate, float]:
+        """Return the mean loss over the rows of all folds by candidate, in their order.
+
+        It is in the units of the target, and NaN where a fold has failed. Empty if folds lack
+        records.
+        """
+        if not self.results.keys() >= set(group.folds):
+            return {}
+        results = [self.results[key] for key in group.folds]
+        count = len(results) // len(group.keys)
+        losses: dict[Candidate, float] = {}
+        for number, beta in enumerate(group.betas):
+            components = group.components[number] if group.components else 1
+            of_folds = results[number * count : (number + 1) * count]
+            candidate = Candidate(1.0 if beta is None else beta, components)
+            losses[candidate] = _pooled_loss(of_folds, metric)
+        return losses
 
     def needed(self, group: Asked) -> tuple[str, ...]:
         """Return the keys of the cells that have to be trained for a group, as far as is known.
@@ -133,24 +151,24 @@ def _fold_result(row: Mapping[str, Any]) -> FoldResult:
     return FoldResult(row.get("y_std") or 1.0, losses)
 
 
-def _best(group: Asked, by_candidate: Sequence[Sequence[FoldResult]], metric: str) -> int | None:
-    """Return the number of the candidate with the least pooled loss; None without such losses."""
-    losses: dict[Candidate, float] = {}
-    numbers: dict[Candidate, int] = {}
-    for number, of_folds in enumerate(by_candidate):
-        beta = group.betas[number]
-        components = group.components[number] if group.components else 1
-        candidate = Candidate(1.0 if beta is None else beta, components)
-        numbers[candidate] = number
-        losses[candidate] = _pooled_loss(of_folds, metric)
-    chosen = best_candidate(losses)
-    return None if chosen is None else numbers[chosen]
-
-
 def _pooled_loss(of_folds: Sequence[FoldResult], metric: str) -> float:
     """Return the mean loss over the rows of all folds; NaN if a fold has failed."""
     means = [result.losses.get(metric, math.nan) for result in of_folds]
     return pooled(metric, means, [result.y_std for result in of_folds])
+
+
+def losses_of_candidates(store: Store, key: str, metric: str) -> dict[Candidate, float]:
+    """Return the losses of all candidates that folds have selected a fit to all rows from.
+
+    They are as in `Selections.losses`, in the largest such selection; empty if there is none.
+    """
+    groups: list[Asked] = []
+    for manifest in read_manifests(store.root):
+        groups += [group for group in manifest.candidates if group.folds and key in group.keys]
+    if not groups:
+        return {}
+    largest = max(groups, key=lambda group: len(group.keys))
+    return Selections.of(store, [largest]).losses(largest, metric)
 
 
 def unneeded_refits(store: Store) -> set[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from dlmexp.core.estimators import ESTIMATORS
+from dlmexp.core.folds import LOO
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.precision import PARAMETERS
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -145,6 +146,7 @@ def program(
     first = cells[0]
     data = batch_data(cells, prepared, target)
     data.leaves_profile = first.fold is not None
+    data.leave_one_out = first.cv == LOO
     temperatures = [temperature(cell) for cell in cells]
     if any(factor is not None for factor in temperatures):
         values = [math.nan if factor is None else factor for factor in temperatures]

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.common.provenance import Provenance, provenance_here, with_timestamp
-from dlmexp.core.folds import in_units_of_target, penalised_factor, pooled
+from dlmexp.core.folds import LOO, in_units_of_target, penalised_factor, pooled
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
@@ -205,9 +205,15 @@ class Recorder:
             evidence_gap=finished.evidence_gap,
             best_start=_best_start(finished),
             restart_gain=_restart_gain(finished),
-            profile=[] if finished.profile is None else finished.profile.tolist(),
-            recalibration_factor=self.temperature(cell),
+            profile=_profile_of_fold(cell, finished),
+            recalibration_factor=self._recalibration_factor(cell, finished),
         )
+
+    def _recalibration_factor(self, cell: Cell, finished: FinishedFit) -> float | None:
+        """Return the factor by all folds, or by the rows that were left out; None without them."""
+        if cell.cv == LOO and finished.profile is not None:
+            return penalised_factor(finished.profile)
+        return self.temperature(cell)
 
     def fold_results(self, cell: Cell) -> list[Result]:
         """Return the results of the folds that have selected a fit to all rows.
@@ -296,6 +302,13 @@ class Recorder:
         """Delete the checkpoint of a batch, after everything before it is written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
+
+
+def _profile_of_fold(cell: Cell, finished: FinishedFit) -> list[float]:
+    """Return the profile that the folds of a selection are recalibrated by; empty without one."""
+    if cell.fold is None or finished.profile is None:
+        return []
+    return finished.profile.tolist()
 
 
 def _best_start(finished: FinishedFit) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from dlmexp.common.console import counted
+from dlmexp.core.folds import HOLDOUT, LOO
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import OTHER_LEVEL
@@ -23,14 +24,15 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
     facts = data.facts
     columns = data.schema.columns
     target = f"log({data.schema.target})" if data.schema.log else data.schema.target
-    sizes = _distinct(cell.n for cell in cells)
-    inducing_counts = _distinct(cell.M for cell in cells)
+    fits = [cell for cell in cells if cell.fold is None]
+    sizes = _distinct(cell.n for cell in fits)
+    inducing_counts = _distinct(cell.M for cell in fits)
     lines = [
         f"{data.name}: {counted(len(data.y), 'row')} of {facts['file']}, "
         f"{counted(len(columns), 'column')} of features: "
         f"{_column_names(data)}",
         f"  target {target}: {_target_values(data)}",
-        f"  {_division(spec, data)}; n = {sizes}; M = {inducing_counts}",
+        f"  {_division(spec, data)}; n = {sizes}; M = {inducing_counts}{_validation(fits)}",
     ]
     incomplete = int(pd.isna(data.X).any(axis=1).sum())
     if incomplete:
@@ -46,6 +48,14 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
         lines.append(f"  left out: {', '.join(facts['left_out'])}")
     lines += [f"  warning: {text}" for text in facts["warnings"]]
     return lines
+
+
+def _validation(fits: Sequence[Cell]) -> str:
+    """Return what selects in place of validation rows, as the end of a line."""
+    words = {HOLDOUT: "a tenth of the rows", LOO: "leaving one row out"}
+    settings = sorted({cell.cv for cell in fits if cell.cv is not None})
+    used = [words.get(cv, f"{cv} folds") for cv in settings]
+    return f"; selected by {' and '.join(used)}" if used else ""
 
 
 def _rows_without_a_category(data: Dataset) -> int:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dlmexp.common.errors import UserError
 from dlmexp.common.literals import literal
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.splits import Arrangement
 from dlmexp.experiment.config import BetaConfig
 from dlmexp.experiment.plan.compose import compose, parts
 from dlmexp.experiment.plan.grid import Grid, betas
@@ -84,6 +86,7 @@ def test_the_betas_of_one_config_are_candidates_of_one_another():
 RELEASED = "dataset=cadata protocol=released method=beta_elbo,joint_log_dlm sizes=50"
 NOISE = "training.regression.initial.noise=0.3"
 UPS = "dataset=abalone method=joint_log_dlm estimator=ups sizes=50 training.count.lr=0.05"
+OWN_PROTOCOL = "dataset=cadata protocol=own method=joint_log_dlm"
 DRAWN = "dataset=ringnorm_drawn method=elbo"
 
 
@@ -170,6 +173,22 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
             "n initial",
             {(20, ())},
         ),  # the model's own value is no change
+        # Own tables: folds of few rows, one part of many, unless something else is typed.
+        (
+            f"{OWN_PROTOCOL} sizes=1999,2000",
+            "n cv fold",
+            {(1999, "5", fold) for fold in (None, 0, 1, 2, 3, 4)}
+            | {(2000, "holdout", fold) for fold in (None, 0)},
+        ),
+        (f"{OWN_PROTOCOL} sizes=50 cv=null", "cv fold", {(None, None)}),
+        (f"{OWN_PROTOCOL} sizes=50 cv=holdout", "cv fold", {("holdout", None), ("holdout", 0)}),
+        (f"{OWN_PROTOCOL} sizes=50 dataset.cadata.validation=train", "cv fold", {(None, None)}),
+        # Rows that are left out in closed form need no folds.
+        (
+            "dataset=cadata method=beta_elbo,fitc,fixed_sq_dlm cv=loo sizes=50",
+            "objective cv fold",
+            {(objective, "loo", None) for objective in ("elbo", "fitc", "sq_dlm")},
+        ),
         # Experiments that compare parameterisations.
         (
             "experiment=class-log sizes=50 method=elbo",
@@ -181,6 +200,43 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
 def test_what_is_asked_for(words, names, expected):
     cells = _cells(f"{words} beta=8 seeds=1", rows=10_000)
     assert {cell.values(tuple(names.split())) for cell in cells} == expected
+
+
+def test_rows_that_belong_together_by_time_select_on_validation_rows():
+    cfg = compose(["dataset=cadata", "protocol=own", "method=joint_log_dlm", "sizes=[50]"])
+    rng = np.random.default_rng(0)
+    by_time = Arrangement("time", by=np.arange(300.0), column="t")
+    data = Dataset(
+        rng.normal(size=(300, 2)),
+        rng.normal(size=300),
+        name="cadata",
+        task="regression",
+        checksum="sum",
+        arrangement=by_time,
+    )
+    grid = Grid(cfg, "cadata", cfg.dataset["cadata"], data)
+    assert {cell.cv for _, cells in grid.candidates() for cell in cells} == {None}
+
+
+def test_how_own_tables_select_by_default_is_no_change_of_the_setting():
+    own = ["dataset=cadata", "protocol=own", "method=joint_log_dlm", "sizes=[50]"]
+    (usual, *_) = planned(*own)
+    (other, *_) = planned(*own, "cv=3")
+    assert "cv" not in usual.setting.changes
+    assert other.setting.changes["cv"] == 3
+
+
+@pytest.mark.parametrize("method", ["joint_log_dlm", "fixed_log_dlm", "crps"])
+def test_leaving_one_out_is_refused_by_the_name_of_the_method(method):
+    message = f"^cv=loo needs a closed form over q, which method {method} does not have on cadata:"
+    with pytest.raises(UserError, match=message):
+        planned("dataset=cadata", f"method=[{method}]", "cv=loo", "sizes=[50]")
+
+
+def test_leaving_one_out_is_refused_where_q_is_trained_though_it_has_a_closed_form():
+    words = ["dataset=cadata", "method=[beta_elbo]", "cv=loo", "sizes=[50]", "collapsed=false"]
+    with pytest.raises(UserError, match=r"^cv=loo needs a closed form over q, which method"):
+        planned(*words)
 
 
 def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():

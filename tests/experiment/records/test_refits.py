@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.core.folds import Candidate
 from dlmexp.experiment.plan.cell import Asked, Setting
 from dlmexp.experiment.records.manifests import Manifest, write_manifest
-from dlmexp.experiment.records.refits import Selections, unneeded_refits
+from dlmexp.experiment.records.refits import Selections, losses_of_candidates, unneeded_refits
 from dlmexp.experiment.records.results import ResultsFolder, collect_packed
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import ELBO, scored
@@ -60,6 +61,17 @@ def test_losses_are_compared_in_the_units_of_the_target(tmp_path):
     for fold in folds[1]:
         write(tmp_path, fold, nll=0.5)
     assert refits(tmp_path, asked) == (fits[1].key,)
+
+
+def test_the_losses_of_candidates_are_means_over_all_folds(tmp_path):
+    asked, fits, folds = group(betas=(10.0, 0.1))
+    write_manifest(tmp_path, Manifest("test", [asked]))
+    write_folds(tmp_path, folds[:1], [(0.2, 0.6)])
+    assert losses_of_candidates(Store(tmp_path), fits[0].key, "nll") == {}, "folds lack records"
+    write_folds(tmp_path, folds[1:], [(0.1, 0.2)])
+    losses = losses_of_candidates(Store(tmp_path), fits[0].key, "nll")
+    assert losses == pytest.approx({Candidate(10.0): 0.4, Candidate(0.1): 0.15})
+    assert losses_of_candidates(Store(tmp_path), folds[0][0].key, "nll") == {}
 
 
 def test_every_reported_metric_selects_unless_nll_alone_does(tmp_path):

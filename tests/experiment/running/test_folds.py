@@ -2,8 +2,12 @@
 
 import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
@@ -58,6 +62,16 @@ def words(here):
     ]
 
 
+def best_beta(losses: dict[float, Any]) -> float:
+    """The beta of the least loss."""
+    return min(losses, key=lambda beta: losses[beta])
+
+
+def lines(table) -> list[SimpleNamespace]:
+    """The rows of a table, with attributes of any type."""
+    return [SimpleNamespace(**row) for row in table.to_dict("records")]
+
+
 class Loop:
     """Cross-validation of one method and seed, fold by fold and beta by beta."""
 
@@ -92,6 +106,7 @@ class Loop:
             mean = prediction.mean * y.std() + y.mean()
             self.mse[beta] += np.mean((mean - y_held_out) ** 2) / folds
             if fit.predicts_variance:
+                assert prediction.variance is not None
                 deviation = np.sqrt(prediction.variance) * y.std()
                 self.nll[beta] -= norm.logpdf(y_held_out, mean, deviation).mean() / folds
                 self.predictions[beta].append((y_held_out, mean, deviation))
@@ -103,7 +118,8 @@ class Loop:
             rows = np.concatenate(self.predictions[beta], axis=1)
             return 2 * abs(log) - norm.logpdf(rows[0], rows[1], rows[2] * np.exp(log / 2)).sum()
 
-        return np.exp(minimize_scalar(loss, bounds=(-6, 6), method="bounded").x)
+        minimum: Any = minimize_scalar(loss, bounds=(-6, 6), method="bounded")
+        return np.exp(minimum.x)
 
 
 def test_a_run_selects_and_recalibrates_as_a_loop_over_folds_does(words):
@@ -114,9 +130,9 @@ def test_a_run_selects_and_recalibrates_as_a_loop_over_folds_does(words):
     for seed in (0, 1):
         loop = Loop("log_dlm", seed)
         chosen = rows[(rows["method"] == "joint_log_dlm") & (rows["seed"] == seed)]
-        by_nll, by_mse = chosen.sort_values("selected_by", ascending=False).itertuples()
-        assert by_nll.beta == min(BETAS, key=loop.nll.get)
-        assert by_mse.beta == min(BETAS, key=loop.mse.get)
+        by_nll, by_mse = lines(chosen.sort_values("selected_by", ascending=False))
+        assert by_nll.beta == best_beta(loop.nll)
+        assert by_mse.beta == best_beta(loop.mse)
         validation_nll = by_nll.validation_nll + np.log(by_nll.y_std)
         assert validation_nll == pytest.approx(loop.nll[by_nll.beta], abs=1e-5)
         validation_mse = by_mse.validation_mse * by_mse.y_std**2
@@ -124,8 +140,8 @@ def test_a_run_selects_and_recalibrates_as_a_loop_over_folds_does(words):
         expected = np.log(loop.temperature(by_nll.beta))
         assert np.log(by_nll.recalibration_factor) == pytest.approx(expected, abs=5e-3)
         squared = Loop("sq_dlm", seed)
-        (by_mse,) = rows[(rows["method"] == "joint_sq_dlm") & (rows["seed"] == seed)].itertuples()
-        assert by_mse.beta == min(BETAS, key=squared.mse.get)
+        (by_mse,) = lines(rows[(rows["method"] == "joint_sq_dlm") & (rows["seed"] == seed)])
+        assert by_mse.beta == best_beta(squared.mse)
 
 
 def test_recalibrated_scores_are_those_of_the_temperature_of_the_folds(words):
@@ -188,6 +204,43 @@ def test_a_stopped_run_goes_on_to_the_same_results(
     assert comparable(here / "results") == before
 
 
+def test_two_processes_train_what_one_does(words, here, tmp_path_factory):
+    alone = tmp_path_factory.mktemp("alone")
+    arguments = [*words, "method=[elbo,joint_log_dlm]", "batch_cells=3"]
+    assert main(["run", *arguments, f"results={alone}"]) == 0
+    assert main(["run", *arguments, "workers=2"]) == 0
+    assert comparable(here / "results") == comparable(alone)
+
+
+def test_no_output_shows_cells_of_folds(words, here, capsys):
+    assert main(["run", *words, "method=[elbo,joint_log_dlm]", "keep=none"]) == 0
+    records = list(Store("results").own())
+    shown = [*main_results(capsys), *texts_below(here / "results" / "figures")]
+    assert main(["collect", "--csv"]) == 0
+    assert main(["report"]) == 0
+    shown += [(here / "results" / name).read_text() for name in ("table.csv", "report.html")]
+    table = pd.read_csv(here / "results" / "table.csv")
+    fits = {record.key for record in records if record.cell.fold is None}
+    folds = {record.key for record in records if record.cell.fold is not None}
+    assert set(table["key"]) == fits
+    assert not [key for key in folds for text in shown if key in text]
+
+
+def main_results(capsys):
+    """What commands print that show results, each as a text."""
+    capsys.readouterr()
+    printed = []
+    for words in (["status"], ["rank"], ["claims"], ["plot", "predictions", "beta"]):
+        main(words)
+        printed.append(capsys.readouterr().out)
+    return printed
+
+
+def texts_below(folder):
+    """The texts of all files of numbers and notes below a folder."""
+    return [path.read_text() for path in folder.rglob("*") if path.suffix in (".csv", ".md")]
+
+
 def test_models_of_selected_fits_are_kept_and_those_of_folds_never_written(words):
     assert main(["run", *words, "seeds=[0]", "keep=all"]) == 0
     store = Store("results")
@@ -216,3 +269,60 @@ def test_a_holdout_trains_on_nine_tenths_and_then_on_all_rows(words):
     assert len(folds) == len(BETAS)
     assert (rows["n"] == 67).all()
     assert (rows["cv"] == "holdout").all()
+
+
+def held_out_nll_of_rows(X, y, beta):
+    """The mean NLL of ELBO's rows, each under the q of all others at the hyperparameters of all."""
+    settings = dlmexp.Settings(lr=0.1, iterations=LIMIT, window=None)
+    model = dlmexp.Model("rbf", "gaussian", M=M)
+    (fit,) = dlmexp.fit(
+        X[None], y[None], model, "elbo", betas=beta, settings=settings, device="cpu"
+    )
+    losses = []
+    for row in range(len(y)):
+        others = np.arange(len(y)) != row
+        (without,) = dlmexp.fit(
+            X[others][None],
+            y[others][None],
+            model,
+            "elbo",
+            beta,
+            hyperparameters=fit.hyperparameters,
+            device="cpu",
+        )
+        prediction = without.predict(X[[row]])
+        assert prediction.variance is not None
+        losses.append(-norm.logpdf(y[row], prediction.mean[0], np.sqrt(prediction.variance[0])))
+    return np.mean(losses)
+
+
+def test_leaving_one_out_selects_as_a_loop_over_rows_does_and_trains_each_beta_once(words):
+    arguments = [*words, "cv=loo", "method=[elbo,beta_elbo,fitc]", "seeds=[0]"]
+    assert main(["run", *arguments]) == 0
+    rows = ResultsFolder("results").table
+    assert (rows["status"] == "done").all()
+    assert (rows["n"] == 67).all(), "validation rows are trained on"
+    assert (rows["cv"] == "loo").all()
+    assert len(list(Store("results").own())) == 1 + len(BETAS) + 1
+    X, y = table()
+    parts = split(ROWS, "regression", 0)
+    train = np.concatenate([parts.train, parts.validation])
+    inputs = (X[train] - X[train].mean(0)) / X[train].std(0)
+    targets = (y[train] - y[train].mean()) / y[train].std()
+    losses = {beta: held_out_nll_of_rows(inputs, targets, beta) for beta in BETAS}
+    is_selected = (rows["method"] == "beta_elbo") & (rows["selected_by"] == "nll")
+    (selected,) = lines(rows[is_selected])
+    assert selected.beta == best_beta(losses)
+    assert selected.validation_nll == pytest.approx(losses[selected.beta], rel=1e-6)
+    assert rows["recalibration_factor"].notna().all()
+    assert rows["test_recalibrated_nll"].notna().all()
+
+
+def test_leaving_one_out_is_refused_for_a_method_without_a_closed_form(words, capsys):
+    assert main(["run", *words, "cv=loo"]) == 2
+    message = (
+        "cv=loo needs a closed form over q, which method fixed_log_dlm does not have on csv: "
+        "leave it out, or give cv=5"
+    )
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not Path("results").exists()
