@@ -18,6 +18,7 @@ COMMON = {
     "common.processes": set(),
     "common.process_table": set(),
     "common.plugin_code": {"common.errors", "common.reading"},
+    "common.plugin_errors": {"common.errors", "common.registry"},
     "common.reading": {"common.errors"},
     "common.console": {"common.errors"},
     "common.atomic": {"common.errors"},

@@ -20,6 +20,7 @@ MODULES = (
     "rank",
     "plot",
     "data",
+    "fetch_results",
     "plugins",
 )  # each adds its commands
 

@@ -72,13 +72,13 @@ def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
     """
     problems = []
     for entries in _groups_to_fetch(spec, root):
-        wanted = [entry for entry in entries if not _is_valid(entry, root / entry.name)]
+        wanted = [entry for entry in entries if not is_valid(entry, root / entry.name)]
         if not wanted:
             return []
         try:
             with _incoming(spec, root) as folder:
                 for entry in wanted:
-                    _download(entry, folder, bars)
+                    download(entry, folder, bars)
             return [root / entry.name for entry in wanted]
         except UserError as error:
             problems.append(str(error))
@@ -101,14 +101,14 @@ def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
     return groups
 
 
-def _is_valid(entry: FileSpec, path: Path) -> bool:
+def is_valid(entry: FileSpec, path: Path) -> bool:
     """Return whether a file is present, and is the published one if it must be."""
     if not path.is_file():
         return False
     return not entry.pinned or mismatch(entry, path) is None
 
 
-def _download(entry: FileSpec, folder: Path, bars: Any) -> None:
+def download(entry: FileSpec, folder: Path, bars: Any) -> None:
     """Download a file from the first of its addresses that has it.
 
     After errors that may pass, pooch tries again after some seconds. The file appears when it is
@@ -218,7 +218,7 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
             f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA"
         )
     root.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(root)
+    remove_leftovers(root)
     with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
         folder = Path(name)
         yield folder
@@ -230,7 +230,7 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
             os.replace(path, target)
 
 
-def _remove_leftovers(root: Path) -> None:
+def remove_leftovers(root: Path) -> None:
     """Remove the folders of processes that were killed while files arrived."""
     for folder in root.glob(f"{INCOMING}*"):
         process = folder.name.removeprefix(INCOMING).partition(".")[0]

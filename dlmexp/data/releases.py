@@ -1,0 +1,84 @@
+"""Packs of published records, which are files of a release (`dlmexp results fetch`).
+
+A release has one flat folder of files: `SHA256SUMS`, which lists the packs by their paths in a
+results folder, and the packs, named by these paths with `-` for `/`.
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dlmexp.common.atomic import is_writable, owner
+from dlmexp.common.errors import UserError
+from dlmexp.common.reading.files import content
+from dlmexp.data.acquisition import INCOMING, download, is_valid, remove_leftovers
+from dlmexp.data.dataset import FileSpec
+
+ADDRESS = "DLMEXP_RESULTS_URL"
+CHECKSUMS = "SHA256SUMS"
+MAX_CHECKSUMS = 2**20  # bytes
+LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\.parquet)")
+
+
+def release_address(typed: str | None) -> str:
+    """Return the address of the release: the one that was typed, or that of the environment.
+
+    Raises:
+        UserError: There is none.
+    """
+    address = typed or os.environ.get(ADDRESS)
+    if not address:
+        raise UserError(
+            "no release with packs of records is known yet: give the address of its files with "
+            f"--url or {ADDRESS}, or clone the repository, which has the packs in its results/"
+        )
+    return address.rstrip("/")
+
+
+def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
+    """Download the packs of a release that are missing or have other contents.
+
+    Args:
+        address: The folder of the release's files.
+        root: The folder that the packs are written to, such as `results`.
+        bars: A `Progress` of rich.
+
+    Returns:
+        The paths of the downloaded packs; none if all were there.
+
+    Raises:
+        UserError: A file can't be had, or is not the one that the list names.
+    """
+    if not is_writable(root):
+        raise UserError(f"the folder {root} is read-only: choose another with --out")
+    root.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(root)
+    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
+        folder = Path(name)
+        packs = _listed(address, folder, bars)
+        wanted = [pack for pack in packs if not is_valid(pack, root / pack.name)]
+        for pack in wanted:
+            download(pack, folder, bars)
+        for pack in wanted:
+            (root / pack.name).parent.mkdir(exist_ok=True)
+            os.replace(folder / pack.name, root / pack.name)
+    return [root / pack.name for pack in wanted]
+
+
+def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
+    """Return the packs that the release lists, with their addresses and checksums."""
+    url = f"{address}/{CHECKSUMS}"
+    download(FileSpec(CHECKSUMS, url=url), folder, bars)
+    text = content(folder / CHECKSUMS, MAX_CHECKSUMS).decode(errors="replace")
+    packs = []
+    for line in text.splitlines():
+        match = LINE.fullmatch(line)
+        if match is None:
+            raise UserError(f"{url} is no list of packs: '{line[:80]}'")
+        asset = match["name"].replace("/", "-")
+        packs.append(FileSpec(match["name"], url=f"{address}/{asset}", sha256=match["sha256"]))
+    if not packs:
+        raise UserError(f"{url} lists no packs")
+    return packs
