@@ -20,6 +20,7 @@ sys.path.insert(0, str(TOP))  # MkDocs loads this file by its path
 from scripts.docs_reference import commands_page, figures_page, settings_page  # noqa: E402
 
 HOME = "scripts/site_home.md"
+README = TOP / "README.md"
 MADE = {
     "docs/commands.md": commands_page,
     "docs/settings.md": settings_page,
@@ -40,6 +41,14 @@ SUFFIXES = (".md", ".png", ".svg", ".css")
 CODE = re.compile(r"`[^`\n]+`")
 
 
+def home_page() -> str:
+    """Return the home of the site, with the answer of the README."""
+    answer = re.search(r"^\*Should you use DLM.*?\*$", README.read_text(), re.MULTILINE | re.DOTALL)
+    if answer is None:
+        raise ValueError("README.md has no paragraph that begins with *Should you use DLM")
+    return (TOP / HOME).read_text().replace("ANSWER_OF_THE_README", answer[0])
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what was found in docs/ by all our files; those of the theme stay."""
     theirs = [file for file in files if file.src_dir != config.docs_dir]
@@ -54,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path))
         for path in paths
     ]
-    home = File.generated(config, "index.md", abs_src_path=str(TOP / HOME))
+    home = File.generated(config, "index.md", content=home_page())
     made = [File.generated(config, path, content=page()) for path, page in MADE.items()]
     return Files([*theirs, home, *made, *ours])
 
