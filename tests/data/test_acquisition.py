@@ -5,14 +5,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from rich.progress import Progress
 
 from dlmexp.cli import main
 from dlmexp.common.atomic import machine, owner
+from dlmexp.common.catalogue import with_members
 from dlmexp.common.errors import UserError
 from dlmexp.data import acquisition
 from dlmexp.data.acquisition import fetch, import_files
@@ -43,6 +47,23 @@ def serving(body: bytes, *errors: int) -> Iterator[str]:
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/file"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def serving_folder(folder: Path) -> Iterator[str]:
+    """The address of a server of the files below a folder."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
@@ -169,6 +190,27 @@ def test_a_dataset_of_a_suite_that_cannot_be_fetched_does_not_keep_the_others_ba
     output = capsys.readouterr()
     assert "ringnorm_drawn: nothing to fetch" in output.out
     assert "127.0.0.1" in output.err
+
+
+@pytest.mark.slow
+def test_suite_is_fetched_whole_and_passes_its_checks(
+    data_root: Path, tmp_path: Path, monkeypatch, capsys
+):
+    names = with_members(["uci_small"])
+    specs = {name: read_spec(name) for name in names}
+    files = [file.name for spec in specs.values() for file in spec.files]
+    if not all((data_root / file).is_file() for file in files):
+        pytest.skip(f"not all of uci_small is in {data_root}")
+    with serving_folder(data_root) as url:
+        for spec in specs.values():
+            spec.files = [
+                msgspec.structs.replace(file, url=f"{url}/{file.name}") for file in spec.files
+            ]
+        monkeypatch.setattr("dlmexp.data.dataset.read_spec", specs.get)
+        assert main(["data", "fetch", "uci_small", "--data-root", str(tmp_path)]) == 0
+    assert all_files(tmp_path) == sorted(files)
+    assert main(["data", "check", "uci_small", "--data-root", str(tmp_path)]) == 0
+    assert f"{len(names)} passed, 0 failed" in capsys.readouterr().out
 
 
 def test_ringnorm_can_be_fetched_from_files_that_have_kept_their_decimal_points():
