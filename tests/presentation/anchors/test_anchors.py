@@ -56,7 +56,7 @@ def test_number_within_two_standard_errors_is_met():
     assert found.verdict is AnchorVerdict.MET
     assert found.value == 0.6138
     assert found.ours == pytest.approx(0.6138, abs=0.02)
-    assert found.why == ""
+    assert found.why == "their M is not in print, ours is 10"
 
 
 def test_difference_is_in_standard_errors_of_both():
@@ -109,9 +109,29 @@ def test_log_likelihood_and_error_of_other_suites_are_in_units_of_the_target():
 
 
 def test_other_splits_of_the_same_rows_are_said():
-    rows = results("uci_yacht", "joint_log_dlm", test_mse=0.01)
+    rows = results("uci_housing", "joint_log_dlm", test_mse=0.01)
     found = anchor(rows, "dropout network", "test_rmse")
     assert "other splits of the same rows" in found.why
+
+
+@pytest.mark.parametrize(("dataset", "word"), [("uci_wine", "alcohol"), ("uci_yacht", "logarithm")])
+def test_number_of_another_target_is_never_met(dataset, word):
+    (value,) = published().query(
+        "dataset == @dataset and method == 'dropout network' and metric == 'test_rmse'"
+    )["value"]
+    found = anchor(
+        results(dataset, "joint_log_dlm", test_mse=value**2), "dropout network", "test_rmse"
+    )
+    assert found.verdict is AnchorVerdict.SETTINGS
+    assert math.isnan(found.difference)
+    assert word in found.why
+
+
+def test_objective_in_print_counts_every_row_twice():
+    rows = results("uci_kin40k", n=5000, M=256, seeds=3, objective_value=0.44)
+    found = anchor(rows, "SGPR", "objective_per_row", M=256)
+    assert found.ours == pytest.approx(0.88)
+    assert found.verdict is AnchorVerdict.MET
 
 
 def test_power_ep_needs_its_alpha():
