@@ -63,7 +63,7 @@ def half_width(level: int) -> float:
 
 
 def normal_mixture_scores(
-    d: Float[Tensor, "*B N"], variances: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
+    d: Float[Tensor, "*B N"], variances: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *#B #N"]
 ) -> Scores:
     """Return the scores of a mixture of N(mu, variance_k) with a common mean, at d = y - mu.
 
@@ -88,7 +88,7 @@ def normal_mixture_scores(
 
 
 def normal_mixture_half_width(
-    level: int, s: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
+    level: int, s: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *#B #N"]
 ) -> Float[Tensor, "*B N"]:
     """Return half the width of the central interval that holds `level` per cent of a mixture.
 

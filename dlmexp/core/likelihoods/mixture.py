@@ -15,7 +15,7 @@ from torch import Tensor
 from dlmexp.core.gp.kernels import Hyper
 from dlmexp.core.likelihoods.base import Likelihood, Metric
 from dlmexp.core.likelihoods.calibration import LEVELS, Scores, brier
-from dlmexp.core.likelihoods.regression import Gaussian
+from dlmexp.core.likelihoods.regression import Gaussian, StudentT
 
 BISECTIONS = 50
 """Enough for a quantile to within rounding of the interval that it is searched in."""
@@ -106,13 +106,43 @@ class Mixture:
     ) -> Scores:
         """Return scores of the whole predictive distribution.
 
-        Those of Gaussian noise and of binary data; counts and other noise have none yet.
+        Counts have no CRPS, noise that is neither Gaussian nor Student t has no scores.
         """
         if self.task == "binary":
             return brier(self.mean(mu, v), y)
-        if not isinstance(self.component, Gaussian):
+        if self.task == "count":
+            return self._interval_scores(mu, v, y)
+        if isinstance(self.component, Gaussian):
+            return normal_components_scores(mu, v + self.component.noise, y)
+        if isinstance(self.component, StudentT):
+            return self._student_t_scores(self.component, mu, v, y)
+        return {}
+
+    def _interval_scores(
+        self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+    ) -> Scores:
+        """Return coverage and width of the 95 % interval, whose ends are included."""
+        ends = self.interval(mu, v)
+        if ends is None:
             return {}
-        return normal_components_scores(mu, v + self.component.noise, y)
+        lower, upper = ends
+        covered = (lower <= y) & (y <= upper)
+        return {"coverage_95": covered.to(y.dtype), "width_95": upper - lower}
+
+    def _student_t_scores(
+        self,
+        component: StudentT,
+        mu: Float[Tensor, "B K N"],
+        v: Float[Tensor, "B K N"],
+        y: Float[Tensor, "B N"],
+    ) -> Scores:
+        """Return the scores with Student-t noise, for which each component is several normals."""
+        variances, weights = component.as_normals(v)
+        # [J, B, K, N] becomes [B, K J, N].
+        by_component = variances.movedim(0, -2).flatten(-3, -2)
+        means = mu.expand_as(variances).movedim(0, -2).flatten(-3, -2)
+        shares = weights.expand_as(variances).movedim(0, -2).flatten(-3, -2) / mu.shape[-2]
+        return normal_components_scores(means, by_component, y, shares)
 
 
 def predictive(
@@ -124,24 +154,31 @@ def predictive(
 
 
 def normal_components_scores(
-    mu: Float[Tensor, "B K N"], variance: Float[Tensor, "B K N"], y: Float[Tensor, "B N"]
+    mu: Float[Tensor, "B K N"],
+    variance: Float[Tensor, "B K N"],
+    y: Float[Tensor, "B N"],
+    weights: Float[Tensor, "B K N"] | None = None,
 ) -> Scores:
-    """Return the scores of a mixture of N(mu_k, variance_k) with equal weights.
+    """Return the scores of a mixture of N(mu_k, variance_k); without weights they are equal.
 
-    CRPS = mean_k E|X_k - y| - 1/2 mean_kl E|X_k - X_l|, where for X ~ N(mu, s^2)
+    CRPS = sum_k w_k E|X_k - y| - 1/2 sum_kl w_k w_l E|X_k - X_l|, where for X ~ N(mu, s^2)
     E|X| = mu (2 Phi(mu / s) - 1) + 2 s phi(mu / s) (Grimit and others 2006).
     """
+    if weights is None:
+        weights = torch.full_like(mu, 1 / mu.shape[-2])
+    shares = weights
     s = variance.sqrt()
-    crps = mean_distance(mu - y.unsqueeze(-2), s).mean(-2)
+    crps = (shares * mean_distance(mu - y.unsqueeze(-2), s)).sum(-2)
     # One component at a time: K^2 rows would not fit into memory.
     for k in range(mu.shape[-2]):
         component = slice(k, k + 1)
         gap = mu - mu[..., component, :]
         spread = (variance + variance[..., component, :]).sqrt()
-        crps = crps - 0.5 * mean_distance(gap, spread).mean(-2) / mu.shape[-2]
+        distance = (shares * mean_distance(gap, spread)).sum(-2)
+        crps = crps - 0.5 * shares[..., k, :] * distance
 
     def cdf(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-        return torch.special.ndtr((x.unsqueeze(-2) - mu) / s).mean(-2)
+        return (shares * torch.special.ndtr((x.unsqueeze(-2) - mu) / s)).sum(-2)
 
     low = (mu - REACH * s).amin(-2)
     high = (mu + REACH * s).amax(-2)

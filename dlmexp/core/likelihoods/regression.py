@@ -186,24 +186,24 @@ class StudentT(Likelihood):
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ends of the central 95 % interval."""
-        variances, weights = self._mixture(v)
+        variances, weights = self.as_normals(v)
         half = normal_mixture_half_width(95, variances.sqrt(), weights)
         return mu - half, mu + half
 
     def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return sum_k weight_k Phi((y - mu) / sqrt(variance_k))."""
-        variances, weights = self._mixture(v)
+        variances, weights = self.as_normals(v)
         return (weights * torch.special.ndtr((y - mu) / variances.sqrt())).sum(0)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
         """Return the scores of the mixture of normals."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
-        variances, weights = self._mixture(v)
+        variances, weights = self.as_normals(v)
         return normal_mixture_scores(y - mu, variances, weights)
 
-    def _mixture(
+    def as_normals(
         self, v: Float[Tensor, "*B N"]
-    ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B #N"]]:
+    ) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *#B #N"]]:
         """Return variances and weights of the predictive distribution as a mixture of normals.
 
         These are N(mu, v + w) over w, by the trapezoidal rule in u = log w.

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -234,6 +235,42 @@ def test_scores_of_two_distant_components_are_their_integrals():
         torch.testing.assert_close(scores[f"width_{level}"], upper - lower, rtol=1e-3, atol=1e-3)
         covered = ((lower <= y) & (y <= upper)).double()
         torch.testing.assert_close(scores[f"coverage_{level}"], covered)
+
+
+def test_scores_with_student_t_noise_are_those_of_draws():
+    """A large sample of every component stands for the predictive distribution (nu = 4)."""
+    hyper = {"noise": torch.tensor([0.16], dtype=torch.float64)}
+    mixture = predictive(LIKELIHOODS["student_t"], hyper, is_mixture=True)
+    mu = torch.tensor([[[-1.0], [2.0]]], dtype=torch.float64)
+    v = torch.tensor([[[0.3], [0.8]]], dtype=torch.float64)
+    y = torch.tensor([[0.5]], dtype=torch.float64)
+    scores = mixture.calibration(mu, v, y)
+    random = np.random.default_rng(0)
+    f = np.array([-1.0, 2.0]) + np.sqrt([0.3, 0.8]) * random.normal(size=(400_000, 2))
+    draws = np.sort((f + 0.4 * random.standard_t(4, size=f.shape)).ravel())
+    # 1/2 E|X - X'| of a sorted sample: sum_i (2 i - n - 1) x_i / n^2
+    n = len(draws)
+    half_distance = ((2 * np.arange(1, n + 1) - n - 1) * draws).sum() / n**2
+    crps = np.abs(draws - 0.5).mean() - half_distance
+    assert float(scores["crps"]) == pytest.approx(crps, rel=0.02)
+    for level in (50, 90, 95):
+        ends = np.quantile(draws, [(1 - level / 100) / 2, (1 + level / 100) / 2])
+        assert float(scores[f"width_{level}"]) == pytest.approx(np.ptp(ends), rel=0.02)
+        assert float(scores[f"coverage_{level}"]) == (ends[0] <= 0.5 <= ends[1])
+
+
+def test_coverage_and_width_of_counts_are_those_of_the_interval():
+    mu = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]], dtype=torch.float64)
+    v = torch.full_like(mu, 0.2)
+    mixture = Mixture(Poisson())
+    ends = mixture.interval(mu, v)
+    assert ends is not None
+    lower, upper = ends
+    at_end = mixture.calibration(mu, v, upper)
+    beyond = mixture.calibration(mu, v, upper + 1)
+    torch.testing.assert_close(at_end["width_95"], upper - lower)
+    assert at_end["coverage_95"].tolist() == [[1, 1]]
+    assert beyond["coverage_95"].tolist() == [[0, 0]]
 
 
 def test_distribution_function_is_the_mean_of_the_components():
