@@ -207,3 +207,13 @@ def test_what_needs_no_torch_does_not_load_it():
     modules = ", ".join(f"dlmexp.{name}" for name in rooms)
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
+
+
+@pytest.mark.processes
+def test_loaders_do_not_load_what_takes_seconds():
+    """Every run imports all of them."""
+    code = (
+        "import sys; from dlmexp.data.dataset import LOADERS; LOADERS.names();"
+        "sys.exit('scipy.stats' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0

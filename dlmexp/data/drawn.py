@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from dlmexp.common.errors import UserError
 from dlmexp.data.config import DatasetConfig
@@ -72,6 +71,8 @@ def nll_of_truth(kind: str) -> float:
     With y divided by its deviation, as everywhere, the logarithm of that goes off.
     """
     if kind == "heavy":
+        from scipy import stats  # seconds, which every run would wait for
+
         return float(stats.t.entropy(DEGREES_OF_FREEDOM) + np.log(DEVIATION))
     entropy = 0.5 * np.log(2 * np.pi * np.e)
     if kind == "constant":

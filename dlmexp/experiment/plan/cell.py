@@ -338,7 +338,10 @@ def batches(
         skip: Keys of cells that need no training.
         cells_at_once: Returns how many cells like the given one fit into a batch.
     """
-    groups = _batch_groups({cell.key: cell for cell in cells})
+    by_key = {cell.key: cell for cell in cells}
+    if by_key.keys() <= skip:
+        return []
+    groups = _batch_groups(by_key)
     cut: list[list[Cell]] = []
     for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
         members = groups[rank]

@@ -82,7 +82,8 @@ def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return flat records (`record.flat`) as an Arrow table."""
     names = dict.fromkeys(RECORD_COLUMNS)
     for row in rows:
-        names |= dict.fromkeys(row)
+        if not names.keys() >= row.keys():
+            names |= dict.fromkeys(row)
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]

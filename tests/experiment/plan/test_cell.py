@@ -137,3 +137,12 @@ def test_batches_are_even_and_have_one_start_per_seed():
     assert {len(batch) for batch in batches(folds, set(), lambda _: 1000)} == {9, 27}
     for batch in batches([*GRID, *others], set(), lambda _: 100):
         assert len({(cell.seed, cell.base) for cell in batch}) == len({cell.seed for cell in batch})
+
+
+def test_nothing_is_cut_where_everything_is_skipped():
+    """A run with nothing to do looks at 20 000 cells."""
+
+    def cells_at_once(cell):
+        raise AssertionError("a batch is cut")
+
+    assert batches(GRID, {cell.key for cell in GRID}, cells_at_once) == []
