@@ -115,7 +115,8 @@ def test_all_seven_kinds_from_a_run_to_a_claim(
 def test_recipes_pass_the_checks_of_plugins(command: Callable[..., tuple[int, str]]):
     code, said = command("test", "my_package")
     assert code == 0, said
-    assert re.search(r"\d+ checks: \d+ ok, 0 failed, 2 skipped", said)
+    # Without records neither figure nor claim; the closed form is for Gaussian noise alone.
+    assert re.search(r"\d+ checks: \d+ ok, 0 failed, 4 skipped", said)
     parts = ("kernel rational", "likelihood cauchit", "likelihood laplace", "dataset waves")
     for kind in (*parts, "estimator antithetic", "method beta_tight"):
         assert f"ok       {kind}" in said
