@@ -33,7 +33,6 @@ TINY = [
             "hydra.launcher.partition",
         ),
         (["-m", "wait=false", *TINY], "hydra/launcher=slurm"),
-        (["-m", "hydra/launcher=submitit_local", *TINY], "LocalLauncher"),
         (["-m", "results=a,b", *TINY], "results="),
         (["-m", "hydra/launcher=slurm", *TINY], "no sbatch"),
         (["-m", "dataset=ringnorm_drawn,pol", "data_root=nowhere", "device=cpu"], "nowhere"),
