@@ -66,8 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         data = load(spec, args.data_root)
         results = list(_results(spec, data, args.seeds))
         rows = [row for row in rows if row["dataset"] != name] + results
-        _write(out, rows)
+        _write(out, rows, args.untimed)
         print(_line(name, results), flush=True)
+    _write(out, rows, args.untimed)
     print(out)
     return 0
 
@@ -81,6 +82,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("datasets", nargs="*", default=list(SUITES), help="datasets and suites")
     parser.add_argument("--data-root", type=Path, default=data_root())
     parser.add_argument("--seeds", type=int, default=SEEDS, help="the first so many splits")
+    parser.add_argument(
+        "--untimed", action="store_true", help="leave the seconds empty: the machine is busy"
+    )
     parser.add_argument("--out", type=Path, required=True, help=f"the folder of {BASELINES}")
     return parser.parse_args(argv)
 
@@ -182,9 +186,11 @@ def poisson_scores(rate: Targets, y: Targets) -> Spread:
     return Spread(float(crps.mean()), float(is_covered.mean()))
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+def _write(path: Path, rows: list[dict[str, Any]], is_untimed: bool) -> None:
     """Write the rows as Parquet, in the columns that leaderboards read."""
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    if is_untimed:
+        table["seconds"] = math.nan
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pandas(table, preserve_index=False), sink, compression="zstd")
     write_atomically(path, sink.getvalue().to_pybytes())
