@@ -15,6 +15,8 @@ import pytest
 from beartype import BeartypeConf, beartype
 from hypothesis import settings
 
+from tests.support.real_data import MISSING, real_data
+
 os.environ.pop(
     "COLUMNS", None
 )  # of the terminal in which pytest-xdist was started: tables would be as narrow
@@ -70,10 +72,10 @@ pytest_plugins = ["tests.support.processes"]
 def data_root() -> Path:
     """The real raw files: `DLMEXP_DATA`, or `../shared/data` beside the checkout; skips where
     neither is there."""
-    for candidate in (os.environ.get("DLMEXP_DATA"), REPOSITORY.parent / "shared" / "data"):
-        if candidate and Path(candidate).is_dir():
-            return Path(candidate).resolve()
-    pytest.skip("no real data files: set DLMEXP_DATA to a folder that holds them")
+    folder = real_data()
+    if folder is None:
+        pytest.skip(MISSING)
+    return folder
 
 
 @pytest.fixture(autouse=True)

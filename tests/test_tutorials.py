@@ -7,8 +7,9 @@ own, print what is shown, and draw their pictures.
     ```python title="FILE"      (yaml, too) is written to FILE;
     ```sh                       is only shown.
 
-The notebook in examples/ does so too, in a kernel of its own. `scripts/tutorials` runs all of them
-and writes outputs and pictures into them.
+A page with `dlmexp data fetch` finds the real files in place of downloaded ones, and is skipped
+where there are none. The notebook in examples/ is run in a kernel of its own. `scripts/tutorials`
+runs all of them and writes outputs and pictures into them.
 """
 
 import base64
@@ -32,6 +33,7 @@ import numpy as np
 import pytest
 
 from dlmexp.cli import main
+from tests.support.real_data import MISSING, real_data
 from tests.support.values import same_text
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -47,6 +49,9 @@ BLOCK = re.compile(
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES.name}/([^)]+)\)")
 ESCAPES = re.compile(r"\x1b\[[\d;]*m")  # of bold letters in a notebook
+NEEDS_DATA = "dlmexp data fetch"
+# Seconds, and behind them the share of fits at their limit and the data sets, in a leaderboard.
+SECONDS = re.compile(r"[\d.]+(?=(?: \d+ %)? \d+ of \d+$)")
 PROGRESS = re.compile(r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,).*\n", re.MULTILINE)
 
 
@@ -68,13 +73,15 @@ def played(name: str, folder: Path) -> tuple[str, dict[str, Path]]:
         environment(MPLBACKEND="agg"),
         ProcessPoolExecutor(1, get_context("spawn")) as pool,
     ):
-        text = pool.submit(_play, name, folder).result()
+        text = pool.submit(_play, name, folder, real_data()).result()
     return text, {picture: next(folder.rglob(picture)) for picture in PICTURE.findall(text)}
 
 
-def _play(name: str, folder: Path) -> str:
+def _play(name: str, folder: Path, data: Path | None) -> str:
     """Run a tutorial in this process, with `folder` as the current one; its text with what was
     printed."""
+    if data is not None and NEEDS_DATA in (PAGES / name).read_text():
+        (folder / "data").symlink_to(data)
     (folder / PUBLISHED).mkdir(parents=True)  # as in a checkout
     for pack in (REPOSITORY / PUBLISHED).glob("records*.parquet"):
         (folder / PUBLISHED / pack.name).symlink_to(pack)
@@ -130,8 +137,8 @@ def blocks(path: Any) -> np.ndarray:
 
 
 def plain(line: str) -> str:
-    """Spaces and rules do not count."""
-    return " ".join(re.sub("[─━]+", "─", line).split())
+    """Spaces, rules and seconds of training do not count."""
+    return SECONDS.sub("-", " ".join(re.sub("[─━]+", "─", line).split()))
 
 
 @pytest.mark.slow
@@ -143,6 +150,8 @@ def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
     shown = (PAGES / name).read_text()
     if "sklearn" in shown:
         pytest.importorskip("sklearn")
+    if NEEDS_DATA in shown and real_data() is None:
+        pytest.skip(MISSING)
     text, pictures = played(name, tmp_path)
     for now, then in zip_longest(text.splitlines(), shown.splitlines(), fillvalue=""):
         assert same_text(plain(now), plain(then), absolute=0.03, relative=0.05), (
@@ -215,9 +224,24 @@ def play_notebook(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
+def pages(names: list[str]) -> list[str]:
+    """The pages that can be run here."""
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        sys.exit(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")
+    runnable = []
+    for name in names or NAMES:
+        if NEEDS_DATA in (PAGES / name).read_text() and real_data() is None:
+            print(f"{name}: skipped, {MISSING}")
+        else:
+            runnable.append(name)
+    return runnable
+
+
 if __name__ == "__main__":
-    play_notebook(NOTEBOOK)
-    for name in NAMES:
+    if not sys.argv[1:]:
+        play_notebook(NOTEBOOK)
+    for name in pages(sys.argv[1:]):
         with tempfile.TemporaryDirectory() as folder:
             text, pictures = played(name, Path(folder))
             (PAGES / name).write_text(text)
