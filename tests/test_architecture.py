@@ -126,6 +126,7 @@ PRESENTATION = {
         "presentation.labels",
         "presentation.claims",
         "presentation.figures",
+        "presentation.ranking",
         "experiment.records",
         "experiment.plan",
         *COMMON,

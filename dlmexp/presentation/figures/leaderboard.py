@@ -239,20 +239,21 @@ def _render_forests(boards: Sequence[Board]) -> Canvas:
     row_height = max(ROW_HEIGHT, 0.07 * methods)
     canvas = Canvas(figsize=(TEXT, min(0.8 + row_height * data_sets, PAGE)), layout="constrained")
     axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    order = distinct_labels(boards[0])
     handles: dict[str, Line2D] = {}
     for ax, board in zip(axes, boards, strict=True):
-        handles |= _draw_forest(ax, board)
+        handles |= _draw_forest(ax, board, order)
         ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
     canvas.legend(handles=list(handles.values()), loc="outside upper center", ncols=5)
     return canvas
 
 
-def _draw_forest(ax: Axes, board: Board) -> dict[str, Line2D]:
+def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line2D]:
     """Draw a row per data set with an interval per method; return entries of the legend."""
     duel = board.duel
     assert duel is not None
     assert board.reference is not None
-    challengers = _challengers(board)
+    challengers = _challengers(board, order)
     looks = looks_of(board)
     places = np.linspace(-DODGE / 2, DODGE / 2, len(challengers) + 2)[1:-1]
     heights = np.arange(len(board.data_sets))

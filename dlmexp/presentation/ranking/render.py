@@ -80,7 +80,7 @@ def _row(board: Board, k: int) -> list[str]:
     if k == board.reference:
         cells[-2:] = ["-", "-"]
     if not _is_of_time(board):
-        cells.append(_number(_median(board.seconds()[k]), ".3g"))
+        cells.append(_number(median_seconds(board, k), ".3g"))
     if _unconverged(board):
         cells.append(_share(contender.unconverged, contender.fits))
     cells.append(f"{contender.data_sets} of {board.of}")
@@ -170,6 +170,11 @@ def median_gain(board: Board, k: int) -> float:
     gain = board.gain
     assert gain is not None
     return _median(gain[k])
+
+
+def median_seconds(board: Board, k: int) -> float:
+    """Return the median over data sets of the seconds to train a method on a split."""
+    return _median(board.seconds()[k])
 
 
 def _median(values: np.ndarray) -> float:
@@ -385,7 +390,7 @@ def _method_values(board: Board, k: int) -> dict[str, Any]:
         "mean_rank": rounded(board.mean_rank[k]),
         "interval": [rounded(bound) for bound in board.interval[:, k]],
         "score": rounded(board.means[k].mean()),
-        "seconds": rounded(_median(board.seconds()[k])),
+        "seconds": rounded(median_seconds(board, k)),
         "data_sets": contender.data_sets,
         "unconverged": contender.unconverged,
         "fits": contender.fits,

@@ -34,6 +34,7 @@ from dlmexp.presentation.figures.panels import FIGURES
 from dlmexp.presentation.figures.plot import Request, drawings
 from dlmexp.presentation.labels import METRICS, estimator_label, method_label
 from dlmexp.presentation.report.findings import findings
+from dlmexp.presentation.report.leaderboards import leaderboards
 from dlmexp.presentation.report.picture import png_address
 
 # Figures on the page, the paper's figure 1 first; `dlmexp plot` draws the others.
@@ -247,6 +248,7 @@ def page(results: ResultsFolder) -> str:
         claims=claims if any_records else [],
         shown=_clearest(claims),
         summaries=summaries(judged),
+        leaderboards=leaderboards(results),
         first_figure=FIRST[0],
         pictures=pictures(results, judged.columns[0]),
         rows=rows.head(MOST_ROWS).to_dict("records"),

@@ -1,22 +1,28 @@
 "use strict";
 (() => {
   const FEW = 50;
+
+  // The rows of a table, with what they are filtered and sorted by.
+  function rowsOf(table) {
+    return [...table.tBodies[0].rows].map((row) => ({
+      row,
+      text: row.textContent.toLowerCase(),
+      values: [...row.cells].map((cell) => ("v" in cell.dataset ? Number.parseFloat(cell.dataset.v) : cell.textContent)),
+    }));
+  }
+
+  const hasWords = (text, typed) => typed.toLowerCase().split(/\s+/).filter(Boolean).every((word) => text.includes(word));
+
   const table = document.getElementById("table");
-  const body = table.tBodies[0];
-  const rows = [...body.rows].map((row) => ({
-    row,
-    text: row.textContent.toLowerCase(),
-    values: [...row.cells].map((cell) => ("v" in cell.dataset ? Number.parseFloat(cell.dataset.v) : cell.textContent)),
-  }));
+  const rows = rowsOf(table);
   const [filter, count, more] = ["filter", "count", "more"].map((id) => document.getElementById(id));
   let all = false;
   let under = document.querySelector("#switch input:checked")?.value;
 
   function show() {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const { row, text } of rows) {
-      const fits = words.every((word) => text.includes(word)) && (!under || under === row.dataset.protocol || under.startsWith(`${row.dataset.protocol} (`) || under.startsWith(`${row.dataset.protocol},`));
+      const fits = hasWords(text, filter.value) && (!under || under === row.dataset.protocol || under.startsWith(`${row.dataset.protocol} (`) || under.startsWith(`${row.dataset.protocol},`));
       row.hidden = !fits || (!all && shown >= FEW);
       shown += fits;
     }
@@ -32,16 +38,28 @@
     return sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
   }
 
-  table.tHead.addEventListener("click", (event) => {
-    const heading = event.target.closest("th");
-    if (!heading) return;
-    const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-    for (const other of table.tHead.rows[0].cells) other.setAttribute("aria-sort", "none");
-    heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
-    rows.sort((a, b) => compare(a.values[heading.cellIndex], b.values[heading.cellIndex], sign));
-    body.append(...rows.map(({ row }) => row));
-    show();
-  });
+  function sortByHeadings(table, rows, afterwards) {
+    table.tHead.addEventListener("click", (event) => {
+      const heading = event.target.closest("th");
+      if (!heading) return;
+      const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of table.tHead.rows[0].cells) other.setAttribute("aria-sort", "none");
+      heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
+      rows.sort((a, b) => compare(a.values[heading.cellIndex], b.values[heading.cellIndex], sign));
+      table.tBodies[0].append(...rows.map(({ row }) => row));
+      afterwards();
+    });
+  }
+
+  sortByHeadings(table, rows, show);
+  for (const board of document.querySelectorAll("table.sortable")) {
+    const ofBoard = rowsOf(board);
+    sortByHeadings(board, ofBoard, () => {});
+    const typed = document.querySelector(`[data-filters="${board.id}"]`);
+    typed.addEventListener("input", () => {
+      for (const { row, text } of ofBoard) row.hidden = !hasWords(text, typed.value);
+    });
+  }
   filter.addEventListener("input", show);
   more.addEventListener("click", () => { all = !all; show(); });
   document.getElementById("switch")?.addEventListener("change", (event) => {

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from dlmexp.cli import main
 from dlmexp.presentation.claims.columns import VerdictColumn
-from dlmexp.presentation.report import findings, page, picture
+from dlmexp.presentation.report import findings, leaderboards, page, picture
 from tests.support.tidy import Made, fits
 
 NAME = "<script>document.title='owned'<script>"
@@ -143,9 +143,31 @@ def test_findings_are_the_best_methods_against_elbo(made):
     ]
 
 
+def test_leaderboards_have_ranks_by_all_metrics(made):
+    (board,) = leaderboards.leaderboards(made)
+    assert board.title == "binary, 2 data sets, kernel rbf"
+    assert board.headers[:4] == ["method", "NLL rank", "NLL mean rank", "mean NLL"]
+    best = [cell.text for cell in board.rows[0]]
+    assert best[0] in ("joint DLM, paper", "fixed DLM, paper")
+    assert best[-1] == "2 of 3"
+    assert len(board.rows) == 8
+
+
+def test_folder_without_two_methods_has_no_leaderboard():
+    assert leaderboards.leaderboards(Made(fits("banana", "elbo", 0.5))) == []
+
+
+def test_page_without_scripts_shows_what_a_script_would(html):
+    noscript = re.search(r"<noscript>(.*?)</noscript>", html)
+    assert noscript
+    assert ".controls, #switch { display: none; }" in noscript[1]
+    assert "[data-under][hidden] { display: revert !important; }" in noscript[1]
+    assert not re.search(r"<tr[^>]* hidden", html)
+
+
 @pytest.mark.slow
 def test_command(made, tmp_path, capsys, refused, monkeypatch):
-    monkeypatch.setattr("dlmexp.experiment.records.results.ResultsFolder", lambda folder: made)
+    monkeypatch.setattr("dlmexp.experiment.records.results.ResultsFolder", lambda folder, others: made)
     monkeypatch.setattr(page, "pictures", lambda results, column: [])
     elsewhere, out = tmp_path / "elsewhere.html", tmp_path / "page.html"
     elsewhere.write_text("mine")
@@ -250,6 +272,25 @@ def test_protocols_sorting_and_filtering(browser: Browser) -> None:
     browser.run(typed, "banana JOINT")
     assert column(2) == ["joint DLM"] * 5
     browser.run(typed, "")
+
+
+@pytest.mark.browser
+def test_leaderboards_are_sorted_and_filtered(browser: Browser) -> None:
+    rows = "[...document.querySelectorAll('#leaderboard-1 tbody tr')]"
+    values = f"return {rows}.map(r => Number(r.cells[3].dataset.v))"
+    for reverse in (False, True):
+        browser.run("document.querySelectorAll('#leaderboard-1 th button')[3].click()")
+        found = browser.run(values)
+        assert found == sorted(found, reverse=reverse)
+    typed = (
+        "const filter = document.querySelector('[data-filters=leaderboard-1]'); "
+        "filter.value = arguments[0]; filter.dispatchEvent(new Event('input'))"
+    )
+    browser.run(typed, "joint PAPER")
+    names = f"return {rows}.filter(r => !r.hidden).map(r => r.cells[0].textContent)"
+    assert browser.run(names) == ["joint DLM, paper"]
+    browser.run(typed, "")
+    assert len(browser.run(names)) == 8
 
 
 @pytest.mark.browser
