@@ -68,8 +68,7 @@ def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, .
     titles = [_set_title(tile, grid.columns, places, protocols) for tile in tiles]
     _draw_panels(tiles, protocols)
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
-    for title in titles:
-        _fit_title(title, canvas)
+    _fit_titles(titles, canvas)
     for box in legends:
         _move_inside(box, canvas)
     return canvas
@@ -390,13 +389,17 @@ def _in_reading_order(handles: Sequence[Line2D], across: int) -> list[Line2D]:
     return entries
 
 
-def _fit_title(title: Text, canvas: Canvas) -> None:
-    """Shrink a title that would leave the figure: the layout makes no room for titles."""
-    assert title.axes is not None
-    width = title.get_window_extent().width / canvas.dpi
-    left = title.axes.get_position().x0
-    room = (1 - left) * canvas.get_figwidth() - EDGE
-    title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / max(width, 1e-6)))
+def _fit_titles(titles: Sequence[Text], canvas: Canvas) -> None:
+    """Shrink all titles alike if one would leave the figure: the layout makes no room for them."""
+    shares = [1.0]
+    for title in titles:
+        assert title.axes is not None
+        width = title.get_window_extent().width / canvas.dpi
+        left = title.axes.get_position().x0
+        room = (1 - left) * canvas.get_figwidth() - EDGE
+        shares.append(room / max(width, 1e-6))
+    for title in titles:
+        title.set_fontsize(float(title.get_fontsize()) * min(shares))
 
 
 def _move_inside(box: Axes, canvas: Canvas) -> None:

@@ -184,7 +184,9 @@ def _missing_sizes(measured: Measured) -> list[str]:
     if panel.kind != "sizes" or panel.x not in ("n", "M"):
         return []
     sizes_of = {
-        series.line.label: {int(x) for x in series.points["x"]} for series in measured.filled
+        series.line.label: {int(x) for x in series.points["x"]}
+        for series in measured.filled
+        if series.points["x"].notna().all()  # not lines across
     }
     reached = {size for sizes in sizes_of.values() for size in sizes}
     texts: list[str] = []

@@ -54,6 +54,16 @@ def figure_of(*panels: Panel, columns: int = 2, **fields) -> Figure:
     return Figure("mine", panels, columns, "Mine.", **fields)
 
 
+def test_titles_have_one_size_also_where_one_of_them_is_too_long():
+    long = "a title that is far too long for a panel of a column and for the page beside it"
+    panels = [panel("banana"), panel("thyroid", title=long)]
+    axes = drawn_axes(figure_of(*panels), [measured(each) for each in panels])
+    titles = [ax.title if ax.get_title() else ax._left_title for ax in axes]
+    sizes = {title.get_fontsize() for title in titles if title.get_text()}
+    assert len(sizes) == 1
+    assert sizes.pop() < 7
+
+
 def test_panels_fill_rows_in_reading_order():
     panels = [panel(name) for name in ("banana", "thyroid", "twonorm", "ringnorm")]
     numbers = [measured(each) for each in panels]

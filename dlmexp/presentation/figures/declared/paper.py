@@ -168,7 +168,7 @@ def _count_curves(name: str, rival: str) -> Figure:
         title=f"Counts, {gradients}",
         caption=(
             f"Learning curves of the joint DLM at β = 0.1 with {gradients} of S samples: "
-            "median and quartiles."
+            "median and quartiles, averaged over 40 blocks of evaluations."
         ),
     )
 

@@ -7,13 +7,13 @@ from dlmexp.presentation.figures.declared.parts import (
     KIND_OF_SEVEN,
     WITH_DIFFERENCES,
     Lines,
-    Panels,
     against_size,
 )
 from dlmexp.presentation.figures.panels import Figure, Line, Panel, declare, methods
 
 # The datasets of `rivals`.
 KIND_OF_NINE = {**KIND_OF_SEVEN, "thyroid": "class", "twonorm": "class"}
+ISOTROPIC = "RBF kernel with one lengthscale"
 EFFECTS = ("whole", "beta", "objective", "coordinates")
 EFFECTS_IN_REGRESSION = (*EFFECTS, "noise", "fitc")
 
@@ -44,53 +44,53 @@ def anatomy() -> Figure:
     )
 
 
-def _inducing_panels(metric: str, kinds: tuple[str, ...], x: str) -> Panels:
-    """Return a panel against M or time for each of the seven datasets of these kinds."""
-    of_all = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", role="inducing")
-    of_regression = (*of_all, *methods("fitc", role="inducing"))
+def _against_inducing(dataset: str, kind: str, metric: str) -> Panel:
+    """Return a metric against M; in regression with FITC, and the exact GP as a line across."""
+    lines = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", role="inducing")
+    if kind == "reg":
+        lines = (*lines, *methods("fitc", role="inducing"), Line("exact", role="rivals"))
+    is_mse = metric == "mse"
+    return Panel("sizes", dataset, metric, lines, f"inducing-{kind}", x="M", log=is_mse)
+
+
+@declare
+def inducing() -> Figure:
+    """Return NLL, CRPS and MSE of regression against the number of inducing inputs."""
     panels: list[Panel] = []
-    for dataset, kind in KIND_OF_SEVEN.items():
-        if kind in kinds:
-            lines = of_regression if kind == "reg" else of_all
-            panels.append(Panel("sizes", dataset, metric, lines, f"inducing-{kind}", x=x))
-    return tuple(panels)
-
-
-def _inducing(name: str, metric: str, kinds: tuple[str, ...], columns: int) -> Figure:
-    """Return a metric against the number of inducing inputs; in regression also against time."""
-    panels = (
-        *_inducing_panels(metric, kinds, "M"),
-        *_inducing_panels(metric, ("reg",), "predict_seconds"),
-    )
+    for metric in ("nll", "crps", "mse"):
+        for dataset, kind in KIND_OF_SEVEN.items():
+            if kind == "reg":
+                panels.append(_against_inducing(dataset, kind, metric))
     return Figure(
-        name,
-        panels,
-        columns=columns,
-        title=f"How many inducing inputs, {metric.upper()}",
+        "inducing",
+        tuple(panels),
+        columns=3,
+        title="How many inducing inputs, regression",
         caption=(
-            f"Test {metric.upper()} against the number of inducing inputs M at one training size, "
-            "β selected on validation. In regression also against the time to predict 10 000 rows, "
-            "where it was measured."
+            "Test NLL, CRPS and MSE against the number of inducing inputs M at one training size, "
+            f"{ISOTROPIC}, β selected on validation. The line across is the exact GP."
         ),
     )
 
 
 @declare
-def inducing() -> Figure:
-    """Return NLL against the number of inducing inputs."""
-    return _inducing("inducing", "nll", ("reg", "class", "count"), columns=5)
-
-
-@declare
-def inducing_mse() -> Figure:
-    """Return MSE of regression against the number of inducing inputs."""
-    return _inducing("inducing-mse", "mse", ("reg",), columns=3)
-
-
-@declare
-def inducing_crps() -> Figure:
-    """Return CRPS of regression and counts against the number of inducing inputs."""
-    return _inducing("inducing-crps", "crps", ("reg", "count"), columns=3)
+def inducing_discrete() -> Figure:
+    """Return NLL of binary data and counts against the number of inducing inputs."""
+    panels = [
+        _against_inducing(dataset, kind, "nll")
+        for dataset, kind in KIND_OF_SEVEN.items()
+        if kind != "reg"
+    ]
+    return Figure(
+        "inducing-discrete",
+        tuple(panels),
+        columns=4,
+        title="How many inducing inputs, binary data and counts",
+        caption=(
+            "Test NLL against the number of inducing inputs M at one training size, "
+            f"{ISOTROPIC}, β selected on validation."
+        ),
+    )
 
 
 @declare

@@ -19,6 +19,7 @@ from dlmexp.presentation.figures.stats import half_width, statistics
 # Shares of a learning curve in which it falls from anywhere, and may leave the frame.
 START = 0.1
 START_OF_MEDIANS = 0.25
+BLOCKS = 40  # of evaluations: medians of few repetitions have spikes
 LABEL_GAP = 7.5  # points between labels at the ends of curves
 
 
@@ -78,8 +79,11 @@ def _draw_panel(tile: Tile) -> None:
         points = series.points[series.points["repetitions"] > 0]
         x = points["x"].to_numpy()
         interval = _centre_and_reach(points, panel.median)
+        if panel.median:
+            x, interval = _means_of_blocks(x, interval)
         _draw_curve(ax, x, interval, look, width=0.8 if panel.median else 1.1)
-        start = START_OF_MEDIANS if panel.median else START
+        # A block may begin before the place at which it is drawn.
+        start = START_OF_MEDIANS + 1 / BLOCKS if panel.median else START
         framed.append(interval[:, x >= start * x.max()])
         label = f"β = {series.line.beta:g}" if series.line.names == "beta" else look.label
         ends.append(End(float(interval[0, -1]), float(x[-1]), label, look.colour))
@@ -103,6 +107,15 @@ def _centre_and_reach(points: pd.DataFrame, median: bool) -> np.ndarray:
         centre = points["mean"].to_numpy()
         up = down = np.nan_to_num(half_width(points))
     return np.stack([centre, up, down])
+
+
+def _means_of_blocks(x: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means over blocks of evaluations in place of the spikes of single ones."""
+    if len(x) <= 2 * BLOCKS:
+        return x, interval
+    parts = np.array_split(np.arange(len(x)), BLOCKS)
+    ends = np.array([x[part[-1]] for part in parts])
+    return ends, np.stack([interval[:, part].mean(axis=1) for part in parts], axis=1)
 
 
 def _draw_curve(ax: Axes, x: np.ndarray, interval: np.ndarray, look: Look, width: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, FixedLocator
 
 from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
@@ -49,7 +49,9 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
         return Series(line, notes=[f"its records have no {metric_label(panel.metric)}"])
     grouped_by = panel.x if panel.x in ("n", "samples") else "M"
     sizes, columns = np.unique(rows[grouped_by].fillna(0), return_inverse=True)
-    if panel.x == grouped_by:
+    if panel.x == "M" and line.method == "exact":
+        x = np.full(len(sizes), np.nan)  # M = n is no choice: a line across
+    elif panel.x == grouped_by:
         x = np.where(sizes == 0, np.nan, sizes)  # without samples the objective is exact
     else:
         x = rows.groupby(grouped_by)[panel.x].mean().to_numpy()
@@ -141,7 +143,8 @@ def _draw_as_lines(tile: Tile) -> None:
         ax.autoscale(axis="y")
         ax.set_yscale("log")
         log_ticks(ax.yaxis)
-    _set_x_axis(ax, panel, has_places=any(np.isfinite(band.x).any() for band in curves))
+    places = np.unique(np.concatenate([band.x for band in curves]))
+    _set_x_axis(ax, panel, [float(place) for place in places if np.isfinite(place)])
     if tile.below is not None:
         _draw_differences(tile.below, tile)
         tile.below.set_xlabel(ax.get_xlabel())
@@ -149,12 +152,14 @@ def _draw_as_lines(tile: Tile) -> None:
         ax.tick_params(labelbottom=False)
 
 
-def _set_x_axis(ax: Axes, panel: Panel, has_places: bool) -> None:
-    """Set a log axis with as many ticks as its length allows."""
-    if not has_places:  # only lines across
+def _set_x_axis(ax: Axes, panel: Panel, places: list[float]) -> None:
+    """Set a log axis with as many ticks as its length allows; against M at the places alone."""
+    if not places:  # only lines across
         ax.set_xlim(1, 100)
     ax.set_xscale("log")
     log_ticks(ax.xaxis, _ticks_in_decade(ax))
+    if panel.x == "M" and places:
+        ax.xaxis.set_major_locator(FixedLocator(places))
     if panel.x != "predict_seconds":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(X_LABELS.get(panel.x, panel.x))

@@ -65,6 +65,16 @@ def test_the_start_of_a_curve_may_leave_the_frame(median, start):
     assert draw_tile(panel, {DLM: table}).ax.get_ylim()[1] < 10
 
 
+def test_a_curve_of_medians_is_a_mean_over_blocks_of_evaluations():
+    panel = Panel("curve", "abalone", "nll", (DLM,), "count-learning", median=True)
+    x = np.arange(400.0)
+    values = np.where(x % 10 == 5, 2.0, 1.0)  # a spike in every tenth evaluation
+    table = points(x, values).assign(median=values, q25=values, q75=values)
+    (line,) = draw_tile(panel, {DLM: table}).ax.lines
+    assert np.allclose(line.get_ydata(), 1.1)
+    assert line.get_xdata()[-1] == x[-1]
+
+
 def test_bands_are_intervals_of_means_or_quartiles():
     x = [0.0, 10.0]
     quartiles = points(x, [2.0, 2.0]).assign(median=2.0, q25=1.5, q75=2.25)

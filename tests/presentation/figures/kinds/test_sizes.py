@@ -64,6 +64,18 @@ def test_inducing_inputs_have_a_point_for_each_number():
     assert table["mean"].tolist() == [2.0, 1.0]
 
 
+def test_inducing_inputs_have_ticks_where_points_are_and_the_exact_gp_is_a_line_across():
+    lines = methods("elbo", "exact")
+    panel = Panel("sizes", "pol", "nll", lines, "inducing-reg", x="M")
+    tables = {
+        lines[0]: points([25.0, 50.0, 800.0], [3.0, 2.0, 1.0]),
+        lines[1]: points([np.nan], [1.5]),
+    }
+    ax = draw_tile(panel, tables).ax
+    assert list(ax.get_xticks()) == [25, 50, 800]
+    assert any(set(line.get_ydata()) == {1.5} for line in ax.lines)
+
+
 def test_a_time_is_the_mean_over_the_rows_of_each_number_of_inducing_inputs():
     panel = Panel("sizes", "banana", "nll", (ELBO,), "inducing", x="predict_seconds")
     cases = [(10, 0, 1.0, 2.0), (10, 1, 3.0, 2.0), (50, 0, 8.0, 1.0)]
