@@ -221,8 +221,9 @@ class PlannedRun:
             return text
         text += f": {duration(expected.least)} to {duration(expected.most)}"
         if expected.most > HOUR and self.target.device.type == "cpu":
+            over = "over" if expected.least > HOUR else "perhaps over"
             text += (
-                "\nperhaps over an hour on this CPU; in minutes, a smaller part of it: "
+                f"\n{over} an hour on this CPU; in minutes, a smaller part of it: "
                 f"{self._shorter_command()}"
             )
         return text
