@@ -219,7 +219,7 @@ def test_beta_and_components_are_those_of_a_loop_over_folds():
                 (fitted,) = dlmexp.fit(
                     X[order][train][None],
                     y[order][train][None],
-                    dlmexp.Model(M=8, components=K),
+                    model._model(40, K),
                     betas=beta,
                     seeds=[f],
                     settings=model._settings(),
@@ -321,7 +321,9 @@ def test_defaults_are_those_of_the_command():
     assert training.final_lr == model.learning_rate / 100
     model.fit(*table_with_shops(30))
     assert model.model_.model.inducing == training.inducing
-    assert model.model_.model.initial == training.initial
+    parameters = model.model_.model.parameters(D=5)
+    own = {name: parameters[name].initial for name in ("noise", "outputscale")}
+    assert own | dict(model.model_.model.initial) == training.initial
     assert len(model.model_.hyperparameters["Z"]) == most_inducing_inputs(30)
 
 

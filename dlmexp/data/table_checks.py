@@ -415,6 +415,7 @@ def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
     n_copies = int(rows.duplicated().sum())
     if n_copies > MAX_DUPLICATES * len(rows):
         copies = f"{n_copies} of {len(rows)} rows are copies of others"
-        advice = "leave copies out or keep them together"
+        is_grouped = options.split == "group"
+        advice = "leave copies out" if is_grouped else "leave copies out or keep them together"
         message = f"{copies}, so that some test rows are trained on; {advice}"
-        yield Finding(message, {"split": "group", "by": "COLUMN"}, False)
+        yield Finding(message, {} if is_grouped else {"split": "group", "by": "COLUMN"}, False)

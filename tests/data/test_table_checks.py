@@ -147,6 +147,7 @@ def test_rows_of_a_group_may_be_copies_but_for_the_group():
     assert not list(_duplicates(values, CsvConfig()))
     (finding,) = _duplicates(values, CsvConfig(split="group", by="house"))
     assert "39 of 40 rows are copies" in finding.message
+    assert "csv.split" not in finding.warning, "rows are kept together already"
 
 
 def test_nothing_is_inferred_from_few_rows():

@@ -235,6 +235,8 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
         units += "; rmse, mae: in the units of the target"
     elif is_scaled:
         units += f"; `{collect}` writes their y_std"
+    if metrics == OWN_LABELS:
+        units += "; auc: area under the ROC curve; base_rate: share of class 1"
     print(units)
     for line in which_is_best(rows, beside):
         print(line)
