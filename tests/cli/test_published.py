@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from dlmexp import api
 from dlmexp.cli import main
 from dlmexp.experiment.plan.cell import FIELDS, Cell
 from dlmexp.experiment.records.record import JSON_FIELDS
@@ -80,10 +81,12 @@ def read_once(monkeypatch) -> None:
     """By all tests of a process: reading takes a second, judging several. What is advised names the
     folder as it was named: from here."""
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(
-        "dlmexp.experiment.records.results.ResultsFolder",
-        lambda folder, label="", others=(): read(os.path.relpath(folder)),
-    )
+
+    def read_again(folder, label="", others=()):
+        return read(os.path.relpath(folder))
+
+    monkeypatch.setattr("dlmexp.experiment.records.results.ResultsFolder", read_again)
+    monkeypatch.setattr(api, "ResultsFolder", read_again)
 
     def judging(results, numbers, protocol, where, margins):
         return judge_once(results, tuple(numbers), protocol, tuple(where), margins)
