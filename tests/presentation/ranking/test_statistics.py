@@ -176,8 +176,10 @@ def test_leaderboards_without_difference_have_one_rank(spread):
     overlaps = np.full(10, 1 / 9)
     several = 0
     for _ in range(1000):
-        better = separations(without_difference(random, spread), overlaps)
-        several += bool(better.any())
+        scores = without_difference(random, spread)
+        better = separations(scores, overlaps)
+        order = np.argsort(ranks_of(common_means(scores)).mean(axis=0), kind="stable")
+        several += shared_ranks(better[np.ix_(order, order)]).max() > 1
     assert several <= 50
 
 
