@@ -251,25 +251,19 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     model = Model() if model is None else model
     if not isinstance(model, Model):
         raise UserError("model: give a dlmexp.Model")
-    settings = Settings() if settings is None else settings
-    check_settings(settings)
-    if model.components != 1 and settings.split_at is None:
-        settings = replace(settings, split_at=settings.iterations // 2)
+    settings = _checked_settings(settings, model)
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
     loss = checked_loss(objective, estimator, model)
-    leave_one_out = isinstance(validation, str)
-    if leave_one_out and validation != LOO:
-        raise UserError(f"validation={validation!r}: give inputs and targets, or 'loo'")
-    parts = {"validation": None if isinstance(validation, str) else validation, "test": test}
+    leave_one_out = _asks_to_leave_one_out(validation)
+    parts = {"validation": None if leave_one_out else validation, "test": test}
     splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
     n, D = splits.X.shape[1:]
     model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
     model = check_model(model, loss, n)
     check_initial(model, D)
-    closed = loss.objective.collapsed_only or (
-        collapsed and loss.objective.collapses(model.likelihood)
-    )
+    has_closed_form = loss.objective.collapses(model.likelihood)
+    closed = loss.objective.collapsed_only or (collapsed and has_closed_form)
     if settings.optimizer == "lbfgs" and not closed:
         raise UserError(
             f"Settings(optimizer=lbfgs): objective '{loss.objective.name}' has no closed form over "
@@ -284,6 +278,24 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     place = select_device(device)
     run = _Run(model, loss, settings, splits, batches, closed, held, place, dtype, leave_one_out)
     return run.fits(checked_betas(betas, loss.objective), progress)
+
+
+def _checked_settings(settings: Settings | None, model: Model) -> Settings:
+    """Return the settings, with a time at which a q of several Gaussians is split."""
+    settings = Settings() if settings is None else settings
+    check_settings(settings)
+    if model.components != 1 and settings.split_at is None:
+        return replace(settings, split_at=settings.iterations // 2)
+    return settings
+
+
+def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
+    """Return whether the training rows are to be predicted, each from all others."""
+    if not isinstance(validation, str):
+        return False
+    if validation != LOO:
+        raise UserError(f"validation={validation!r}: give inputs and targets, or 'loo'")
+    return True
 
 
 @dataclass

@@ -4,7 +4,7 @@ The predictions are those of a batch of cells, or those of the trivial predictor
 the training targets.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -195,24 +195,10 @@ def _evaluate_equal(
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
     data = program.data
-    predicts_variance = program.loss.objective.predicts_variance
-    leaves_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
-    calibration = calibration and predicts_variance and not data.leaves_profile
-    predictions: dict[str, Iterable[Rows]] = {}
-    for part in parts or data.parts:
-        predictions[part] = predictions_of(program, posterior, part)
-    if data.leave_one_out and not parts:
-        predictions["validation"] = left_out_predictions(program, posterior)
-    factor = data.temperature if calibration else None
-    profile = None
-    if (calibration or leaves_profile) and "validation" in predictions:
-        pieces = list(predictions["validation"])  # they are read twice
-        predictions["validation"] = pieces
-        rows = (program.model.likelihood, posterior.hyper, *_joined_rows(pieces))
-        if leaves_profile:
-            profile = loss_profile(*rows)
-        if calibration:
-            factor = best_factor(*rows) if profile is None else penalised_factors(profile)
+    if data.leaves_profile or not program.loss.objective.predicts_variance:
+        calibration = False
+    predictions = _predictions(program, posterior, parts)
+    profile, factor = _recalibration(program, posterior, predictions, calibration)
     means: dict[str, Tensors] = {}
     bins: dict[str, Reliability] = {}
     for part, pieces in predictions.items():
@@ -222,8 +208,48 @@ def _evaluate_equal(
     return Evaluation(len(program.beta), means, bins.get("test"), profile)
 
 
-def _joined_rows(pieces: list[Rows]) -> tuple[Tensor, Tensor, Tensor]:
+def _predictions(
+    program: Program, posterior: Posterior, parts: Collection[str] | None
+) -> dict[str, Iterable[Rows]]:
+    """Return predictions at the rows of each part, piece by piece."""
+    predictions: dict[str, Iterable[Rows]] = {}
+    for part in parts or program.data.parts:
+        predictions[part] = predictions_of(program, posterior, part)
+    if program.data.leave_one_out and not parts:
+        predictions["validation"] = left_out_predictions(program, posterior)
+    if "validation" in predictions:
+        predictions["validation"] = list(predictions["validation"])  # they are read twice
+    return predictions
+
+
+def _recalibration(
+    program: Program,
+    posterior: Posterior,
+    predictions: Mapping[str, Iterable[Rows]],
+    calibration: bool,
+) -> tuple[Tensor | None, Float[Tensor, "B"] | None]:
+    """Return the loss by factor of the predictive variance, and the factor to recalibrate with.
+
+    The losses are kept where validation rows stand for others: those of folds are summed over the
+    folds, and rows that were left out are penalised. Both are None where they are not needed.
+    """
+    data = program.data
+    factor = data.temperature if calibration else None
+    predicts_variance = program.loss.objective.predicts_variance
+    leaves_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
+    if "validation" not in predictions or not (calibration or leaves_profile):
+        return None, factor
+    joined = _joined_rows(predictions["validation"])
+    rows = (program.model.likelihood, posterior.hyper, *joined)
+    profile = loss_profile(*rows) if leaves_profile else None
+    if calibration:
+        factor = best_factor(*rows) if profile is None else penalised_factors(profile)
+    return profile, factor
+
+
+def _joined_rows(pieces: Iterable[Rows]) -> tuple[Tensor, Tensor, Tensor]:
     """Return means, variances and targets of all pieces as one."""
+    pieces = list(pieces)
     mu = torch.cat([rows.mu for rows in pieces], -1)
     v = torch.cat([rows.v for rows in pieces], -1)
     y = torch.cat([rows.y for rows in pieces], -1)
