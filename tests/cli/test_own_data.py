@@ -104,7 +104,7 @@ def test_whatever_was_run_is_drawn(said, folder):
         zip(numbers["method"], numbers["estimator"], numbers["samples"].fillna(0), strict=True)
     )
     assert lines == {("elbo", "exact", 0), ("joint_log_dlm", "ups", 10)}
-    assert {"nll", "mre", "crps", "coverage_95"} <= set(numbers["metric"])
+    assert {"nll", "rmse", "crps", "coverage_95"} <= set(numbers["metric"])
     code, text = told(["plot", "own-hall", "--results", RESULTS])
     assert (code, "did you mean own-mall" in text) == (2, True)
     page = (folder / RESULTS / "report.html").read_text()

@@ -125,9 +125,11 @@ def test_run_and_again_with_a_torn_record_and_with_a_failed_one(here, capfd):
     assert record is not None
     path.write_text("torn")
     before = sorted(here.rglob("*"))
-    for launched in ([], ["-m"], ["-m", "hydra/launcher=slurm"]):
+    assert main([*words, "plan=true"]) == 0
+    assert "1 to run in 1 batch\n" in capfd.readouterr().out
+    for launched in (["-m"], ["-m", "hydra/launcher=slurm"]):
         assert main([*words, *launched, "plan=true"]) == 0
-        assert "1 to run in 1 batch\n" in capfd.readouterr().out
+        assert "1 job to run, with 1 cell\n" in capfd.readouterr().out
     assert sorted(here.rglob("*")) == before
     path.unlink()
     store.write(scored(record.cell, "failed"))

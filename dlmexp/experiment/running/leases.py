@@ -135,6 +135,7 @@ class Leases:
                 path.unlink()
         if self._descriptor is not None:
             os.close(self._descriptor)
+            self._descriptor = None
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
         """Lease the batch of these cells.

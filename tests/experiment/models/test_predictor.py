@@ -71,7 +71,7 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     y = np.asarray(frame[task] == "yes" if task == "binary" else frame[task], dtype=float)
     results = ResultsFolder("results")
     rows: list[Any] = list(results.candidates.drop_duplicates("key").itertuples())
-    assert len(rows) >= 2
+    assert rows
     for row in rows:
         model = load_model(results, row)
         test = split(len(frame), "regression" if task == "regression" else "counts", row.seed).test

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.console import Console
 
-from dlmexp.common.console import wide_console
+from dlmexp.common.console import NOTEBOOK_WIDTH, wide_console
 from dlmexp.experiment.running.bars import NotebookBar, TerminalBar, bar_here
 
 
@@ -38,17 +38,17 @@ def shown(monkeypatch):
 
 def test_bar_is_that_of_the_place():
     terminal = Console(file=StringIO(), force_terminal=True)
-    assert isinstance(bar_here(3, terminal), TerminalBar)
-    assert isinstance(bar_here(3, Console(file=_NotebookStream())), NotebookBar)
-    assert bar_here(3, Console(file=StringIO())) is None
-    assert bar_here(3, None) is None
+    assert isinstance(bar_here(terminal), TerminalBar)
+    assert isinstance(bar_here(Console(file=_NotebookStream())), NotebookBar)
+    assert bar_here(Console(file=StringIO())) is None
+    assert bar_here(None) is None
 
 
 def test_bar_of_a_notebook_is_updated_in_place(shown):
-    bar = NotebookBar(9)
+    bar = NotebookBar()
     bar.start()
-    assert 'value="0" max="9"' in shown[-1]
-    bar.show(4, "2 min", "batch 1/2: a <b> \x1b[0m")
+    assert 'value="0"' in shown[-1]
+    bar.show(4, 9, "2 min", "batch 1/2: a <b> \x1b[0m")
     bar.stop()
     assert 'value="4" max="9"' in shown[-1]
     assert "4/9, 2 min left" in shown[-1]
@@ -57,7 +57,7 @@ def test_bar_of_a_notebook_is_updated_in_place(shown):
 
 
 def test_lines_of_a_notebook_are_printed(shown, capsys):
-    NotebookBar(9).say("failed: a cell", "red")
+    NotebookBar().say("failed: a cell", "red")
     assert (capsys.readouterr().out, shown) == ("failed: a cell\n", [])
 
 
@@ -67,4 +67,4 @@ def test_tables_in_a_notebook_are_plain_text_of_its_width(monkeypatch):
     monkeypatch.setattr(sys, "stdout", out)
     console = wide_console()
     console.print("a " * 70)
-    assert max(map(len, out.getvalue().splitlines())) <= 100
+    assert max(map(len, out.getvalue().splitlines())) <= NOTEBOOK_WIDTH

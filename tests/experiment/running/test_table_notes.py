@@ -26,7 +26,7 @@ def notes(**changes) -> list[str]:
         "facts": {"file": "table.csv", "left_out": [], "warnings": []},
         "arrangement": Arrangement(),
     }
-    spec: Any = SimpleNamespace(split="regression", test_cap=30)
+    spec: Any = SimpleNamespace(split="regression", test_cap=30, validation="all")
     data: Any = SimpleNamespace(**values | changes)
     return table_notes(spec, data, CELLS)
 
