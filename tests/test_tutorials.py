@@ -52,9 +52,10 @@ ESCAPES = re.compile(r"\x1b\[[\d;]*m")  # of bold letters in a notebook
 NEEDS_DATA = "dlmexp data fetch"
 # Seconds, and behind them the share of fits at their limit and the data sets, in a leaderboard.
 SECONDS = re.compile(r"[\d.]+(?=(?: \d+ %)? \d+ of \d+$)")
-# What depends on the speed of the machine.
+# What depends on the speed of the machine, and on whether it has SLURM.
 PROGRESS = re.compile(
-    r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,|the longest job takes ).*\n", re.MULTILINE
+    r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,|the longest job takes |no likely start).*\n",
+    re.MULTILINE,
 )
 
 
