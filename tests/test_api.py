@@ -128,7 +128,7 @@ def test_path_of_a_table_is_a_dataset_and_its_settings_are_nested(here):
     gaps.to_csv("my houses.csv", index=False)
     found = dlmexp.run("my houses.csv", csv={"missing": "mean"}, **ONE)
     assert set(found.cells["dataset"]) == {"my_houses"}
-    again = dlmexp.run(Path("my houses.csv"), csv={"missing": "mean"}, name="other", **ONE)
+    again = dlmexp.run(Path("my houses.csv"), csv={"missing": "mean"}, name="other", **ONE)  # pyright: ignore[reportArgumentType]
     assert set(again.cells["dataset"]) == set(again.selected["dataset"]) == {"other"}
     assert set(dlmexp.results("results").cells["dataset"]) == {"my_houses", "other"}
     with pytest.raises(UserError, match=r"my houses\.csv: a value is missing in row 4"):
@@ -159,7 +159,7 @@ def test_changed_data_are_seen_by_a_plan_and_replaced_on_request(here):
     frame.head(150).to_csv("t.csv", index=False)
     for more in ({"plan": True}, {}):
         with pytest.raises(UserError, match=r"'t' has changed.*csv\.replace=true"):
-            dlmexp.run("t.csv", **ONE, **more)
+            dlmexp.run("t.csv", **ONE, **more)  # pyright: ignore[reportArgumentType]
     after = dlmexp.run("t.csv", **ONE, csv={"replace": True})
     assert not set(before.cells["key"]) & set(after.cells["key"])
     same = dlmexp.run("t.csv", **ONE, csv={"replace": True})

@@ -292,7 +292,7 @@ def test_categories_of_a_data_frame_are_told_by_their_types(dtype):
     frame["shop"] = frame["shop"].astype(dtype)
     model = DLMRegressor(**{**QUICK, "max_iter": 100, "n_inducing": 30}).fit(frame[:120], y[:120])
     assert model.score(frame[120:], y[120:]) > 0.9
-    assert list(model.feature_names_in_) == ["shop", "x"]
+    assert list(model.feature_names_in_) == ["shop", "x"]  # pyright: ignore[reportAttributeAccessIssue]
     shuffled = frame[120:].sample(frac=1, random_state=0)
     np.testing.assert_allclose(
         model.predict(shuffled), model.predict(frame[120:])[shuffled.index - 120]

@@ -62,7 +62,7 @@ def sure_decimal(texts: np.ndarray) -> Decimal | None:
     """
     known = distinct(texts)
     counts = {}
-    for decimal, pattern in NUMBER.items():
+    for decimal, pattern in NUMBER.items():  # pyright: ignore[reportAssignmentType]
         counts[decimal] = sum(pattern.fullmatch(text) is not None for text in known)
     if counts["comma"] == counts["point"]:
         return None

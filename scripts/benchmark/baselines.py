@@ -121,7 +121,7 @@ def fit_linear(task: str, X: Rows, y: Targets) -> Baseline:
     if task == "regression":
         # Leaves one row out at a time, which has a closed form.
         ridge = RidgeCV(alphas=PENALTIES, scoring=None).fit(X, y)
-        variance = max(-float(ridge.best_score_), LEAST_VARIANCE)
+        variance = max(-float(ridge.best_score_), LEAST_VARIANCE)  # pyright: ignore[reportArgumentType]
         return Baseline(task, ridge.predict, variance)
     if task == "binary":
         weights = [1 / penalty for penalty in PENALTIES]

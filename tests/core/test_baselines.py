@@ -52,14 +52,14 @@ def test_linear_model_of_equal_columns_and_few_rows_is_finite():
 def test_nll_of_counts_is_that_of_a_poisson_distribution():
     y = np.array([0.0, 3.0])
     baseline = Baseline("count", lambda X: np.full(len(X), 2.0))
-    expected = -stats.poisson(2.0).logpmf(y).mean()
+    expected = -stats.poisson(2.0).logpmf(y).mean()  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose(baseline.scores(np.zeros((2, 1)), y)["nll"], expected)
 
 
 def test_nll_of_numbers_is_that_of_a_normal_distribution():
     y = np.array([0.0, 3.0])
     scores = gaussian_scores(np.array([1.0, 1.0]), np.array([4.0, 0.25]), y)
-    expected = -stats.norm([1, 1], [2, 0.5]).logpdf(y).mean()
+    expected = -stats.norm([1, 1], [2, 0.5]).logpdf(y).mean()  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose(scores["nll"], expected)
     np.testing.assert_allclose(scores["rmse"], np.sqrt(2.5))
     np.testing.assert_allclose(scores["mae"], 1.5)

@@ -37,8 +37,8 @@ def test_pooled_losses_are_those_of_targets_in_their_own_units():
     mse = [np.mean((fold / s) ** 2) for fold, s in zip(y, y_stds, strict=True)]
     # The density of y is that of y / s, divided by s.
     in_units = [np.mean((fold / s) ** 2 / 2 + np.log(s)) for fold, s in zip(y, y_stds, strict=True)]
-    assert pooled("nll", nll, y_stds) == pytest.approx(np.mean(in_units))
-    assert pooled("mse", mse, y_stds) == pytest.approx(np.mean(np.concatenate(y) ** 2))
+    assert pooled("nll", nll, y_stds) == pytest.approx(np.mean(in_units))  # pyright: ignore[reportArgumentType]
+    assert pooled("mse", mse, y_stds) == pytest.approx(np.mean(np.concatenate(y) ** 2))  # pyright: ignore[reportArgumentType]
     assert pooled("error", [0.1, 0.3], y_stds) == pytest.approx(0.2)
 
 

@@ -57,7 +57,7 @@ def test_nll_of_the_truth_is_the_mean_over_draws(kind):
     else:
         density = stats.norm(0, 0.3 if kind == "constant" else 0.05 + 0.7 * x)
     y = density.rvs(size=x.size, random_state=rng)
-    assert nll_of_truth(kind) == pytest.approx(-density.logpdf(y).mean(), abs=0.01)
+    assert nll_of_truth(kind) == pytest.approx(-density.logpdf(y).mean(), abs=0.01)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_drawn_data_has_its_size_and_seed():

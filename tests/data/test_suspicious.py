@@ -23,7 +23,7 @@ def changed(name: str, value: float, *rows: int) -> dict[str, np.ndarray]:
     (99999, (1.0, 90.0), True), (99, (1.0, 98.0), False), (-9, (0.0, 500.0), True),
 ])  # fmt: skip
 def test_markers_of_missing_values_lie_apart(value, others, is_marker):
-    values = np.append(np.linspace(*others, 50), [value, value, value])
+    values = np.append(np.linspace(*others, 50), [value, value, value])  # pyright: ignore[reportCallIssue]
     marker = missing_marker(values)
     assert (marker is not None) == is_marker
     if marker is not None:

@@ -52,7 +52,7 @@ def test_decimals_are_known_where_only_one_reading_is_possible(values, decimal, 
 
 
 def test_times_of_day_are_hours():
-    np.testing.assert_allclose(
+    np.testing.assert_allclose(  # pyright: ignore[reportCallIssue]
         parse_times(texts("08:30", "0:00:36", None)),  # pyright: ignore[reportArgumentType]
         [8.5, 0.01, np.nan],
     )

@@ -130,7 +130,7 @@ class Mixed(Kernel):
             K = self.base(X1_numbers, X2_numbers, hyper)
             K = K if factor is None else K * factor
         else:
-            K = hyper["outputscale"][..., None, None] * factor
+            K = hyper["outputscale"][..., None, None] * factor  # pyright: ignore[reportOperatorIssue]
         if self.linear:
             variance = self._variance_by_feature(hyper, numbers)
             K = K + (X1 * variance) @ X2.mT

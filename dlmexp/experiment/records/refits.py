@@ -65,7 +65,7 @@ class Selections:
         if self.results.keys() >= set(group.folds):
             numbers = self._selected(group)
             return tuple(group.keys[number] for number in sorted(numbers))
-        has_no_fold = self.recorded.isdisjoint(group.folds)
+        has_no_fold = self.recorded.isdisjoint(group.folds)  # pyright: ignore[reportAttributeAccessIssue]
         trained = tuple(key for key in group.keys if key in self.recorded)
         # A pack may have the selected fits without their folds.
         return trained if trained and has_no_fold else None
@@ -115,8 +115,8 @@ class Selections:
         refits = self.refits(group)
         if refits is None:
             refits = group.keys[:1]
-        has_folds = not self.recorded.isdisjoint(group.folds)
-        is_packed = not has_folds and not self.recorded.isdisjoint(refits)
+        has_folds = not self.recorded.isdisjoint(group.folds)  # pyright: ignore[reportAttributeAccessIssue]
+        is_packed = not has_folds and not self.recorded.isdisjoint(refits)  # pyright: ignore[reportAttributeAccessIssue]
         return refits if is_packed else (*group.folds, *refits)
 
     def shown(self, group: Asked) -> Asked:
@@ -128,7 +128,7 @@ class Selections:
         if not group.folds:
             return group
         refits = self.refits(group)
-        if refits is None or not self.recorded.issuperset(refits):
+        if refits is None or not self.recorded.issuperset(refits):  # pyright: ignore[reportAttributeAccessIssue]
             return group
         keys = refits or group.folds[:1]
         return replace(group, keys=keys, folds=(), only_selected=True)

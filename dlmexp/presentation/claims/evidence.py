@@ -369,8 +369,8 @@ def _tests(
                 repetitions=int(comparisons.repetitions[at]),
                 won=int(comparisons.won[at]),
                 median=bool(comparisons.median[at]),
-                p_values=_asked(p_values, size),
-                reason=_reason(pairs, comparisons, margin, size),
+                p_values=_asked(p_values, size),  # pyright: ignore[reportArgumentType]
+                reason=_reason(pairs, comparisons, margin, size),  # pyright: ignore[reportArgumentType]
             )
         )
     return tests

@@ -203,7 +203,7 @@ class GradientStatistics:
             name: np.full(rows, np.nan) for name in names
         }
         for row in np.flatnonzero(evidence.column("kind") == "gradient"):
-            self._read(row)
+            self._read(row)  # pyright: ignore[reportArgumentType]
 
     def _read(self, row: int) -> None:
         """Compute the statistics of a row, if it has draws."""

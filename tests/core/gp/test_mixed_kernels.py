@@ -68,7 +68,7 @@ def test_values_are_those_of_the_formula(name, ard):
 def test_diagonal_and_trace_are_those_of_the_matrix(name):
     kernel = kernel_named(name)
     X = rows(2, 6, 0)
-    hyper = hyperparameters(kernel, 2)
+    hyper = hyperparameters(kernel, 2)  # pyright: ignore[reportArgumentType]
     diagonal = kernel(X, X, hyper).diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(kernel.diagonal(X, hyper), diagonal)
     torch.testing.assert_close(kernel.trace(X, hyper), diagonal.sum(-1))
@@ -78,7 +78,7 @@ def test_diagonal_and_trace_are_those_of_the_matrix(name):
 def test_gradients_are_those_of_finite_differences(name):
     kernel = kernel_named(name)
     X = rows(2, 4, 0)
-    hyper = hyperparameters(kernel, 2)
+    hyper = hyperparameters(kernel, 2)  # pyright: ignore[reportArgumentType]
     names = list(hyper)
     Z = (X[:, :3] + 0.1 * torch.rand(2, 3, D, dtype=torch.float64)).requires_grad_()
     leaves = [hyper[name].clone().requires_grad_() for name in names]

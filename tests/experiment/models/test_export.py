@@ -59,7 +59,7 @@ def _compared(trained, model, likelihood, saved):
         pairs = [(q.mean, mu), (q.variance, v)]
         for y in (torch.zeros_like(f), torch.ones_like(f)):
             pairs.append(
-                (likelihood.forward(f).log_prob(y), member.likelihood.log_prob(f[None], y[None])[0])
+                (likelihood.forward(f).log_prob(y), member.likelihood.log_prob(f[None], y[None])[0])  # pyright: ignore[reportAttributeAccessIssue]
             )
         if trained.cell.likelihood in (
             "gaussian",

@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
         task="regression",
         results=tmp_path_factory.mktemp("relevance"),
         verbose=False,
-        **QUICK,
+        **QUICK,  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -33,7 +33,7 @@ def group(betas=BETAS, selection="reported", **changes):
 
 
 def write(root, cell, y_std=1.0, status="done", **losses):
-    record = scored(cell, status, **losses)
+    record = scored(cell, status, **losses)  # pyright: ignore[reportArgumentType]
     record.result = replace(record.result, y_std=y_std)
     Store(root).write(record)
 
@@ -79,7 +79,7 @@ def test_every_reported_metric_selects_unless_nll_alone_does(tmp_path):
     for of_fit, nll, mse in zip(folds, (0.3, 0.2, 0.1), (0.1, 0.2, 0.3), strict=True):
         for fold in of_fit:
             write(tmp_path, fold, nll=nll, mse=mse)
-    assert set(refits(tmp_path, asked)) == {fits[0].key, fits[2].key}
+    assert set(refits(tmp_path, asked)) == {fits[0].key, fits[2].key}  # pyright: ignore[reportArgumentType]
     assert refits(tmp_path, group(selection="nll")[0]) == (fits[2].key,)
 
 

@@ -58,10 +58,10 @@ def test_titles_have_one_size_also_where_one_of_them_is_too_long():
     long = "a title that is far too long for a panel of a column and for the page beside it"
     panels = [panel("banana"), panel("thyroid", title=long)]
     axes = drawn_axes(figure_of(*panels), [measured(each) for each in panels])
-    titles = [ax.title if ax.get_title() else ax._left_title for ax in axes]
+    titles = [ax.title if ax.get_title() else ax._left_title for ax in axes]  # pyright: ignore[reportAttributeAccessIssue]
     sizes = {title.get_fontsize() for title in titles if title.get_text()}
     assert len(sizes) == 1
-    assert sizes.pop() < 7
+    assert sizes.pop() < 7  # pyright: ignore[reportOperatorIssue]
 
 
 def test_panels_fill_rows_in_reading_order():

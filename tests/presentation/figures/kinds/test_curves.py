@@ -72,7 +72,7 @@ def test_a_curve_of_medians_is_a_mean_over_blocks_of_evaluations():
     table = points(x, values).assign(median=values, q25=values, q75=values)
     (line,) = draw_tile(panel, {DLM: table}).ax.lines
     assert np.allclose(line.get_ydata(), 1.1)
-    assert line.get_xdata()[-1] == x[-1]
+    assert line.get_xdata()[-1] == x[-1]  # pyright: ignore[reportIndexIssue]
 
 
 def test_bands_are_intervals_of_means_or_quartiles():

@@ -73,7 +73,7 @@ def test_inducing_inputs_have_ticks_where_points_are_and_the_exact_gp_is_a_line_
     }
     ax = draw_tile(panel, tables).ax
     assert list(ax.get_xticks()) == [25, 50, 800]
-    assert any(set(line.get_ydata()) == {1.5} for line in ax.lines)
+    assert any(set(line.get_ydata()) == {1.5} for line in ax.lines)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_time_is_the_mean_over_the_rows_of_each_number_of_inducing_inputs():
