@@ -73,7 +73,7 @@ VERDICT_COLUMNS = [
 
 
 def run(
-    dataset: "str | Sequence[str] | pd.DataFrame | tuple[Any, Any] | None" = None,
+    dataset: "str | os.PathLike[str] | Sequence[str] | pd.DataFrame | tuple | None" = None,
     method: str | Sequence[str] | None = None,
     *,
     target: str | None = None,

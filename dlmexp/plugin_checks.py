@@ -376,7 +376,7 @@ def check_dataset(name: str) -> str:
         raise SkipError(how_to_get(spec, inventory, root))
     data = load(spec, root)
     rows, features = data.X.shape
-    _require(np.isfinite(data.X).all(), "X has values that are not finite")  # pyright: ignore[reportArgumentType]
+    _require(bool(np.isfinite(data.X).all()), "X has values that are not finite")
     return f"{rows} rows, {features} features, {data.task}"
 
 

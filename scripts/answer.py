@@ -68,7 +68,9 @@ def half_widths(table: pd.DataFrame, column: str, keys: list[str]) -> pd.Series:
     """Half of the interval of each group, whose keys have the dataset."""
     largest = table.groupby("dataset")["n"].max()
     tasks = table.groupby("dataset")["task"].first()
-    overlaps = {name: split_overlap(name, tasks[name], int(n)) for name, n in largest.items()}  # pyright: ignore[reportArgumentType, reportCallIssue]
+    overlaps = {}
+    for name in map(str, largest.index):
+        overlaps[name] = split_overlap(name, tasks[name], int(largest[name]))
     groups = table.groupby(keys, dropna=False)
     halves = {
         key: half_width(rows[column], overlaps[rows["dataset"].iloc[0]]) for key, rows in groups

@@ -128,7 +128,7 @@ def test_path_of_a_table_is_a_dataset_and_its_settings_are_nested(here):
     gaps.to_csv("my houses.csv", index=False)
     found = dlmexp.run("my houses.csv", csv={"missing": "mean"}, **ONE)
     assert set(found.cells["dataset"]) == {"my_houses"}
-    again = dlmexp.run(Path("my houses.csv"), csv={"missing": "mean"}, name="other", **ONE)  # pyright: ignore[reportArgumentType]
+    again = dlmexp.run(Path("my houses.csv"), csv={"missing": "mean"}, name="other", **ONE)
     assert set(again.cells["dataset"]) == set(again.selected["dataset"]) == {"other"}
     assert set(dlmexp.results("results").cells["dataset"]) == {"my_houses", "other"}
     with pytest.raises(UserError, match=r"my houses\.csv: a value is missing in row 4"):

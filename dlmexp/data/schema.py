@@ -491,7 +491,9 @@ def _of_trained_kind(
     like = number if trained_kind == "numbers" else date
     for row in np.flatnonzero(unparsable):
         location.report(row, f"'{values[row]}' is not {like}, as others are")
-    parsed = _parsed(column, np.where(unparsable, None, values), decimal)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    parsable = values.astype(object)
+    parsable[unparsable] = None
+    parsed = _parsed(column, parsable, decimal)
     return np.full(len(values), np.nan) if parsed is None else parsed
 
 

@@ -254,7 +254,8 @@ def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) ->
 def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords | None:
     """Return the words among numbers in a column of text, or None if most of it is words."""
     texts = pd.Series(values, dtype=object).dropna()
-    is_number = texts.astype(str).map(lambda text: bool(NUMBER[decimal].fullmatch(text)))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    pattern = NUMBER[decimal]
+    is_number = texts.map(lambda value: pattern.fullmatch(str(value)) is not None)
     stray = texts[~is_number.astype(bool)]
     if len(stray) == len(texts) or 2 * len(stray) > len(texts):
         return None

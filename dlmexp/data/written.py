@@ -35,7 +35,10 @@ def _pattern(decimal: Decimal) -> re.Pattern[str]:
     )
 
 
-NUMBER = {"point": _pattern("point"), "comma": _pattern("comma")}
+NUMBER: dict[Decimal, re.Pattern[str]] = {
+    "point": _pattern("point"),
+    "comma": _pattern("comma"),
+}
 PLAIN = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*", re.ASCII)
 """A number that every reader understands."""
 TIME = re.compile(r"\s*(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?\s*", re.ASCII)
@@ -62,7 +65,7 @@ def sure_decimal(texts: np.ndarray) -> Decimal | None:
     """
     known = distinct(texts)
     counts = {}
-    for decimal, pattern in NUMBER.items():  # pyright: ignore[reportAssignmentType]
+    for decimal, pattern in NUMBER.items():
         counts[decimal] = sum(pattern.fullmatch(text) is not None for text in known)
     if counts["comma"] == counts["point"]:
         return None

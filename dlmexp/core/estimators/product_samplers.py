@@ -249,9 +249,9 @@ class RejectionSampling:
         self.draws = draws
         self.rows = rows
         self.sampled = likelihood.over_samples()
-        flat = (row.unsqueeze(-2).expand(self.shape).flatten() for row in rows)
         log_p_max = likelihood.log_p_max(y).expand(mu.shape)
-        self.entries = Entries(*flat, log_p_max.unsqueeze(-2).expand(self.shape).flatten())  # pyright: ignore[reportCallIssue]
+        of_samples = [row.unsqueeze(-2).expand(self.shape).flatten() for row in (*rows, log_p_max)]
+        self.entries = Entries(*of_samples)
         self.e = torch.zeros_like(self.entries.mu)
         self.tries = torch.zeros_like(self.entries.mu)
 

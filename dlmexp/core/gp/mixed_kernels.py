@@ -122,15 +122,13 @@ class Mixed(Kernel):
         numbers = X1.shape[-1] - self.indicators
         X1_numbers = X1[..., :numbers]
         X2_numbers = X1_numbers if X2 is X1 else X2[..., :numbers]
-        factor = None
-        if self.sizes:
-            left, right = self._similarity_factors(X1[..., numbers:], X2[..., numbers:], hyper)
-            factor = _Similarity.apply(left, right)
         if numbers:
             K = self.base(X1_numbers, X2_numbers, hyper)
-            K = K if factor is None else K * factor
         else:
-            K = hyper["outputscale"][..., None, None] * factor  # pyright: ignore[reportOperatorIssue]
+            K = hyper["outputscale"][..., None, None]
+        if self.sizes:
+            left, right = self._similarity_factors(X1[..., numbers:], X2[..., numbers:], hyper)
+            K = K * _Similarity.apply(left, right)
         if self.linear:
             variance = self._variance_by_feature(hyper, numbers)
             K = K + (X1 * variance) @ X2.mT

@@ -40,7 +40,7 @@ class Selections:
         results: The results of the folds, by key, of selections whose folds all have a record.
     """
 
-    recorded: Collection[str]
+    recorded: frozenset[str]
     results: Mapping[str, FoldResult]
 
     @classmethod
@@ -50,7 +50,7 @@ class Selections:
         if not with_folds:
             return cls(frozenset(), {})
         done, failed = store.keys()
-        recorded = done | failed
+        recorded = frozenset(done | failed)
         keys: set[str] = set()
         for group in with_folds:
             if recorded.issuperset(group.folds):
@@ -65,7 +65,7 @@ class Selections:
         if self.results.keys() >= set(group.folds):
             numbers = self._selected(group)
             return tuple(group.keys[number] for number in sorted(numbers))
-        has_no_fold = self.recorded.isdisjoint(group.folds)  # pyright: ignore[reportAttributeAccessIssue]
+        has_no_fold = self.recorded.isdisjoint(group.folds)
         trained = tuple(key for key in group.keys if key in self.recorded)
         # A pack may have the selected fits without their folds.
         return trained if trained and has_no_fold else None
@@ -115,8 +115,8 @@ class Selections:
         refits = self.refits(group)
         if refits is None:
             refits = group.keys[:1]
-        has_folds = not self.recorded.isdisjoint(group.folds)  # pyright: ignore[reportAttributeAccessIssue]
-        is_packed = not has_folds and not self.recorded.isdisjoint(refits)  # pyright: ignore[reportAttributeAccessIssue]
+        has_folds = not self.recorded.isdisjoint(group.folds)
+        is_packed = not has_folds and not self.recorded.isdisjoint(refits)
         return refits if is_packed else (*group.folds, *refits)
 
     def shown(self, group: Asked) -> Asked:
@@ -128,7 +128,7 @@ class Selections:
         if not group.folds:
             return group
         refits = self.refits(group)
-        if refits is None or not self.recorded.issuperset(refits):  # pyright: ignore[reportAttributeAccessIssue]
+        if refits is None or not self.recorded.issuperset(refits):
             return group
         keys = refits or group.folds[:1]
         return replace(group, keys=keys, folds=(), only_selected=True)

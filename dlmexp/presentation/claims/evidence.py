@@ -120,6 +120,10 @@ class Evidence:
             pairs += [(name, q) for q in parameterisations or ["whitened"]]
         return pairs
 
+    def arrays(self, row: int) -> dict[str, np.ndarray]:
+        """Return the arrays of the record of a row of `frame`."""
+        return self.results.arrays(str(self.column("key")[row]))
+
     def column(self, name: str) -> np.ndarray:
         """Return a column of `frame`; NaN everywhere where the table does not have it."""
         if name not in self._columns:
@@ -349,7 +353,7 @@ def _tests(
     half_width = comparisons.half_width(TAIL)
     nearest = relation.nearest(comparisons)
     tests = []
-    for size in np.flatnonzero(comparisons.repetitions.any(axis=0)):
+    for size in np.flatnonzero(comparisons.repetitions.any(axis=0)).tolist():
         at = (nearest[size], size)
         difference = float(comparisons.difference[at])
         tests.append(
@@ -369,8 +373,8 @@ def _tests(
                 repetitions=int(comparisons.repetitions[at]),
                 won=int(comparisons.won[at]),
                 median=bool(comparisons.median[at]),
-                p_values=_asked(p_values, size),  # pyright: ignore[reportArgumentType]
-                reason=_reason(pairs, comparisons, margin, size),  # pyright: ignore[reportArgumentType]
+                p_values=_asked(p_values, size),
+                reason=_reason(pairs, comparisons, margin, size),
             )
         )
     return tests

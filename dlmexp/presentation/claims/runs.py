@@ -58,7 +58,7 @@ def _rejected(evidence: Evidence, statement: str, dataset: str, q: str, rows: Po
     later = np.full(len(evidence.frame), np.nan)
     for row in rows:
         # Rates of acceptance by block of `FIRST_ITERATIONS` steps.
-        rates = evidence.results.arrays(evidence.column("key")[row]).get("acceptance", [])  # pyright: ignore[reportArgumentType]
+        rates = evidence.arrays(row).get("acceptance", [])
         if len(rates) > 1:
             later[row] = _rejected_per_accepted(np.mean(rates[1:]))
     with_rates = rows[np.isfinite(later[rows])]
@@ -341,7 +341,7 @@ def _log_seconds_to(
     size = np.searchsorted(evidence.sizes[dataset], evidence.column("n")[at])
     seed = np.searchsorted(evidence.seeds[dataset], evidence.column("seed")[at])
     for row, target in zip(at, targets[size, seed], strict=True):
-        curve = evidence.results.arrays(evidence.column("key")[row])  # pyright: ignore[reportArgumentType]
+        curve = evidence.arrays(row)
         if "test_nll" not in curve or np.isnan(target):
             continue
         reached = np.flatnonzero(curve["test_nll"] <= target)

@@ -203,11 +203,11 @@ class GradientStatistics:
             name: np.full(rows, np.nan) for name in names
         }
         for row in np.flatnonzero(evidence.column("kind") == "gradient"):
-            self._read(row)  # pyright: ignore[reportArgumentType]
+            self._read(int(row))
 
     def _read(self, row: int) -> None:
         """Compute the statistics of a row, if it has draws."""
-        draws = self.evidence.results.arrays(self.evidence.column("key")[row])
+        draws = self.evidence.arrays(row)
         if "error" not in draws or "condition_i" not in draws:
             return
         condition = draws["condition_i"]
