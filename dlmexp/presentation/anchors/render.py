@@ -16,7 +16,7 @@ from dlmexp.presentation.labels import method_label
 GOOD = (AnchorVerdict.MET, AnchorVerdict.BETTER)
 
 
-def anchor_table(found: Sequence[Anchor]) -> Table:
+def anchor_table(anchors: Sequence[Anchor]) -> Table:
     """Return a row for each published number."""
     table = Table(box=SIMPLE)
     for header in ("data set", "method", "M", "metric"):
@@ -25,50 +25,68 @@ def anchor_table(found: Sequence[Anchor]) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("why")
-    for anchor in found:
-        table.add_row(
-            anchor.dataset,
-            f"{anchor.method} | {method_label(anchor.counterpart)}",
-            "" if anchor.M is None else str(anchor.M),
-            anchor.metric,
-            _with_error(anchor.value, anchor.error),
-            _with_error(anchor.ours, anchor.our_error),
-            "-" if math.isnan(anchor.difference) else f"{anchor.difference:+.1f}",
-            anchor.verdict,
-            anchor.why,
-        )
+    for anchor in anchors:
+        table.add_row(*_cells(anchor))
     return table
 
 
+def _cells(anchor: Anchor) -> list[str]:
+    """Return the cells of a published number."""
+    inducing = "" if anchor.M is None else str(anchor.M)
+    difference = "-" if math.isnan(anchor.difference) else f"{anchor.difference:+.1f}"
+    return [
+        anchor.dataset,
+        f"{anchor.method} | {method_label(anchor.counterpart)}",
+        inducing,
+        anchor.metric,
+        _with_error(anchor.value, anchor.error),
+        _with_error(anchor.ours, anchor.our_error),
+        difference,
+        anchor.verdict,
+        anchor.why,
+    ]
+
+
 def _with_error(value: float, error: float) -> str:
+    """Return `0.614±0.02`; `-` where there is no value."""
     if math.isnan(value):
         return "-"
-    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g}±{error:.2g}"
+    if math.isnan(error):
+        return f"{value:.4g}"
+    return f"{value:.4g}±{error:.2g}"
 
 
-def caption(found: Sequence[Anchor]) -> list[str]:
+def caption(anchors: Sequence[Anchor]) -> list[str]:
     """Return the lines below the table: how many are met, and where the numbers come from."""
-    counts = Counter(anchor.verdict for anchor in found)
-    run = len(found) - counts[AnchorVerdict.NOT_RUN]
-    good = sum(counts[verdict] for verdict in GOOD)
-    parts = [f"{counts[verdict]} {verdict}" for verdict in AnchorVerdict if counts[verdict]]
-    lines = [f"{counted(len(found), 'published number')}: {', '.join(parts)}"]
-    if run:
-        share = 100 * good / run
-        lines.append(f"met or better: {good} of {run} that were run ({share:.0f} %)")
+    counts = Counter(anchor.verdict for anchor in anchors)
+    lines = [f"{counted(len(anchors), 'published number')}: {_tally(counts)}"]
+    were_run = len(anchors) - counts[AnchorVerdict.NOT_RUN]
+    if were_run:
+        good = sum(counts[verdict] for verdict in GOOD)
+        share = 100 * good / were_run
+        lines.append(f"met or better: {good} of {were_run} that were run ({share:.0f} %)")
     lines.append(
         f"met: within {MET_WITHIN:g} standard errors of the difference; ours: mean over splits"
     )
-    return lines + [f"source: {source}" for source in dict.fromkeys(a.source for a in found)]
+    sources = dict.fromkeys(anchor.source for anchor in anchors)
+    lines += [f"source: {source}" for source in sources]
+    return lines
 
 
-def as_json(found: Sequence[Anchor]) -> list[dict[str, Any]]:
+def _tally(counts: Counter[AnchorVerdict]) -> str:
+    """Return `1 met, 80 not run`."""
+    parts = [f"{counts[verdict]} {verdict}" for verdict in AnchorVerdict if counts[verdict]]
+    return ", ".join(parts)
+
+
+def as_json(anchors: Sequence[Anchor]) -> list[dict[str, Any]]:
     """Return the numbers as plain values with 6 digits; null stands for what is not known."""
-    rows = []
-    for anchor in found:
-        values = asdict(anchor)
-        for name, value in values.items():
-            if isinstance(value, float):
-                values[name] = float(f"{value:.6g}") if math.isfinite(value) else None
-        rows.append(values)
-    return rows
+    return [_plain_values(anchor) for anchor in anchors]
+
+
+def _plain_values(anchor: Anchor) -> dict[str, Any]:
+    values = asdict(anchor)
+    for name, value in values.items():
+        if isinstance(value, float):
+            values[name] = float(f"{value:.6g}") if math.isfinite(value) else None
+    return values

@@ -12,13 +12,8 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.presentation.anchors import render
-from dlmexp.presentation.anchors.compare import (
-    COUNTERPARTS,
-    Anchor,
-    AnchorVerdict,
-    anchors,
-    published,
-)
+from dlmexp.presentation.anchors.compare import Anchor, AnchorVerdict, anchors
+from dlmexp.presentation.anchors.published import COUNTERPARTS, published
 from tests.support.cells import ELBO, candidates, fill
 from tests.support.tidy import Made, fits
 
