@@ -1,8 +1,9 @@
 """All claims compared with one results folder, under every protocol that was run."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,10 @@ class ClaimVerdict:
     @property
     def tally(self) -> Tally:
         """How many of its tests have which outcome."""
-        return Tally.of(test.outcome for part in self._counting for test in part.tests)
+        outcomes: list[Outcome] = []
+        for part in self._counting:
+            outcomes += [test.outcome for test in part.tests]
+        return Tally.of(outcomes)
 
     @property
     def verdict(self) -> Verdict:
@@ -96,22 +100,21 @@ class ClaimVerdict:
 
         A stand-in for any of a family, such as Peds1, makes up for one of them.
         """
-        named = [part.dataset for part in self.parts if part.dataset and not part.stands_for]
-        absent = [name for name in dict.fromkeys(named) if name not in self.datasets]
+        run = self.datasets
+        absent: dict[str, None] = {}
+        for part in self.parts:
+            if part.dataset and not part.stands_for and part.dataset not in run:
+                absent[part.dataset] = None
         replaced = [part.stands_for for part in self._counting if part.stands_for]
-        for name in dict.fromkeys(replaced):
-            of_family = [other for other in absent if family(other) == family(name)]
-            if name in absent:
-                absent.remove(name)
-            elif of_family:
-                absent.remove(of_family[0])
-        return absent
+        return _without_replaced(absent, replaced)
 
     @property
     def repetitions(self) -> list[int]:
         """The fewest and most repetitions of a part; empty where none was run."""
         counts = [part.repetitions for part in self._counting if part.dataset]
-        return [min(counts), max(counts)] if counts else []
+        if not counts:
+            return []
+        return [min(counts), max(counts)]
 
     @property
     def words(self) -> str:
@@ -121,9 +124,35 @@ class ClaimVerdict:
         tally = self.tally
         if not tally.tests:
             return str(self.verdict)
-        if not tally.told:
-            return f"{self.verdict} ({counted(tally.tests, 'test')} can't tell)"
-        return f"{self.verdict} ({tally.supported} of {counted(tally.tests, 'test')})"
+        tests = counted(tally.tests, "test")
+        if not tally.conclusive:
+            return f"{self.verdict} ({tests} can't tell)"
+        return f"{self.verdict} ({tally.supported} of {tests})"
+
+
+def _without_replaced(datasets: Iterable[str], replaced: Iterable[str]) -> list[str]:
+    """Return datasets of the paper without those that stand-ins make up for.
+
+    Args:
+        datasets: Names of datasets.
+        replaced: The datasets that stand-ins stand for. Each removes itself, or else the first
+            dataset of its family.
+    """
+    remaining = list(datasets)
+    for name in dict.fromkeys(replaced):
+        of_family = [other for other in remaining if family(other) == family(name)]
+        if name in remaining:
+            remaining.remove(name)
+        elif of_family:
+            remaining.remove(of_family[0])
+    return remaining
+
+
+class JudgedClaim(NamedTuple):
+    """A claim with its verdicts by the label of their column."""
+
+    claim: Claim
+    by_column: dict[str, ClaimVerdict]
 
 
 @dataclass(frozen=True)
@@ -142,13 +171,13 @@ class Judged:
     left_out: list[str]
     here: Callable[[str], str]
 
-    def by_claim(self) -> list[tuple[Claim, dict[str, ClaimVerdict]]]:
-        """Return each claim with its verdicts by the label of their column."""
-        by_number: dict[int, tuple[Claim, dict[str, ClaimVerdict]]] = {}
+    def by_claim(self) -> list[JudgedClaim]:
+        """Return each claim with its verdicts."""
+        by_number: dict[int, JudgedClaim] = {}
         for verdict in self.verdicts:
             claim = verdict.claim
-            _, by_column = by_number.setdefault(claim.number, (claim, {}))
-            by_column[verdict.column] = verdict
+            judged = by_number.setdefault(claim.number, JudgedClaim(claim, {}))
+            judged.by_column[verdict.column] = verdict
         return list(by_number.values())
 
     def by_column(self) -> dict[str, list[ClaimVerdict]]:
@@ -183,15 +212,13 @@ class Judged:
         ])  # fmt: skip
 
 
-JudgedClaim = tuple[Claim, dict[str, ClaimVerdict]]
-
-
 def by_section(judged: Judged) -> list[tuple[str, list[JudgedClaim]]]:
     """Return the claims with their verdicts by section of the paper, its supplement last."""
     sections: dict[str, list[JudgedClaim]] = {}
-    for claim, by_column in judged.by_claim():
-        sections.setdefault(claim.section, []).append((claim, by_column))
-    return [(name, sections[name]) for name in sorted(sections)]
+    for judged_claim in judged.by_claim():
+        section = judged_claim.claim.section
+        sections.setdefault(section, []).append(judged_claim)
+    return sorted(sections.items(), key=lambda item: item[0])
 
 
 def judge(
@@ -225,7 +252,7 @@ def judge(
     else:
         columns = choose_columns(columns_run, protocol)
 
-    verdicts = []
+    verdicts: list[ClaimVerdict] = []
     for column in columns:
         evidence = Evidence(
             results,
@@ -235,9 +262,10 @@ def judge(
             margins,
         )
         verdicts += verdicts_on(claims(), evidence, column)
-    chosen = [verdict for verdict in verdicts if not numbers or verdict.claim.number in numbers]
+    if numbers:
+        verdicts = [verdict for verdict in verdicts if verdict.claim.number in numbers]
     left_out = [column.options for column in columns_run if column not in columns]
-    return Judged(columns, chosen, left_out, results.command)
+    return Judged(columns, verdicts, left_out, results.command)
 
 
 def verdicts_on(
@@ -248,34 +276,66 @@ def verdicts_on(
     The rate of false discoveries is that of the whole table, so all claims are judged whichever are
     asked for. Claims of plugins have a table of their own: they change no verdict of the paper's.
     """
-    parts: dict[int, list[Part]] = {}
-    errors: dict[int, str] = {}
-    for claim in claims:
-        try:
-            parts[claim.number] = _parts(claim, evidence)
-        except Exception as error:
-            if claim.number < FIRST_OF_PLUGINS:
-                raise
-            parts[claim.number] = []
-            errors[claim.number] = raised(error).reason
-    of_paper = [number for number in parts if number < FIRST_OF_PLUGINS]
-    of_plugins = [number for number in parts if number >= FIRST_OF_PLUGINS]
-    for numbers in (of_paper, of_plugins):
-        decide([test for number in numbers for part in parts[number] for test in part.tests])
-    verdicts = []
-    for claim in claims:
-        verdict = _verdict_on(claim, parts[claim.number], evidence, column)
-        verdicts.append(replace(verdict, error=errors.get(claim.number, "")))
-    return verdicts
+    compared = [_compare(claim, evidence) for claim in claims]
+    decide(_tests(claim for claim in compared if not claim.is_of_plugin))
+    decide(_tests(claim for claim in compared if claim.is_of_plugin))
+    return [_verdict_on(claim, evidence.results, column) for claim in compared]
+
+
+@dataclass(frozen=True)
+class ComparedClaim:
+    """A claim with its tests, before these have outcomes.
+
+    Attributes:
+        claim: The claim.
+        parts: Its parts; none where its function raised.
+        error: Where and what the function of a plugin's claim raised; empty if nothing.
+    """
+
+    claim: Claim
+    parts: list[Part]
+    error: str = ""
+
+    @property
+    def is_of_plugin(self) -> bool:
+        """Whether it is the claim of a plugin."""
+        return self.claim.number >= FIRST_OF_PLUGINS
+
+
+def _compare(claim: Claim, evidence: Evidence) -> ComparedClaim:
+    """Compare a claim with records; an exception in a plugin's claim is its error."""
+    try:
+        return ComparedClaim(claim, _parts(claim, evidence))
+    except Exception as error:
+        if claim.number < FIRST_OF_PLUGINS:
+            raise
+        return ComparedClaim(claim, [], raised(error).reason)
 
 
 def _parts(claim: Claim, evidence: Evidence) -> list[Part]:
     """Return the parts of a claim, with what their datasets stand in for."""
-    stands_for = evidence.stands_for
-    return [
-        replace(part, stands_for=stands_for.get(str(part.dataset)))
-        for part in claim.parts(evidence)
-    ]
+    parts = []
+    for part in claim.parts(evidence):
+        stands_for = evidence.stands_for.get(str(part.dataset))
+        parts.append(replace(part, stands_for=stands_for))
+    return parts
+
+
+def _tests(compared: Iterable[ComparedClaim]) -> list[ClaimTest]:
+    """Return the tests of all parts of claims."""
+    tests: list[ClaimTest] = []
+    for claim in compared:
+        for part in claim.parts:
+            tests += part.tests
+    return tests
+
+
+class PossibleOutcome(NamedTuple):
+    """An outcome that a test may have, with its p-value."""
+
+    test: ClaimTest
+    outcome: Outcome
+    p: float
 
 
 def decide(tests: Sequence[ClaimTest]) -> None:
@@ -284,29 +344,40 @@ def decide(tests: Sequence[ClaimTest]) -> None:
     The p-values of all outcomes that are asked for are one family. An outcome is that of the test
     if its p-value is small enough after the adjustment; at most one can be.
     """
-    asked = [(test, outcome, p) for test in tests for outcome, p in test.p_values.items()]
-    adjusted = false_discovery_rate(np.array([p for _, _, p in asked]))
+    possible = _possible_outcomes(tests)
+    adjusted = false_discovery_rate(np.array([outcome.p for outcome in possible]))
     for test in tests:
         if test.p_values:
             test.p_adjusted = math.inf
-    for (test, outcome, p), p_adjusted in zip(asked, adjusted, strict=True):
+    for (test, outcome, p), p_adjusted in zip(possible, adjusted, strict=True):
         if p_adjusted < test.p_adjusted:
             test.p = p
             test.p_adjusted = float(p_adjusted)
-            told = p_adjusted < FALSE_DISCOVERIES
-            test.outcome = outcome if told else Outcome.UNCLEAR
+            is_significant = p_adjusted < FALSE_DISCOVERIES
+            test.outcome = outcome if is_significant else Outcome.UNCLEAR
+
+
+def _possible_outcomes(tests: Iterable[ClaimTest]) -> list[PossibleOutcome]:
+    """Return the outcomes that are asked for, of all tests."""
+    possible: list[PossibleOutcome] = []
+    for test in tests:
+        possible += [PossibleOutcome(test, outcome, p) for outcome, p in test.p_values.items()]
+    return possible
 
 
 def _verdict_on(
-    claim: Claim, parts: list[Part], evidence: Evidence, column: VerdictColumn
+    compared: ComparedClaim, results: ResultsFolder, column: VerdictColumn
 ) -> ClaimVerdict:
+    """Return the verdict on a claim whose tests have outcomes."""
+    parts = compared.parts
     on_paper = [part for part in parts if not part.supplementary and part.stands_for is None]
     return ClaimVerdict(
-        claim=claim,
+        claim=compared.claim,
         column=column.label,
         parts=parts,
         origin=_common_origin(parts),
-        missing=_missing_commands(claim, on_paper, evidence.results, column),
+        missing=_missing_commands(compared.claim, on_paper, results, column),
+        error=compared.error,
     )
 
 
@@ -329,9 +400,9 @@ def _missing_commands(
     """Return commands that would compute what was not run on the paper's data."""
     settings = [] if column.protocol == "paper" else [f"protocol={column.protocol}"]
     settings += column.terms
-    not_run = dict.fromkeys(part.dataset for part in parts if part.dataset and not part.was_run)
+    not_run = [part.dataset for part in parts if part.dataset and not part.was_run]
     commands = []
-    for dataset in not_run:
+    for dataset in dict.fromkeys(not_run):
         for experiment in claim.experiments:
             if computes(experiment, dataset):
                 words = ["dlmexp run", f"experiment={experiment}", f"dataset={dataset}", *settings]
@@ -342,7 +413,8 @@ def _missing_commands(
 def computes(experiment: str, dataset: str) -> bool:
     """Return whether an experiment is about data of a dataset's task."""
     known = entries("dataset")
-    tasks = {known[name]["task"] for name in datasets_of(experiment) if name in known}
+    of_experiment = [name for name in datasets_of(experiment) if name in known]
+    tasks = {known[name]["task"] for name in of_experiment}
     return not tasks or known[dataset]["task"] in tasks
 
 

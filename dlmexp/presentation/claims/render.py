@@ -10,7 +10,7 @@ same on every machine; null stands for what is not finite.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.text import Text
 from dlmexp.common.catalogue import labelled
 from dlmexp.common.console import counted
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Part
-from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, by_section
+from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, JudgedClaim, by_section
 from dlmexp.presentation.claims.rules import Outcome, Tally, Verdict
 
 COLOURS = {
@@ -38,8 +38,8 @@ def summaries(judged: Judged) -> list[str]:
     lines = []
     for column, verdicts in judged.by_column().items():
         counts = Counter(verdict.verdict for verdict in verdicts)
-        words = [f"{counts[kind]} {kind}" for kind in Verdict if counts[kind]]
-        lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {', '.join(words)}")
+        words = _counts_in_words({kind: counts[kind] for kind in Verdict})
+        lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {words}")
     if any(column.preset for column in judged.columns):
         lines.append(
             "A preset's run is a small one of its own: its verdicts are not those of the paper's "
@@ -50,23 +50,26 @@ def summaries(judged: Judged) -> list[str]:
     return lines
 
 
-def tested_and_not(
-    judged: Judged,
-) -> tuple[list[tuple[Claim, dict[str, ClaimVerdict]]], list[Claim]]:
+def _counts_in_words(counts: Mapping[Verdict, int] | Mapping[Outcome, int]) -> str:
+    """Return `1 reproduced, 2 partly`, without what does not occur."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def tested_and_not(judged: Judged) -> tuple[list[JudgedClaim], list[Claim]]:
     """Return the claims with a test or an error under any column, with verdicts, and the others."""
     tested = []
     not_tested = []
-    for claim, by_column in judged.by_claim():
-        if _is_tested(by_column):
-            tested.append((claim, by_column))
+    for judged_claim in judged.by_claim():
+        if _is_tested(judged_claim.by_column.values()):
+            tested.append(judged_claim)
         else:
-            not_tested.append(claim)
+            not_tested.append(judged_claim.claim)
     return tested, not_tested
 
 
-def _is_tested(by_column: dict[str, ClaimVerdict]) -> bool:
-    """Return whether a claim has a test, or has failed, under any column."""
-    return any(verdict.tally.tests or verdict.error for verdict in by_column.values())
+def _is_tested(verdicts: Iterable[ClaimVerdict]) -> bool:
+    """Return whether a claim has a test, or has failed, by any of its verdicts."""
+    return any(verdict.tally.tests or verdict.error for verdict in verdicts)
 
 
 def not_tested_words(claims: Sequence[Claim], here: Callable[[str], str]) -> str:
@@ -81,12 +84,14 @@ def not_tested_words(claims: Sequence[Claim], here: Callable[[str], str]) -> str
     )
 
 
-def data_counts(by_column: dict[str, ClaimVerdict]) -> list[str]:
-    """Return how many datasets were run, how many of them stand in, how many are not available."""
-    first = next(iter(by_column.values()))
-    verdict = max(by_column.values(), key=lambda verdict: len(verdict.datasets), default=first)
-    counts = (len(verdict.datasets), len(verdict.stand_ins), len(verdict.not_available))
-    return [str(count) if count else "" for count in counts]
+def data_counts(verdicts: Iterable[ClaimVerdict]) -> list[str]:
+    """Return how many datasets were run, how many of them stand in, how many are not available.
+
+    The numbers are those of the column with the most datasets; '' stands for 0.
+    """
+    with_most = max(verdicts, key=lambda verdict: len(verdict.datasets))
+    names = (with_most.datasets, with_most.stand_ins, with_most.not_available)
+    return [str(len(datasets) or "") for datasets in names]
 
 
 def as_table(judged: Judged) -> Table:
@@ -94,17 +99,24 @@ def as_table(judged: Judged) -> Table:
     labels = [column.label for column in judged.columns]
     table = Table("#", *labels, *HEADINGS, "claim", box=box.SIMPLE)
     for section, claims in by_section(judged):
-        tested = [pair for pair in claims if _is_tested(pair[1])]
+        tested = [claim for claim in claims if _is_tested(claim.by_column.values())]
         if tested:
             table.add_section()
             table.add_row("", Text(section, "bold"))
-        for claim, by_column in tested:
-            cells = [
-                Text(verdict.words, COLOURS.get(verdict.verdict, "default"))
-                for verdict in by_column.values()
-            ]
-            table.add_row(str(claim.number), *cells, *data_counts(by_column), claim.text)
+        for judged_claim in tested:
+            table.add_row(*_table_cells(judged_claim))
     return table
+
+
+def _table_cells(judged_claim: JudgedClaim) -> list[str | Text]:
+    """Return the cells of a claim: number, verdicts in colour, counts of datasets, sentence."""
+    claim = judged_claim.claim
+    verdicts = judged_claim.by_column.values()
+    cells: list[str | Text] = [str(claim.number)]
+    for verdict in verdicts:
+        colour = COLOURS.get(verdict.verdict, "default")
+        cells.append(Text(verdict.words, colour))
+    return [*cells, *data_counts(verdicts), claim.text]
 
 
 def in_full(judged: Judged) -> list[str]:
@@ -115,9 +127,9 @@ def in_full(judged: Judged) -> list[str]:
         for column, verdict in by_column.items():
             lines += ["", f"### {column}: {verdict.words}", ""]
             lines += _verdict_in_full(verdict)
-        if claim.figures and any(verdict.tally.tests for verdict in by_column.values()):
-            pictures = [f"`{judged.here(f'dlmexp plot {name}')}`" for name in claim.figures]
-            lines += ["", f"Pictures: {', '.join(pictures)}"]
+        if any(verdict.tally.tests for verdict in by_column.values()):
+            pictures = [judged.here(f"dlmexp plot {name}") for name in claim.figures]
+            lines += _paragraph("Pictures", _quoted(pictures))
     return lines[1:]
 
 
@@ -129,20 +141,23 @@ def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
         lines += [tally_words(tally), ""]
     for part in verdict.parts_run:
         lines += part_lines(part)
-    for label, words in (
-        ("Data", verdict.data),
-        ("Not available", verdict.not_available),
-    ):
-        if words:
-            lines += ["", f"{label}: {', '.join(words)}"]
-    for label, commands in (
-        ("Commands for these records", verdict.origin.commands),
-        ("Not run", verdict.missing),
-    ):
-        if commands:
-            quoted = [f"`{command}`" for command in commands]
-            lines += ["", f"{label}: {', '.join(quoted)}"]
+    lines += _paragraph("Data", verdict.data)
+    lines += _paragraph("Not available", verdict.not_available)
+    lines += _paragraph("Commands for these records", _quoted(verdict.origin.commands))
+    lines += _paragraph("Not run", _quoted(verdict.missing))
     return lines
+
+
+def _paragraph(label: str, items: Sequence[str]) -> list[str]:
+    """Return an empty line, and a line with the items behind a label; nothing without items."""
+    if not items:
+        return []
+    return ["", f"{label}: {', '.join(items)}"]
+
+
+def _quoted(commands: Iterable[str]) -> list[str]:
+    """Return commands as code in Markdown."""
+    return [f"`{command}`" for command in commands]
 
 
 def tally_words(tally: Tally) -> str:
@@ -153,8 +168,7 @@ def tally_words(tally: Tally) -> str:
         Outcome.NO_DIFFERENCE: tally.no_difference,
         Outcome.UNCLEAR: tally.unclear,
     }
-    words = [f"{count} {outcome}" for outcome, count in counts.items() if count]
-    return f"{counted(tally.tests, 'test')}: {', '.join(words)}"
+    return f"{counted(tally.tests, 'test')}: {_counts_in_words(counts)}"
 
 
 def part_lines(part: Part) -> list[str]:
@@ -162,17 +176,23 @@ def part_lines(part: Part) -> list[str]:
     lines = [f"- {statement_of_part(part)}"]
     for test in part.tests:
         numbers = numbers_of_test(test)
-        lines.append(f"  - **{test.outcome}**{': ' if numbers else ''}{numbers}")
+        separator = ": " if numbers else ""
+        lines.append(f"  - **{test.outcome}**{separator}{numbers}")
     return lines
 
 
 def statement_of_part(part: Part) -> str:
     """Return what a part says, with its dataset and q."""
-    beside = "(counted apart) " if part.supplementary else ""
-    where = f"{labelled(part.dataset, part.stands_for)}, " if part.dataset else ""
-    q = f"q {part.q}: " if part.q and part.dataset else ""
-    reason = f" ({part.reason})" if part.reason else ""
-    return f"{where}{q}{beside}{part.statement}{reason}"
+    text = part.statement
+    if part.supplementary:
+        text = f"(counted apart) {text}"
+    if part.dataset and part.q:
+        text = f"q {part.q}: {text}"
+    if part.dataset:
+        text = f"{labelled(part.dataset, part.stands_for)}, {text}"
+    if part.reason:
+        text = f"{text} ({part.reason})"
+    return text
 
 
 def numbers_of_test(test: ClaimTest) -> str:
@@ -189,16 +209,19 @@ def numbers_of_test(test: ClaimTest) -> str:
 
 def _comparison(test: ClaimTest) -> str:
     """Return a comparison with its interval, margin, p-value and repetitions."""
-    among = f" (the nearest of {test.rivals})" if test.rivals > 1 else ""
-    margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
-    p = f", p = {test.p:.2g} [{test.p_adjusted:.2g}]" if math.isfinite(test.p) else ""
-    interval = f" [{test.low:.3g}, {test.high:.3g}]" if math.isfinite(test.high) else ""
+    rival = test.rival_name
+    if test.rivals > 1:
+        rival = f"{rival} (the nearest of {test.rivals})"
     kind = "median difference" if test.median else "difference"
-    return (
-        f"{test.ours_name} {test.ours:.4g}, {test.rival_name}{among} {test.rival:.4g}: "
-        f"{kind} {test.difference:.3g}{interval}, {margin}{p}, "
-        f"{counted(test.repetitions, 'repetition')}"
-    )
+    difference = f"{kind} {test.difference:.3g}"
+    if math.isfinite(test.high):
+        difference += f" [{test.low:.3g}, {test.high:.3g}]"
+    margin = f"margin {test.margin:.2g}" if math.isfinite(test.margin) else "no margin"
+    words = [difference, margin]
+    if math.isfinite(test.p):
+        words.append(f"p = {test.p:.2g} [{test.p_adjusted:.2g}]")
+    words.append(counted(test.repetitions, "repetition"))
+    return f"{test.ours_name} {test.ours:.4g}, {rival} {test.rival:.4g}: {', '.join(words)}"
 
 
 def as_markdown(judged: Judged) -> str:
@@ -207,8 +230,9 @@ def as_markdown(judged: Judged) -> str:
     rows = [["#", "claim", *labels, *HEADINGS]]
     tested, not_tested = tested_and_not(judged)
     for claim, by_column in tested:
-        verdicts = [verdict.words for verdict in by_column.values()]
-        rows.append([str(claim.number), claim.text, *verdicts, *data_counts(by_column)])
+        verdicts = by_column.values()
+        words = [verdict.words for verdict in verdicts]
+        rows.append([str(claim.number), claim.text, *words, *data_counts(verdicts)])
     lines = [_markdown(rows)]
     if not_tested:
         lines.append(f"{not_tested_words(not_tested, judged.here)}\n")
@@ -220,17 +244,25 @@ def as_markdown_counts(judged: Judged) -> str:
     rows = [["protocol", *Verdict, "tests", *Outcome]]
     for column, verdicts in judged.by_column().items():
         counts = Counter(verdict.verdict for verdict in verdicts)
-        tallies = [verdict.tally for verdict in verdicts]
-        numbers = [
-            *(counts[kind] for kind in Verdict),
-            sum(tally.tests for tally in tallies),
-            sum(tally.supported for tally in tallies),
-            sum(tally.contradicted for tally in tallies),
-            sum(tally.no_difference for tally in tallies),
-            sum(tally.unclear for tally in tallies),
-        ]
+        tally = _total(verdict.tally for verdict in verdicts)
+        numbers = [counts[kind] for kind in Verdict]
+        numbers += [tally.tests, tally.supported, tally.contradicted]
+        numbers += [tally.no_difference, tally.unclear]
         rows.append([column, *map(str, numbers)])
     return _markdown(rows)
+
+
+def _total(tallies: Iterable[Tally]) -> Tally:
+    """Return how many tests of all tallies have which outcome."""
+    total = Tally()
+    for tally in tallies:
+        total = Tally(
+            supported=total.supported + tally.supported,
+            contradicted=total.contradicted + tally.contradicted,
+            no_difference=total.no_difference + tally.no_difference,
+            unclear=total.unclear + tally.unclear,
+        )
+    return total
 
 
 def _markdown(rows: list[list[str]]) -> str:
@@ -248,18 +280,18 @@ def _escaped(text: str) -> str:
 
 def as_json(judged: Judged) -> list[dict[str, Any]]:
     """Return everything, for programs (the module's docstring has the structure)."""
-    documents = []
-    for claim, by_column in judged.by_claim():
-        verdicts = list(by_column.values())
-        document = {
-            "number": claim.number,
-            "claim": claim.text,
-            "where": claim.where,
-            "verdicts": {verdict.column: verdict.verdict for verdict in verdicts},
-            "protocols": {verdict.column: _verdict_fields(verdict) for verdict in verdicts},
-        }
-        documents.append(six_digits(document))
-    return documents
+    return [six_digits(_claim_fields(judged_claim)) for judged_claim in judged.by_claim()]
+
+
+def _claim_fields(judged_claim: JudgedClaim) -> dict[str, Any]:
+    claim, by_column = judged_claim
+    return {
+        "number": claim.number,
+        "claim": claim.text,
+        "where": claim.where,
+        "verdicts": {column: verdict.verdict for column, verdict in by_column.items()},
+        "protocols": {column: _verdict_fields(verdict) for column, verdict in by_column.items()},
+    }
 
 
 def _verdict_fields(verdict: ClaimVerdict) -> dict[str, Any]:

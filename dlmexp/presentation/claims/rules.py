@@ -251,14 +251,14 @@ class Tally:
         )
 
     @property
-    def told(self) -> int:
+    def conclusive(self) -> int:
         """The number of tests that can tell."""
         return self.supported + self.contradicted + self.no_difference
 
     @property
     def tests(self) -> int:
         """The number of tests."""
-        return self.told + self.unclear
+        return self.conclusive + self.unclear
 
 
 def verdict_of(tally: Tally, needs: float = NEARLY_ALL) -> Verdict:
@@ -269,12 +269,12 @@ def verdict_of(tally: Tally, needs: float = NEARLY_ALL) -> Verdict:
         needs: The share of the tests that can tell that must support it: at least `NEARLY_ALL` or
             `THREE_OF_FOUR`, more than `MOST`, or any at all (`SOME`).
     """
-    if not tally.told:
+    if not tally.conclusive:
         return Verdict.NOT_TESTED
-    share = tally.supported / tally.told
-    enough = share > needs if needs in (MOST, SOME) else share >= needs
-    tells = tally.told >= HALF * tally.tests or needs == SOME
-    if enough and tells:
+    share = tally.supported / tally.conclusive
+    is_enough = share > needs if needs in (MOST, SOME) else share >= needs
+    can_tell = tally.conclusive >= HALF * tally.tests or needs == SOME
+    if is_enough and can_tell:
         return Verdict.REPRODUCED
     if share <= NEARLY_NONE:
         return Verdict.NOT_REPRODUCED

@@ -198,4 +198,4 @@ def test_verdict_on_a_claim_follows_from_its_tests(counts, needs, expected):
 def test_a_tally_counts_outcomes():
     counts = Tally.of([S, S, C, U, NONE, U, U])
     assert counts == tally(2, 1, 1, 3)
-    assert (counts.told, counts.tests) == (4, 7)
+    assert (counts.conclusive, counts.tests) == (4, 7)
