@@ -78,16 +78,24 @@ def choose_columns(
     Raises:
         UserError: Nothing was run under the protocol.
     """
-    chosen = list(run)
-    if protocol is not None:
-        chosen = [column for column in run if column.protocol == protocol]
-        if not chosen:
-            known = ", ".join(dict.fromkeys(column.protocol for column in run))
-            raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
+    chosen = list(run) if protocol is None else _of_protocol(run, protocol)
     if not everything:
-        whole = [column for column in chosen if not column.preset]
-        chosen = _with_fewest_changes(whole or chosen)
+        without_preset = [column for column in chosen if not column.preset]
+        chosen = _with_fewest_changes(without_preset or chosen)
     return sorted(chosen, key=_rank)
+
+
+def _of_protocol(run: Sequence[VerdictColumn], protocol: str) -> list[VerdictColumn]:
+    """Return the settings that are of a protocol.
+
+    Raises:
+        UserError: Nothing was run under it.
+    """
+    chosen = [column for column in run if column.protocol == protocol]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(column.protocol for column in run))
+        raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
+    return chosen
 
 
 def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
@@ -118,12 +126,15 @@ def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
     in_column = of_protocol["changes"] == column.changes
     if not column.changes:
         in_column |= of_protocol["role"] == "timing"
-    rows = of_protocol[in_column]
+    return _with_usual_contents(of_protocol[in_column])
 
-    each = ["dataset", "role"]
-    counts = rows.groupby([*each, *CONTENTS], observed=True, dropna=False).size()
-    ranked = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
-    usual = ranked.drop_duplicates(each)
+
+def _with_usual_contents(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return, of each dataset and role, the rows with the contents and splits that most have."""
+    of_one_content = ["dataset", "role", *CONTENTS]
+    counts = rows.groupby(of_one_content, observed=True, dropna=False).size()
+    most_first = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
+    usual = most_first.drop_duplicates(["dataset", "role"])
     if len(usual) == len(counts):
         return rows
-    return rows.merge(usual.drop(columns="rows"), on=[*each, *CONTENTS])
+    return rows.merge(usual.drop(columns="rows"), on=of_one_content)

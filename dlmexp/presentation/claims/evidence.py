@@ -99,9 +99,8 @@ class Evidence:
         self.sizes = _unique_by_dataset(candidates, "n")
         self.seeds = _unique_by_dataset(candidates, "seed")
         datasets = candidates.drop_duplicates("dataset").set_index("dataset")
-        self.tasks = {str(name): str(task) for name, task in datasets["task"].items()}
-        stand_ins = datasets["stands_for"].dropna()
-        self.stands_for = {str(name): str(paper) for name, paper in stand_ins.items()}
+        self.tasks = _texts_by_name(datasets["task"])
+        self.stands_for = _texts_by_name(datasets["stands_for"].dropna())
 
     def datasets_and_q(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
         """Return the datasets that a claim names, and their stand-ins, with parameterisations of q.
@@ -109,16 +108,24 @@ class Evidence:
         Stand-ins are those that have records. The parameterisations are those that were run, or
         `whitened` where none was.
         """
-        families = {family(name) for name in datasets}
-        stand_ins = [
-            name for name, paper in sorted(self.stands_for.items()) if family(paper) in families
-        ]
-        run = {(dataset, q) for line_kind, dataset, q, *_ in self._positions if line_kind == kind}
         pairs = []
-        for name in (*datasets, *stand_ins):
-            parameterisations = [q for q in PARAMETERISATIONS if (name, q) in run]
-            pairs += [(name, q) for q in parameterisations or ["whitened"]]
+        for name in (*datasets, *self._stand_ins(datasets)):
+            pairs += [(name, q) for q in self._parameterisations(name, kind)]
         return pairs
+
+    def _stand_ins(self, datasets: Sequence[str]) -> list[str]:
+        """Return the stand-ins with records for any of these datasets of the paper, or kin of it.
+
+        A stand-in for a subset, such as `peds1_dir2`, serves for all of its family.
+        """
+        families = {family(name) for name in datasets}
+        stand_ins = sorted(self.stands_for.items())
+        return [name for name, paper in stand_ins if family(paper) in families]
+
+    def _parameterisations(self, dataset: str, kind: str) -> list[str]:
+        """Return the parameterisations of q of a dataset's lines of a kind; else `whitened`."""
+        run = {line[2] for line in self._positions if line[:2] == (kind, dataset)}
+        return [q for q in PARAMETERISATIONS if q in run] or ["whitened"]
 
     def arrays(self, row: int) -> dict[str, np.ndarray]:
         """Return the arrays of the record of a row of `frame`."""
@@ -280,20 +287,18 @@ class Evidence:
             overlap: Test rows over other rows of a repetition; that of the dataset, if left out.
         """
         lines = list(dict.fromkeys(chain.from_iterable(pairs)))
-        origin = self.origin(*(line.positions for line in lines))
-        part = Part(statement, dataset, q, origin=origin)
+        positions = [line.positions for line in lines]
+        part = Part(statement, dataset, q, origin=self.origin(*positions))
         ours = np.stack([line.values for line, _ in pairs])
         rivals = np.stack([line.values for _, line in pairs])
         comparisons = compare(ours, rivals)
         if not comparisons.repetitions.any():
             return part
 
-        if isinstance(within, str):
-            margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
-        else:
-            margin = np.full(len(self.sizes[dataset]), within)
-        margin = self.margins * margin
-        corrected = comparisons.corrected(self._overlap(dataset) if overlap is None else overlap)
+        margin = self._margin_of_tests(dataset, q, within)
+        if overlap is None:
+            overlap = self._overlap(dataset)
+        corrected = comparisons.corrected(overlap)
         p_values = p_values_of_tests(corrected, margin, relation)
         part.tests = _tests(self.sizes[dataset], pairs, corrected, margin, relation, p_values)
         part.repetitions = min(test.repetitions for test in part.tests)
@@ -302,7 +307,16 @@ class Evidence:
             part.reason = f"{lost} failed or not finite, left out"
         return part
 
+    def _margin_of_tests(self, dataset: str, q: str | None, within: str | float) -> Margin:
+        """Return the margin by size, from a metric or a number, with the factor on all margins."""
+        if isinstance(within, str):
+            margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
+        else:
+            margin = np.full(len(self.sizes[dataset]), within)
+        return self.margins * margin
+
     def _overlap(self, dataset: str) -> float:
+        """Return the number of test rows of a dataset's repetitions over that of other rows."""
         if dataset not in self._overlaps:
             largest = int(self.sizes[dataset][-1])
             self._overlaps[dataset] = split_overlap(dataset, self.tasks[dataset], largest)
@@ -324,6 +338,11 @@ def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame
     if not with_rows:
         return table.assign(kind="")
     return pd.concat(with_rows, ignore_index=True)
+
+
+def _texts_by_name(column: pd.Series) -> dict[str, str]:
+    """Return a column as texts by those of its index."""
+    return {str(name): str(value) for name, value in column.items()}
 
 
 def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.ndarray]:
@@ -351,17 +370,19 @@ def _tests(
 ) -> list[ClaimTest]:
     """Return a test for each size that has any repetitions, without outcomes."""
     half_width = comparisons.half_width(TAIL)
-    nearest = relation.nearest(comparisons)
+    nearest_pairs = relation.nearest(comparisons)
     tests = []
     for size in np.flatnonzero(comparisons.repetitions.any(axis=0)).tolist():
-        at = (nearest[size], size)
+        nearest = nearest_pairs[size]
+        ours, rival = pairs[nearest]
+        at = (nearest, size)
         difference = float(comparisons.difference[at])
         tests.append(
             ClaimTest(
                 n=int(sizes[size]),
                 direction=relation.words,
-                ours_name=pairs[nearest[size]][0].name,
-                rival_name=pairs[nearest[size]][1].name,
+                ours_name=ours.name,
+                rival_name=rival.name,
                 rivals=len(pairs),
                 ours=float(comparisons.ours[at]),
                 rival=float(comparisons.rival[at]),
@@ -397,9 +418,11 @@ def _reason(pairs: Pairs, comparisons: Comparisons, margin: Margin, size: int) -
         return "no margin: ELBO at β = 1 was not run, or explains nothing"
     if repetitions.max() < MIN_REPETITIONS:
         return f"repetitions: {repetitions.max()} of the {MIN_REPETITIONS} that a test needs"
-    few = repetitions < MIN_REPETITIONS
-    absent = [rival.name for (_, rival), is_few in zip(pairs, few, strict=True) if is_few]
-    return f"too few repetitions of {', '.join(absent)}" if absent else ""
+    few = np.flatnonzero(repetitions < MIN_REPETITIONS)
+    if not len(few):
+        return ""
+    rivals = [rival.name for _, rival in pairs]
+    return f"too few repetitions of {', '.join(rivals[k] for k in few)}"
 
 
 def origin_of(commands: Any, commits: Any) -> Origin:
