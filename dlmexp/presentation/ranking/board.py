@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
@@ -141,18 +142,19 @@ class Board:
 
     def seconds(self) -> np.ndarray:
         """Mean seconds to train on a split, [K, D]; NaN where they are not known."""
-        rows = [
-            [contender.seconds.get(name, np.nan) for name in self.data_sets]
-            for contender in self.contenders
-        ]
-        return np.array(rows)
+        seconds = np.full((len(self.contenders), len(self.data_sets)), np.nan)
+        for k, contender in enumerate(self.contenders):
+            for d, name in enumerate(self.data_sets):
+                seconds[k, d] = contender.seconds.get(name, np.nan)
+        return seconds
 
     def setting(self, name: str) -> str:
         """Return the values of a setting over our rows, as text; '' where it never applies."""
-        values = [
-            contender.setting[name] for contender in self.contenders if contender.trained_by == OURS
-        ]
-        return ", ".join(value for value in dict.fromkeys(values) if value)
+        values: dict[str, None] = {}
+        for contender in self.contenders:
+            if contender.trained_by == OURS and contender.setting[name]:
+                values[contender.setting[name]] = None
+        return ", ".join(values)
 
 
 def boards(
@@ -179,25 +181,30 @@ def boards(
     methods = sorted(set(scores["method"]))
     if against is not None and against not in methods:
         raise UserError(f"--against {against}: {nearest(against, methods)}")
-    if scores[metric.name].isna().all():
-        known = ", ".join(name for name in METRICS if scores[name].notna().any())
-        raise UserError(f"--metric {metric.name}: no result has it; there is {known}")
-    found = _boards_of_scores(scores, metric, against or REFERENCE)
-    if not found:
+    _check_metric(metric, scores)
+    boards = _boards_of_scores(scores, metric, against or REFERENCE)
+    if not boards:
         raise UserError(TOO_FEW)
     if against is not None:
-        _note_missing(found, against)
-    smaller = sorted(set(results.table["method"]) - set(methods))
-    if protocol is None and smaller:
-        names = ", ".join(map(method_label, smaller))
-        found[0].notes.append(f"left out, as trained on fewer rows or other rows: {names}")
-    found[0].notes.extend(notes_on_contents(results, protocol))
-    return found
+        _note_missing_reference(boards, against)
+    left_out = sorted(set(results.table["method"]) - set(methods))
+    if protocol is None and left_out:
+        names = ", ".join(map(method_label, left_out))
+        boards[0].notes.append(f"left out, as trained on fewer rows or other rows: {names}")
+    boards[0].notes.extend(notes_on_contents(results, protocol))
+    return boards
 
 
-def _note_missing(found: Sequence[Board], against: str) -> None:
+def _check_metric(metric: RankedMetric, scores: pd.DataFrame) -> None:
+    """Raise UserError if no result has a metric."""
+    if scores[metric.name].isna().all():
+        known = [name for name in METRICS if scores[name].notna().any()]
+        raise UserError(f"--metric {metric.name}: no result has it; there is {', '.join(known)}")
+
+
+def _note_missing_reference(boards: Sequence[Board], against: str) -> None:
     """Add a note to each board that the reference is not on."""
-    for board in found:
+    for board in boards:
         if board.reference is None:
             board.notes.append(f"no wins and gains: {method_label(against)} is not in this table")
 
@@ -233,12 +240,14 @@ def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str) -> list[Board]:
     """Return the boards of all subjects by one metric."""
     usable = scores[np.isfinite(scores[metric.name].astype(float))]
-    others = usable[usable["kernel"].isna()]
-    found: list[Board] = []
-    for subject, ours in _by_subject(usable[usable["kernel"].notna()]):
-        rows = pd.concat([ours, others[others["dataset"].isin(ours["dataset"])]])
-        found += _boards_of(rows, metric, subject, reference)
-    return found
+    # Methods that are no Gaussian processes have no kernel: they are compared with all of them.
+    without_kernel = usable[usable["kernel"].isna()]
+    boards: list[Board] = []
+    for subject, rows in _by_subject(usable[usable["kernel"].notna()]):
+        on_same_data = without_kernel["dataset"].isin(rows["dataset"])
+        of_subject = pd.concat([rows, without_kernel[on_same_data]])
+        boards += _boards_of(of_subject, metric, subject, reference)
+    return boards
 
 
 def _by_subject(ours: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
@@ -254,65 +263,78 @@ def _boards_of(
     rows: pd.DataFrame, metric: RankedMetric, subject: Subject, reference: str
 ) -> list[Board]:
     """Return the boards of one kernel and task: the main one, and that of all methods."""
-    texts = rows[IDENTITY].astype(object).where(rows[IDENTITY].notna(), "").astype(str)
-    identity = pd.Series(list(texts.itertuples(index=False, name=None)), index=rows.index)
-    rows = rows.assign(identity=identity)
+    rows = rows.assign(identity=_identities(rows))
     data_sets: DataSets = {}
-    for name, own_rows in rows.groupby("identity", sort=True):
-        data_sets[cast(Identity, name)] = frozenset(own_rows["dataset"])
-    every = frozenset().union(*data_sets.values())
-    found: list[Board] = []
+    for identity, of_identity in rows.groupby("identity", sort=True):
+        data_sets[cast(Identity, identity)] = frozenset(of_identity["dataset"])
+    count = len(frozenset().union(*data_sets.values()))
     main = largest_block(data_sets)
-    if len(main) > 1:
-        found.append(_board(rows, metric, subject, main, reference, len(every)))
     overlapping, apart = _with_common_data_sets(data_sets)
-    if len(overlapping) > len(main):
-        found.append(_board(rows, metric, subject, overlapping, reference, len(every)))
+    boards: list[Board] = []
     if len(main) > 1:
-        found[0].notes.extend(_notes_on_missing(data_sets, main, overlapping))
-    if found and apart:
+        board = _board(rows, metric, subject, main, reference, count)
+        board.notes.extend(_notes_on_missing(data_sets, main, overlapping))
+        boards.append(board)
+    if len(overlapping) > len(main):
+        boards.append(_board(rows, metric, subject, overlapping, reference, count))
+    if boards and apart:
         words = _words(data_sets)
-        names = ", ".join(sorted(words[name] for name in apart))
-        found[0].notes.append(f"left out, as they share no data set with the others: {names}")
-    return found
+        names = ", ".join(sorted(words[identity] for identity in apart))
+        boards[0].notes.append(f"left out, as they share no data set with the others: {names}")
+    return boards
+
+
+def _identities(rows: pd.DataFrame) -> pd.Series:
+    """Return the values that tell apart methods, as texts, a tuple for each row."""
+    values = rows[IDENTITY]
+    texts = values.astype(object).where(values.notna(), "").astype(str)
+    return pd.Series(list(texts.itertuples(index=False, name=None)), index=rows.index)
 
 
 def _notes_on_missing(
     data_sets: "DataSets", main: "DataSets", overlapping: "DataSets"
 ) -> list[str]:
-    """Return which rows are not on the main board, though another one has them."""
-    missing = [name for name in overlapping if name not in main]
+    """Return which methods are not on the main board, though another one has them."""
+    missing = [identity for identity in overlapping if identity not in main]
     if not missing:
         return []
     words = _words(data_sets)
-    named = sorted(f"{words[name]} ({len(data_sets[name])})" for name in missing)
+    names = sorted(f"{words[identity]} ({len(data_sets[identity])})" for identity in missing)
     where = f"the table of all {len(overlapping)} methods has them"
-    return [f"not in this table, as they lack data sets: {', '.join(named)}; {where}"]
+    return [f"not in this table, as they lack data sets: {', '.join(names)}; {where}"]
 
 
+# The values of a method and its settings that tell it apart, in the order of `IDENTITY`.
 Identity = tuple[str, ...]
+# Names of data sets by method.
 DataSets = dict[Identity, frozenset[str]]
-Row = TypeVar("Row")
+Method = TypeVar("Method")
 
 
-def largest_block(data_sets: Mapping[Row, frozenset[str]]) -> dict[Row, frozenset[str]]:
-    """Return the rows that share the data sets of one of them, the most cells of all choices.
+def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, frozenset[str]]:
+    """Return the methods that share the data sets of one of them, the most cells of all choices.
+
+    A cell is a method on a data set.
 
     Args:
-        data_sets: The data sets of each row.
+        data_sets: The data sets of each method.
     """
+    largest: dict[Method, frozenset[str]] = {}
+    most = (-1, -1)
+    for shared in sorted(set(data_sets.values()), key=_count_and_names):
+        methods = [method for method, names in data_sets.items() if shared <= names]
+        # A single method is no comparison, so the first one does not count.
+        cells = (len(methods) - 1) * len(shared)
+        size = (cells, len(methods))
+        if size > most:
+            most = size
+            largest = dict.fromkeys(methods, shared)
+    return largest
 
-    def block(shared: frozenset[str]) -> dict[Row, frozenset[str]]:
-        return {name: shared for name, own in data_sets.items() if shared <= own}
 
-    choices = sorted(set(data_sets.values()), key=lambda shared: (len(shared), sorted(shared)))
-    return max(map(block, choices), key=_cells)
-
-
-def _cells(block: Mapping[Any, frozenset[str]]) -> tuple[int, int]:
-    """Return the number of cells of a block, then that of its rows; one row is no comparison."""
-    shared = next(iter(block.values()))
-    return (len(block) - 1) * len(shared), len(block)
+def _count_and_names(names: frozenset[str]) -> tuple[int, list[str]]:
+    """Return the key that sorts sets of names in the same way on every machine."""
+    return len(names), sorted(names)
 
 
 def _with_common_data_sets(data_sets: DataSets) -> tuple[DataSets, list[Identity]]:
@@ -337,32 +359,27 @@ def _board(
     of: int,
 ) -> Board:
     """Return the board of these rows on the data sets that they share."""
+    identities = list(block)
     data_sets = sorted(next(iter(block.values())))
-    names = list(block)
-    of_methods = rows[rows["identity"].isin(names)]
-    counts = of_methods.groupby("identity")["dataset"].nunique()
+    of_methods = rows[rows["identity"].isin(identities)]
     used = of_methods[of_methods["dataset"].isin(data_sets)]
-    scores = _arranged(used, metric.name, names, data_sets)
-    common_splits = np.isfinite(scores).all(axis=0).sum(axis=-1)
-    has_common = common_splits > 0
+    scores = _arranged(used, metric.name, identities, data_sets)
+    splits = _common_splits(scores)
     notes = []
-    if not has_common.all():
-        dropped = [name for name, count in zip(data_sets, common_splits, strict=True) if not count]
+    if not splits.all():
+        dropped = [data_sets[d] for d in np.flatnonzero(splits == 0)]
         notes.append(f"no split in common: {', '.join(dropped)}")
         data_sets = [name for name in data_sets if name not in dropped]
-        scores = scores[:, has_common]
+        scores = scores[:, splits > 0]
+        splits = splits[splits > 0]
     overlaps = np.array([_overlap(used[used["dataset"] == name]) for name in data_sets])
     better = separations(scores, overlaps)
     mean_rank = ranks_of(common_means(scores)).mean(axis=0)
     order = np.argsort(mean_rank, kind="stable")
+    contenders = _contenders([identities[k] for k in order], used, of_methods)
     scores = scores[order]
     means = common_means(scores)
     ranks = ranks_of(means)
-    contenders = []
-    for k in order:
-        own_rows = used[used["identity"] == names[k]]
-        contenders.append(_contender(own_rows, names[k], int(counts[names[k]])))
-    splits = np.isfinite(scores).all(axis=0).sum(axis=-1)
     return Board(
         metric=metric,
         subject=subject,
@@ -389,11 +406,17 @@ def _arranged(
     """Return scores [K, D, R] by identity, data set and seed."""
     seeds = sorted(rows["seed"].unique())
     scores = np.full((len(identities), len(data_sets), len(seeds)), np.nan)
-    row = rows["identity"].map({name: k for k, name in enumerate(identities)})
-    column = rows["dataset"].map({name: d for d, name in enumerate(data_sets)})
-    split = np.searchsorted(seeds, rows["seed"])
-    scores[row.to_numpy(), column.to_numpy(), split] = rows[metric].to_numpy(float)
+    position = {identity: k for k, identity in enumerate(identities)}
+    k = rows["identity"].map(position).to_numpy()
+    d = rows["dataset"].map(data_sets.index).to_numpy()
+    r = np.searchsorted(seeds, rows["seed"])
+    scores[k, d, r] = rows[metric].to_numpy(float)
     return scores
+
+
+def _common_splits(scores: Scores) -> Int[np.ndarray, " D"]:
+    """Return the number of splits that all methods have, by data set."""
+    return np.isfinite(scores).all(axis=0).sum(axis=-1)
 
 
 def _overlap(rows: pd.DataFrame) -> float:
@@ -408,8 +431,8 @@ def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
     settings = {identity: _setting_words(identity) for identity in identities}
     shared = set.intersection(*map(set, settings.values()))
     words = {}
-    for identity, own in settings.items():
-        differing = [word for word in own if word not in shared]
+    for identity, setting in settings.items():
+        differing = [word for word in setting if word not in shared]
         words[identity] = " ".join([method_label(identity[0]), *differing])
     return words
 
@@ -417,8 +440,29 @@ def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
 def _setting_words(identity: Identity) -> list[str]:
     """Return the settings of an identity, each change by itself."""
     values = dict(zip(IDENTITY, identity, strict=True))
-    texts = [values[name] for name in SETTING if values[name]]
-    return [word for text in texts for word in text.split(", ")]
+    words: list[str] = []
+    for name in SETTING:
+        if values[name]:
+            words += values[name].split(", ")
+    return words
+
+
+def _contenders(
+    identities: Sequence[Identity], rows: pd.DataFrame, rows_on_all_data: pd.DataFrame
+) -> list[Contender]:
+    """Return methods in the order of a board.
+
+    Args:
+        identities: The methods.
+        rows: Their rows on the data sets of the board.
+        rows_on_all_data: Those on all data sets of the kernel and task.
+    """
+    data_sets = rows_on_all_data.groupby("identity")["dataset"].nunique()
+    contenders = []
+    for identity in identities:
+        of_identity = rows[rows["identity"] == identity]
+        contenders.append(_contender(of_identity, identity, int(data_sets[identity])))
+    return contenders
 
 
 def _contender(rows: pd.DataFrame, identity: Identity, data_sets: int) -> Contender:
@@ -428,20 +472,25 @@ def _contender(rows: pd.DataFrame, identity: Identity, data_sets: int) -> Conten
     if values["estimator"]:
         samples = float(values["samples"]) if values["samples"] else None
         setting["estimator"] = estimator_label(values["estimator"], samples)
-    of_data_set = rows.groupby("dataset", sort=True)
-    inducing = rows[rows["M"].notna()].groupby("dataset", sort=True)["M"].max()
+    by_data_set = rows.groupby("dataset", sort=True)
+    with_inducing = rows[rows["M"].notna()].groupby("dataset", sort=True)
     converged = rows["converged"].dropna()
     return Contender(
         method=values["method"],
         trained_by=values["trained_by"],
         setting=setting,
-        rows={str(name): int(n) for name, n in of_data_set["n"].max().items()},
-        inducing={str(name): int(M) for name, M in inducing.items()},
-        seconds={str(name): float(mean) for name, mean in of_data_set["seconds"].mean().items()},
+        rows=_whole_numbers(by_data_set["n"].max()),
+        inducing=_whole_numbers(with_inducing["M"].max()),
+        seconds={str(name): float(mean) for name, mean in by_data_set["seconds"].mean().items()},
         data_sets=data_sets,
         unconverged=int((converged == False).sum()),  # noqa: E712 -- a column of objects
         fits=len(converged),
     )
+
+
+def _whole_numbers(column: pd.Series) -> dict[str, int]:
+    """Return a column as whole numbers by the texts of its index."""
+    return {str(name): int(value) for name, value in column.items()}
 
 
 def _position_of(method: str, contenders: Sequence[Contender]) -> int | None:

@@ -66,19 +66,18 @@ def _columns(board: Board) -> dict[str, dict[str, Any]]:
 
 
 def _row(board: Board, k: int) -> list[str]:
-    """Return the cells of a method's row."""
+    """Return the cells of a method's row, in the order of `_columns`."""
     contender = board.contenders[k]
     cells = [str(board.rank[k]), method_words(contender)]
     cells += [contender.setting[name] for name in _differing(board)]
     changes = _changes(board)
     if any(changes):
         cells.append(", ".join(changes[k]))
-    cells += [f"{board.mean_rank[k]:.2f}", _interval(board, k), f"{board.means[k].mean():#.4g}"]
+    cells.append(f"{board.mean_rank[k]:.2f}")
+    cells.append(_interval(board, k))
+    cells.append(f"{board.means[k].mean():#.4g}")
     if board.reference is not None:
-        won, tied, lost = outcomes(board, k)
-        cells += [f"{won}/{tied}/{lost}", _percent(median_gain(board, k))]
-    if k == board.reference:
-        cells[-2:] = ["-", "-"]
+        cells += _cells_against_reference(board, k)
     if not _is_of_time(board):
         cells.append(_number(median_seconds(board, k), ".3g"))
     if _unconverged(board):
@@ -88,9 +87,20 @@ def _row(board: Board, k: int) -> list[str]:
 
 
 def _interval(board: Board, k: int) -> str:
-    """Return the interval of a mean rank, which several data sets have."""
+    """Return the interval of a mean rank; `-` on one data set, which gives none."""
+    if len(board.data_sets) == 1:
+        return "-"
     low, high = board.interval[:, k]
-    return f"{low:.1f} to {high:.1f}" if len(board.data_sets) > 1 else "-"
+    return f"{low:.1f} to {high:.1f}"
+
+
+def _cells_against_reference(board: Board, k: int) -> list[str]:
+    """Return data sets won, tied and lost, and the median gain; `-` for the reference itself."""
+    if k == board.reference:
+        return ["-", "-"]
+    won, tied, lost = outcomes(board, k)
+    gain = _percent(median_gain(board, k))
+    return [f"{won}/{tied}/{lost}", gain]
 
 
 def _is_of_time(board: Board) -> bool:
@@ -98,7 +108,10 @@ def _is_of_time(board: Board) -> bool:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "-"
+    """Return `25 %`; `-` where there is nothing to take a share of."""
+    if not whole:
+        return "-"
+    return f"{100 * part / whole:.0f} %"
 
 
 def method_words(contender: Contender) -> str:
@@ -110,14 +123,23 @@ def method_words(contender: Contender) -> str:
 
 def distinct_labels(board: Board) -> list[str]:
     """Return a label for each method, with those settings that others of its name do not share."""
-    words = [method_words(contender) for contender in board.contenders]
-    settings = [_words_of_setting(contender) for contender in board.contenders]
+    settings_of: dict[str, list[list[str]]] = {}
+    for contender in board.contenders:
+        settings = settings_of.setdefault(method_words(contender), [])
+        settings.append(_words_of_setting(contender))
     labels = []
-    for word, setting in zip(words, settings, strict=True):
-        namesakes = [other for name, other in zip(words, settings, strict=True) if name == word]
-        differing = [value for value in setting if not all(value in other for other in namesakes)]
-        labels.append(", ".join([word, *differing]))
+    for contender in board.contenders:
+        name = method_words(contender)
+        shared = _in_all(settings_of[name])
+        setting = [word for word in _words_of_setting(contender) if word not in shared]
+        labels.append(", ".join([name, *setting]))
     return labels
+
+
+def _in_all(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return the items of the first list that all others have too."""
+    first, *others = lists
+    return [item for item in first if all(item in other for other in others)]
 
 
 def _words_of_setting(contender: Contender) -> list[str]:
@@ -128,13 +150,21 @@ def _words_of_setting(contender: Contender) -> list[str]:
 
 def _changes_of(contender: Contender) -> list[str]:
     """Return the changed values and other settings of a method, each as `name=value`."""
-    texts = [contender.setting["changes"], contender.setting["other"]]
-    return [change for text in texts if text for change in text.split(", ")]
+    changes: list[str] = []
+    for text in (contender.setting["changes"], contender.setting["other"]):
+        if text:
+            changes += text.split(", ")
+    return changes
 
 
 def _differing(board: Board) -> list[str]:
-    """Return the settings with a column in which our rows differ."""
-    return [name for name in HEADERS if len({row.setting[name] for row in _ours(board)}) > 1]
+    """Return the settings with a column of their own in which our rows differ."""
+    differing = []
+    for name in HEADERS:
+        values = {contender.setting[name] for contender in _ours(board)}
+        if len(values) > 1:
+            differing.append(name)
+    return differing
 
 
 def _ours(board: Board) -> list[Contender]:
@@ -144,16 +174,16 @@ def _ours(board: Board) -> list[Contender]:
 def _changes(board: Board) -> list[list[str]]:
     """Return the changed values and other settings of each method that not all of ours share."""
     shared = _shared_changes(board)
-    return [
-        [change for change in _changes_of(contender) if change not in shared]
-        for contender in board.contenders
-    ]
+    changes = []
+    for contender in board.contenders:
+        not_shared = [change for change in _changes_of(contender) if change not in shared]
+        changes.append(not_shared)
+    return changes
 
 
 def _shared_changes(board: Board) -> list[str]:
     """Return the changed values and other settings that all of our rows have."""
-    first, *others = map(_changes_of, _ours(board))
-    return [change for change in first if all(change in other for other in others)]
+    return _in_all([_changes_of(contender) for contender in _ours(board)])
 
 
 def outcomes(board: Board, k: int) -> tuple[int, int, int]:
@@ -162,7 +192,8 @@ def outcomes(board: Board, k: int) -> tuple[int, int, int]:
     assert duel is not None
     won = int(duel.won[k].sum())
     lost = int(duel.lost[k].sum())
-    return won, len(board.data_sets) - won - lost, lost
+    tied = len(board.data_sets) - won - lost
+    return won, tied, lost
 
 
 def median_gain(board: Board, k: int) -> float:
@@ -178,21 +209,24 @@ def median_seconds(board: Board, k: int) -> float:
 
 
 def _median(values: np.ndarray) -> float:
+    """Return the median of the finite values; NaN where there is none."""
     finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else math.nan
+    if not len(finite):
+        return math.nan
+    return float(np.median(finite))
 
 
 def title(board: Board) -> str:
     """Return the line above a board: metric, data sets, splits, kernel and M."""
     metric = board.metric
-    count = counted(len(board.data_sets), f"{board.subject.task} data set")
+    data_sets = counted(board.of, f"{board.subject.task} data set")
     if len(board.data_sets) < board.of:
-        count = f"{len(board.data_sets)} of {counted(board.of, f'{board.subject.task} data set')}"
+        data_sets = f"{len(board.data_sets)} of {data_sets}"
     splits = _range(board.splits.values())
     inducing = _range(_inducing(board))
     return (
-        f"{metric.label} ({metric.unit}; lower is better) on {count}, {splits} splits in common; "
-        f"kernel {board.subject.kernel}; M {inducing}"
+        f"{metric.label} ({metric.unit}; lower is better) on {data_sets}, "
+        f"{splits} splits in common; kernel {board.subject.kernel}; M {inducing}"
     )
 
 
@@ -268,7 +302,10 @@ def remarks(board: Board) -> list[str]:
 
 def _training_rows(board: Board) -> list[int]:
     """Return the training rows of all methods on all data sets of the board."""
-    return [rows for contender in board.contenders for rows in contender.rows.values()]
+    counts: list[int] = []
+    for contender in board.contenders:
+        counts += contender.rows.values()
+    return counts
 
 
 def _inducing(board: Board) -> list[int]:
@@ -282,23 +319,27 @@ def _inducing(board: Board) -> list[int]:
 
 
 def _range(values: Iterable[int]) -> str:
-    numbers = sorted(set(values))
+    """Return `3 to 10`, `3` where all are equal, `-` where there are none."""
+    numbers = set(values)
     if not numbers:
         return "-"
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    least = min(numbers)
+    most = max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _most_rows(board: Board, data_set: str) -> int:
+    """Return the training rows of the method that has the most on a data set."""
+    return max(contender.rows[data_set] for contender in board.contenders)
 
 
 def _rows_words(board: Board) -> str:
     """Return on how many rows methods were trained, and who had fewer than others."""
     words = f"trained on {_range(_training_rows(board))} rows"
-    largest = {
-        name: max(contender.rows[name] for contender in board.contenders)
-        for name in board.data_sets
-    }
+    most_rows = {name: _most_rows(board, name) for name in board.data_sets}
     fewer = []
-    labels = distinct_labels(board)
-    for label, contender in zip(labels, board.contenders, strict=True):
-        share = min(contender.rows[name] / largest[name] for name in board.data_sets)
+    for label, contender in zip(distinct_labels(board), board.contenders, strict=True):
+        share = min(contender.rows[name] / most_rows[name] for name in board.data_sets)
         if share < SAME_ROWS:
             fewer.append(f"{label} {100 * share:.0f} %")
     if not fewer:
@@ -322,18 +363,23 @@ def data_set_tables(board: Board, width: int) -> list[Table]:
         board: The leaderboard.
         width: Columns of the terminal; methods that do not fit into one table have further ones.
     """
-    names = max(map(len, board.data_sets))
-    fitting = max((width - names - DATA_SET_FACTS) // SCORE_WIDTH, 1)
-    count = len(board.contenders)
+    longest_name = max(map(len, board.data_sets))
+    room = width - longest_name - DATA_SET_FACTS
+    methods_across = max(room // SCORE_WIDTH, 1)
+    methods = range(len(board.contenders))
     best = [best_on(board, d) for d in range(len(board.data_sets))]
-    return [
-        _data_set_table(board, range(first, min(first + fitting, count)), best)
-        for first in range(0, count, fitting)
-    ]
+    parts = [methods[first : first + methods_across] for first in methods[::methods_across]]
+    return [_data_set_table(board, part, best) for part in parts]
 
 
 def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) -> Table:
-    """Return the mean scores of some methods by data set."""
+    """Return the mean scores of some methods by data set; the best ones have a mark.
+
+    Args:
+        board: The leaderboard.
+        methods: Positions of the methods.
+        best: By data set, which methods are not separated from the best one, [K].
+    """
     table = Table(box=SIMPLE)
     table.add_column("data set", no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
@@ -342,9 +388,11 @@ def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) ->
     for k in methods:
         table.add_column(labels[k], justify="right", max_width=SCORE_WIDTH - 2, overflow="fold")
     for d, name in enumerate(board.data_sets):
-        values = [f"{board.means[k, d]:#.4g}{BEST if best[d][k] else ' '}" for k in methods]
-        rows = max(contender.rows[name] for contender in board.contenders)
-        table.add_row(name, str(rows), str(board.splits[name]), *values)
+        cells = [name, str(_most_rows(board, name)), str(board.splits[name])]
+        for k in methods:
+            mark = BEST if best[d][k] else " "
+            cells.append(f"{board.means[k, d]:#.4g}{mark}")
+        table.add_row(*cells)
     return table
 
 
@@ -361,26 +409,35 @@ def as_json(boards: Iterable[Board]) -> list[dict[str, Any]]:
 
 def _board_values(board: Board) -> dict[str, Any]:
     reference = board.reference
+    methods = range(len(board.contenders))
     return {
         "metric": board.metric.name,
         "unit": board.metric.unit,
         "kernel": board.subject.kernel,
         "task": board.subject.task,
-        "data_sets": [
-            {"data_set": name, "splits": board.splits[name], "overlap": rounded(overlap)}
-            for name, overlap in zip(board.data_sets, board.overlaps, strict=True)
-        ],
+        "data_sets": _data_set_values(board),
         "of": board.of,
         "friedman_p": rounded(board.friedman),
         "nemenyi_difference": rounded(board.nemenyi),
         "against": None if reference is None else board.contenders[reference].method,
-        "methods": [_method_values(board, k) for k in range(len(board.contenders))],
+        "methods": [_method_values(board, k) for k in methods],
         "notes": board.notes,
     }
 
 
+def _data_set_values(board: Board) -> list[dict[str, Any]]:
+    """Return the data sets with their splits and overlaps."""
+    data_sets = []
+    for name, overlap in zip(board.data_sets, board.overlaps, strict=True):
+        splits = board.splits[name]
+        data_sets.append({"data_set": name, "splits": splits, "overlap": rounded(overlap)})
+    return data_sets
+
+
 def _method_values(board: Board, k: int) -> dict[str, Any]:
+    """Return what is known of a method, on all data sets and on each."""
     contender = board.contenders[k]
+    data_sets = range(len(board.data_sets))
     values: dict[str, Any] = {
         "method": contender.method,
         "label": distinct_labels(board)[k],
@@ -399,11 +456,11 @@ def _method_values(board: Board, k: int) -> dict[str, Any]:
         won, tied, lost = outcomes(board, k)
         values |= {"won": won, "tied": tied, "lost": lost}
         values["median_gain"] = rounded(median_gain(board, k))
-    values["by_data_set"] = [_cell_values(board, k, d) for d in range(len(board.data_sets))]
+    values["by_data_set"] = [_values_on_data_set(board, k, d) for d in data_sets]
     return values
 
 
-def _cell_values(board: Board, k: int, d: int) -> dict[str, Any]:
+def _values_on_data_set(board: Board, k: int, d: int) -> dict[str, Any]:
     """Return what is known of a method on a data set."""
     contender = board.contenders[k]
     name = board.data_sets[d]
@@ -427,8 +484,14 @@ def rounded(value: float) -> float | None:
 
 
 def _number(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "-"
+    """Return a number in a format; `-` where it is not finite."""
+    if not math.isfinite(value):
+        return "-"
+    return format(value, form)
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:+.1f} %" if math.isfinite(value) else "-"
+def _percent(share: float) -> str:
+    """Return `+2.5 %` for 0.025; `-` where it is not finite."""
+    if not math.isfinite(share):
+        return "-"
+    return f"{100 * share:+.1f} %"
