@@ -88,11 +88,7 @@ def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Itera
         *_own_figures(results, ids, named, own),
         *_sweep_figures(results, ids, own),
     ]
-    if named and not any(page.figure.panels for page in chosen):
-        figures = ", ".join(ids) if ids else "any figure"
-        raise UserError(
-            f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {figures}"
-        )
+    _check_panels(chosen, ids, named)
     methods = {*catalogue.entries("method"), *rows["method"]}
     for page in chosen:
         panels = _with_lines(_measured_panels(page.figure, results), request.by)
@@ -101,6 +97,13 @@ def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Itera
 
 
 def _check_ids(ids: Iterable[str], own: Iterable[str], sweeps: Iterable[str]) -> None:
+    """Raise UserError for an id that no figure has.
+
+    Args:
+        ids: What was typed.
+        own: The user's own datasets.
+        sweeps: Names of sweeps.
+    """
     names = dict.fromkeys([*own, *sweeps])
     valid = [*FIGURES.names(), *(f"{OWN}{name}" for name in names)]
     for name in ids:
@@ -109,6 +112,16 @@ def _check_ids(ids: Iterable[str], own: Iterable[str], sweeps: Iterable[str]) ->
             raise UserError(
                 f"there is no figure '{name}': {close} (your own data and sweeps: {OWN}NAME)"
             )
+
+
+def _check_panels(chosen: Iterable[Page], ids: Sequence[str], named: Sequence[str]) -> None:
+    """Raise UserError where datasets are named and no figure has a panel on them."""
+    if not named or any(page.figure.panels for page in chosen):
+        return
+    figures = ", ".join(ids) if ids else "any figure"
+    raise UserError(
+        f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {figures}"
+    )
 
 
 def _check_by(results: ResultsFolder, by: Where) -> None:
@@ -147,17 +160,29 @@ def _declared_figures(
     ids: Sequence[str], named: Sequence[str], own: Sequence[str], task_of: Mapping[str, str]
 ) -> Iterator[Page]:
     """Yield the declared figures that are named, or all that fit the datasets."""
-    if ids:
-        names = [name for name in dict.fromkeys(ids) if name in FIGURES]
-    elif named and set(named) <= set(own):
-        names = []  # own data has a figure of its own
-    else:
-        names = [name for name in FIGURES.names() if _is_drawn_unasked(FIGURES[name], task_of)]
-    for name in names:
+    for name in _declared_ids(ids, named, own, task_of):
         figure = FIGURES[name]
         panels = _on_datasets(figure, named, task_of)
         file_name = f"{figure.id}-{'+'.join(named)}" if named else figure.id
         yield Page(replace(figure, panels=panels), file_name)
+
+
+def _declared_ids(
+    ids: Sequence[str], named: Sequence[str], own: Collection[str], datasets: Collection[str]
+) -> list[str]:
+    """Return the ids of the declared figures to draw.
+
+    Args:
+        ids: Those that the user named; empty: all that fit the datasets.
+        named: The datasets that the user named.
+        own: The user's own datasets, which have figures of their own.
+        datasets: All datasets with results.
+    """
+    if ids:
+        return [name for name in dict.fromkeys(ids) if name in FIGURES]
+    if named and set(named).issubset(own):
+        return []
+    return [name for name in FIGURES.names() if _is_drawn_unasked(FIGURES[name], datasets)]
 
 
 def _is_drawn_unasked(figure: Figure, datasets: Collection[str]) -> bool:
@@ -173,13 +198,9 @@ def _own_figures(
     """Yield the figures of a user's own data that are named, or all on the named datasets."""
     for dataset in own:
         name = f"{OWN}{dataset}"
-        if ids:
-            is_wanted = name in ids
-        elif named:
-            is_wanted = dataset in named
-        else:
-            is_wanted = True
-        if is_wanted:
+        is_named = name in ids if ids else dataset in named
+        all_are_drawn = not ids and not named
+        if is_named or all_are_drawn:
             yield Page(own_figure(dataset, results), name)
 
 
@@ -262,18 +283,21 @@ def _on_datasets(
     stand_ins = _stand_ins(named or _with_files(task_of))
     not_stand_ins = [name for name in named if not catalogue.stands_for(name)]
     others = [name for name in not_stand_ins if name not in catalogue.PAPER]
+    keeps_missing = not not_stand_ins
     panels: list[Panel] = []
-    is_drawn = not named
+    any_drawn = False
     for panel in figure.panels:
         datasets = [panel.dataset]
         if panel.dataset not in chosen:
             datasets = _replacements(panel.dataset, stand_ins, others, task_of)
-        if datasets:
-            is_drawn = True
-            panels += [replace(panel, dataset=dataset) for dataset in datasets]
-        elif not not_stand_ins:
+        for dataset in datasets:
+            any_drawn = True
+            panels.append(replace(panel, dataset=dataset))
+        if not datasets and keeps_missing:
             panels.append(panel)
-    return tuple(dict.fromkeys(panels)) if is_drawn else ()
+    if named and not any_drawn:
+        return ()
+    return tuple(dict.fromkeys(panels))
 
 
 def _replacements(

@@ -60,7 +60,8 @@ def _with_places(pairs: Iterable[tuple[str, str]], form: str) -> list[str]:
         places = places_of.setdefault(text, [])
         if place not in places:
             places.append(place)
-    if len({tuple(places) for places in places_of.values()}) == 1:
+    distinct_places = set(map(tuple, places_of.values()))
+    if len(distinct_places) == 1:
         return list(places_of)
     return [form.format(text, ", ".join(places)) for text, places in places_of.items()]
 
@@ -78,15 +79,22 @@ def _repetitions_by_task(run: Iterable[Measured]) -> Iterator[tuple[str, str]]:
     """Yield `5`, or `3 to 5` where points differ, with the task."""
     counts_of: dict[str, set[int]] = {}
     for measured in run:
-        if measured.panel.facts.has_intervals:
-            for series in measured.filled:
-                known = {int(count) for count in series.points["repetitions"] if count > 0}
-                counts_of.setdefault(measured.task, set()).update(known)
+        counts_of.setdefault(measured.task, set()).update(_repetition_counts(measured))
     for task, counts in counts_of.items():
         if counts:
             least = min(counts)
             most = max(counts)
             yield str(least) if least == most else f"{least} to {most}", task
+
+
+def _repetition_counts(measured: Measured) -> set[int]:
+    """Return the numbers of repetitions of a panel's points; none where it has no intervals."""
+    counts: set[int] = set()
+    if measured.panel.facts.has_intervals:
+        for series in measured.filled:
+            repetitions = series.points["repetitions"]
+            counts.update(map(int, repetitions[repetitions > 0]))
+    return counts
 
 
 def _intervals(run: Iterable[Measured]) -> str:
@@ -102,20 +110,23 @@ def _intervals(run: Iterable[Measured]) -> str:
 
 def stand_ins(run: Iterable[Measured]) -> list[str]:
     """Return a note on the stand-ins among the datasets, if there are any."""
-    datasets = dict.fromkeys(measured.panel.dataset for measured in run)
-    paper_datasets = {name: catalogue.stands_for(name) for name in datasets}
-    texts = [
-        f"{name} for the paper's {catalogue.family(paper_dataset)}"
-        for name, paper_dataset in paper_datasets.items()
-        if paper_dataset
-    ]
-    return [f"Stand-ins: {', '.join(texts)}."] if texts else []
+    texts: dict[str, None] = {}
+    for measured in run:
+        dataset = measured.panel.dataset
+        paper_dataset = catalogue.stands_for(dataset)
+        if paper_dataset:
+            texts[f"{dataset} for the paper's {catalogue.family(paper_dataset)}"] = None
+    if not texts:
+        return []
+    return [f"Stand-ins: {', '.join(texts)}."]
 
 
 def choice(by: Where) -> list[str]:
     """Return a note on the values that `--by` chose; datasets are in the name of the figure."""
     texts = [f"{name} = {' or '.join(values)}" for name, values in by.items() if name != "dataset"]
-    return [f"Only results with {', '.join(texts)}."] if texts else []
+    if not texts:
+        return []
+    return [f"Only results with {', '.join(texts)}."]
 
 
 def of_lines(run: Iterable[Measured], is_comparison: bool) -> list[str]:
@@ -173,9 +184,10 @@ def _missing_lines(measured: Measured) -> list[str]:
     labels = [series.line.label for series in measured.series if series.points.empty]
     if not labels or not measured.panel.experiment:
         return []
-    if not measured.filled:
-        return [""] if measured.protocol is None else []
-    return [f": {', '.join(labels)}"]
+    if measured.filled:
+        return [f": {', '.join(labels)}"]
+    was_run = measured.protocol is not None  # but no result has what the panel shows
+    return [] if was_run else [""]
 
 
 def _missing_sizes(measured: Measured) -> list[str]:
@@ -183,17 +195,18 @@ def _missing_sizes(measured: Measured) -> list[str]:
     panel = measured.panel
     if panel.kind != "sizes" or panel.x not in ("n", "M"):
         return []
-    sizes_of = {
-        series.line.label: {int(x) for x in series.points["x"]}
-        for series in measured.filled
-        if series.points["x"].notna().all()  # not lines across
-    }
-    reached = {size for sizes in sizes_of.values() for size in sizes}
+    sizes_of: dict[str, set[int]] = {}
+    for series in measured.filled:
+        x = series.points["x"]
+        is_line_across = x.isna().any()
+        if not is_line_across:
+            sizes_of[series.line.label] = set(map(int, x))
+    reached = set().union(*sizes_of.values())
     texts: list[str] = []
     for label, sizes in sizes_of.items():
-        lacking = sorted(reached - sizes)
-        if lacking:
-            texts.append(f": {label} at {panel.x} = {', '.join(map(str, lacking))}")
+        missing = sorted(reached - sizes)
+        if missing:
+            texts.append(f": {label} at {panel.x} = {', '.join(map(str, missing))}")
     return texts
 
 
@@ -223,7 +236,8 @@ def left_out(
 
 def _plot_command(figure_id: str, request: Request) -> str:
     words = ["dlmexp plot", figure_id]
-    words += [f"--by {name}={','.join(values)}" for name, values in request.by.items()]
+    for name, values in request.by.items():
+        words.append(f"--by {name}={','.join(values)}")
     if request.parameterisation:
         words.append(f"--parameterisation {request.parameterisation}")
     return " ".join(words)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -22,21 +23,23 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
 
     Tables without a name of their own are among them.
     """
-    known = {panel.dataset for name in FIGURES for panel in FIGURES[name].panels}
-    return [name for name in datasets if name not in known and catalogue.is_own(name)]
+    declared: set[str] = set()
+    for figure_id in FIGURES:
+        declared.update(panel.dataset for panel in FIGURES[figure_id].panels)
+    return [name for name in datasets if name not in declared and catalogue.is_own(name)]
 
 
 def own_figure(dataset: str, results: ResultsFolder) -> Figure:
     """Return all panels that there may be; those without results are left out when drawn."""
-    panels, selection = _panels(dataset, results)
+    contents = _contents(dataset, results)
     return Figure(
         f"{OWN}{dataset}",
-        panels,
+        _panels(contents),
         columns=3,
         title=dataset,
         caption=(
             f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
-            f"as far as there are any. {selection}."
+            f"as far as there are any. {_selection(contents)}."
         ),
     )
 
@@ -67,8 +70,9 @@ def sweep_figure(name: str, results: ResultsFolder) -> Figure:
     panels: list[Panel] = []
     selection = ""
     for dataset in results.candidates["dataset"].unique():
-        of_dataset, selection = _panels(dataset, results)
-        panels += of_dataset
+        contents = _contents(dataset, results)
+        panels += _panels(contents)
+        selection = _selection(contents)
     return Figure(
         f"{OWN}{name}",
         tuple(panels),
@@ -78,43 +82,82 @@ def sweep_figure(name: str, results: ResultsFolder) -> Figure:
     )
 
 
-def _panels(dataset: str, results: ResultsFolder) -> tuple[tuple[Panel, ...], str]:
-    """Return all panels of a dataset, and what selects beta in them."""
+@dataclass(frozen=True)
+class Contents:
+    """What a figure can show of a dataset.
+
+    Attributes:
+        dataset: The dataset.
+        fits: A line for each method and estimator that has fits.
+        curves: Likewise, of learning curves.
+        has_selection: Whether a beta was selected from several.
+        is_binary: Whether the task is binary classification.
+        has_units: Whether errors are in units of the target.
+        has_epochs: Whether learning curves are from minibatches.
+    """
+
+    dataset: str
+    fits: tuple[Line, ...]
+    curves: tuple[Line, ...]
+    has_selection: bool
+    is_binary: bool
+    has_units: bool
+    has_epochs: bool
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The losses that are drawn: those of users' tables, or those of the paper."""
+        return OWN_LOSSES if self.has_units or self.is_binary else LOSSES
+
+
+def _contents(dataset: str, results: ResultsFolder) -> Contents:
+    """Return what a figure can show of a dataset."""
     rows = results.table[results.table["dataset"] == dataset]
-    fits = _lines(rows, "fit")
-    curves = _lines(rows, "curve")
-    lines = (*fits, *_without_fit(curves, fits))
-    selecting = tuple(line for line in lines if catalogue.selects(line.method))
-    has_selection = bool((rows["candidates"] > 1).any())
-    is_binary = bool((rows["task"] == "binary").any())
-    has_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().any())
-    losses = OWN_LOSSES if has_units or is_binary else LOSSES
-    selection = "β is selected by NLL"
-    if losses == LOSSES:
-        selection += ", for the MSE by MSE"
-    has_epochs = rows["minibatch"][rows["role"] == "curve"].notna().all()
-    panels = (
-        *(Panel("sizes", dataset, metric, lines, "") for metric in losses),
-        Panel("betas", dataset, "nll", selecting if has_selection else (), ""),
-        Panel(
-            "curve",
-            dataset,
-            "nll",
-            curves,
-            "",
-            x="epochs" if has_epochs else "iterations",
-            title="β selected",
-        ),
-        Panel("reliability", dataset, "reliability", lines if is_binary else (), ""),
+    curve_batches = rows["minibatch"][rows["role"] == "curve"]
+    return Contents(
+        dataset=dataset,
+        fits=_lines(rows, "fit"),
+        curves=_lines(rows, "curve"),
+        has_selection=bool((rows["candidates"] > 1).any()),
+        is_binary=bool((rows["task"] == "binary").any()),
+        has_units="test_rmse" in rows and bool(rows["test_rmse"].notna().any()),
+        has_epochs=bool(curve_batches.notna().all()),
+    )
+
+
+def _selection(contents: Contents) -> str:
+    """Return what selects beta, for the caption."""
+    if contents.losses == LOSSES:
+        return "β is selected by NLL, for the MSE by MSE"
+    return "β is selected by NLL"
+
+
+def _panels(contents: Contents) -> tuple[Panel, ...]:
+    """Return all panels of a dataset; one without lines is never drawn."""
+    dataset = contents.dataset
+    lines = (*contents.fits, *_without_fit(contents.curves, contents.fits))
+    selecting: tuple[Line, ...] = ()
+    if contents.has_selection:
+        selecting = tuple(line for line in lines if catalogue.selects(line.method))
+    classifying = lines if contents.is_binary else ()
+    time = "epochs" if contents.has_epochs else "iterations"
+    return (
+        *(Panel("sizes", dataset, metric, lines, "") for metric in contents.losses),
+        Panel("betas", dataset, "nll", selecting, ""),
+        Panel("curve", dataset, "nll", contents.curves, "", x=time, title="β selected"),
+        Panel("reliability", dataset, "reliability", classifying, ""),
         *(Panel("sizes", dataset, metric, lines, "") for metric in CALIBRATION),
     )
-    return panels, selection
 
 
 def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:
     """Return the learning curves of methods and estimators that have no fits."""
-    fitted = {(line.method, line.estimator, line.samples) for line in fits}
-    return [line for line in curves if (line.method, line.estimator, line.samples) not in fitted]
+    fitted = {_method_and_estimator(line) for line in fits}
+    return [line for line in curves if _method_and_estimator(line) not in fitted]
+
+
+def _method_and_estimator(line: Line) -> tuple[str, str, int | None]:
+    return line.method, line.estimator, line.samples
 
 
 def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
