@@ -208,15 +208,22 @@ def unfinished_jobs(store: Store) -> list[Job]:
     jobs = [job for job in submitted if job.keys - done - unneeded]
     if not jobs:
         return []
-    states = job_states(job.id for job in jobs)
-    for job in jobs:
-        job.state, job.node, job.reason = states[job.id]
-        is_hidden = job.state == ENDED and not job.reason and job.user != getuser()
-        if is_hidden:  # some clusters hide the jobs of other users
-            job.state = UNKNOWN
-            job.reason = f"a job of user {job.user} that can't be seen from here"
+    _set_states(jobs)
     _share_responsibility(jobs, done | failed | unneeded)
     return [job for job in jobs if job.left or job.active]
+
+
+def _set_states(jobs: Sequence[Job]) -> None:
+    """Set what SLURM says of each job."""
+    states = job_states(job.id for job in jobs)
+    user = getuser()
+    for job in jobs:
+        job.state, job.node, job.reason = states[job.id]
+        # Some clusters hide the jobs of other users.
+        is_hidden = job.state == ENDED and not job.reason and job.user != user
+        if is_hidden:
+            job.state = UNKNOWN
+            job.reason = f"a job of user {job.user} that can't be seen from here"
 
 
 def killed_for_memory(jobs: Iterable[Job]) -> list[Job]:
@@ -283,6 +290,26 @@ class Cancellable(NamedTuple):
     processes: list[ActiveProcess]
     foreign: list[str]  # jobs and processes that a file names, and that are not of this folder
 
+    def named(self, names: Sequence[str], root: Path) -> "Cancellable":
+        """Return those jobs and processes that have one of the names.
+
+        Raises:
+            UserError: a name belongs to none of them.
+        """
+        known = {str(process.pid) for process in self.processes}
+        for job in self.jobs:
+            known |= job.names
+        for name in names:
+            if name not in known:
+                raise UserError(
+                    f"'{name}' is no job or process of {root} that can be cancelled from here: "
+                    f"{nearest(name, sorted(known))}"
+                )
+        wanted = set(names)
+        jobs = [job for job in self.jobs if job.names & wanted]
+        processes = [process for process in self.processes if str(process.pid) in wanted]
+        return Cancellable(jobs, processes, self.foreign)
+
 
 def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     """Return what runs or waits for a results folder and can be cancelled from here.
@@ -294,29 +321,22 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     Raises:
         UserError: a name belongs to none of them.
     """
-    named_jobs = [
-        job for job in unfinished_jobs(Store(root)) if job.active and job.user == getuser()
-    ]
-    jobs = _submitted_from(root, named_jobs)
-    named_processes = _processes_here(root)
-    processes = [process for process in named_processes if is_run_of(process, root)]
-    foreign = [f"job {job.id}" for job in named_jobs if job not in jobs]
-    other_processes = [process for process in named_processes if process not in processes]
-    foreign += [f"process {process.pid}" for process in other_processes]
-    known = {str(process.pid) for process in processes}
-    known.update(*(job.names for job in jobs))
-    for name in names:
-        if name not in known:
-            raise UserError(
-                f"'{name}' is no job or process of {root} that can be cancelled from here: "
-                f"{nearest(name, sorted(known))}"
-            )
-    wanted = known.intersection(names or known)
-    return Cancellable(
-        [job for job in jobs if job.names & wanted],
-        [process for process in processes if str(process.pid) in wanted],
-        foreign,
-    )
+    jobs, foreign_jobs = _jobs_of_user(root)
+    processes, foreign_processes = _processes_here(root)
+    cancellable = Cancellable(jobs, processes, foreign_jobs + foreign_processes)
+    return cancellable.named(names, root) if names else cancellable
+
+
+def _jobs_of_user(root: Path) -> tuple[list[Job], list[str]]:
+    """Return the active jobs of this user that were submitted from a results folder.
+
+    The second list describes those that its files name, and that were submitted elsewhere.
+    """
+    user = getuser()
+    named = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == user]
+    submitted_here = _submitted_from(root, named)
+    foreign = [f"job {job.id}" for job in named if job not in submitted_here]
+    return submitted_here, foreign
 
 
 def _submitted_from(root: Path, jobs: Sequence[Job]) -> list[Job]:
@@ -325,18 +345,29 @@ def _submitted_from(root: Path, jobs: Sequence[Job]) -> list[Job]:
         return []
     scripts = job_scripts(job.id for job in jobs)
     folder = (root / "multirun").resolve()
-    ours: list[Job] = []
+    submitted_here: list[Job] = []
     for job in jobs:
         script = scripts.get(job.id)
         if script is not None and script.resolve().is_relative_to(folder):
-            ours.append(job)
-    return ours
+            submitted_here.append(job)
+    return submitted_here
 
 
-def _processes_here(root: Path) -> list[ActiveProcess]:
-    """Return the processes of this machine that belong to no job."""
-    local = [process for process in active_processes(root) if process.machine == machine()]
-    return [process for process in local if process.job is None]
+def _processes_here(root: Path) -> tuple[list[ActiveProcess], list[str]]:
+    """Return the processes of this machine that train for a results folder, and are of no job.
+
+    The second list describes those that its files name, and that do something else.
+    """
+    runs: list[ActiveProcess] = []
+    foreign: list[str] = []
+    for process in active_processes(root):
+        if process.machine != machine() or process.job is not None:
+            continue
+        if is_run_of(process, root):
+            runs.append(process)
+        else:
+            foreign.append(f"process {process.pid}")
+    return runs, foreign
 
 
 def cancel(root: Path, jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:

@@ -21,6 +21,7 @@ from dlmexp.experiment.cluster.plan_table import print_jobs
 from dlmexp.experiment.cluster.slurm import ENDED
 from dlmexp.experiment.cluster.submission import Block, submit, wait
 from dlmexp.experiment.config import RunConfig
+from dlmexp.experiment.plan.cell import Asked
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import STOPPED, StopRequest
@@ -49,28 +50,16 @@ def multirun(
     cfg = configs[0]  # settings that are not about cells are the same in all of them
     on_cluster = kind == ON_CLUSTER
     on_gpus = on_cluster and _asks_for_gpus(launcher)
-    overrides_by_job = _job_overrides(configs, jobs, on_gpus)
-    # The data were loaded as a check, and are dropped: each job loads its own.
-    sweeps = [replace(prepare_sweep(config), datasets={}) for config in configs]
-    for note in dict.fromkeys(note for sweep in sweeps for note in sweep.notes):
-        print(note, flush=True)
+    blocks = _blocks(configs, _job_overrides(configs, jobs, on_gpus))
+    sweeps = [block.sweep for block in blocks]
+    _print_notes(sweeps)
     store = Store(cfg.results, read_only=cfg.plan)
-    blocks = [
-        Block(sweep, overrides) for sweep, overrides in zip(sweeps, overrides_by_job, strict=True)
-    ]
     if cfg.plan:
         print_jobs(store, blocks, launcher, on_cluster)
         return 0
-    if on_cluster and which("sbatch") is None:
-        raise UserError(
-            "there is no SLURM here (no sbatch): submit from a login node, "
-            "or leave hydra/launcher= out"
-        )
-    make_folder(store.root)
-    write_manifests(store.root, sweeps)
-    if cfg.rerun == "changed":
-        for sweep in sweeps:
-            set_aside(sweep, store, changed_cells(sweep, store))
+    if on_cluster:
+        _check_sbatch()
+    _prepare_folder(store, sweeps)
     code = _run_blocks(store, blocks, launcher, on_cluster)
     if code is None:  # the jobs are left to the cluster
         return 0
@@ -80,10 +69,7 @@ def multirun(
         return code
     if on_cluster:
         _print_lost_jobs(store, _keys(sweeps))
-    drop_unselected(store)
-    summary = summarize([asked for sweep in sweeps for asked in sweep.candidates], store)
-    print_summary(summary, store)
-    return max(code, summary.exit_code)
+    return max(code, _print_summary(store, sweeps))
 
 
 def _check(configs: Sequence[RunConfig], launcher: str) -> None:
@@ -96,6 +82,15 @@ def _check(configs: Sequence[RunConfig], launcher: str) -> None:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     if len({cfg.results for cfg in configs}) > 1:
         raise UserError("results= is one folder for all jobs of a multirun")
+
+
+def _check_sbatch() -> None:
+    """Raise UserError if jobs can't be submitted from this machine."""
+    if which("sbatch") is None:
+        raise UserError(
+            "there is no SLURM here (no sbatch): submit from a login node, "
+            "or leave hydra/launcher= out"
+        )
 
 
 def _asks_for_gpus(launcher: Mapping[str, Any]) -> bool:
@@ -111,11 +106,56 @@ def _job_overrides(
     """
     overrides: list[list[str]] = []
     for cfg, words in zip(configs, jobs, strict=True):
-        own = [word for word in words if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+        of_block = [word for word in words if not _is_for_hydra(word)]
         if on_gpus and cfg.device == "auto":
-            own.append("device=cuda")
-        overrides.append(own)
+            of_block.append("device=cuda")
+        overrides.append(of_block)
     return overrides
+
+
+def _is_for_hydra(override: str) -> bool:
+    return override.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def _blocks(configs: Sequence[RunConfig], overrides: Sequence[Sequence[str]]) -> list[Block]:
+    """Return the block of each job. The data are loaded as a check, and dropped again.
+
+    Each job loads its own data.
+    """
+    blocks: list[Block] = []
+    for cfg, words in zip(configs, overrides, strict=True):
+        sweep = replace(prepare_sweep(cfg), datasets={})
+        blocks.append(Block(sweep, words))
+    return blocks
+
+
+def _print_notes(sweeps: Sequence[Sweep]) -> None:
+    """Print each note of the sweeps once."""
+    notes: dict[str, None] = {}
+    for sweep in sweeps:
+        notes |= dict.fromkeys(sweep.notes)
+    for note in notes:
+        print(note, flush=True)
+
+
+def _prepare_folder(store: Store, sweeps: Sequence[Sweep]) -> None:
+    """Write the manifests, and set aside the records that are made again."""
+    make_folder(store.root)
+    write_manifests(store.root, sweeps)
+    if sweeps[0].cfg.rerun == "changed":
+        for sweep in sweeps:
+            set_aside(sweep, store, changed_cells(sweep, store))
+
+
+def _print_summary(store: Store, sweeps: Sequence[Sweep]) -> int:
+    """Print what the records say after all jobs, and return the exit code."""
+    drop_unselected(store)
+    candidates: list[Asked] = []
+    for sweep in sweeps:
+        candidates += sweep.candidates
+    summary = summarize(candidates, store)
+    print_summary(summary, store)
+    return summary.exit_code
 
 
 def _run_blocks(
@@ -157,7 +197,7 @@ def _run_here(blocks: Sequence[Block], stop: StopRequest) -> int:
 
 
 def _keys(sweeps: Sequence[Sweep]) -> frozenset[str]:
-    return frozenset(key for sweep in sweeps for key in sweep.by_key)
+    return frozenset[str]().union(*(sweep.by_key for sweep in sweeps))
 
 
 def _print_lost_jobs(store: Store, keys: frozenset[str]) -> None:

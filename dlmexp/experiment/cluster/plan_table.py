@@ -67,25 +67,33 @@ def print_jobs(
     plans = [_plan(block, store) for block in blocks]
     request = Request.of(launcher) if on_cluster else None
     print_table(wide_console(), _table(blocks, plans, request))
-    to_run = [_to_run(plan) for plan in plans]
-    jobs = sum(count > 0 for count in to_run)
-    print(f"{counted(jobs, 'job')} to run, with {counted(sum(to_run), 'cell')}")
+    cells_to_run = [_to_run(plan) for plan in plans]
+    jobs = sum(count > 0 for count in cells_to_run)
+    print(f"{counted(jobs, 'job')} to run, with {counted(sum(cells_to_run), 'cell')}")
     for block, plan in zip(blocks, plans, strict=True):
         print_changed(plan, block.sweep)
-    if request is None or not jobs:
+    if request is not None and jobs:
+        _print_longest_job(_longest(blocks, plans, request.cores))
+        _print_likely_start(launcher)
+
+
+def _print_longest_job(longest: TimeInterval | None) -> None:
+    """Print how long the longest job takes, and the time limit that follows."""
+    if longest is None:
         return
-    longest = _longest(blocks, plans, request.cores)
-    if longest is not None:
-        minutes = math.ceil(longest.most / 60)
-        print(
-            f"the longest job takes {duration(longest.least)} to {duration(longest.most)} on cores "
-            f"like those here: hydra.launcher.timeout_min={minutes}"
-        )
-    options = [
-        option.format(launcher[name])
-        for name, option in SBATCH_OPTIONS.items()
-        if launcher.get(name) is not None
-    ]
+    minutes = math.ceil(longest.most / 60)
+    print(
+        f"the longest job takes {duration(longest.least)} to {duration(longest.most)} on cores "
+        f"like those here: hydra.launcher.timeout_min={minutes}"
+    )
+
+
+def _print_likely_start(launcher: Mapping[str, Any]) -> None:
+    """Print when SLURM would start a job with the settings of the launcher."""
+    options: list[str] = []
+    for name, option in SBATCH_OPTIONS.items():
+        if launcher.get(name) is not None:
+            options.append(option.format(launcher[name]))
     try:
         print(f"a job would start: {likely_start(options)}")
     except UserError as error:
@@ -107,18 +115,31 @@ def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | No
     if request is not None:
         columns += ["cores", "memory", "time limit", "partition", "core hours"]
     table = Table(*columns)
-    common = set.intersection(*(set(block.overrides) for block in blocks))
-    totals = [0, 0, 0, 0]
-    for block, plan in zip(blocks, plans, strict=True):
-        own_words = [word for word in block.overrides if word not in common]
-        counts = [len(plan.cells), len(plan.done), len(plan.failed), _to_run(plan)]
-        totals = [total + count for total, count in zip(totals, counts, strict=True)]
-        name = Text(" ".join(own_words) or "all")  # `[elbo]` would be markup
-        table.add_row(name, *map(str, counts), *_request_cells(request, counts[-1] > 0))
-    jobs = sum(_to_run(plan) > 0 for plan in plans)
-    total_request = ["", "", "", "", f"{jobs * request.core_hours:.1f}"] if request else []
+    counts_of_jobs: list[list[int]] = []
+    jobs = 0
+    for name, plan in zip(_job_names(blocks), plans, strict=True):
+        to_run = _to_run(plan)
+        counts = [len(plan.cells), len(plan.done), len(plan.failed), to_run]
+        counts_of_jobs.append(counts)
+        jobs += to_run > 0
+        table.add_row(Text(name), *map(str, counts), *_request_cells(request, to_run > 0))
+    totals = map(sum, zip(*counts_of_jobs, strict=True))
+    total_request: list[str] = []
+    if request is not None:
+        total_request = ["", "", "", "", f"{jobs * request.core_hours:.1f}"]
     table.add_row("total", *map(str, totals), *total_request)
     return table
+
+
+def _job_names(blocks: Sequence[Block]) -> list[str]:
+    """Return for each block those of its overrides that not all blocks share."""
+    overrides = [set(block.overrides) for block in blocks]
+    common = set.intersection(*overrides)
+    names: list[str] = []
+    for block in blocks:
+        words = [word for word in block.overrides if word not in common]
+        names.append(" ".join(words) or "all")
+    return names
 
 
 def _request_cells(request: Request | None, is_submitted: bool) -> list[str]:
@@ -138,22 +159,33 @@ def _request_cells(request: Request | None, is_submitted: bool) -> list[str]:
 
 def _longest(blocks: Sequence[Block], plans: Sequence[Plan], threads: int) -> TimeInterval | None:
     """Return how long the longest job takes, from a few timed steps; None if all are short."""
-    clocks: list[tuple[Clock, Block]] = []
-    for block, plan in zip(blocks, plans, strict=True):
-        target = select_target(block.sweep.cfg.device, block.sweep.cfg.dtype)
-        clock = Clock(plan.batches, target.device.type, plan.later)
-        if not clock.is_short():
-            clocks.append((clock, block))
+    clocks = _clocks_of_long_jobs(blocks, plans)
     if not clocks:
         return None
-    intervals: list[TimeInterval] = []
+    # Steps of the job with the most cells are timed; the others are assumed to be as fast.
     timed, block = max(clocks, key=lambda pair: pair[0].cells)
-    target = select_target(block.sweep.cfg.device, block.sweep.cfg.dtype)
-    # The sweeps of a multirun have dropped their data.
-    timed.time_steps(prepared_splits(prepare_sweep(block.sweep.cfg)), target, threads)
+    cfg = block.sweep.cfg
+    target = select_target(cfg.device, cfg.dtype)
+    splits = prepared_splits(prepare_sweep(cfg))  # the sweeps of a multirun have dropped their data
+    timed.time_steps(splits, target, threads)
+    intervals: list[TimeInterval] = []
     for clock, _ in clocks:
         clock.trials = timed.trials
         interval = clock.announced(workers=1)
         if interval is not None:
             intervals.append(interval)
     return max(intervals, key=lambda interval: interval.most, default=None)
+
+
+def _clocks_of_long_jobs(
+    blocks: Sequence[Block], plans: Sequence[Plan]
+) -> list[tuple[Clock, Block]]:
+    """Return the blocks that take long enough to be timed, each with its clock."""
+    clocks: list[tuple[Clock, Block]] = []
+    for block, plan in zip(blocks, plans, strict=True):
+        cfg = block.sweep.cfg
+        target = select_target(cfg.device, cfg.dtype)
+        clock = Clock(plan.batches, target.device.type, plan.later)
+        if not clock.is_short():
+            clocks.append((clock, block))
+    return clocks

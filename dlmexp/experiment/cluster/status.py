@@ -143,21 +143,25 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
         running=[key for process in processes for key in process.keys],
         queued=[key for job in jobs if job.active for key in job.left],
     )
-    experiments = [
-        _experiment_status(store, name, cells, states, failure_reasons)
-        for name, cells in _cells_by_experiment(store).items()
-    ]
-    quarantined = [path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]
+    experiments: list[ExperimentStatus] = []
+    for name, cells in _cells_by_experiment(store).items():
+        experiments.append(_experiment_status(store, name, cells, states, failure_reasons))
     return FolderStatus(
         results=str(root),
         experiments=experiments,
         running=[ProcessStatus.of(process) for process in processes],
         jobs=[job.facts for job in jobs],
         checkpoints=len(list((root / "checkpoints").glob("*.npz"))),
-        quarantined=len(quarantined),
+        quarantined=_count_quarantined(root),
         packed=len(store.packed),
         gaps=_gaps(store),
     )
+
+
+def _count_quarantined(root: Path) -> int:
+    """Return the number of files in quarantine, without those that say why."""
+    files = (root / "quarantine").glob("*")
+    return sum(path.suffix != ".why" for path in files)
 
 
 def _gaps(store: Store) -> list[EvidenceGap]:
@@ -204,7 +208,7 @@ def _failure(store: Store, asked: Asked, key: str) -> Failure:
     if record is None:
         reason = "its record is torn; retry_failed=true runs it again"
         return Failure(key=key, cell=cell, reason=reason, where="?")
-    where = f"{record.made.host}"
+    where = str(record.made.host)
     if record.made.job:
         where += f" job {record.made.job}"
     return Failure(
@@ -237,12 +241,20 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
         if count:
             print(f"{name}: {count} {place}")
     for experiment in status.experiments:
-        for failure in experiment.failures:
-            print(f"{experiment.name}: {failure.cell}: {failure.reason} on {failure.where}")
-        _print_tracebacks(experiment.failures)
+        _print_failures(experiment)
         if missing:
-            for cell in experiment.absent:
-                print(f"{experiment.name}: missing {cell}")
+            _print_missing(experiment)
+
+
+def _print_failures(experiment: ExperimentStatus) -> None:
+    for failure in experiment.failures:
+        print(f"{experiment.name}: {failure.cell}: {failure.reason} on {failure.where}")
+    _print_tracebacks(experiment.failures)
+
+
+def _print_missing(experiment: ExperimentStatus) -> None:
+    for cell in experiment.absent:
+        print(f"{experiment.name}: missing {cell}")
 
 
 def _print_tracebacks(failures: Iterable[Failure]) -> None:

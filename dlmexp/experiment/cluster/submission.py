@@ -56,10 +56,11 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
     """
     jobs = unfinished_jobs(store)
     # The records are read after the queue: those of a job that has just left it are there.
-    selected = _blocks_to_submit(store, blocks, jobs)
+    selection = _blocks_to_submit(store, blocks, jobs)
+    _print_selection(selection, len(blocks))
     killed = killed_for_memory(jobs)
     by_memory: dict[Memory, list[Block]] = {}
-    for block in selected:
+    for block in selection.blocks:
         memory = _memory(launcher["mem_gb"], _last_job(block, killed))
         by_memory.setdefault(memory, []).append(block)
     for memory, group in by_memory.items():
@@ -106,8 +107,15 @@ def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
     return fitting[-1] if fitting else None
 
 
-def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]) -> list[Block]:
-    """Return the blocks that need a new job, and print how many do not."""
+class _Selection(NamedTuple):
+    """The blocks that need a new job, and the ids of the jobs that already do the rest."""
+
+    blocks: list[Block]
+    queued_jobs: list[str]
+
+
+def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]) -> _Selection:
+    """Return the blocks with cells that are neither recorded nor in the queue."""
     active = [job for job in jobs if job.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
     done, failed = store.keys()
@@ -121,12 +129,16 @@ def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]
         if unrecorded - in_queue:
             selected.append(block)
     queued_jobs = [job.id for job in active if job.keys & to_run]
-    if queued_jobs:
-        print(f"already in the queue: job {', '.join(queued_jobs)}")
-    others = len(blocks) - len(selected)
+    return _Selection(selected, queued_jobs)
+
+
+def _print_selection(selection: _Selection, n_blocks: int) -> None:
+    """Print which jobs are in the queue already, and how many of all blocks need no new one."""
+    if selection.queued_jobs:
+        print(f"already in the queue: job {', '.join(selection.queued_jobs)}")
+    others = n_blocks - len(selection.blocks)
     if others:
-        print(f"no new job for {others} of {counted(len(blocks), 'block')}")
-    return selected
+        print(f"no new job for {others} of {counted(n_blocks, 'block')}")
 
 
 def _executor(launcher: Mapping[str, Any], experiment: str) -> Any:
@@ -193,9 +205,9 @@ def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, A
         "signal_delay_s": signal_delay,
         "additional_parameters": additional,
     }
-    return {
-        f"slurm_{name}": value for name, value in settings.items() if name not in NOT_FOR_SBATCH
-    }
+    for name in NOT_FOR_SBATCH:
+        settings.pop(name, None)
+    return {f"slurm_{name}": value for name, value in settings.items()}
 
 
 def wait(
@@ -218,24 +230,29 @@ def wait(
     submitted_again: set[str] = set()
     while stop.requested is None:
         needed = keys - unneeded_refits(store)
-        all_jobs = [job for job in unfinished_jobs(store) if job.keys & needed]
-        killed = {job.id for job in killed_for_memory(all_jobs)}
+        jobs = [job for job in unfinished_jobs(store) if job.keys & needed]
+        killed = {job.id for job in killed_for_memory(jobs)}
         if submit_again is not None and killed - submitted_again:
             submitted_again |= killed
             submit_again()
             continue
-        jobs = [job for job in all_jobs if job.state != ENDED]
+        in_queue = [job for job in jobs if job.state != ENDED]
         done, _ = store.keys()
-        line = f"{_states(jobs)}; {len(needed & done)} of {counted(len(needed), 'cell')} done"
+        line = f"{_states(in_queue)}; {len(needed & done)} of {counted(len(needed), 'cell')} done"
         if line != printed:
             print(line, flush=True)
             printed = line
-        if all(job.state == STUCK for job in jobs):
+        if all(job.state == STUCK for job in in_queue):
             return 0
-        next_query = time.monotonic() + POLL_SECONDS
-        while stop.requested is None and time.monotonic() < next_query:
-            time.sleep(SIGNAL_POLL_SECONDS)
+        _pause(stop)
     return stop.requested.code
+
+
+def _pause(stop: StopRequest) -> None:
+    """Sleep until SLURM may be asked again; return early at a request to stop."""
+    next_query = time.monotonic() + POLL_SECONDS
+    while stop.requested is None and time.monotonic() < next_query:
+        time.sleep(SIGNAL_POLL_SECONDS)
 
 
 def _states(jobs: Sequence[Job]) -> str:
