@@ -24,6 +24,8 @@ from dlmexp.experiment.running.table_baselines import which_is_best
 MOST_DISPERSION = 1.5
 """Above this ratio of squared errors to the predicted variance, a line says so."""
 MAX_RESULT_LINES = 60
+IN_TARGET_UNITS = [*OWN_UNITS, "test_nll"]
+"""The metrics of the closing table if all targets have units."""
 UNITS = (
     "mean±standard deviation over seeds at the betas with the lowest validation metric; "
     "nll: nats per test row"
@@ -50,17 +52,23 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
 
     One line per dataset, size, method and estimator, then the totals.
     """
-    pending_batches = Counter(batch[0].group for batch in plan.batches)
+    print_table(wide_console(), _plan_table(plan, sweep))
+    pending = [*plan.batches, *plan.later]
+    to_run = sum(len(batch) for batch in pending)
+    print(
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{to_run} to run in {counted(len(pending), 'batch')}"
+    )
+    print_changed(plan, sweep)
+
+
+def _plan_table(plan: Plan, sweep: Sweep) -> Table:
+    """Return the table of the cells, with a line per dataset, size, method and estimator."""
+    pending_batches = Counter(batch[0].group for batch in (*plan.batches, *plan.later))
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
-    pending_batches.update(batch[0].group for batch in plan.later)
     for group, cells in _cells_by_group(plan.cells).items():
         first = cells[0]
-        q = first.parameterisation if first.form == "explicit" else "collapsed"
-        if first.components > 1:
-            q = f"{counted(first.components, 'Gaussian')}, {q}"
-        if first.cv:
-            q += ", all rows" if first.fold is None else ", folds"
         counts = (
             len({cell.seed for cell in cells}),
             len({cell.beta for cell in cells}),
@@ -74,30 +82,38 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
             str(first.n),
             ", ".join(methods[group]),
             first.model_label,
-            q,
+            _posterior_label(first),
             *map(str, counts),
         )
-    print_table(wide_console(), table)
-    pending = [*plan.batches, *plan.later]
-    to_run = sum(len(batch) for batch in pending)
-    print(
-        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{to_run} to run in {counted(len(pending), 'batch')}"
-    )
-    print_changed(plan, sweep)
+    return table
+
+
+def _posterior_label(cell: Cell) -> str:
+    """Return how q is parameterised, of how many Gaussians it is, and which rows it is fitted to.
+
+    For instance `3 Gaussians, whitened, folds`.
+    """
+    label = cell.parameterisation if cell.form == "explicit" else "collapsed"
+    if cell.components > 1:
+        label = f"{counted(cell.components, 'Gaussian')}, {label}"
+    if cell.cv:
+        label += ", all rows" if cell.fold is None else ", folds"
+    return label
 
 
 def print_changed(plan: Plan, sweep: Sweep) -> None:
     """Print how many recorded cells another version of a plugin has made, and what to do."""
     if not plan.changed:
         return
-    packages = {name for key in plan.changed for name in plugin_packages(sweep.by_key[key])}
+    packages: set[str] = set()
+    for key in plan.changed:
+        packages.update(plugin_packages(sweep.by_key[key]))
     cells = counted(len(plan.changed), "cell")
-    made = f"{cells} made by another version of {', '.join(sorted(packages))}"
+    text = f"{cells} made by another version of {', '.join(sorted(packages))}"
     if sweep.cfg.rerun == "changed":
-        print(f"{made}: trained again")
+        print(f"{text}: trained again")
     else:
-        print(f"{made}; rerun=changed trains them again")
+        print(f"{text}; rerun=changed trains them again")
 
 
 def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
@@ -148,18 +164,15 @@ class Summary:
 def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     """Return how the cells ended that were candidates of these selections."""
     selections = Selections.of(store, candidates)
-    keys = {key for asked in candidates for key in selections.needed(asked)}
+    keys: set[str] = set()
+    for asked in candidates:
+        keys.update(selections.needed(asked))
     records = store.cells(keys)
     statuses = records["status"].to_pylist()
-    shown = [selections.shown(asked) for asked in candidates]
-    rows = as_text(candidate_cells(records, shown))
-    cells = rows.drop_duplicates("key")
+    in_table = [selections.shown(asked) for asked in candidates]
+    rows = as_text(candidate_cells(records, in_table))
     table = tidy(rows)
-    is_done = cells["status"] == "done"
-    has_rule = cells["window"].notna() & cells["max_iterations"].notna()
-    if "optimizer" in cells:
-        has_rule |= cells["optimizer"] == "lbfgs"
-    fits = cells[is_done & has_rule]
+    fits = _fits_with_stopping_rule(rows.drop_duplicates("key"))
     done = statuses.count("done")
     return Summary(
         total=len(keys),
@@ -170,6 +183,15 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
         selected=rows_for(table[table["status"] == "done"], "nll"),
         gaps=largest_gaps(store, candidates),
     )
+
+
+def _fits_with_stopping_rule(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of cells that are done and could stop before their limit of iterations."""
+    is_done = cells["status"] == "done"
+    has_rule = cells["window"].notna() & cells["max_iterations"].notna()
+    if "optimizer" in cells:
+        has_rule |= cells["optimizer"] == "lbfgs"
+    return cells[is_done & has_rule]
 
 
 def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None = None) -> None:
@@ -192,6 +214,11 @@ def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None
             f"{summary.at_limit} of {fits} stopped at the limit of iterations and had not "
             "converged; training.max_iterations=N trains longer, as other cells"
         )
+    _print_counts(summary, store)
+
+
+def _print_counts(summary: Summary, store: Store) -> None:
+    """Print how many cells are done, failed and missing, and what to do about the latter."""
     without = f", {summary.missing} without a record" if summary.missing else ""
     print(
         f"{summary.done} of {counted(summary.total, 'cell')} done, {summary.failed} failed"
@@ -217,39 +244,45 @@ def warnings_of(rows: pd.DataFrame) -> list[str]:
 
 def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | None) -> None:
     """Print one line per dataset, size and method, with the units of the numbers."""
-    # Errors in the units of the target say more than the MSE of scaled targets.
-    in_target_units = "test_rmse" in rows and bool(rows["test_rmse"].notna().all())
-    metrics = _shown_metrics(rows, in_target_units)
-    beside = pd.DataFrame() if baselines is None else baselines
-    table = results_table(rows if beside.empty else with_baselines(rows, beside), metrics)
+    if baselines is None:
+        baselines = pd.DataFrame()
+    metrics = _metrics_of_table(rows)
+    lines = rows if baselines.empty else with_baselines(rows, baselines)
+    table = results_table(lines, metrics)
     collect = with_results_option("dlmexp collect", store.root)
     if table.row_count > MAX_RESULT_LINES:
         print(f"{counted(table.row_count, 'result')}: `{collect}` writes them as a table")
         return
     print_table(wide_console(), table)
-    units = UNITS
-    is_scaled = (rows["task"] == "regression").any()
-    if is_scaled:
-        units += " of targets scaled to variance 1"
-    if in_target_units:
-        units += "; rmse, mae: in the units of the target"
-    elif is_scaled:
-        units += f"; `{collect}` writes their y_std"
-    if metrics == OWN_LABELS:
-        units += "; auc: area under the ROC curve; base_rate: share of class 1"
-    print(units)
-    for line in which_is_best(rows, beside):
+    print(_units(rows, metrics, collect))
+    for line in which_is_best(rows, baselines):
         print(line)
     for line in overdispersed(rows):
         print(line)
 
 
-def _shown_metrics(rows: pd.DataFrame, in_target_units: bool) -> list[str]:
+def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
     """Return the metrics of the closing table."""
-    if in_target_units:
-        return [*OWN_UNITS, "test_nll"]
+    # Errors in the units of the target say more than the MSE of scaled targets.
+    if "test_rmse" in rows and rows["test_rmse"].notna().all():
+        return IN_TARGET_UNITS
     has_labels = "test_auc" in rows and bool(rows["test_auc"].notna().any())
     return OWN_LABELS if has_labels else TEST
+
+
+def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
+    """Return the line about the units of the metrics; `collect` writes the table of all results."""
+    units = UNITS
+    is_scaled = (rows["task"] == "regression").any()
+    if is_scaled:
+        units += " of targets scaled to variance 1"
+    if metrics == IN_TARGET_UNITS:
+        units += "; rmse, mae: in the units of the target"
+    elif is_scaled:
+        units += f"; `{collect}` writes their y_std"
+    if metrics == OWN_LABELS:
+        units += "; auc: area under the ROC curve; base_rate: share of class 1"
+    return units
 
 
 def overdispersed(rows: pd.DataFrame) -> list[str]:
@@ -257,8 +290,9 @@ def overdispersed(rows: pd.DataFrame) -> list[str]:
     if "test_dispersion" not in rows:
         return []
     lines = []
-    means = rows.groupby(["dataset", "method"], observed=True, sort=False)["test_dispersion"].mean()
-    for (dataset, method), dispersion in means.dropna().items():  # pyright: ignore[reportGeneralTypeIssues]
+    groups = rows.groupby(["dataset", "method"], observed=True, sort=False)
+    means = groups["test_dispersion"].mean().dropna()
+    for (dataset, method), dispersion in means.items():  # pyright: ignore[reportGeneralTypeIssues]
         if dispersion > MOST_DISPERSION:
             lines.append(
                 f"{dataset} {method}: squared errors are {dispersion:.3g} times the predicted "
@@ -270,8 +304,8 @@ def overdispersed(rows: pd.DataFrame) -> list[str]:
 def with_baselines(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Return results followed by those of baselines on the same tables and sizes."""
     rows = as_text(rows).astype({"M": "Int64"})
-    beside = baselines.merge(rows[["dataset", "n", "task"]].drop_duplicates())
-    return pd.concat([rows, beside], ignore_index=True)
+    tables = rows[["dataset", "n", "task"]].drop_duplicates()
+    return pd.concat([rows, baselines.merge(tables)], ignore_index=True)
 
 
 def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
@@ -283,18 +317,22 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
     metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
     columns = RESULT_ORDER[:4] + _differing_settings(rows)
-    headers = [name.removeprefix("test_") for name in metrics]
-    selected = ["beta"]
+    selected = {"beta": "beta"}  # the header of each column
     if "components" in rows and (rows["components"] > 1).any():
-        selected.append("components")
-    chosen = ["K" if name == "components" else name for name in selected]
-    table = Table(*columns, "seeds", *chosen, *headers, box=SIMPLE, pad_edge=False)
+        selected["components"] = "K"
+    headers = [*columns, "seeds", *selected.values()]
+    headers += [name.removeprefix("test_") for name in metrics]
+    table = Table(*headers, box=SIMPLE, pad_edge=False)
     for _, seeds in rows.groupby(columns, dropna=False, sort=False):
-        settings = ["" if pd.isna(value) else str(value) for value in seeds.iloc[0][columns]]
-        means = [mean_and_deviation(seeds[name]) for name in metrics]
+        settings = seeds.iloc[0][columns].map(_text)
         values = [_selected_values(seeds, name) for name in selected]
+        means = [mean_and_deviation(seeds[name]) for name in metrics]
         table.add_row(*settings, str(len(seeds)), *values, *means)
     return table
+
+
+def _text(value: object) -> str:
+    return "" if pd.isna(value) else str(value)
 
 
 def _differing_settings(rows: pd.DataFrame) -> list[str]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,9 +75,12 @@ class Sweep:
         """The keys of the folds by the key of the fit to all rows that they may select."""
         folds: dict[str, tuple[str, ...]] = {}
         for asked in self.candidates:
+            if not asked.folds:
+                continue
             count = len(asked.folds) // len(asked.keys)
-            for number, key in enumerate(asked.keys if count else ()):
-                folds[key] = asked.folds[number * count : (number + 1) * count]
+            for number, key in enumerate(asked.keys):
+                start = number * count
+                folds[key] = asked.folds[start : start + count]
         return folds
 
 
@@ -158,11 +162,10 @@ def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
     """Add the cells on all datasets that can be loaded. Return why the others can't."""
     loader = DatasetLoader()
     missing: dict[str, None] = {}  # as an ordered set
-    requests = deque(
-        DatasetRequest(part, key, dataset)
-        for part in parts
-        for key, dataset in part.dataset.items()
-    )
+    requests: deque[DatasetRequest] = deque()
+    for part in parts:
+        for key, dataset in part.dataset.items():
+            requests.append(DatasetRequest(part, key, dataset))
     while requests:
         request = requests.popleft()
         root = data_root(request.part.data_root)
@@ -219,12 +222,12 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
 
 def _notes_about_tables(sweep: Sweep) -> list[str]:
     lines: list[str] = []
-    for dataset_and_split, (spec, data) in sweep.datasets.items():
-        if spec.loader == "table":
-            cells = [
-                cell for cell in sweep.cells if (cell.dataset, cell.split) == dataset_and_split
-            ]
-            lines += table_notes(spec, data, cells)
+    for (dataset, split), (spec, data) in sweep.datasets.items():
+        if spec.loader != "table":
+            continue
+        on_dataset = [cell for cell in sweep.cells if cell.dataset == dataset]
+        cells = [cell for cell in on_dataset if cell.split == split]
+        lines += table_notes(spec, data, cells)
     return lines
 
 
@@ -234,34 +237,39 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     What folds select is trained after all folds: who trains with whom does not depend on which of
     them an interrupted run had finished.
     """
-    selections = Selections.of(store, sweep.candidates)
-    refits = sweep.refits
-    of_folds: set[str] = set()
-    needed: set[str] = set()
-    for asked in sweep.candidates:
-        needed.update(selections.needed(asked))
-        if asked.folds:
-            of_folds.update(asked.keys, asked.folds)
-    needed |= sweep.by_key.keys() - of_folds
+    needed = _needed_keys(sweep, store)
     cells = [cell for cell in sweep.cells if cell.key in needed]
-    first = [cell for cell in cells if cell.key not in refits]
+    refits = [cell for cell in cells if cell.key in sweep.refits]
+    others = [cell for cell in cells if cell.key not in sweep.refits]
     recorded, failed = store.keys()
     failed &= needed
     done = _sound_records(sweep, store, recorded & needed)
-    done -= _bases_to_repeat(sweep, first, store, done)
+    done -= _bases_to_repeat(sweep, others, store, done)
     changed = changed_cells(sweep, store)
     if sweep.cfg.rerun == "changed":
         done -= changed
         failed -= changed
     skip = done if sweep.cfg.retry_failed else done | failed
     batch_size = _batch_size(sweep, target)
-    pending = batches(first, skip, batch_size)
-    later = batches([cell for cell in cells if cell.key in refits], skip, batch_size)
-    if not any(cell.fold is not None for batch in pending for cell in batch):
-        pending += later
+    pending = batches(others, skip, batch_size)
+    later = batches(refits, skip, batch_size)
+    if not any(cell.fold is not None for cell in chain.from_iterable(pending)):
+        pending += later  # no fold is left that they wait for
         later = []
-    again = frozenset(cell for batch in pending for cell in batch if cell.key in recorded)
-    return Plan(pending, later, cells, done, failed, again, changed)
+    again = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
+    return Plan(pending, later, cells, done, failed, frozenset(again), changed)
+
+
+def _needed_keys(sweep: Sweep, store: Store) -> set[str]:
+    """Return the keys of the cells that have a part in a selection, or that others start from."""
+    selections = Selections.of(store, sweep.candidates)
+    needed: set[str] = set()
+    selected_by_folds: set[str] = set()
+    for asked in sweep.candidates:
+        needed.update(selections.needed(asked))
+        if asked.folds:
+            selected_by_folds.update(asked.keys, asked.folds)
+    return needed | (sweep.by_key.keys() - selected_by_folds)
 
 
 def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
@@ -297,8 +305,13 @@ def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
     if not expected:
         return frozenset()
     records = store.cells(expected.keys(), columns_with(("key", "plugins")))
-    made = zip(records["key"].to_pylist(), records["plugins"].to_pylist(), strict=True)
-    return frozenset(key for key, versions in made if versions != expected[key])
+    keys = records["key"].to_pylist()
+    recorded_versions = records["plugins"].to_pylist()
+    changed: set[str] = set()
+    for key, versions in zip(keys, recorded_versions, strict=True):
+        if versions != expected[key]:
+            changed.add(key)
+    return frozenset(changed)
 
 
 def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
@@ -325,8 +338,13 @@ def _bases_to_repeat(sweep: Sweep, cells: Iterable[Cell], store: Store, done: Se
 
     A cell that is not done starts from them, and there are no hyperparameters of theirs to load.
     """
-    needed = {cell.base for cell in cells if cell.base and cell.key not in done}
-    return {base for base in needed & done if store.base(sweep.by_key[base].dataset, base) is None}
+    bases = {cell.base for cell in cells if cell.base and cell.key not in done}
+    to_repeat: set[str] = set()
+    for base in bases & done:
+        dataset = sweep.by_key[base].dataset
+        if store.base(dataset, base) is None:
+            to_repeat.add(base)
+    return to_repeat
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:

@@ -1,9 +1,11 @@
-"""How the mean, a linear model and boosted trees do on a user's own table, beside the models.
+"""How the mean, a linear model and boosted trees do on a user's own table, next to the models.
 
 They are fitted to the rows that the models of a seed were trained on and tested on the same rows.
 What was computed is kept in the folder `tables` of the results.
 """
 
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +40,36 @@ def table_baselines(sweep: Sweep, root: Path) -> pd.DataFrame:
     prepared = prepared_splits(sweep)
     rows = []
     for name in _tables(sweep):
-        known = known_baselines(root, name)
-        on_all_rows = [cell for cell in sweep.cells if cell.dataset == name and cell.fold is None]
-        cells = {_split_of(cell): cell for cell in on_all_rows}
-        wanted = [(split, method) for split in cells for method in available_baselines()]
-        missing = [pair for pair in wanted if pair not in known]
-        for split, method in missing:
-            scores = _scores(method, cells[split], prepared(cells[split]), sweep)
-            if scores:
-                known[split, method] = scores
-        if missing:
-            keep_baselines(root, name, known)
-        for split, method in wanted:
-            if (split, method) in known:
-                rows.append(row_of(split, method, known[split, method]))
+        rows += _rows_of_table(sweep, root, name, prepared)
     return pd.DataFrame(rows)
+
+
+def _rows_of_table(
+    sweep: Sweep, root: Path, name: str, prepared: Callable[[Cell], Prepared]
+) -> list[dict[str, Any]]:
+    """Return a row per split and baseline of one table. What is not known yet is computed."""
+    known = known_baselines(root, name)
+    cells = _cells_by_split(sweep, name)
+    wanted = list(product(cells, available_baselines()))
+    missing = [pair for pair in wanted if pair not in known]
+    for split, method in missing:
+        cell = cells[split]
+        scores = _scores(method, cell, prepared(cell), sweep)
+        if scores:
+            known[split, method] = scores
+    if missing:
+        keep_baselines(root, name, known)
+    computed = [pair for pair in wanted if pair in known]
+    return [row_of(split, method, known[split, method]) for split, method in computed]
+
+
+def _cells_by_split(sweep: Sweep, dataset: str) -> dict[tuple[Any, ...], Cell]:
+    """Return for each split of a dataset one of the cells that are trained on all its rows."""
+    cells: dict[tuple[Any, ...], Cell] = {}
+    for cell in sweep.cells:
+        if cell.dataset == dataset and cell.fold is None:
+            cells[_split_of(cell)] = cell
+    return cells
 
 
 def _tables(sweep: Sweep) -> list[str]:
@@ -68,12 +85,14 @@ def _scores(method: str, cell: Cell, split: Prepared, sweep: Sweep) -> dict[str,
     """Return the test metrics of a baseline; none without test rows, or of very large tables."""
     if not len(split.y_test) or split.X_train.size > MAX_ENTRIES:
         return {}
-    _, data = sweep.datasets[cell.dataset, cell.split]
     baseline = BASELINES[method](cell.task, split.X_train, split.y_train)
     scores = baseline.scores(split.X_test, split.y_test)
     if cell.task == "binary":
         of_labels = label_scores(baseline.predict(split.X_test), split.y_test)
-        return scores | {name: of_labels[name] for name in ("auc", "brier", "base_rate")}
+        for name in ("auc", "brier", "base_rate"):
+            scores[name] = of_labels[name]
+        return scores
+    _, data = sweep.datasets[cell.dataset, cell.split]
     return scores | _scores_in_units(baseline, split, data.schema.log)
 
 
@@ -84,7 +103,8 @@ def _scores_in_units(baseline: Baseline, split: Prepared, log: bool) -> dict[str
     std = np.sqrt(baseline.variance) * split.y_std
     scores = {}
     if baseline.task == "regression":
-        scores["coverage_95"] = float(np.mean(np.abs(y - mean) <= USUAL_LEVEL * std))
+        is_covered = np.abs(y - mean) <= USUAL_LEVEL * std
+        scores["coverage_95"] = float(is_covered.mean())
     if log:
         # The mean of a log-normal variable.
         mean = np.exp(mean + std**2 / 2)
@@ -93,8 +113,10 @@ def _scores_in_units(baseline: Baseline, split: Prepared, log: bool) -> dict[str
 
 
 def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[str, float]:
-    rmse = float(np.sqrt(np.mean((y - mean) ** 2)))
-    errors = {"rmse": rmse, "mae": float(np.abs(y - mean).mean())}
+    residuals = y - mean
+    rmse = float(np.sqrt(np.mean(residuals**2)))
+    mae = float(np.abs(residuals).mean())
+    errors = {"rmse": rmse, "mae": mae}
     if y.var() > 0:
         errors["r2"] = 1 - rmse**2 / float(y.var())
     return errors
@@ -112,26 +134,31 @@ def which_is_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:
     lines = []
     rivals = baselines[baselines["method"] != "mean"]
     for dataset, of_dataset in models.groupby("dataset", observed=True, sort=False):
-        largest = of_dataset[of_dataset["n"] == of_dataset["n"].max()]
-        beside = rivals[(rivals["dataset"] == dataset) & (rivals["n"] == largest["n"].iloc[0])]
-        parts = [_comparison(name, largest, beside) for name in ("rmse", "error", "nll")]
-        known = [part for part in parts if part]
-        if known:
-            lines.append(f"{dataset}: {'; '.join(known)}")
+        n = of_dataset["n"].max()
+        largest = of_dataset[of_dataset["n"] == n]
+        same_rows = (rivals["dataset"] == dataset) & (rivals["n"] == n)
+        comparisons: list[str] = []
+        for metric in ("rmse", "error", "nll"):
+            comparisons += _comparison(metric, largest, rivals[same_rows])
+        if comparisons:
+            lines.append(f"{dataset}: {'; '.join(comparisons)}")
     return lines
 
 
-def _comparison(metric: str, models: pd.DataFrame, rivals: pd.DataFrame) -> str:
-    """Return who has the lowest value of a metric, and the best of the other side."""
+def _comparison(metric: str, models: pd.DataFrame, rivals: pd.DataFrame) -> list[str]:
+    """Return who has the lowest value of a metric, and the best of the other side.
+
+    The list is empty if a side has no value of it.
+    """
     column = f"test_{metric}"
     if column not in models or column not in rivals or models[column].isna().all():
-        return ""
-    ours = models.groupby("method", observed=True)[column].mean().dropna()
-    theirs = rivals.groupby("method")[column].mean().dropna()
-    if ours.empty or theirs.empty:
-        return ""
-    our_best = f"{ours.idxmin()} {ours.min():.4g}"
-    their_best = f"{theirs.idxmin()} {theirs.min():.4g}"
-    if ours.min() <= theirs.min():
-        return f"lowest {metric}: {our_best} (best baseline: {their_best})"
-    return f"lowest {metric}: the baseline {their_best} (best model: {our_best})"
+        return []
+    of_models = models.groupby("method", observed=True)[column].mean().dropna()
+    of_rivals = rivals.groupby("method")[column].mean().dropna()
+    if of_models.empty or of_rivals.empty:
+        return []
+    best_model = f"{of_models.idxmin()} {of_models.min():.4g}"
+    best_rival = f"{of_rivals.idxmin()} {of_rivals.min():.4g}"
+    if of_models.min() <= of_rivals.min():
+        return [f"lowest {metric}: {best_model} (best baseline: {best_rival})"]
+    return [f"lowest {metric}: the baseline {best_rival} (best model: {best_model})"]

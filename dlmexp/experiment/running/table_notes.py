@@ -9,7 +9,7 @@ from dlmexp.core.folds import HOLDOUT, LOO
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import OTHER_LEVEL
-from dlmexp.data.splits import pooled, split
+from dlmexp.data.splits import Arrangement, pooled, split
 from dlmexp.experiment.plan.cell import Cell
 
 MAX_NAMED_COLUMNS = 12
@@ -21,32 +21,38 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
     They say how many rows and features it has, which target, how the rows are divided, what was
     left out, and what looks wrong.
     """
-    facts = data.facts
-    columns = data.schema.columns
-    target = f"log({data.schema.target})" if data.schema.log else data.schema.target
+    schema = data.schema
     fits = [cell for cell in cells if cell.fold is None]
     sizes = _distinct(cell.n for cell in fits)
     inducing_counts = _distinct(cell.M for cell in fits)
-    lines = [
-        f"{data.name}: {counted(len(data.y), 'row')} of {facts['file']}, "
-        f"{counted(len(columns), 'column')} of features: "
-        f"{_column_names(data)}",
+    rows = f"{counted(len(data.y), 'row')} of {data.facts['file']}"
+    columns = f"{counted(len(schema.columns), 'column')} of features"
+    target = f"log({schema.target})" if schema.log else schema.target
+    return [
+        f"{data.name}: {rows}, {columns}: {_column_names(data)}",
         f"  target {target}: {_target_values(data)}",
         f"  {_division(spec, data)}; n = {sizes}; M = {inducing_counts}{_validation(fits)}",
+        *_notes_about_values(data),
     ]
-    incomplete = int(pd.isna(data.X).any(axis=1).sum())
-    if incomplete:
-        rows = counted(incomplete, "row")
+
+
+def _notes_about_values(data: Dataset) -> list[str]:
+    """Return lines about gaps, decimal commas, columns that are left out, and what looks wrong."""
+    lines: list[str] = []
+    rows_with_gaps = int(pd.isna(data.X).any(axis=1).sum())
+    if rows_with_gaps:
+        rows = counted(rows_with_gaps, "row")
         lines.append(f"  {rows} with missing numbers, which get the mean of the training rows")
-    incomplete = _rows_without_a_category(data)
-    if incomplete:
-        rows = counted(incomplete, "row")
+    rows_without_a_category = _rows_without_a_category(data)
+    if rows_without_a_category:
+        rows = counted(rows_without_a_category, "row")
         lines.append(f"  {rows} with a missing category, which count as a level of its own")
     if data.schema.decimal == "comma":
         lines.append("  numbers have a decimal comma (csv.decimal=point reads them otherwise)")
-    if facts["left_out"]:
-        lines.append(f"  left out: {', '.join(facts['left_out'])}")
-    lines += [f"  warning: {text}" for text in facts["warnings"]]
+    left_out = data.facts["left_out"]
+    if left_out:
+        lines.append(f"  left out: {', '.join(left_out)}")
+    lines += [f"  warning: {warning}" for warning in data.facts["warnings"]]
     return lines
 
 
@@ -54,8 +60,10 @@ def _validation(fits: Sequence[Cell]) -> str:
     """Return what selects in place of validation rows, as the end of a line."""
     words = {HOLDOUT: "a tenth of the rows", LOO: "leaving one row out"}
     settings = sorted({cell.cv for cell in fits if cell.cv is not None})
-    used = [words.get(cv, f"{cv} folds") for cv in settings]
-    return f"; selected by {' and '.join(used)}" if used else ""
+    if not settings:
+        return ""
+    ways = [words.get(cv, f"{cv} folds") for cv in settings]
+    return f"; selected by {' and '.join(ways)}"
 
 
 def _rows_without_a_category(data: Dataset) -> int:
@@ -98,22 +106,25 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     rows = split(len(data.y), spec.split, 0, None, data.arrangement)
     if spec.validation == "pool":
         rows = pooled(rows)
-    published = data.arrangement.published
-    if published is not None:
-        manner = f"as in {data.arrangement.column} ({counted(len(published), 'split')})"
-    elif data.arrangement.by is None:
-        manner = "at random"
-    else:
-        manner = f"by {data.arrangement.kind} ({data.arrangement.column})"
     parts = [f"{len(rows.train)} rows for training"]
     if spec.validation != "pool":
         parts.append(f"{len(rows.validation)} for validation")
     n_test = len(rows.test[: spec.test_cap])
     parts.append(f"{n_test} for testing")
-    division = f"divided {manner}: {', '.join(parts)}"
+    division = f"divided {_manner(data.arrangement)}: {', '.join(parts)}"
     unused = len(data.y) - len(rows.train) - len(rows.validation) - n_test
     if not unused:
         return division
     is_grouped = data.arrangement.by is not None and data.arrangement.kind != "time"
     reason = " (their group would be in two parts)" if is_grouped else ""
     return f"{division}, {counted(unused, 'row')} not used{reason}"
+
+
+def _manner(arrangement: Arrangement) -> str:
+    """Return how rows are assigned to the parts: at random, by a column, or as published."""
+    if arrangement.published is not None:
+        splits = counted(len(arrangement.published), "split")
+        return f"as in {arrangement.column} ({splits})"
+    if arrangement.by is None:
+        return "at random"
+    return f"by {arrangement.kind} ({arrangement.column})"
