@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from rich.box import SIMPLE
@@ -331,7 +332,7 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     return table
 
 
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     return "" if pd.isna(value) else str(value)
 
 
