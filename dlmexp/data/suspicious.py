@@ -52,17 +52,17 @@ class Outlier:
 
 def missing_marker(values: Float[np.ndarray, " rows"]) -> Marker | None:
     """Return a number such as -999 that is far away from all others, or the only negative one."""
-    for value in MARKERS:
-        is_marker = values == value
+    for marker in MARKERS:
+        is_marker = values == marker
         others = values[~is_marker & np.isfinite(values)]
         if not is_marker.any() or len(others) < MIN_ROWS:
             continue
         low = others.min()
         high = others.max()
-        gap = max(low - value, value - high)
-        is_odd_sign = value < -1 and low >= 0
-        if gap > high - low or (is_odd_sign and gap > 0):
-            return Marker(value, int(is_marker.sum()))
+        gap = max(low - marker, marker - high)
+        has_odd_sign = marker < 0 <= low
+        if gap > high - low or (has_odd_sign and gap > 0):
+            return Marker(marker, int(is_marker.sum()))
     return None
 
 
@@ -75,21 +75,41 @@ def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
     known = values[np.isfinite(values)]
     if len(known) < MIN_ROWS or len(np.unique(known)) < MIN_DISTINCT:
         return None
-    trimmed = max(1, round(TRIMMED * len(known)))
-    middle = np.sort(known)[trimmed:-trimmed]
+    deviations = _deviations(values, known)
+    if deviations is None:
+        return None
+    is_far = deviations > MAX_DEVIATIONS
+    count = int(is_far.sum())
+    max_count = max(1, MAX_SHARE_OF_OUTLIERS * len(known))
+    if not 1 <= count <= max_count:
+        return None
+    row = int(np.nanargmax(deviations))
+    far_values = np.unique(values[is_far])
+    return Outlier(
+        row=row,
+        value=float(values[row]),
+        deviations=float(deviations[row]),
+        values=tuple(far_values.tolist()),
+        count=count,
+    )
+
+
+def _deviations(
+    values: Float[np.ndarray, " rows"], known: Float[np.ndarray, " known"]
+) -> Float[np.ndarray, " rows"] | None:
+    """Return how far values are from the mean of the middle ones, in their standard deviations.
+
+    None if all of these are the same. `known` are the finite ones of the values.
+    """
+    n_trimmed = max(1, round(TRIMMED * len(known)))
+    middle = np.sort(known)[n_trimmed:-n_trimmed]
     scale = np.abs(middle).max() or 1.0  # of values that may be too large to be squared
-    spread = float(np.std(middle / scale))
+    scaled = middle / scale
+    spread = float(np.std(scaled))
     if spread == 0:
         return None
     with np.errstate(over="ignore"):
-        deviations = np.abs(values / scale - np.mean(middle / scale)) / spread
-    is_far = deviations > MAX_DEVIATIONS
-    count = int(is_far.sum())
-    if count == 0 or count > max(1, MAX_SHARE_OF_OUTLIERS * len(known)):
-        return None
-    row = int(np.nanargmax(deviations))
-    far_values = tuple(np.unique(values[is_far]).tolist())
-    return Outlier(row, float(values[row]), float(deviations[row]), far_values, count)
+        return np.abs(values / scale - np.mean(scaled)) / spread
 
 
 def summands(
@@ -109,18 +129,34 @@ def summands(
         return {}
     with np.errstate(all="ignore"):
         spread = X.std(axis=0)
-        used = (spread > 0) & np.isfinite(spread)
-        total = y.std()
-        if not used.any() or not (np.isfinite(total) and total > 0):
-            return {}
-        scaled = (X[:, used] - X[:, used].mean(axis=0)) / spread[used]
-        target = (y - y.mean()) / total
-    weights, _, rank, _ = np.linalg.lstsq(scaled, target, rcond=None)
-    rest = np.mean((scaled @ weights - target) ** 2)
-    if rest > EXACT_SUM or rank < scaled.shape[1]:
+        y_spread = y.std()
+    is_used = (spread > 0) & np.isfinite(spread)
+    if not is_used.any() or not 0 < y_spread < np.inf:
         return {}
-    names = np.array(list(columns), dtype=object)[used]
-    in_units = weights * total / spread[used]
+    names = np.array(list(columns), dtype=object)[is_used]
+    weights = _exact_weights(X[:, is_used], y)
+    if weights is None:
+        return {}
     adds = np.abs(weights) > NO_WEIGHT
-    found = {str(name): float(w) for name, w in zip(names[adds], in_units[adds], strict=True)}
-    return found if len(found) > 1 else {}
+    if adds.sum() < 2:
+        return {}
+    in_units = weights * y_spread / spread[is_used]
+    return dict(zip(names[adds].tolist(), in_units[adds].tolist(), strict=True))
+
+
+def _exact_weights(
+    X: Float[np.ndarray, "rows D"], y: Float[np.ndarray, " rows"]
+) -> Float[np.ndarray, " D"] | None:
+    """Return the weights with which the columns of X, scaled to variance 1, add up to y.
+
+    None if there are no such weights, or many.
+    """
+    with np.errstate(all="ignore"):
+        scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+        target = (y - y.mean()) / y.std()
+    weights, _, rank, _ = np.linalg.lstsq(scaled, target, rcond=None)
+    residuals = scaled @ weights - target
+    rest = np.mean(residuals**2)
+    if rest > EXACT_SUM or rank < scaled.shape[1]:
+        return None
+    return weights

@@ -100,8 +100,9 @@ def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) ->
     remedy = _combined_remedy(problems, options)
     if not remedy:
         return message
-    solved = "All of it" if all(problem.remedy for problem in problems) else "The others"
-    return f"{message}\n{solved}: {_typed(remedy)}"
+    has_remedy_for_all = all(problem.remedy for problem in problems)
+    remedied = "All of it" if has_remedy_for_all else "The others"
+    return f"{message}\n{remedied}: {_typed(remedy)}"
 
 
 def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Settings:
@@ -135,11 +136,18 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
         yield from _uninformative_column(column.name, array)
         if column.kind == "number":
             yield from _odd_numbers(column.name, array, options, is_target=False)
-    if task == "regression" and not target_problem:
-        yield from _odd_numbers(schema.target, target, options, is_target=True)
-    if not target_problem and schema.labels is None:
-        yield from _sum_of_columns(values, schema, target)
+    if not target_problem:
+        yield from _odd_target(values, schema, task, options)
     yield from _duplicates(values, options)
+
+
+def _odd_target(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
+    """Yield what is odd about a target that can be trained on."""
+    target = values[schema.target]
+    if task == "regression":
+        yield from _odd_numbers(schema.target, target, options, is_target=True)
+    if schema.labels is None:
+        yield from _sum_of_columns(values, schema, target)
 
 
 def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Finding]:
@@ -155,9 +163,8 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Findin
     row, first_column = gaps[0]
     incomplete = {complete[k] for k in np.unique(gaps[:, 1])}
     where = f"row {row + 1}, column '{complete[first_column]}'"
-    message = (
-        f"a value is missing in {where} ({len(gaps)} in all); csv.missing=drop leaves rows out"
-    )
+    count = f"{len(gaps)} in all"
+    message = f"a value is missing in {where} ({count}); csv.missing=drop leaves rows out"
     if incomplete <= features:
         yield Finding(f"{message}, =mean puts in the mean", {"missing": "mean"}, True)
     else:
@@ -169,14 +176,9 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
     known = values[~pd.isna(values)]
     if task == "binary":
         return _binary_target_problem(known, schema)
-    kind = value_kind(values)
-    if kind != "numbers":
-        stray = _stray_words(values, schema.decimal) if kind == "text" else None
-        examples = ", ".join(map(str, known[:3]))
-        description = stray.description if stray else f"holds {kind} ({examples})"
-        if kind == "text" and is_doubtful(values):
-            description = _doubtful_numbers(values)
-        return f" {description}: a {task} target is a number"
+    if value_kind(values) != "numbers":
+        held = _what_it_holds(values, schema.decimal)
+        return f" {held}: a {task} target is a number"
     if schema.log and (values <= 0).any():
         row = int(np.argmax(values <= 0))
         value = f"it is {values[row]:g} in row {row + 1}"
@@ -184,6 +186,19 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
     if len(known) > 1 and known.min() == known.max():
         return f": it is {known[0]:g} in all {len(known)} rows, so there is nothing to predict"
     return ""
+
+
+def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
+    """Return what a target holds in place of numbers."""
+    kind = value_kind(values)
+    if kind == "text" and is_doubtful(values):
+        return _doubtful_numbers(values)
+    stray = _stray_words(values, decimal) if kind == "text" else None
+    if stray is not None:
+        return stray.description
+    known = values[~pd.isna(values)]
+    examples = ", ".join(map(str, known[:3]))
+    return f"holds {kind} ({examples})"
 
 
 def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
@@ -205,24 +220,29 @@ def _odd_category(
         yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {as_it_is}", {}, True)
         return
     stray = _stray_words(values, decimal)
-    formats = date_formats(values) if column.of == "text" else []
-    n_levels = len(column.levels)
-    max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
     if stray:
         message = f"column '{name}' {stray.description}; {as_it_is}"
         yield Finding(message, _remedy_for_stray_words(name, stray, options), True)
-    elif len(formats) > 1:
+        return
+    formats = date_formats(values) if column.of == "text" else []
+    if len(formats) > 1:
         typed = " or ".join(setting("date_format", format) for format in formats)
-        message = (
-            f"column '{name}' has dates such as '{column.levels[0]}': where is the day? {typed}"
-        )
-        yield Finding(f"{message}; {as_it_is}", {}, True)
-    elif n_levels > max_levels:
-        example = f"{n_levels} distinct values (e.g. '{column.levels[0][:40]}')"
-        count = f"{example} in {len(values)} rows, more than {max_levels}"
-        dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
-        message = f"column '{name}' is a category with {count}; {dates}; {as_it_is}"
-        yield Finding(message, {} if _looks_measured(values) else {"drop": [name]}, True)
+        dates = f"dates such as '{column.levels[0]}': where is the day? {typed}"
+        yield Finding(f"column '{name}' has {dates}; {as_it_is}", {}, True)
+        return
+    max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
+    if len(column.levels) > max_levels:
+        message = f"{_too_many_levels(column, len(values), max_levels)}; {as_it_is}"
+        remedy: Settings = {} if _looks_measured(values) else {"drop": [name]}
+        yield Finding(message, remedy, True)
+
+
+def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
+    """Return that a category has more levels than it should, and what to do if they are dates."""
+    example = f"'{column.levels[0][:40]}'"
+    count = f"{len(column.levels)} distinct values (e.g. {example}) in {n_rows} rows"
+    dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
+    return f"column '{column.name}' is a category with {count}, more than {max_levels}; {dates}"
 
 
 def _doubtful_numbers(values: np.ndarray) -> str:
@@ -237,9 +257,13 @@ def _doubtful_numbers(values: np.ndarray) -> str:
 def _looks_measured(values: np.ndarray) -> bool:
     """Return whether most texts are numbers or dates, which are not to be dropped lightly."""
     texts = [text for text in values if isinstance(text, str)]
+    n_measured = sum(_is_date_or_number(text) for text in texts)
+    return 2 * n_measured > len(texts)
+
+
+def _is_date_or_number(text: str) -> bool:
     patterns = (LIKE_A_DATE, *NUMBER.values())
-    matching = [text for text in texts if any(pattern.fullmatch(text) for pattern in patterns)]
-    return 2 * len(matching) > len(texts)
+    return any(pattern.fullmatch(text) for pattern in patterns)
 
 
 def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) -> Settings:
@@ -265,7 +289,8 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
     examples = ", ".join(f"'{word[:20]}'" for word in words[:3])
     if len(words) > 3:
         examples += ", ..."
-    rows = f"{counted(len(stray), 'row')} (the first: row {stray.index[0] + 1})"
+    first_row = stray.index[0] + 1
+    rows = f"{counted(len(stray), 'row')} (the first: row {first_row})"
     numbers = f"its other {len(texts) - len(stray)} values are numbers"
     description = f"is text because of {examples} in {rows}; {numbers}"
     if len(words) <= MAX_MISSING_MARKERS:
@@ -283,8 +308,9 @@ def _leaking_column(
     if leak is None:
         return
     advice = "if it is known when you predict, name it in csv.columns=[...]"
-    how = f"{leak.description} ({advice})"
-    message = f"column '{name}' gives the target '{schema.target}' away: {how}"
+    message = (
+        f"column '{name}' gives the target '{schema.target}' away: {leak.description} ({advice})"
+    )
     is_refused = leak.is_exact and name not in options.columns
     yield Finding(message, {"drop": [name]}, is_refused)
 
@@ -342,20 +368,26 @@ def _odd_numbers(
     """Yield that a column has numbers that stand for missing values, or lie far from all others."""
     if value_kind(values) != "numbers":
         return
-    missing = "drop" if is_target else "mean"
-    how: dict[str, str | list[str]] = {}
-    if options.missing == "refuse" or (is_target and options.missing != "drop"):
-        how = {"missing": missing}
     marker = missing_marker(values)
     if marker is not None:
-        cells = counted(marker.count, "row")
-        message = f"column '{name}' is {marker.value:g} in {cells}, which may mean missing"
-        yield Finding(message, {"na": [*options.na, f"{marker.value:g}"], **how}, False)
+        rows = counted(marker.count, "row")
+        message = f"column '{name}' is {marker.value:g} in {rows}, which may mean missing"
+        yield Finding(message, _as_missing([f"{marker.value:g}"], options, is_target), False)
         return
     odd = outlier(values)
     if odd is not None:
-        remedy = {"na": [*options.na, *(f"{value:.15g}" for value in odd.values)], **how}
-        yield Finding(_outlier_message(name, odd), remedy, False)
+        texts = [f"{value:.15g}" for value in odd.values]
+        yield Finding(_outlier_message(name, odd), _as_missing(texts, options, is_target), False)
+
+
+def _as_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> Settings:
+    """Return the settings that take texts of a column for missing values, which are allowed."""
+    remedy: dict[str, str | list[str]] = {"na": [*options.na, *texts]}
+    if is_target and options.missing != "drop":
+        remedy["missing"] = "drop"
+    elif options.missing == "refuse":
+        remedy["missing"] = "mean"
+    return remedy
 
 
 def _outlier_message(name: str, odd: Outlier) -> str:
@@ -375,13 +407,13 @@ def _sum_of_columns(values: Values, schema: Schema, target: np.ndarray) -> Itera
     weights = summands(numbers, target)
     if not weights:
         return
-    shown = list(weights)[:SHOWN_VALUES]
-    parts = [_weighted(name, weights[name]) for name in shown]
-    if len(weights) > len(shown):
-        parts.append(f"{len(weights) - len(shown)} more")
-    target_is = f"the target '{schema.target}' is {' + '.join(parts)}"
+    terms = [_weighted(name, weight) for name, weight in weights.items()]
+    parts = terms[:SHOWN_VALUES]
+    if len(terms) > len(parts):
+        parts.append(f"{len(terms) - len(parts)} more")
+    equation = f"the target '{schema.target}' is {' + '.join(parts)}"
     advice = "if these are not known when you predict"
-    yield Finding(f"{target_is}; {advice}", {"drop": list(weights)}, False)
+    yield Finding(f"{equation}; {advice}", {"drop": list(weights)}, False)
 
 
 def _weighted(name: str, weight: float) -> str:
@@ -402,10 +434,11 @@ def numbers_rows(values: np.ndarray) -> bool:
     """Return whether a column numbers the rows from 0 or 1, some of which may be left out."""
     if len(values) < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
         return False
-    steps = np.diff(values)
-    has_whole_steps = (steps >= 1).all() and (values == np.trunc(values)).all()
-    starts = values[0] in (0, 1)
-    return bool(has_whole_steps and starts and values[-1] <= MAX_NUMBERING * len(values))
+    if values[0] not in (0, 1) or values[-1] > MAX_NUMBERING * len(values):
+        return False
+    is_whole = values == np.trunc(values)
+    rises = np.diff(values) >= 1
+    return bool(is_whole.all() and rises.all())
 
 
 def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
@@ -414,9 +447,12 @@ def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
     if len(rows) < MIN_ROWS:
         return
     n_copies = int(rows.duplicated().sum())
-    if n_copies > MAX_DUPLICATES * len(rows):
-        copies = f"{n_copies} of {len(rows)} rows are copies of others"
-        is_grouped = options.split == "group"
-        advice = "leave copies out" if is_grouped else "leave copies out or keep them together"
-        message = f"{copies}, so that some test rows are trained on; {advice}"
-        yield Finding(message, {} if is_grouped else {"split": "group", "by": "COLUMN"}, False)
+    if n_copies <= MAX_DUPLICATES * len(rows):
+        return
+    copies = f"{n_copies} of {len(rows)} rows are copies of others"
+    message = f"{copies}, so that some test rows are trained on; leave copies out"
+    if options.split == "group":
+        yield Finding(message, {}, False)
+    else:
+        remedy: Settings = {"split": "group", "by": "COLUMN"}
+        yield Finding(f"{message} or keep them together", remedy, False)

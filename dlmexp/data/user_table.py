@@ -36,7 +36,7 @@ from dlmexp.data.values import (
     value_kind,
     without_markers,
 )
-from dlmexp.data.written import parse_written, sure_decimal
+from dlmexp.data.written import Decimal, parse_written, sure_decimal
 
 OTHER_READERS = ("by_task", "checks")
 """Entries of `options` that other modules read."""
@@ -72,19 +72,22 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     options = _table_options(spec.options)
     splits = files.get(SPLITS)
     files = {name: path for name, path in files.items() if name != SPLITS}
-    raw, options = _read_with_decimals(next(iter(files.values())), options)
+    path = next(iter(files.values()))
+    source = source_of(path)
+    raw, options = _read_with_decimals(path, options)
     table, test_rows = _read_files(raw, files, options)
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
-    path = next(iter(files.values()))
-    warnings = check_table(values, schema, spec.task, options, source_of(path))
+    warnings = check_table(values, schema, spec.task, options, source)
+    sources = [source_of(file) for file in files.values()]
+    dropped = [f"column '{name}'" for name in options.drop]
     facts = {
         "schema": schema,
-        "file": " and ".join(source_of(file) for file in files.values()),
-        "left_out": [*table.left_out, *(f"column '{name}'" for name in options.drop)],
+        "file": " and ".join(sources),
+        "left_out": table.left_out + dropped,
         "warnings": warnings,
     }
-    X = schema.encode(values, source=source_of(path))
+    X = schema.encode(values, source=source)
     y = schema.encode_target(values[schema.target])
     if splits is not None:
         return Dataset(X, y, facts, _published(splits, table))
@@ -104,21 +107,38 @@ def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvCo
 
     That remains open if no number says it, or if numbers contradict one another.
     """
-    table = read_table(path, options.sep, options.na, options.decimal, options.encoding)
+    table = _read(path, options)
     if options.decimal is not None:
         return table, options
-    found = {sure_decimal(_texts(column)) for column in table.columns if _is_text(column)}
-    found.discard(None)
+    decimals = _decimals_in_texts(table)
     is_text_file = bool(separator(path, options.sep))
-    if found == {"comma"} and is_text_file:
+    if is_text_file and decimals == {"comma"}:
         # Under a decimal comma, "1.234" is a thousand.
-        with_comma = read_table(path, options.sep, options.na, "comma", options.encoding)
+        comma_options = replace(options, decimal="comma")
+        with_comma = _read(path, comma_options)
         if _points_are_thousands(table, with_comma):
-            return with_comma, replace(options, decimal="comma")
+            return with_comma, comma_options
         return table, options
-    if not found and is_text_file and any(map(_has_decimals, table.columns)):
-        found = {"point"}
-    return table, replace(options, decimal=found.pop() if len(found) == 1 else None)
+    if is_text_file and not decimals and any(map(_has_decimals, table.columns)):
+        decimals = {"point"}
+    decimal = decimals.pop() if len(decimals) == 1 else None
+    return table, replace(options, decimal=decimal)
+
+
+def _read(path: Path, options: CsvConfig) -> pa.Table:
+    return read_table(path, options.sep, options.na, options.decimal, options.encoding)
+
+
+def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
+    """Return what stands before decimals in the columns of texts that leave no doubt."""
+    decimals = set[Decimal]()
+    for column in table.columns:
+        if not _is_text(column):
+            continue
+        decimal = sure_decimal(_texts(column))
+        if decimal is not None:
+            decimals.add(decimal)
+    return decimals
 
 
 def _points_are_thousands(table: pa.Table, with_comma: pa.Table) -> bool:
@@ -174,11 +194,11 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
 
 def _check_split(options: CsvConfig) -> None:
     """Raise UserError unless `csv.split` and `csv.by` go together, and `csv.splits` is alone."""
-    if options.splits is not None and (options.test or options.split != "random" or options.by):
+    is_random = options.split == "random"
+    if options.splits is not None and (options.test or options.by or not is_random):
         others = "csv.test, csv.split and csv.by"
         raise UserError(f"csv.splits={options.splits}: leave out {others}, which divide rows, too")
     _check_folds(options)
-    is_random = options.split == "random"
     has_column = options.by is not None
     if is_random == has_column:
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
@@ -213,8 +233,7 @@ def _read_files(
     test_path = files.get(TEST)
     if test_path is None:
         return table, 0
-    raw_test = read_table(test_path, options.sep, options.na, options.decimal, options.encoding)
-    test = _read_columns(raw_test, test_path, options, used=table.values)
+    test = _read_columns(_read(test_path, options), test_path, options, used=table.values)
     values = {}
     for name, column in table.values.items():
         test_column = test.values[name]
@@ -225,8 +244,9 @@ def _read_files(
             raise UserError(f"column '{name}' holds {kinds}")
         values[name] = np.concatenate([column, test_column])
     test_rows = len(test.values[str(options.target)])
+    left_out = table.left_out + test.left_out
     kept = np.concatenate([table.kept, test.kept])
-    return UsedColumns(values, table.left_out + test.left_out, kept), test_rows
+    return UsedColumns(values, left_out, kept), test_rows
 
 
 def _read_columns(
@@ -268,9 +288,10 @@ def _read_columns(
 def _check_duplicates(names: Sequence[str], path: Path) -> None:
     """Raise UserError if two columns have the same name."""
     counts = Counter(names)
-    duplicates = sorted({name.strip() or repr(name) for name in counts if counts[name] > 1})
+    duplicates = [name for name, count in counts.items() if count > 1]
     if duplicates:
-        listed = ", ".join(duplicates[:SHOWN_DUPLICATES])
+        visible = sorted({name.strip() or repr(name) for name in duplicates})
+        listed = ", ".join(visible[:SHOWN_DUPLICATES])
         raise UserError(f"{source_of(path)}: several columns are called {listed}: rename them")
 
 
@@ -349,21 +370,27 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
 def _folds(values: Values, options: CsvConfig) -> Arrangement:
     """Return folds of the rows as splits: those of fold k are the test rows of split k."""
     folds = options.folds or 0
+    typed = f"csv.folds={folds}"
     n_rows = len(values[str(options.target)])
-    groups = np.arange(n_rows) if options.by is None else _group_numbers(values[options.by])
+    if options.by is None:
+        groups = np.arange(n_rows)  # each row is a group of its own
+        by = None
+    else:
+        groups = _group_numbers(values[options.by])
+        by = groups.astype(np.float64)
     fold_of_row = folds_of_groups(groups, folds)
     is_test = fold_of_row == np.arange(folds)[:, None]
     if not is_test.any(axis=1).all():
         count = counted(len(np.unique(groups)), "group" if options.by else "row")
-        raise UserError(f"csv.folds={folds}: there are only {count}")
-    by = None if options.by is None else groups.astype(np.float64)
-    return Arrangement("published", by, column=f"csv.folds={folds}", published=is_test)
+        raise UserError(f"{typed}: there are only {count}")
+    return Arrangement("published", by, column=typed, published=is_test)
 
 
 def _group_numbers(column: np.ndarray) -> np.ndarray:
     """Return the number of the group of every row."""
     texts = as_text(column).astype(str)
-    return np.unique(texts, return_inverse=True)[1]
+    _, numbers = np.unique(texts, return_inverse=True)
+    return numbers
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:

@@ -64,13 +64,15 @@ def sure_decimal(texts: np.ndarray) -> Decimal | None:
     At least half of the texts are numbers in one way of writing, and more than in the other.
     """
     known = distinct(texts)
-    counts = {}
-    for decimal, pattern in NUMBER.items():
-        counts[decimal] = sum(pattern.fullmatch(text) is not None for text in known)
-    if counts["comma"] == counts["point"]:
+    with_point = _count_matches(NUMBER["point"], known)
+    with_comma = _count_matches(NUMBER["comma"], known)
+    if with_comma == with_point or 2 * max(with_comma, with_point) < len(known):
         return None
-    decimal: Decimal = "comma" if counts["comma"] > counts["point"] else "point"
-    return decimal if 2 * counts[decimal] >= len(known) else None
+    return "comma" if with_comma > with_point else "point"
+
+
+def _count_matches(pattern: re.Pattern[str], texts: Iterable[str]) -> int:
+    return sum(pattern.fullmatch(text) is not None for text in texts)
 
 
 def is_doubtful(texts: np.ndarray) -> bool:
@@ -90,13 +92,18 @@ def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " ro
     if not match_all(NUMBER[decimal], known):
         return None
     value_of = {text: _value(text, decimal) for text in known}
-    return np.array([value_of.get(text, np.nan) for text in texts], dtype=np.float64)
+    return _looked_up(texts, value_of)
+
+
+def _looked_up(texts: np.ndarray, values: dict[str, float]) -> Float[np.ndarray, " rows"]:
+    """Return the value of each text, NaN where it is missing."""
+    return np.array([values.get(text, np.nan) for text in texts], dtype=np.float64)
 
 
 def _value(text: str, decimal: Decimal) -> float:
     """Return the value of a text that is a number."""
-    kept = re.sub(rf"[{THOUSANDS[decimal]}{SYMBOLS}%\s]", "", text)
-    return float(kept.replace(",", "."))
+    number = re.sub(rf"[{THOUSANDS[decimal]}{SYMBOLS}%\s]", "", text)
+    return float(number.replace(",", "."))
 
 
 def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
@@ -105,7 +112,7 @@ def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
     if not known or not match_all(TIME, known):
         return None
     hours = {text: _hours(text) for text in known}
-    return np.array([hours.get(text, np.nan) for text in texts], dtype=np.float64)
+    return _looked_up(texts, hours)
 
 
 def _hours(text: str) -> float:
@@ -125,8 +132,9 @@ def date_formats(texts: np.ndarray) -> list[str]:
 
 def _all_dates(texts: list[str], format: str) -> bool:
     """Return whether all texts are dates in a format; the first alone decides most cases."""
-    for some in (texts[:1], texts):
-        dates = pd.to_datetime(pd.Series(some, dtype=object), format=format, errors="coerce")
+    for sample in (texts[:1], texts):
+        series = pd.Series(sample, dtype=object)
+        dates = pd.to_datetime(series, format=format, errors="coerce")
         if dates.isna().any():
             return False
     return True
