@@ -184,7 +184,7 @@ def predict(args: argparse.Namespace) -> int:
     Returns:
         The exit code: 1 if a row has no prediction.
     """
-    from dlmexp.experiment.models.predict_file import HowRowsAreRead, open_rows, predict_file
+    from dlmexp.experiment.models.predict_file import RowOptions, open_rows, predict_file
     from dlmexp.experiment.models.predictor import Predictor, Wanted
 
     terms, words = _terms_and_words(args)
@@ -200,7 +200,7 @@ def predict(args: argparse.Namespace) -> int:
         above=_numbers("--above", args.above),
         samples=args.samples,
     )
-    reading = HowRowsAreRead(args.unseen, args.missing == "mean")
+    reading = RowOptions(args.unseen, args.missing == "mean")
     predicted = predict_file(predictor, file, args.out, wanted, reading)
     _print_notes_on_rows(predicted, args.out, predictor.schema.fill)
     return 1 if predicted.without else 0

@@ -21,9 +21,8 @@ from dlmexp.experiment.records.store import MODEL
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
 SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
 """What users choose by."""
-SHARED_IN_MIXTURE = [
-    name for name in (*SHARED, *FIRST_OPTIONS) if name not in ("options", *SELECTED)
-]
+DIFFERING_IN_MIXTURE = ("options", *SELECTED)
+SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE]
 """What models of one mixture share."""
 SHOWN_KEYS = 8
 TRAIN = (
@@ -81,25 +80,34 @@ def _matching_models(
         UserError: there is none.
     """
     rows = results.candidates
-    has_model = rows["key"].isin(results.store.keys_with_models()) & (rows["status"] == "done")
+    is_done = rows["status"] == "done"
+    has_model = rows["key"].isin(results.store.keys_with_models()) & is_done
     if "model" not in rows or not has_model.any():
         raise UserError(f"there are no models in '{results.root}': {TRAIN}")
-    matching = rows
-    for name, texts in terms.items():
-        if name == "key":
-            matching = matching[matching["key"].str.startswith(tuple(texts))]
-        else:
-            check_values(option, name, texts, matching[name].unique())
-            matching = matching[named(matching[name], texts)]
-        if matching.empty:
-            raise UserError(f"{option} {name}={','.join(texts)}: no record has this value")
-    matching = matching.drop_duplicates("key")
+    matching = _matching_rows(rows, terms, option).drop_duplicates("key")
     models = matching[has_model[matching.index]]
     if models.empty:
         without_model = f"which {counted(len(matching), 'record')} without a model would"
         problem = f"no model in '{results.root}' matches {' '.join(where)}, {without_model}"
         raise UserError(f"{problem}: {TRAIN}")
     return models
+
+
+def _matching_rows(rows: pd.DataFrame, terms: Where, option: str) -> pd.DataFrame:
+    """Return the rows that match all terms.
+
+    Raises:
+        UserError: there is none.
+    """
+    for name, texts in terms.items():
+        if name == "key":
+            rows = rows[rows["key"].str.startswith(tuple(texts))]
+        else:
+            check_values(option, name, texts, rows[name].unique())
+            rows = rows[named(rows[name], texts)]
+        if rows.empty:
+            raise UserError(f"{option} {name}={','.join(texts)}: no record has this value")
+    return rows
 
 
 def _check_single_dataset(rows: pd.DataFrame, results: ResultsFolder, option: str) -> None:
@@ -114,7 +122,8 @@ def _best_by_seed(rows: pd.DataFrame, best: pd.DataFrame, option: str) -> pd.Dat
     """Return the best model of every seed among those that were trained like `best`."""
     names = [name for name in SHARED_IN_MIXTURE if name in rows]
     alike = rows.merge(best[names], on=names)
-    return pd.concat([_best(of_seed, option) for _, of_seed in alike.groupby("seed")])
+    best_of_seeds = [_best(of_seed, option) for _, of_seed in alike.groupby("seed")]
+    return pd.concat(best_of_seeds)
 
 
 def _load_chosen(results: ResultsFolder, row: Any) -> Chosen:
@@ -153,14 +162,16 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
     """
     for metric in ("nll", "mse"):
         scores = _unnormalised_scores(rows, metric)
-        scored = rows.assign(score=scores)[np.isfinite(scores)].sort_values(["score", "key"])
-        if len(scored):
-            comparable, where = _on_the_same_rows(scored, option)
-            count = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
-            value = f"validation {metric.upper()} {comparable['score'].iloc[0]:.4f}"
-            was_scaled = (_unit(rows) != 1).any()
-            units = " of targets before scaling" if was_scaled else ""
-            return comparable[:1].assign(why=f"{count}{where}, {value}{units}")
+        scored = rows.assign(score=scores)[np.isfinite(scores)]
+        if scored.empty:
+            continue
+        comparable, where = _on_the_same_rows(scored.sort_values(["score", "key"]), option)
+        best = comparable[:1]
+        count = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
+        value = f"validation {metric.upper()} {best['score'].iloc[0]:.4f}"
+        was_scaled = (_unit(rows) != 1).any()
+        units = " of targets before scaling" if was_scaled else ""
+        return best.assign(why=f"{count}{where}, {value}{units}")
     if len(rows) == 1:
         return rows.assign(why="the only model")
     keys = ", ".join(rows["key"][:SHOWN_KEYS])
@@ -199,8 +210,8 @@ def _on_the_same_rows(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, 
     seed = complete.index[0]
     of_seed = scored[scored["seed"] == seed]
     is_winner = of_seed["settings"] == winner
-    ordered = pd.concat([of_seed[is_winner], of_seed[~is_winner]]).drop(columns="settings")
-    return ordered, f" on the validation rows of seed {seed}"
+    ordered = pd.concat([of_seed[is_winner], of_seed[~is_winner]])
+    return ordered.drop(columns="settings"), f" on the validation rows of seed {seed}"
 
 
 def _unit(rows: pd.DataFrame) -> pd.Series:

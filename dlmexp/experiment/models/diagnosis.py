@@ -1,7 +1,7 @@
 """How a trained model does on its own test rows, as numbers to draw."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -100,9 +100,8 @@ def diagnose(
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
     if spec.validation == "pool":
         rows = pooled(rows)
-    X, y = _rows_of(data, rows.test)
+    test_rows = _rows_of(data, rows.test)
     predictor = Predictor([model])
-    is_table = spec.loader == "table"
     metric = "nll" if predictor.has_distribution else "mse"
     objective = np.zeros(0)
     if cell.iterations:
@@ -111,17 +110,22 @@ def diagnose(
     if betas.empty:
         betas = _betas_by_folds(results.store, model, metric)
     has_one_feature = data.X.shape[1] == 1
-    return Diagnosis(
+    diagnosis = Diagnosis(
         model=model,
-        columns=predictor.predict(X),
-        targets=np.exp(y) if model.schema.log else y,
-        calibration=_calibration(predictor, X, y),
+        columns=predictor.predict(test_rows.X),
+        targets=_in_own_units(test_rows.y, model),
+        calibration=_calibration(predictor, test_rows.X, test_rows.y),
         betas=betas,
         metric=metric,
         objective=objective,
         line=_line(predictor, data, rows.train[: cell.n]) if has_one_feature else None,
-        importance=importance(predictor, Rows(X, y)) if is_table and len(y) > 1 else None,
-        baselines=_beside_baselines(results, chosen.row) if is_table else pd.DataFrame(),
+    )
+    if spec.loader != "table":
+        return diagnosis
+    return replace(
+        diagnosis,
+        importance=importance(predictor, test_rows) if len(test_rows.y) > 1 else None,
+        baselines=_models_and_baselines(results, chosen.row),
     )
 
 
@@ -143,18 +147,29 @@ def _rows_of(data: Dataset, numbers: np.ndarray) -> Rows:
     return Rows(np.array(data.X[numbers]), np.array(data.y[numbers]))
 
 
-def _beside_baselines(results: ResultsFolder, row: Any) -> pd.DataFrame:
+def _in_own_units(y: Float[np.ndarray, " N"], model: TrainedCell) -> Float[np.ndarray, " N"]:
+    """Return targets; those of a model of logarithms are not logarithms any more."""
+    return np.exp(y) if model.schema.log else y
+
+
+def _models_and_baselines(results: ResultsFolder, row: Any) -> pd.DataFrame:
     """Return test metrics of the selected models and the baselines on the same test rows."""
-    table = results.table
-    is_same = (table["data"] == row.data) & (table["n"] == row.n) & (table["seed"] == row.seed)
-    models = rows_for(table[is_same & (table["status"] == "done")], "nll")
-    kept = read_table_baselines(results.root, [str(row.dataset)])
-    if not kept.empty:
-        is_same = (kept["data"] == row.data) & (kept["n"] == row.n) & (kept["seed"] == row.seed)
-        kept = kept[is_same]
-    both = pd.concat([as_text(models), kept], ignore_index=True)
+    fits = _of_same_split(results.table, row)
+    models = rows_for(fits[fits["status"] == "done"], "nll")
+    baselines = read_table_baselines(results.root, [str(row.dataset)])
+    if not baselines.empty:
+        baselines = _of_same_split(baselines, row)
+    both = pd.concat([as_text(models), baselines], ignore_index=True)
     metrics = [name for name in SHOWN if name in both and both[name].notna().any()]
     return both[["method", *metrics]].drop_duplicates("method")
+
+
+def _of_same_split(table: pd.DataFrame, row: Any) -> pd.DataFrame:
+    """Return the rows of a table that were trained and tested on the same rows of data."""
+    is_same = table["seed"] == row.seed
+    for name in ("data", "n"):
+        is_same &= table[name] == getattr(row, name)
+    return table[is_same]
 
 
 def reload_dataset(
@@ -200,7 +215,8 @@ def _calibration(
     mu, v = member.marginals(X)
     likelihood = member.likelihood
     if predictor.task == "binary":
-        return _calibration_of_classes(likelihood.mean(mu, v)[0].cpu().numpy(), y)
+        probability = likelihood.mean(mu, v)[0].cpu().numpy()
+        return _calibration_of_classes(probability, y)
     if not predictor.has_distribution or likelihood.interval(mu, v) is None:
         return None
     normalised = (y - member.model.y_mean) / member.model.y_std
@@ -236,7 +252,8 @@ def _calibration_of_intervals(
         low_end = (1 - level) / 2
         high_end = (1 + level) / 2
         common = np.minimum(upper, high_end) - np.maximum(lower, low_end)
-        observed.append(np.clip(common / (upper - lower), 0, 1).mean())
+        share = np.clip(common / (upper - lower), 0, 1)
+        observed.append(share.mean())
     return pd.DataFrame({"promised": LEVELS, "observed": observed, "rows": len(upper)})
 
 
@@ -276,16 +293,15 @@ def _betas_by_folds(store: Store, model: TrainedCell, metric: str) -> pd.DataFra
 def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> Columns:
     """Return predictions along the one feature, with its training rows and inducing inputs."""
     model = predictor.members[0].model
-    X = data.X[rows, 0]
-    y = data.y[rows]
-    margin = LINE_MARGIN * np.ptp(X)
-    x = np.linspace(X.min() - margin, X.max() + margin, LINE_POINTS)
-    scale = model.normalisation.std[0]
-    inducing = model.hyper["Z"][:, 0] * scale + model.normalisation.mean[0]
+    feature = data.X[rows, 0]
+    margin = LINE_MARGIN * np.ptp(feature)
+    x = np.linspace(feature.min() - margin, feature.max() + margin, LINE_POINTS)
+    Z = model.hyper["Z"][:, 0]
+    normalisation = model.normalisation
     columns = {
         "x": x,
-        "rows": X,
-        "targets": np.exp(y) if model.schema.log else y,
-        "inducing": inducing,
+        "rows": feature,
+        "targets": _in_own_units(data.y[rows], model),
+        "inducing": Z * normalisation.std[0] + normalisation.mean[0],
     }
     return columns | predictor.predict(x[:, None])

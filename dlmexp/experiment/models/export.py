@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -250,7 +250,7 @@ def export(trained: TrainedCell, path: Path) -> Path:
     """Write a model to a file.
 
     `.npz` is a single file for `dlmexp predict --model`, with the schema of tables in it. `.pt` is
-    the state dict; the Python file that loads it is written beside it.
+    the state dict; the Python file that loads it gets the same name with the suffix `.py`.
 
     Returns:
         The path of the `.npz` file or of the Python file.
@@ -265,7 +265,7 @@ def export(trained: TrainedCell, path: Path) -> Path:
         write_atomically(path, encoded(trained))
         return path
     script = path.with_suffix(".py")
-    if script.exists() and not content(script, MIB).decode(errors="replace").startswith(MARK):
+    if script.exists() and not _is_exported(script):
         problem = f"'{script}' is there and not one of ours, and would be overwritten"
         raise UserError(f"{problem}: choose another name")
     exported = to_gpytorch(trained, path.name)
@@ -274,6 +274,12 @@ def export(trained: TrainedCell, path: Path) -> Path:
     write_atomically(path, buffer.getvalue())
     write_atomically(script, exported.source.encode())
     return script
+
+
+def _is_exported(script: Path) -> bool:
+    """Return whether a Python file was written by `export`."""
+    text = content(script, MIB).decode(errors="replace")
+    return text.startswith(MARK)
 
 
 def import_gpytorch() -> None:
@@ -367,17 +373,28 @@ def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
         source = _base_kernel(kernel.base.name, numbers if ard else None, active)
         module = source.module
         factors.append(source.expression)
-    first = numbers
-    for size in kernel.sizes:
-        dims = list(range(first, first + size))
-        factors.append(_call("gpytorch.kernels.RBFKernel", {"active_dims": dims}))
-        first += size
+    factors += _category_factors(kernel.sizes, first=numbers)
     base = f"gpytorch.kernels.ProductKernel({', '.join(factors)})" if kernel.sizes else factors[0]
     expression = f"gpytorch.kernels.ScaleKernel({base})"
     if kernel.linear:
         linear = _call("gpytorch.kernels.LinearKernel", {"ard_num_dims": n_features})
         expression = f"gpytorch.kernels.AdditiveKernel({expression}, {linear})"
     return _KernelSource(module, expression)
+
+
+def _category_factors(sizes: Sequence[int], first: int) -> list[str]:
+    """Return the source of a kernel for each category.
+
+    Args:
+        sizes: The number of indicators of each category.
+        first: The number of the first indicator.
+    """
+    factors = []
+    for size in sizes:
+        dims = list(range(first, first + size))
+        factors.append(_call("gpytorch.kernels.RBFKernel", {"active_dims": dims}))
+        first += size
+    return factors
 
 
 def _base_kernel(name: str, ard: int | None, active: Mapping[str, Any]) -> _KernelSource:

@@ -152,13 +152,28 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
     Raises:
         Unreadable: an array is not that of a model.
     """
+    shapes = {name: array.shape for name, array in arrays.items() if name.startswith(HYPER)}
+    shapes |= _shapes(about)
+    for name in (*shapes, *arrays):
+        shape = shapes.get(name)  # None for an array that no model has
+        if name not in arrays or not _is_sound(name, arrays[name], shape):
+            raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
+    if not math.isfinite(about.y_mean) or not math.isfinite(about.y_std):
+        raise Unreadable("the mean or the standard deviation of its targets is not finite")
+    has_positive_std = (arrays["X_std"] > 0).all() and about.y_std > 0
+    if not has_positive_std or arrays["jitter"] < 0:
+        raise Unreadable("a standard deviation or the jitter in it is not positive")
+
+
+def _shapes(about: About) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays that every model has."""
     M = about.cell.M
     D = len(about.schema.features)
     components = _components(about.cell)
-    shapes = {name: array.shape for name, array in arrays.items() if name.startswith(HYPER)}
-    shapes |= {
+    n_lower = M * (M + 1) // 2  # entries of a lower triangle
+    return {
         "m": (*components, M),
-        "L": (*components, M * (M + 1) // 2),
+        "L": (*components, n_lower),
         "jitter": (),
         HYPER + "Z": (M, D),
         HYPER + "mean": (),
@@ -166,15 +181,6 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
         "X_std": (D,),
         "X_constant": (D,),
     }
-    for name in (*shapes, *arrays):
-        shape = shapes.get(name)  # None for an array that no model has
-        if name not in arrays or not _is_sound(name, arrays[name], shape):
-            raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
-    if not (math.isfinite(about.y_mean) and math.isfinite(about.y_std)):
-        raise Unreadable("the mean or the standard deviation of its targets is not finite")
-    positive = (arrays["X_std"] > 0).all() and about.y_std > 0 and arrays["jitter"] >= 0
-    if not positive:
-        raise Unreadable("a standard deviation or the jitter in it is not positive")
 
 
 def _components(cell: Cell) -> tuple[int, ...]:
@@ -185,7 +191,9 @@ def _components(cell: Cell) -> tuple[int, ...]:
 def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bool:
     """Return whether an array has a shape, the type that belongs to its name, and finite values."""
     kind = "b" if name == "X_constant" else "f"
-    return array.shape == shape and array.dtype.kind == kind and bool(np.isfinite(array).all())
+    if array.shape != shape or array.dtype.kind != kind:
+        return False
+    return bool(np.isfinite(array).all())
 
 
 def lower_triangular(L: Float[np.ndarray, "*K M M"]) -> Float[np.ndarray, "*K M M"]:

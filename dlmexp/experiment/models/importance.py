@@ -63,24 +63,31 @@ def importance(
     if repeats < 1 or len(rows.y) < 2:
         raise UserError("importance needs at least 2 rows and repeats=1 or more")
     random = np.random.default_rng(seed)
-    chosen = random.permutation(len(rows.y))[:MAX_ROWS]
-    X, y = rows.X[chosen], rows.y[chosen]
+    sampled = random.permutation(len(rows.y))[:MAX_ROWS]
+    X = rows.X[sampled]
+    y = rows.y[sampled]
 
     def losses(X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
         return row_losses(predictor, X, y)
 
-    name = "nll" if predictor.has_distribution else "squared_error"
+    increase = "nll_increase" if predictor.has_distribution else "squared_error_increase"
     table = []
     base = losses(X)
     lengthscales = _lengthscales(predictor)
     for column, features in column_features(predictor.schema).items():
         gain = _mean_gain(losses, X, base, features, repeats, random)
-        half_width = STANDARD_ERRORS * gain.std(ddof=1) / np.sqrt(len(gain))
         mean = gain.mean()
-        ends = {"lower_95": mean - half_width, "upper_95": mean + half_width}
-        row = {"column": column, f"{name}_increase": mean, **ends}
-        table.append(row | {"lengthscale": lengthscales.get(column, np.nan)})
-    frame = pd.DataFrame(table).sort_values(f"{name}_increase", ascending=False, kind="stable")
+        standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
+        half_width = STANDARD_ERRORS * standard_error
+        row = {
+            "column": column,
+            increase: mean,
+            "lower_95": mean - half_width,
+            "upper_95": mean + half_width,
+            "lengthscale": lengthscales.get(column, np.nan),
+        }
+        table.append(row)
+    frame = pd.DataFrame(table).sort_values(increase, ascending=False, kind="stable")
     return frame.reset_index(drop=True)
 
 
@@ -123,14 +130,16 @@ def row_losses(
     if not predictor.has_distribution:
         targets = np.exp(y) if predictor.schema.log else y
         return (predictor.predict(X)["mean"] - targets) ** 2
-    densities = []
+    log_densities = []
     for member in predictor.members:
         mu, v = member.marginals(X)
         normalised = (y - member.model.y_mean) / member.model.y_std
-        log_loss = member.likelihood.log_loss(mu, v, torch.as_tensor(normalised).to(mu)[None])
-        densities.append(-log_loss)
-    together = torch.logsumexp(torch.stack(densities), 0) - np.log(len(densities))
-    return -together[0].cpu().numpy()
+        targets = torch.as_tensor(normalised).to(mu)[None]
+        log_densities.append(-member.likelihood.log_loss(mu, v, targets))
+    # log p(y) = log(1/K sum_k p_k(y))
+    log_sum = torch.logsumexp(torch.stack(log_densities), 0)
+    log_density = log_sum - np.log(len(log_densities))
+    return -log_density[0].cpu().numpy()
 
 
 def _lengthscales(predictor: Predictor) -> dict[str, float]:

@@ -28,7 +28,7 @@ REASON = "reason"
 
 
 @dataclass(frozen=True)
-class HowRowsAreRead:
+class RowOptions:
     """What happens to values that training did not have.
 
     Attributes:
@@ -65,7 +65,7 @@ def predict_file(
     path: Path,
     out: str,
     wanted: Wanted | None = None,
-    reading: HowRowsAreRead | None = None,
+    reading: RowOptions | None = None,
 ) -> Predicted:
     """Predict on the rows of a file, and write its columns followed by those of the predictions.
 
@@ -83,32 +83,41 @@ def predict_file(
         UserError: no row can be predicted on.
     """
     schema = predictor.schema
-    reading = reading or HowRowsAreRead()
+    reading = reading or RowOptions()
     wanted = wanted or Wanted()
     predictor.check(wanted)
-    predicted = _looked_through(path, schema, reading)
+    predicted = _survey(path, schema, reading)
     random = np.random.default_rng(0)
     with ExitStack() as stack:
         writer = _writer(out, stack)
         for piece in open_rows(path, schema):
             encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
-            bad = list(encoded.problems)
+            without = list(encoded.problems)
             X = encoded.X.copy()
-            X[bad] = 0.0  # their predictions are not written
+            X[without] = 0.0  # their predictions are not written
             predictions = predictor.predict(X, wanted=wanted, random=random)
-            added = _with_empty_cells(predictions, bad)
+            added = _with_empty_cells(predictions, without)
             if predicted.without:
                 reasons = [encoded.problems.get(row) for row in range(len(X))]
                 added[REASON] = pa.array(reasons, pa.string())
-            columns = dict(zip(piece.schema.names, piece.columns, strict=True))
-            both = sorted(columns.keys() & added.keys())
-            if both:
-                raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
-            writer.write(pa.table({**columns, **added}))
+            writer.write(_joined(piece, added, path))
     return predicted
 
 
-def _looked_through(path: Path, schema: Schema, reading: HowRowsAreRead) -> Predicted:
+def _joined(piece: pa.RecordBatch, added: dict[str, Any], path: Path) -> pa.Table:
+    """Return the columns of a piece of a file, followed by those of its predictions.
+
+    Raises:
+        UserError: the file has a column of the same name as one of the predictions.
+    """
+    columns = dict(zip(piece.schema.names, piece.columns, strict=True))
+    both = sorted(columns.keys() & added.keys())
+    if both:
+        raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
+    return pa.table(columns | added)
+
+
+def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
     """Return what will become of the rows of a file, without predictions.
 
     Whether there is a column of reasons has to be known before the first row is written.
@@ -136,15 +145,15 @@ def _looked_through(path: Path, schema: Schema, reading: HowRowsAreRead) -> Pred
     return predicted
 
 
-def _with_empty_cells(predictions: Columns, bad: Sequence[int]) -> dict[str, Any]:
-    """Return columns of predictions in which those of some rows are empty."""
-    if not bad:
+def _with_empty_cells(predictions: Columns, rows: Sequence[int]) -> dict[str, Any]:
+    """Return columns of predictions in which those of these rows are empty."""
+    if not rows:
         return dict(predictions)
     columns = {}
     for name, values in predictions.items():
-        is_bad = np.zeros(len(values), dtype=bool)
-        is_bad[list(bad)] = True
-        columns[name] = pa.array(values, mask=is_bad)
+        is_empty = np.zeros(len(values), dtype=bool)
+        is_empty[list(rows)] = True
+        columns[name] = pa.array(values, mask=is_empty)
     return columns
 
 
@@ -170,7 +179,7 @@ def _count_gaps(piece: pa.RecordBatch, schema: Schema) -> dict[str, int]:
 
 
 class _CsvWriter:
-    """Writes tables below one another as CSV."""
+    """Appends tables to a CSV file."""
 
     def __init__(self, file: Any, is_terminal: bool = False):
         self._file = file
@@ -178,7 +187,7 @@ class _CsvWriter:
         self._has_header = False
 
     def write(self, table: pa.Table) -> None:
-        """Write a table; only texts that need quotes have them.
+        """Append a table; only texts that need quotes have them.
 
         Raises:
             UserError: a terminal would obey characters in the table.
@@ -193,7 +202,7 @@ class _CsvWriter:
 
 
 class _ParquetWriter:
-    """Writes tables below one another as Parquet."""
+    """Appends tables to a Parquet file."""
 
     def __init__(self, path: Path, stack: ExitStack):
         self._path = path

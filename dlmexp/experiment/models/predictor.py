@@ -19,6 +19,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.prediction import ComponentPredictor, MarginalPredictor
 from dlmexp.data.schema import Label
 from dlmexp.experiment.models.file import TrainedCell
+from dlmexp.experiment.plan.cell import Cell
 
 BISECTIONS = 60
 """Enough to find a number of an interval to the precision of float64."""
@@ -39,8 +40,8 @@ Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
 def _predicts_variance(model: TrainedCell) -> bool:
     """Return whether the objective of a model says something of the variance.
 
-    Predictions do not need it, so the plugin that has it need not be there: then the model says it,
-    whose q has no covariance where the objective knows none.
+    Predictions do not need the objective, so the plugin that defines it may be missing. Then q
+    tells: it has no covariance if the objective knows no variance.
     """
     name = model.cell.objective
     if name in OBJECTIVES:
@@ -56,16 +57,10 @@ def checked_kernel(model: TrainedCell) -> Kernel:
             parameter has a value that it can't have.
     """
     cell = model.cell
-    n_features = len(model.schema.features)
-    is_known = "." in cell.kernel or is_mixed(cell.kernel) or cell.kernel in KERNELS
-    if not is_known or cell.likelihood not in LIKELIHOODS:
-        part = f"likelihood '{cell.likelihood}'" if is_known else f"kernel '{cell.kernel}'"
-        raise UserError(
-            f"the model of cell {cell.key} needs the {part} of a plugin: name its module, "
-            "dlmexp --plugins MODULE, or import it in Python"
-        )
+    _check_plugins(cell)
     kernel = kernel_named(cell.kernel)
     likelihood = LIKELIHOODS[cell.likelihood]
+    n_features = len(model.schema.features)
     parameters = {**kernel.parameters(n_features, cell.ard), **likelihood.parameters}
     for name, parameter in parameters.items():
         if name not in model.hyper or model.hyper[name].shape != parameter.shape:
@@ -79,9 +74,22 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     return kernel
 
 
+def _check_plugins(cell: Cell) -> None:
+    """Raise UserError if the kernel or the likelihood of a cell is one of a missing plugin."""
+    has_kernel = "." in cell.kernel or is_mixed(cell.kernel) or cell.kernel in KERNELS
+    if has_kernel and cell.likelihood in LIKELIHOODS:
+        return
+    part = f"likelihood '{cell.likelihood}'" if has_kernel else f"kernel '{cell.kernel}'"
+    raise UserError(
+        f"the model of cell {cell.key} needs the {part} of a plugin: name its module, "
+        "dlmexp --plugins MODULE, or import it in Python"
+    )
+
+
 def _are_possible(values: np.ndarray) -> bool:
     """Return whether all values of a positive parameter are positive, and their squares finite."""
-    return bool(((values > 0) & (values < LARGEST)).all())
+    is_possible = (values > 0) & (values < LARGEST)
+    return bool(is_possible.all())
 
 
 class Member:
@@ -185,7 +193,7 @@ class Wanted:
     samples: int = 0
 
     @property
-    def has_more(self) -> bool:
+    def needs_distribution(self) -> bool:
         """Whether anything is asked for that needs the whole distribution."""
         return bool(self.quantiles or self.above or self.samples)
 
@@ -231,19 +239,28 @@ class Predictor:
         if self.schema.labels is not None:
             return self._label_columns(self.schema.labels, marginals, wanted.samples, random)
         columns = self._moments(marginals)
-        numbers = self._interval(marginals, wanted.level) if self.has_distribution else {}
-        if wanted.has_more:
-            numbers |= self._quantiles(marginals, wanted.quantiles)
-            numbers |= self._samples(marginals, wanted.samples, random)
-        for name, values in numbers.items():
-            columns[name] = values.exp() if self.schema.log else values
+        quantiles = self._all_quantiles(marginals, wanted, random)
+        columns |= quantiles
         for threshold in wanted.above:
             columns[f"above_{threshold:g}"] = self._probability_above(marginals, threshold)
         arrays = {name: column[0].cpu().numpy() for name, column in columns.items()}
         if self.task == "count":
-            for name in numbers:
+            for name in quantiles:
                 arrays[name] = arrays[name].astype(np.int64)
         return arrays
+
+    def _all_quantiles(
+        self, marginals: list[Marginals], wanted: Wanted, random: np.random.Generator | None
+    ) -> dict[str, Float[Tensor, "1 N"]]:
+        """Return interval, quantiles and samples by name; none without a distribution."""
+        if not self.has_distribution:
+            return {}
+        numbers = self._interval(marginals, wanted.level)
+        numbers |= self._quantiles(marginals, wanted.quantiles)
+        numbers |= self._samples(marginals, wanted.samples, random)
+        if not self.schema.log:
+            return numbers
+        return {name: values.exp() for name, values in numbers.items()}
 
     def check(self, wanted: Wanted) -> None:
         """Raise UserError if the models cannot predict what is wanted."""
@@ -254,7 +271,7 @@ class Predictor:
                 raise UserError(f"quantile {share:g}: give a share between 0 and 1, such as 0.1")
         if self.schema.labels is not None and (wanted.quantiles or wanted.above):
             raise UserError("labels have no quantiles, and none is above another: leave them out")
-        if wanted.has_more and not self.has_distribution:
+        if wanted.needs_distribution and not self.has_distribution:
             raise UserError("square loss predicts a mean only: there are no quantiles or samples")
 
     def _label_columns(
@@ -268,53 +285,55 @@ class Predictor:
         means = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
             means.append(member.likelihood.mean(mu, v))
-        probability = torch.stack(means).mean(0)[0].cpu().numpy()
+        mixture_mean = torch.stack(means).mean(0)
+        probability = mixture_mean[0].cpu().numpy()
         first, second = labels
-        choices = (np.array(second, dtype=object), np.array(first, dtype=object))
-        are_numbers = isinstance(first, int) and isinstance(second, int)
-
-        def labelled(is_second: Bool[np.ndarray, " N"]) -> np.ndarray:
-            label = np.where(is_second, *choices)
-            return label.astype(int) if are_numbers else label
-
         columns = {
-            "label": labelled(probability > 0.5),
+            "label": _chosen_labels(labels, probability > 0.5),
             f"probability_{first}": 1 - probability,
             f"probability_{second}": probability,
         }
         random = random or np.random.default_rng(0)
         for number in range(1, samples + 1):
-            columns[f"sample_{number}"] = labelled(random.random(len(probability)) < probability)
+            is_second = random.random(len(probability)) < probability
+            columns[f"sample_{number}"] = _chosen_labels(labels, is_second)
         return columns
 
     def _moments(self, marginals: list[Marginals]) -> dict[str, Float[Tensor, "1 N"]]:
         """Return `mean` and, where all members know it, `std` of a new observation."""
-        moments = []
+        means = []
+        stds = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
-            moments.append(member.moments(mu, v, self.has_distribution))
-        mean = torch.stack([member_mean for member_mean, _ in moments]).mean(0)
+            member_mean, member_std = member.moments(mu, v, self.has_distribution)
+            means.append(member_mean)
+            if member_std is not None:
+                stds.append(member_std)
+        of_members = torch.stack(means)
+        mean = of_members.mean(0)
+        if len(stds) < len(means):
+            return {"mean": mean}
         # Var[y] = E[Var[y | member]] + Var[E[y | member]]
-        second_moments = []
-        for member_mean, member_std in moments:
-            if member_std is None:
-                return {"mean": mean}
-            second_moments.append(member_std.square() + (member_mean - mean).square())
-        return {"mean": mean, "std": torch.stack(second_moments).mean(0).sqrt()}
+        variances = torch.stack(stds).square()
+        variance = (variances + (of_members - mean).square()).mean(0)
+        return {"mean": mean, "std": variance.sqrt()}
 
     def _interval(
         self, marginals: list[Marginals], level: float
     ) -> dict[str, Float[Tensor, "1 N"]]:
         """Return the ends of the central interval by name; none of a likelihood without one."""
-        (mu, v), member = marginals[0], self.members[0]
+        member = self.members[0]
+        mu, v = marginals[0]
         interval = member.likelihood.interval(mu, v)
         if interval is None:
             return {}
         if len(self.members) == 1 and level == USUAL_LEVEL:
-            lower, upper = (member.unnormalised(end) for end in interval)
+            lower = member.unnormalised(interval[0])
+            upper = member.unnormalised(interval[1])
         else:
             shares = mu.new_tensor([(1 - level) / 2, (1 + level) / 2])
             lower, upper = self._at_shares(marginals, shares[:, None, None])
-        return {f"lower_{100 * level:g}": lower, f"upper_{100 * level:g}": upper}
+        percent = f"{100 * level:g}"
+        return {f"lower_{percent}": lower, f"upper_{percent}": upper}
 
     def _at_shares(
         self, marginals: list[Marginals], shares: Float[Tensor, "S 1 #N"]
@@ -324,24 +343,27 @@ class Predictor:
         Raises:
             UserError: a likelihood has no quantiles.
         """
-        intervals = []
+        lower_ends = []
+        upper_ends = []
         for member, (mu, v) in zip(self.members, marginals, strict=True):
             interval = member.likelihood.interval(mu, v)
             if interval is None:
                 raise UserError("the likelihood has no quantiles: leave them out")
-            intervals.append([member.unnormalised(end) for end in interval])
+            lower_ends.append(member.unnormalised(interval[0]))
+            upper_ends.append(member.unnormalised(interval[1]))
 
         def cdf(y: Float[Tensor, "1 N"]) -> Float[Tensor, "1 N"]:
             return self._cdf(marginals, y)
 
         is_count = self.task == "count"
         # A quantile of a mixture lies between those of its members.
-        high = torch.stack([upper for _, upper in intervals]).amax(0)
-        low = torch.stack([lower for lower, _ in intervals]).amin(0)
+        low = torch.stack(lower_ends).amin(0)
+        high = torch.stack(upper_ends).amax(0)
         if is_count:
             low = torch.zeros_like(high)
         low, high = _widened(cdf, shares.amin(0), shares.amax(0), low, high, is_count)
-        return torch.stack([quantile(cdf, share, low, high, is_count) for share in shares])
+        quantiles = [quantile(cdf, share, low, high, is_count) for share in shares]
+        return torch.stack(quantiles)
 
     def _quantiles(
         self, marginals: list[Marginals], shares: tuple[float, ...]
@@ -349,9 +371,11 @@ class Predictor:
         """Return quantiles by name."""
         if not shares:
             return {}
-        mu = marginals[0][0]
-        values = self._at_shares(marginals, mu.new_tensor(shares)[:, None, None])
-        return {f"quantile_{share:g}": row for share, row in zip(shares, values, strict=True)}
+        mu, _ = marginals[0]
+        column_of_shares = mu.new_tensor(shares)[:, None, None]
+        values = self._at_shares(marginals, column_of_shares)
+        names = [f"quantile_{share:g}" for share in shares]
+        return dict(zip(names, values, strict=True))
 
     def _samples(
         self, marginals: list[Marginals], count: int, random: np.random.Generator | None
@@ -360,22 +384,24 @@ class Predictor:
         if not count:
             return {}
         random = random or np.random.default_rng(0)
-        mu = marginals[0][0]
-        uniform = random.uniform(SMALLEST_STEP, 1 - SMALLEST_STEP, (count, 1, mu.shape[-1]))
-        values = self._at_shares(marginals, torch.as_tensor(uniform).to(mu))
-        return {f"sample_{number + 1}": row for number, row in enumerate(values)}
+        mu, _ = marginals[0]
+        n_rows = mu.shape[-1]
+        uniform = random.uniform(SMALLEST_STEP, 1 - SMALLEST_STEP, (count, 1, n_rows))
+        shares = torch.as_tensor(uniform).to(mu)
+        values = self._at_shares(marginals, shares)
+        return {f"sample_{number}": row for number, row in enumerate(values, start=1)}
 
     def _probability_above(
         self, marginals: list[Marginals], threshold: float
     ) -> Float[Tensor, "1 N"]:
         """Return P(Y > threshold) for a new observation in the units of the targets."""
-        mu = marginals[0][0]
-        rows = mu.new_zeros(1, mu.shape[-1])
+        mu, _ = marginals[0]
+        n_rows = mu.shape[-1]
         if self.schema.log:
             if threshold <= 0:
-                return rows + 1
+                return mu.new_ones(1, n_rows)
             threshold = float(np.log(threshold))
-        return 1 - self._cdf(marginals, rows + threshold)
+        return 1 - self._cdf(marginals, mu.new_full((1, n_rows), threshold))
 
     def _cdf(self, marginals: list[Marginals], y: Float[Tensor, "1 N"]) -> Float[Tensor, "1 N"]:
         """Return P(Y <= y) under the mixture."""
@@ -384,6 +410,15 @@ class Predictor:
             normalised = (y - member.model.y_mean) / member.model.y_std
             total += member.likelihood.cdf(mu, v, normalised)
         return total / len(self.members)
+
+
+def _chosen_labels(labels: tuple[Label, Label], is_second: Bool[np.ndarray, " N"]) -> np.ndarray:
+    """Return the first or the second label for each row; whole numbers as an array of them."""
+    first = np.array(labels[0], dtype=object)
+    second = np.array(labels[1], dtype=object)
+    chosen = np.where(is_second, second, first)
+    are_numbers = all(isinstance(label, int) for label in labels)
+    return chosen.astype(int) if are_numbers else chosen
 
 
 def _widened(
@@ -445,9 +480,10 @@ def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> d
         RMSE, MAE, R2 (where targets differ) and the share of rows in their 95 % interval (where
         there is one).
     """
-    error = targets - columns["mean"]
-    rmse = float(np.sqrt(np.mean(error**2)))
-    errors = {"rmse": rmse, "mae": float(np.abs(error).mean())}
+    residuals = targets - columns["mean"]
+    rmse = float(np.sqrt(np.mean(residuals**2)))
+    mae = float(np.abs(residuals).mean())
+    errors = {"rmse": rmse, "mae": mae}
     variance = float(targets.var())
     if variance > 0:
         errors["r2"] = 1 - rmse**2 / variance

@@ -1,11 +1,15 @@
 """How much a trained model of a table depends on each of its columns."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
-from dlmexp.data.schema import Schema
+from dlmexp.data.schema import Column, Schema
+
+NONE = np.zeros(0)
+"""The lengthscales of a kernel that has none."""
 
 
 def column_lengthscales(
@@ -22,19 +26,24 @@ def column_lengthscales(
         constant: The features that are the same in all training rows.
         hyper: The hyperparameters of the model.
     """
-    of_numbers = np.atleast_1d(hyper.get("lengthscale", np.zeros(0)))
-    of_categories = np.atleast_1d(hyper.get("category_lengthscale", np.zeros(0)))
-    numbers = [column for column in schema.columns_of_features if not column.has_indicators]
-    categories = [column for column in schema.columns_of_features if column.has_indicators]
-    # Kernels without ARD have one lengthscale; dummies of old models have several per column.
-    is_by_column = len(of_numbers) == len(numbers) and np.ndim(hyper.get("lengthscale", 0.0)) == 1
+    columns = schema.columns_of_features
+    numbers = [column for column in columns if not column.has_indicators]
+    categories = [column for column in columns if column.has_indicators]
+    of_numbers = np.asarray(hyper.get("lengthscale", NONE))
+    of_categories = np.atleast_1d(hyper.get("category_lengthscale", NONE))
     lengthscales = {}
-    if is_by_column:
-        for position, column in enumerate(numbers):
-            own = math.inf if constant[position] else float(of_numbers[position])
-            lengthscales[column.name] = own
+    # Kernels without ARD have one lengthscale [], dummies of old models several per column.
+    if of_numbers.shape == (len(numbers),):
+        constant_numbers = constant[: len(numbers)]
+        values = np.where(constant_numbers, math.inf, of_numbers)
+        lengthscales |= _by_name(numbers, values)
     if len(of_categories) == len(categories):
-        for column, lengthscale in zip(categories, of_categories, strict=True):
-            has_several = len(column.levels) > 1
-            lengthscales[column.name] = float(lengthscale) if has_several else math.inf
+        is_constant = [len(column.levels) < 2 for column in categories]
+        values = np.where(is_constant, math.inf, of_categories)
+        lengthscales |= _by_name(categories, values)
     return lengthscales
+
+
+def _by_name(columns: Sequence[Column], values: Float[np.ndarray, " columns"]) -> dict[str, float]:
+    names = [column.name for column in columns]
+    return dict(zip(names, values.tolist(), strict=True))

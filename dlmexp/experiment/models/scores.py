@@ -1,4 +1,4 @@
-"""Scores of predictions of labels and of counts, beside NLL and errors."""
+"""Scores of predictions: of labels, of counts, and errors in the units of the target."""
 
 import numpy as np
 from jaxtyping import Float
@@ -22,8 +22,10 @@ def auc(probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> flo
     _, codes, counts = np.unique(probability, return_inverse=True, return_counts=True)
     # Rows of equal probability have the mean of their ranks, which count from 1.
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
-    rank_sum = mean_ranks[codes][y == 1].sum()
-    return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+    ranks = mean_ranks[codes]
+    rank_sum = ranks[y == 1].sum()
+    smallest_rank_sum = n_positive * (n_positive + 1) / 2  # with class 1 below all of class 0
+    return float((rank_sum - smallest_rank_sum) / (n_positive * n_negative))
 
 
 def label_scores(
@@ -37,14 +39,15 @@ def label_scores(
     """
     is_predicted = probability > threshold
     is_positive = y == 1
+    squared_errors = (probability - y) ** 2
     return {
         "base_rate": float(is_positive.mean()),
         "auc": auc(probability, y),
-        "brier": float(np.mean((probability - y) ** 2)),
-        "true_positives": int((is_predicted & is_positive).sum()),
-        "false_positives": int((is_predicted & ~is_positive).sum()),
-        "false_negatives": int((~is_predicted & is_positive).sum()),
-        "true_negatives": int((~is_predicted & ~is_positive).sum()),
+        "brier": float(squared_errors.mean()),
+        "true_positives": int(np.count_nonzero(is_predicted & is_positive)),
+        "false_positives": int(np.count_nonzero(is_predicted & ~is_positive)),
+        "false_negatives": int(np.count_nonzero(~is_predicted & is_positive)),
+        "true_negatives": int(np.count_nonzero(~is_predicted & ~is_positive)),
     }
 
 
@@ -59,11 +62,13 @@ def count_scores(
         more.
     """
     # 2 (y log(y / mean) - (y - mean)), where 0 log 0 = 0
-    log_ratio = np.log(np.where(y > 0, y, 1.0)) - np.log(mean)
-    deviance = 2 * (np.where(y > 0, y * log_ratio, 0.0) - (y - mean))
+    log_y = np.log(np.where(y > 0, y, 1.0))
+    y_log_ratio = np.where(y > 0, y * (log_y - np.log(mean)), 0.0)
+    deviance = 2 * (y_log_ratio - (y - mean))
+    standardised = (y - mean) / std
     return {
         "deviance": float(deviance.mean()),
-        "dispersion": float(np.mean(((y - mean) / std) ** 2)),
+        "dispersion": float(np.mean(standardised**2)),
     }
 
 
@@ -93,6 +98,7 @@ def scores_on(predictor: Predictor, rows: Rows, threshold: float = 0.5) -> Score
     scores = own_scores(predictor.predict(rows.X), targets, predictor, threshold)
     if not predictor.has_distribution:
         return scores
-    # log p(y) of normalised targets is log p of their own units plus log y_std.
-    scale = np.mean([np.log(member.model.y_std) for member in predictor.members])
-    return {"nll": float(row_losses(predictor, rows.X, rows.y).mean() + scale), **scores}
+    # -log p(y) in the units of y is that of normalised targets plus log y_std.
+    log_scale = np.mean([np.log(member.model.y_std) for member in predictor.members])
+    losses = row_losses(predictor, rows.X, rows.y)
+    return {"nll": float(losses.mean() + log_scale), **scores}

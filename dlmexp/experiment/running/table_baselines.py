@@ -27,7 +27,7 @@ from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 MAX_ENTRIES = 100_000_000
 """Training rows times features, above which no baselines are fitted."""
-USUAL_LEVEL = 1.959963984540054
+INTERVAL_DEVIATIONS = 1.959963984540054
 """Standard deviations from the mean to the ends of the central 95 % of a normal distribution."""
 
 
@@ -103,7 +103,7 @@ def _scores_in_units(baseline: Baseline, split: Prepared, log: bool) -> dict[str
     std = np.sqrt(baseline.variance) * split.y_std
     scores = {}
     if baseline.task == "regression":
-        is_covered = np.abs(y - mean) <= USUAL_LEVEL * std
+        is_covered = np.abs(y - mean) <= INTERVAL_DEVIATIONS * std
         scores["coverage_95"] = float(is_covered.mean())
     if log:
         # The mean of a log-normal variable.
