@@ -127,9 +127,7 @@ def run(
     settings: dict[str, Any] = {"results": os.fspath(results)}
     table = None
     if _is_table_file(dataset):
-        about = {"path": os.fspath(dataset), "target": target, "task": task}
-        given = {key: value for key, value in about.items() if value is not None}
-        settings |= {"dataset": "csv", "csv": given | {"name": name or _name_of_file(dataset)}}
+        settings |= _settings_of_file(dataset, target, task, name)
     elif _is_named(dataset):
         if target is not None or task is not None:
             raise UserError(
@@ -153,8 +151,21 @@ def run(
     return Results(ResultsFolder(Path(results), only=candidates))
 
 
+def _settings_of_file(
+    path: str | os.PathLike[str], target: str | None, task: str | None, name: str | None
+) -> dict[str, Any]:
+    """Return the settings of a run on a table that is the file of a user."""
+    csv = {"path": os.fspath(path)}
+    if target is not None:
+        csv["target"] = target
+    if task is not None:
+        csv["task"] = task
+    csv["name"] = name or _name_of_file(path)
+    return {"dataset": "csv", "csv": csv}
+
+
 def _is_table_file(dataset: Any) -> "TypeGuard[str | os.PathLike[str]]":
-    """Whether a dataset is given as the path of a table."""
+    """Return whether a dataset is the path of a table."""
     if isinstance(dataset, os.PathLike):
         return True
     return isinstance(dataset, str) and dataset.lower().endswith(SUFFIXES)
@@ -167,7 +178,7 @@ def _name_of_file(dataset: Any) -> str:
 
 
 def _is_named(dataset: Any) -> bool:
-    """Whether datasets are given by name, or by the experiment: not as data in memory."""
+    """Return whether datasets are named, or those of the experiment: not data in memory."""
     if dataset is None or isinstance(dataset, str):
         return True
     is_list = isinstance(dataset, list | tuple) and len(dataset) > 0
@@ -531,7 +542,8 @@ class TrainedModel:
         Draws at different rows are independent too.
         """
         frame = self._predicted(X, unseen, fill, seed, samples=n)
-        return frame[[f"sample_{number + 1}" for number in range(n)]].set_axis(range(n), axis=1)
+        columns = [f"sample_{number}" for number in range(1, n + 1)]
+        return frame[columns].set_axis(range(n), axis=1)
 
     def _predicted(
         self, X: Any, unseen: str, fill: bool, seed: int = 0, **wanted: Any
@@ -598,21 +610,22 @@ class TrainedModel:
         return scores_on(self._predictor, self._known_rows(X, y), threshold)
 
     def _known_rows(self, X: Any, y: Any) -> "Rows":
-        """Return rows with targets, encoded: those given, or the model's test rows."""
+        """Return encoded rows with targets: X and y, or without them the model's test rows."""
         from dlmexp.experiment.models.diagnosis import known_test_rows
         from dlmexp.experiment.models.importance import Rows
 
         if (X is None) != (y is None):
             raise UserError("give both X and y, or neither for the model's own test rows")
-        if X is not None:
-            schema = self._predictor.schema
-            targets = np.asarray(y)
-            if schema.labels is not None:
-                targets = targets.astype(str).astype(object)
-            return Rows(schema.encode(X, first=1), schema.encode_target(targets).astype(float))
-        if self._records is None or len(self._chosen) != 1:
-            raise UserError("models of several seeds have other test rows each: give X and y")
-        return known_test_rows(self._records, self._chosen[0])
+        if X is None:
+            if self._records is None or len(self._chosen) != 1:
+                raise UserError("models of several seeds have other test rows each: give X and y")
+            return known_test_rows(self._records, self._chosen[0])
+        schema = self._predictor.schema
+        targets = np.asarray(y)
+        if schema.labels is not None:
+            targets = targets.astype(str).astype(object)
+        features = schema.encode(X, first=1)
+        return Rows(features, schema.encode_target(targets).astype(float))
 
     def to_gpytorch(self) -> tuple[Any, Any]:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.

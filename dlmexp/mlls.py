@@ -17,7 +17,7 @@ mixture of Gaussians. A whole training script is `scripts/example_mlls.py`.
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -323,9 +323,28 @@ def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
         UserError: The parameters of the models do not fit, or q has no mean and factor of its own
             (`CholeskyVariationalDistribution` has).
     """
-    of_single = single.state_dict()
     values = model.state_dict()
-    for name, value in values.items():
+    _copy_to_components(single.state_dict(), values)
+    means = [name for name in values if name.endswith("variational_mean")]
+    factors = [name for name in values if name.endswith("chol_variational_covar")]
+    if not means or len(means) != len(factors):
+        raise UserError("split_components needs a CholeskyVariationalDistribution")
+    for mean, factor in zip(means, factors, strict=True):
+        # m_k = m + L e_k
+        L = values[factor].tril()
+        draws = torch.randn_like(values[mean]).unsqueeze(-1)
+        shift = (L @ draws).squeeze(-1)
+        values[mean].add_(shift)
+
+
+def _copy_to_components(of_single: Mapping[str, Tensor], of_mixture: Mapping[str, Tensor]) -> None:
+    """Copy the parameters of a model to every component of a mixture.
+
+    Raises:
+        UserError: The models have other parameters, or shapes that differ in more than the
+            dimension of the components.
+    """
+    for name, value in of_mixture.items():
         shape = getattr(of_single.get(name), "shape", None)
         if shape is None or shape not in (value.shape, value.shape[1:]):
             raise UserError(
@@ -333,14 +352,6 @@ def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
                 "dimension, that of the components"
             )
         value.copy_(of_single[name])
-    means = [name for name in values if name.endswith("variational_mean")]
-    factors = [name for name in values if name.endswith("chol_variational_covar")]
-    if not means or len(means) != len(factors):
-        raise UserError("split_components needs a CholeskyVariationalDistribution")
-    for mean, factor in zip(means, factors, strict=True):
-        # m_k = m + L e_k
-        draws = torch.randn_like(values[mean]).unsqueeze(-1)
-        values[mean].add_((values[factor].tril() @ draws).squeeze(-1))
 
 
 class CRPSLoss(_RowLossObjective):

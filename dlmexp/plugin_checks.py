@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -31,6 +32,7 @@ DRAWS = 200  # evaluations of an estimator whose mean is compared with the log l
 TASKS = ("regression", "binary", "count")
 TOTAL_PROBABILITY = 1e-3  # by which the probabilities of a likelihood may miss 1
 MOST_COUNTS = 400  # counts whose probabilities are added up
+USUAL_PREDICTIONS = {"regression": ("interval", "std"), "count": ("interval",)}
 PUBLISHED = Path("results/paper")
 
 
@@ -120,7 +122,9 @@ def _listed(registered: dict[str, list[str]], files: dict[str, list[Path]]) -> s
         UserError: There is nothing.
     """
     parts = [f"{kind} {', '.join(map(str, names))}" for kind, names in registered.items()]
-    parts += [f"conf/{name}: {', '.join(p.stem for p in paths)}" for name, paths in files.items()]
+    for folder, paths in files.items():
+        names = [path.stem for path in paths]
+        parts.append(f"conf/{folder}: {', '.join(names)}")
     if not parts:
         raise UserError(
             "registers nothing and has no folder conf; import the modules that register something"
@@ -150,8 +154,8 @@ def _gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
         UserError: One has none: the value does not depend on it, or is detached.
     """
     _require(value.requires_grad, "its value has no gradient: is something detached?")
-    found = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
-    for name, gradient in zip(leaves, found, strict=True):
+    gradients = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
+    for name, gradient in zip(leaves, gradients, strict=True):
         _require(gradient is not None, f"its value does not depend on {name}")
         assert gradient is not None
         _check_finite(gradient, f"the gradient in {name}")
@@ -168,36 +172,37 @@ def check_kernel(name: str) -> Iterator[Check]:
 
 
 def _kernel_inputs(name: str, dtype: torch.dtype) -> tuple[Any, Tensor, Tensor, dict[str, Tensor]]:
+    """Return a kernel, X [CELLS, ROWS, FEATURES], Z, and initial hyperparameters."""
     from dlmexp.core.gp.kernels import KERNELS
 
     kernel = KERNELS[name]
     X = torch.randn(CELLS, ROWS, FEATURES, generator=_random(), dtype=torch.float64).to(dtype)
     Z = X[:, : ROWS // 4] + 0.1
-    hyper = {
-        parameter: value.start(X, CELLS)
-        for parameter, value in kernel.parameters(FEATURES, ard=True).items()
-    }
+    parameters = kernel.parameters(FEATURES, ard=True)
+    hyper = {parameter: value.start(X, CELLS) for parameter, value in parameters.items()}
     return kernel, X, Z, hyper
 
 
 def _kernel_matrices(name: str) -> str:
     for dtype in DTYPES:
         kernel, X, Z, hyper = _kernel_inputs(name, dtype)
-        small = 1e-8 if dtype == torch.float64 else 1e-4
         K = kernel(X, X, hyper)
         _check_shape(K, (CELLS, ROWS, ROWS), "k(X, X)")
         _check_shape(kernel(Z, X, hyper), (CELLS, Z.shape[1], ROWS), "k(Z, X)")
         _require(K.dtype == dtype, f"k(X, X) is {K.dtype} for inputs of {dtype}")
         _check_finite(K, "k(X, X)")
-        scale = float(K.abs().max())
-        _require(bool((K - K.mT).abs().max() <= small * scale), "k(X, X) is not symmetric")
+        relative_tolerance = 1e-8 if dtype == torch.float64 else 1e-4
+        tolerance = relative_tolerance * float(K.abs().max())
+        asymmetry = float((K - K.mT).abs().max())
+        _require(asymmetry <= tolerance, "k(X, X) is not symmetric")
         diagonal = kernel.diagonal(X, hyper)
         _check_shape(diagonal, (CELLS, ROWS), "diagonal(X)")
-        difference = float((diagonal - K.diagonal(dim1=-2, dim2=-1)).abs().max())
-        _require(difference <= 10 * small * scale, "diagonal(X) is not the diagonal of k(X, X)")
+        difference = diagonal - K.diagonal(dim1=-2, dim2=-1)
+        is_diagonal = float(difference.abs().max()) <= 10 * tolerance
+        _require(is_diagonal, "diagonal(X) is not the diagonal of k(X, X)")
         lowest = float(torch.linalg.eigvalsh(K.double()).min())
         _require(
-            lowest >= -ROWS * small * scale,
+            lowest >= -ROWS * tolerance,
             f"k(X, X) has the negative eigenvalue {lowest:.2g}: it is no kernel",
         )
     return f"k(X, X) [{CELLS}, {ROWS}, {ROWS}], symmetric, no negative eigenvalue, both dtypes"
@@ -205,10 +210,10 @@ def _kernel_matrices(name: str) -> str:
 
 def _kernel_gradients(name: str) -> str:
     kernel, X, Z, hyper = _kernel_inputs(name, torch.float64)
+    Z = Z.clone().requires_grad_()
+    hyper = {parameter: value.clone().requires_grad_() for parameter, value in hyper.items()}
     leaves = {"Z": Z, **hyper}
-    leaves = {leaf: value.clone().requires_grad_() for leaf, value in leaves.items()}
-    K = kernel(leaves["Z"], X, {leaf: value for leaf, value in leaves.items() if leaf != "Z"})
-    _gradients(K, leaves)
+    _gradients(kernel(Z, X, hyper), leaves)
     return f"finite in {', '.join(leaves)}"
 
 
@@ -222,9 +227,11 @@ def check_likelihood(name: str) -> Iterator[Check]:
 def _targets(task: str) -> Tensor:
     """Return made-up targets [CELLS, ROWS] of a task."""
     normal = torch.randn(CELLS, ROWS, generator=_random(1), dtype=torch.float64)
+    if task == "regression":
+        return normal
     if task == "binary":
         return (normal > 0).double()
-    return normal if task == "regression" else torch.poisson(normal.exp(), generator=_random(2))
+    return torch.poisson(normal.exp(), generator=_random(2))
 
 
 def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
@@ -233,35 +240,43 @@ def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
 
     kind = LIKELIHOODS[name]
     like = torch.zeros(CELLS, dtype=torch.float64)
-    own = {
-        parameter: value.start(like, CELLS).requires_grad_()
-        for parameter, value in kind.parameters.items()
-    }
-    return kind.from_hyper(own), own
+    hyper = {}
+    for parameter, value in kind.parameters.items():
+        hyper[parameter] = value.start(like, CELLS).requires_grad_()
+    return kind.from_hyper(hyper), hyper
 
 
 def _probabilities(name: str) -> str:
     likelihood, _ = _likelihood(name)
     f = torch.linspace(-1.5, 1.5, 2 * ROWS, dtype=torch.float64).reshape(CELLS, ROWS)
-    if likelihood.task == "regression":
-        # From close to y = f to far away, by equal steps of asinh(y - f).
-        steps = torch.linspace(-16.0, 16.0, 20_001, dtype=torch.float64)
-        y = f.unsqueeze(-2) + 1e-3 * steps.sinh()[:, None]
-        spacing = 1e-3 * steps.cosh()[:, None] * (steps[1] - steps[0])
-    else:
-        most = 2 if likelihood.task == "binary" else MOST_COUNTS
-        y = torch.arange(most, dtype=torch.float64)[:, None, None].expand(most, *f.shape)
-        y = y.movedim(0, -2)
-        spacing = torch.ones(most, 1, dtype=torch.float64)
+    y, spacing = _all_targets(likelihood.task, f)
     log_p = likelihood.over_samples().log_prob(f.unsqueeze(-2), y)
     _check_shape(log_p, tuple(y.shape), "log_prob(f, y)")
     totals = (log_p.exp() * spacing).sum(-2)
     worst = float((totals - 1).abs().max())
+    sign = "+" if totals.max() > 1 else "-"
     _require(
         worst <= TOTAL_PROBABILITY,
-        f"the probabilities of all y add up to 1 {'+' if totals.max() > 1 else '-'} {worst:.2g}",
+        f"the probabilities of all y add up to 1 {sign} {worst:.2g}",
     )
     return f"those of all y add up to 1, to {worst:.0e}"
+
+
+def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the targets [CELLS, L, ROWS] that have probability, and the distance [L, 1] of each.
+
+    Labels and counts are 1 apart. Numbers go from close to y = f [CELLS, ROWS] to far away, by
+    equal steps of asinh(y - f).
+    """
+    if task == "regression":
+        steps = torch.linspace(-16.0, 16.0, 20_001, dtype=torch.float64)
+        y = f.unsqueeze(-2) + 1e-3 * steps.sinh()[:, None]
+        step = steps[1] - steps[0]
+        return y, 1e-3 * steps.cosh()[:, None] * step
+    n_values = 2 if task == "binary" else MOST_COUNTS
+    values = torch.arange(n_values, dtype=torch.float64)[:, None]
+    y = values.expand(CELLS, n_values, ROWS)
+    return y, torch.ones(n_values, 1, dtype=torch.float64)
 
 
 def _marginals() -> tuple[Tensor, Tensor]:
@@ -273,15 +288,16 @@ def _marginals() -> tuple[Tensor, Tensor]:
 
 def _log_loss(name: str) -> str:
     for method in ("log_loss", "elbo_loss"):
-        likelihood, own = _likelihood(name)
+        likelihood, hyper = _likelihood(name)
         mu, v = _marginals()
-        leaves = {"mu": mu.requires_grad_(), "v": v.requires_grad_(), **own}
+        leaves = {"mu": mu.requires_grad_(), "v": v.requires_grad_(), **hyper}
         y = _targets(likelihood.task)
         values = getattr(likelihood, method)(mu, v, y)
         _check_shape(values, (CELLS, ROWS), method)
         _check_finite(values, method)
         _gradients(values, leaves)
-    error = float(likelihood.log_loss_error(mu.detach(), v.detach(), y).detach().max())
+    errors = likelihood.log_loss_error(mu.detach(), v.detach(), y)
+    error = float(errors.detach().max())
     _require(error < 0.1, f"log_loss is wrong by {error:.2g} of a row: give it kinks(y)")
     return f"log_loss and elbo_loss with gradients in {', '.join(leaves)}; right to {error:.0e}"
 
@@ -291,26 +307,27 @@ def _predictions(name: str) -> str:
     likelihood, _ = _likelihood(name)
     mu, v = _marginals()
     y = _targets(likelihood.task)
-    has = []
+    predicted = []
     for metric, score in likelihood.metrics.items():
         values = score(likelihood, mu, v, y)
         _check_shape(values, (CELLS, ROWS), f"metric {metric}")
         _check_finite(values, f"metric {metric}")
-        has.append(f"metric {metric}")
+        predicted.append(f"metric {metric}")
     mean = likelihood.mean(mu, v)
     _check_shape(mean, (CELLS, ROWS), "mean")
     _check_finite(mean, "mean")
     interval = likelihood.interval(mu, v)
     if interval is not None:
         lower, upper = interval
-        _require(bool((lower <= upper).all()), "interval: its lower end lies above its upper end")
-        has.append("interval")
+        has_order = bool((lower <= upper).all())
+        _require(has_order, "interval: its lower end lies above its upper end")
+        predicted.append("interval")
     if likelihood.std(mu, v) is not None:
-        has.append("std")
-    lacks = {"regression": ["interval", "std"], "count": ["interval"]}.get(likelihood.task, [])
-    missing = [part for part in lacks if part not in has]
+        predicted.append("std")
+    usual = USUAL_PREDICTIONS.get(likelihood.task, ())
+    missing = [part for part in usual if part not in predicted]
     note = f"; no {' and no '.join(missing)}: `predict` gives less" if missing else ""
-    return f"mean, {', '.join(has) or 'no metric of its own'}{note}"
+    return f"mean, {', '.join(predicted) or 'no metric of its own'}{note}"
 
 
 def check_estimator(name: str) -> Iterator[Check]:
@@ -341,10 +358,10 @@ def _estimates(name: str, likelihood_name: str) -> str:
     _gradients(loss, leaves)
     with torch.no_grad():
         exact = likelihood.log_loss(mu, v, y).mean()
-        values = [estimator(likelihood, mu, v, y, draws).mean() for _ in range(DRAWS)]
-        difference = float(torch.stack(values).mean() - exact)
-    given = ", ".join(f"{option}={value}" for option, value in options.items()) or "no options"
-    return f"{given}: finite, with gradients; its mean is {difference:+.1e} off the log loss"
+        estimates = [estimator(likelihood, mu, v, y, draws).mean() for _ in range(DRAWS)]
+        difference = float(torch.stack(estimates).mean() - exact)
+    settings = ", ".join(f"{option}={value}" for option, value in options.items()) or "no options"
+    return f"{settings}: finite, with gradients; its mean is {difference:+.1e} off the log loss"
 
 
 def _default_options(name: str) -> dict[str, Any]:
@@ -357,10 +374,14 @@ def _default_options(name: str) -> dict[str, Any]:
 
     from dlmexp.experiment.plan.compose import compose
 
-    options = OmegaConf.to_container(OmegaConf.create(compose([f"estimator={name}"]).estimator))
-    assert isinstance(options, dict)
-    chosen = options[name] or {}
-    return {k: v[0] if isinstance(v, list) else v for k, v in chosen.items()}
+    cfg = compose([f"estimator={name}"])
+    estimators = OmegaConf.to_container(OmegaConf.create(cfg.estimator))
+    assert isinstance(estimators, dict)
+    options = estimators[name] or {}
+    for option, value in options.items():
+        if isinstance(value, list):
+            options[option] = value[0]
+    return options
 
 
 def check_dataset(name: str) -> str:
@@ -386,43 +407,59 @@ def check_method(name: str) -> Iterator[Check]:
         yield _made(f"method {name}: {task}", lambda task=task: _tiny_run(name, task))
 
 
-def _tiny_run(method: str, task: str) -> str:
-    import dlmexp
-
+def _made_up_rows(task: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return features [180, 2] and targets of a task."""
     random = np.random.default_rng(0)
     X = random.normal(size=(3 * ROWS, 2))
     signal = np.sin(2 * X[:, 0])
-    y = signal + 0.1 * random.normal(size=len(X))
+    noise = 0.1 * random.normal(size=len(X))
     if task == "binary":
-        y = (signal > 0).astype(float)
+        return X, (signal > 0).astype(float)
     if task == "count":
-        y = random.poisson(np.exp(signal)).astype(float)
+        return X, random.poisson(np.exp(signal)).astype(float)
+    return X, signal + noise
+
+
+def _tiny_run(method: str, task: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            found = dlmexp.run(
-                (X, y),
-                method,
-                task=task,
-                results=folder,
-                seeds=[0],
-                M=8,
-                verbose=False,
-                device="cpu",
-                **{f"training.{task}.max_iterations": ITERATIONS, "beta.values": [1.0]},
-            )
-        except UserError as why:
-            if str(why).startswith("objective '"):  # what it returns is wrong
-                raise
-            raise SkipError(str(why)) from None
-        cells = found.cells
-        failed = cells[cells["status"] == "failed"]
-        if len(failed):
-            raise UserError(str(failed["reason"].iloc[0]))
-        done = cells[cells["status"] == "done"]
-        seconds = done["seconds"].sum() / max(1, done["iterations"].sum())
-        nll = done["test_nll"].mean()
+        cells = _cells_of_tiny_run(method, task, folder)
+    failed = cells[cells["status"] == "failed"]
+    if len(failed):
+        raise UserError(str(failed["reason"].iloc[0]))
+    done = cells[cells["status"] == "done"]
+    seconds = done["seconds"].sum() / max(1, done["iterations"].sum())
+    nll = done["test_nll"].mean()
     words = f"{len(done)} fits of {ITERATIONS} steps, {1e3 * seconds:.1f} ms a step"
     return words if math.isnan(nll) else f"{words}, test NLL {nll:.3f}"
+
+
+def _cells_of_tiny_run(method: str, task: str, folder: str) -> pd.DataFrame:
+    """Return the cells of a run on made-up rows.
+
+    Raises:
+        SkipError: the method can't be trained on such rows.
+        UserError: an objective returns something that it should not.
+    """
+    import dlmexp
+
+    settings = {f"training.{task}.max_iterations": ITERATIONS, "beta.values": [1.0]}
+    try:
+        run = dlmexp.run(
+            _made_up_rows(task),
+            method,
+            task=task,
+            results=folder,
+            seeds=[0],
+            M=8,
+            verbose=False,
+            device="cpu",
+            **settings,
+        )
+    except UserError as why:
+        if str(why).startswith("objective '"):
+            raise
+        raise SkipError(str(why)) from None
+    return run.cells
 
 
 def check_experiment(name: str) -> str:

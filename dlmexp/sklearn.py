@@ -5,7 +5,7 @@ Sparse Gaussian processes trained by direct loss minimisation, or by the ELBO.
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -57,6 +57,7 @@ SMALLEST = np.finfo(float).tiny
 COUNT_OR_NONE = "a whole number > 0, or None"
 COUNT_OR_AUTO = "a whole number > 0, None or 'auto'"
 COUNT = "a whole number > 0"
+COUNT_OR_COUNTS = f"{COUNT}, or a list of them"
 
 
 class InvalidParameter(ValueError, TypeError):  # noqa: N818 - public since 0.3
@@ -177,8 +178,9 @@ class SparseGP(BaseEstimator):
         self._check_parameters()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         no_rows = np.arange(0)
+        all_for_training = Split(np.arange(len(y)), no_rows, no_rows)
         indicators = sum(self._categories)
-        rows = normalised(X, y, self.task, Split(np.arange(len(y)), no_rows, no_rows), indicators)
+        rows = normalised(X, y, self.task, all_for_training, indicators)
 
         trained, scores = self._trained(rows, seed)
         if trained.failed:
@@ -247,7 +249,9 @@ class SparseGP(BaseEstimator):
         """Return the selected model, trained on all rows, and the scores of all candidates."""
         betas = sorted({float(beta) for beta in listed(self._betas)}, reverse=True)
         components = sorted(set(listed(self.n_components)))
-        n = len(rows.y_train)
+        X = rows.X_train
+        y = rows.y_train
+        n = len(y)
         model = self._model(n, components[0])
         options = {
             "settings": self._settings(),
@@ -255,14 +259,12 @@ class SparseGP(BaseEstimator):
             "device": self.device,
         }
         try:
-            if len(betas) * len(components) == 1:
-                (trained,) = fit(
-                    rows.X_train, rows.y_train, model, self.objective, betas, seed, **options
-                )
+            if len(betas) == 1 and len(components) == 1:
+                (trained,) = fit(X, y, model, self.objective, betas, seed, **options)
                 return trained, {}
-            chosen = cross_validate(
-                rows.X_train,
-                rows.y_train,
+            selection = cross_validate(
+                X,
+                y,
                 model,
                 self.objective,
                 betas,
@@ -274,8 +276,10 @@ class SparseGP(BaseEstimator):
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         if len(components) > 1:
-            return chosen.fit, {tuple(key): loss for key, loss in chosen.losses.items()}
-        return chosen.fit, {key.beta: loss for key, loss in chosen.losses.items()}
+            scores = {tuple(candidate): loss for candidate, loss in selection.losses.items()}
+        else:
+            scores = {candidate.beta: loss for candidate, loss in selection.losses.items()}
+        return selection.fit, scores
 
     def _folds(self, n: int) -> int | float | str:
         """Return the number of folds, or the share of rows to hold out."""
@@ -315,40 +319,46 @@ class SparseGP(BaseEstimator):
         Raises:
             InvalidParameter: One of them can't be used.
         """
-        likelihood = LIKELIHOODS[self.likelihood_name]
-        with_beta = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta]
-        objectives = [name for name in with_beta if OBJECTIVES[name].fits(likelihood)]
-        betas = listed(self._betas)
-        valid_betas = len(betas) > 0 and all(is_number(beta) for beta in betas)
-        components = listed(self.n_components)
-        valid_components = len(components) > 0 and all(is_count(K) for K in components)
-        is_share = is_number(self.cv, SMALLEST, 1)
-        valid_cv = self.cv is None or self.cv == LOO or is_share or is_count(self.cv)
+        objectives = self._objectives()
         device = str(self.device).partition(":")[0]
         self._check("objective", self.objective in objectives, f"one of {', '.join(objectives)}")
-        self._check("betas", valid_betas, "a number >= 0, or a list of them")
-        self._check("n_components", valid_components, f"{COUNT}, or a list of them")
-        self._check("cv", valid_cv, "a number of folds, a share of the rows, or 'loo'")
+        self._check("betas", all_are(is_number, self._betas), "a number >= 0, or a list of them")
+        self._check("n_components", all_are(is_count, self.n_components), COUNT_OR_COUNTS)
+        self._check("cv", is_cv(self.cv), "a number of folds, a share of the rows, or 'loo'")
         self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
         self._check("tol", is_number(self.tol), "a number >= 0")
         self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")
-        self._check(
-            "batch_size", self.batch_size is None or is_count(self.batch_size), COUNT_OR_NONE
-        )
-        M = self.n_inducing
-        has_auto = likelihood.conjugate
-        is_valid = M is None or is_count(M) or (has_auto and isinstance(M, str) and M == AUTO)
-        self._check("n_inducing", is_valid, COUNT_OR_AUTO if has_auto else COUNT_OR_NONE)
-        for name in ("max_iter", "window"):
-            self._check(name, is_count(getattr(self, name)), COUNT)
-        try:
-            kernel_named(KERNELS.get(str(self.kernel), str(self.kernel)), typed=True)
-        except UserError as error:
-            raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
+        self._check("batch_size", is_count_or_none(self.batch_size), COUNT_OR_NONE)
+        self._check_n_inducing()
+        self._check("max_iter", is_count(self.max_iter), COUNT)
+        self._check("window", is_count(self.window), COUNT)
+        self._check_kernel()
+
+    def _objectives(self) -> list[str]:
+        """Return the objectives that have a beta and fit the likelihood."""
+        likelihood = LIKELIHOODS[self.likelihood_name]
+        with_beta = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta]
+        return [name for name in with_beta if OBJECTIVES[name].fits(likelihood)]
 
     def _check(self, name: str, is_valid: bool, advice: str) -> None:
         if not is_valid:
             raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {advice}")
+
+    def _check_n_inducing(self) -> None:
+        """Raise InvalidParameter if it can't be used; `auto` needs Gaussian noise."""
+        M = self.n_inducing
+        if LIKELIHOODS[self.likelihood_name].conjugate:
+            is_auto = isinstance(M, str) and M == AUTO
+            self._check("n_inducing", is_auto or is_count_or_none(M), COUNT_OR_AUTO)
+        else:
+            self._check("n_inducing", is_count_or_none(M), COUNT_OR_NONE)
+
+    def _check_kernel(self) -> None:
+        name = str(self.kernel)
+        try:
+            kernel_named(KERNELS.get(name, name), typed=True)
+        except UserError as error:
+            raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
 
     def _targets(self, y: np.ndarray) -> Float[np.ndarray, " n"]:
         """Return checked targets as numbers, or as 0 and 1."""
@@ -391,11 +401,10 @@ def schema_of_frame(frame: Any, categories: list[str]) -> Schema:
         ValueError: a column can't be used.
     """
     names = [str(name) for name in frame.columns]
+    values = {}
     try:
-        values = {
-            name: plain_values(name, column, "X")
-            for name, (_, column) in zip(names, frame.items(), strict=True)
-        }
+        for position, name in enumerate(names):
+            values[name] = plain_values(name, frame.iloc[:, position], "X")
     except UserError as error:
         raise ValueError(str(error)) from None
     target = "y" if "y" not in names else "the target"
@@ -422,6 +431,22 @@ def is_number(value: Any, least: float = 0, below: float = math.inf) -> bool:
 def is_count(value: Any) -> bool:
     """Return whether it is a whole number > 0."""
     return isinstance(value, Integral) and is_number(value, 1)
+
+
+def is_count_or_none(value: Any) -> bool:
+    """Return whether it is None or a whole number > 0."""
+    return value is None or is_count(value)
+
+
+def is_cv(value: Any) -> bool:
+    """Return whether it says how beta is selected: a number of folds, a share, "loo" or None."""
+    return is_count_or_none(value) or value == LOO or is_number(value, SMALLEST, 1)
+
+
+def all_are(check: Callable[[Any], bool], values: Any) -> bool:
+    """Return whether one value, or each of several, passes a check."""
+    checked = [check(value) for value in listed(values)]
+    return len(checked) > 0 and all(checked)
 
 
 def listed(values: Any) -> list[Any]:
