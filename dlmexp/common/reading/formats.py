@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -91,6 +92,20 @@ def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
     return False
 
 
+def arrow_copy(stream: IO[bytes], encoding: str = "utf-8") -> pa.BufferReader:
+    """Return what a stream holds, in memory of Arrow and in UTF-8.
+
+    Threads of Arrow may release their input as late as the program ends, after an error for
+    instance. If it were an object of Python, that would abort the program.
+    """
+    copy = pa.BufferOutputStream()
+    decoder = codecs.getincrementaldecoder(encoding)()
+    while block := stream.read(MIB):
+        copy.write(block if encoding == "utf-8" else decoder.decode(block).encode())
+    copy.write(decoder.decode(b"", final=True).encode())
+    return pa.BufferReader(copy.getvalue())
+
+
 def read_feather(path: Path, limit: int) -> pa.Table:
     """Return the table of a Feather file (Arrow's file format).
 
@@ -116,7 +131,7 @@ def read_json_lines(path: Path, limit: int) -> pa.Table:
     Texts stay texts: what they mean is decided as in CSV files.
     """
     with open_raw(path, limit=limit) as stream, reading(path, NO_JSON):
-        table = arrow_json.read_json(stream)
+        table = arrow_json.read_json(arrow_copy(stream))
         return _times_as_text(table)
 
 

@@ -16,6 +16,7 @@ from pyarrow import csv, parquet
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import GIB, MIB, check_plain, open_raw, reading
 from dlmexp.common.reading.formats import (
+    arrow_copy,
     encoding_of,
     read_excel,
     read_feather,
@@ -130,8 +131,22 @@ def _read_text(
     path: Path, member: str | None, encoding: str, limit: int, options: dict[str, Any]
 ) -> pa.Table:
     """Return the table of a text file."""
-    with open_raw(path, member, limit) as stream, reading(path, NO_CSV):
-        return csv.read_csv(stream, csv.ReadOptions(encoding=encoding), **options)
+    with _open_text(path, member, encoding, limit) as text:
+        return csv.read_csv(text, **options)
+
+
+@contextmanager
+def _open_text(
+    path: Path, member: str | None, encoding: str, limit: int
+) -> Iterator[pa.NativeFile]:
+    """Open a text file whose size `encoding_of` has checked, for Arrow (see `arrow_copy`)."""
+    if member is not None or encoding != "utf-8":
+        with open_raw(path, member, limit) as stream, reading(path, NO_CSV):
+            yield arrow_copy(stream, encoding)
+        return
+    with reading(path, NO_CSV), pa.OSFile(str(path)) as file:
+        is_gzipped = path.suffix.lower() == ".gz"
+        yield pa.CompressedInputStream(file, "gzip") if is_gzipped else file
 
 
 def _read_binary(path: Path, limit: int) -> pa.Table:
@@ -249,7 +264,7 @@ def read_columns(
         kind = f"CSV with the columns {', '.join(columns)}"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
         parse = csv.ParseOptions(delimiter=sep)
-        return csv.read_csv(stream, read, parse, convert).to_pandas()
+        return csv.read_csv(arrow_copy(stream), read, parse, convert).to_pandas()
 
 
 def read_rows(path: Path) -> np.ndarray:
@@ -325,17 +340,12 @@ def _options(
 
 @contextmanager
 def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
-    """Open a CSV file for reading in pieces.
-
-    Arrow itself opens a plain file: its threads read ahead, and one in a read of Python's file
-    would abort the program if this ended meanwhile, after an error for instance.
-    """
+    """Open a CSV file for reading in pieces."""
     read = csv.ReadOptions(block_size=BLOCK_BYTES)
-    if path.suffix.lower() == ".gz":
-        opened: Any = open_raw(path, limit=MAX_STREAM_BYTES)
-    else:
-        opened = pa.OSFile(str(path))
-    with opened as stream, reading(path, NO_CSV), csv.open_csv(stream, read, **options) as reader:
+    with (
+        _open_text(path, None, "utf-8", MAX_STREAM_BYTES) as text,
+        csv.open_csv(text, read, **options) as reader,
+    ):
         yield reader
 
 

@@ -1,6 +1,7 @@
 """Tables of any size and origin, whole and in pieces."""
 
 import gzip
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from dlmexp.common.errors import Unreadable
+from dlmexp.common.reading import tables
 from dlmexp.common.reading.tables import read_table, stream_table
 
 
@@ -29,3 +31,40 @@ def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
     for name in ("t.parquet", "t.csv.gz"):
         with pytest.raises(Unreadable, match=name):
             read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("t.csv", "utf-8"), ("t.csv", "latin-1"), ("t.csv.gz", "utf-8"), ("t.zip", "utf-8")],
+)
+def test_arrow_reads_no_file_of_python(tmp_path, monkeypatch, name, encoding):
+    """Its threads may release one while the program ends, which aborts the program."""
+    text = "a,größe\n1,x\n2,y\n".encode(encoding)
+    path = tmp_path / name
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("t.csv", text)
+    else:
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    sources = []
+
+    def watched(read):
+        def call(source, *args, **options):
+            sources.append(source)
+            return read(source, *args, **options)
+
+        return call
+
+    monkeypatch.setattr(tables.csv, "read_csv", watched(tables.csv.read_csv))
+    monkeypatch.setattr(tables.csv, "open_csv", watched(tables.csv.open_csv))
+    typed = None if encoding == "utf-8" else encoding
+    whole = tables.read_table(path, encoding=typed)
+    names, pieces = tables.stream_table(path, encoding=typed)
+    assert whole.column_names == names == ["a", "größe"]
+    assert sum(piece.num_rows for piece in pieces) == whole.num_rows == 2
+    assert {type(source) for source in sources} <= {
+        pa.OSFile,
+        pa.CompressedInputStream,
+        pa.BufferReader,
+    }
+    assert len(sources) >= 2
