@@ -8,6 +8,7 @@ these fails the build. The site has a home of its own, and pages that `docs_refe
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ LINKED = (
 )
 SUFFIXES = (".md", ".png", ".svg", ".css")
 CODE = re.compile(r"`[^`\n]+`")
+ITEM = re.compile(r"(- |1\. )")
 
 
 def home_page() -> str:
@@ -69,10 +71,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Write what GitHub reads in the way that Python's Markdown reads it."""
+    lines = (_with_bars(line) for line in markdown.split("\n"))
+    return "\n".join(_with_lists_apart(lines))
+
+
+def _with_bars(line: str) -> str:
     """In the code of a table, GitHub wants `\\|` where Python's Markdown wants `|`."""
-    lines = markdown.split("\n")
-    return "\n".join(CODE.sub(_unescaped, line) if line.startswith("|") else line for line in lines)
+    return CODE.sub(_unescaped, line) if line.startswith("|") else line
 
 
 def _unescaped(code: re.Match[str]) -> str:
     return code[0].replace("\\|", "|")
+
+
+def _with_lists_apart(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, and a blank one between a paragraph and the list directly below it."""
+    in_code = in_paragraph = False
+    for line in lines:
+        if line.startswith("```"):
+            in_code = not in_code
+        starts_item = not in_code and ITEM.match(line)
+        if starts_item and in_paragraph:
+            yield ""
+        yield line
+        starts_paragraph = line[:1] not in ("", " ", "|", "#", "`")
+        in_paragraph = bool(line) and not starts_item and (in_paragraph or starts_paragraph)

@@ -47,3 +47,12 @@ def test_figures_of_the_paper_have_pictures_and_captions():
     assert "![Test NLL against training size" in page
     assert (REPOSITORY / "results" / "paper" / "figures" / "class-log.png").is_file()
     assert "(paper/figures/class-log.png)" in page
+
+
+def test_site_shows_a_list_below_a_paragraph_as_a_list():
+    pytest.importorskip("mkdocs")
+    from scripts import docs_hook
+
+    page = "Text:\n- one\n  more\n- two\n\n```text\na\n- b\n```"
+    shown = "Text:\n\n- one\n  more\n- two\n\n```text\na\n- b\n```"
+    assert docs_hook.on_page_markdown(page) == shown
