@@ -17,6 +17,7 @@ from dlmexp.common.provenance import (
     provenance_here,
     with_timestamp,
 )
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,7 @@ def test_settings_of_one_machine_are_left_out_of_a_portable_command(name):
     assert portable(words) == "dlmexp run 'name=a b'"
 
 
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="an sdist has no history")
 def test_commit_of_a_checkout_is_abbreviated_and_marked_if_files_were_changed():
     assert re.fullmatch(r"[0-9a-f]{12}\+?", commit() or "")
 
