@@ -223,10 +223,12 @@ def title(board: Board) -> str:
     if len(board.data_sets) < board.of:
         data_sets = f"{len(board.data_sets)} of {data_sets}"
     splits = _range(board.splits.values())
-    inducing = _range(_inducing(board))
+    splits = "1 split" if splits == "1" else f"{splits} splits"
+    counts = _inducing(board)
+    inducing = f"M {_range(counts)}" if counts else "M = n"
     return (
         f"{metric.label} ({metric.unit}; lower is better) on {data_sets}, "
-        f"{splits} splits in common; kernel {board.subject.kernel}; M {inducing}"
+        f"{splits} in common; kernel {board.subject.kernel}; {inducing}"
     )
 
 

@@ -52,6 +52,15 @@ def test_every_table_says_rows_kernel_and_metric(board):
         assert "5 splits" in words
 
 
+def test_title_of_one_split_with_an_inducing_input_for_every_row():
+    made = []
+    for method in ("elbo", "fitc"):
+        made += fits("pol", method, 0.5, seeds=1, sizes=(100,), M=100)
+    (board,) = boards(Made(made), METRICS["nll"])
+    assert "1 split in common" in title(board)
+    assert title(board).endswith("; M = n")
+
+
 def test_fits_that_stopped_at_their_limit_are_named(board):
     assert "stopped at their limit of iterations: ELBO 10 of 10 fits" in data_set_caption(board)
     (elbo,) = [line for line in text(board_table(board)).splitlines() if "ELBO" in line]
