@@ -38,37 +38,42 @@ class Selections:
     Attributes:
         recorded: The keys of all cells with a record.
         results: The results of the folds, by key, of selections whose folds all have a record.
+        packed: Method and key of the selected fits that packs have without their folds.
     """
 
     recorded: frozenset[str]
     results: Mapping[str, FoldResult]
+    packed: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, store: Store, groups: Iterable[Asked]) -> "Selections":
         """Return what the folder says of these groups of candidates."""
         with_folds = [group for group in groups if group.folds]
         if not with_folds:
-            return cls(frozenset(), {})
+            return cls(frozenset(), {}, frozenset())
         done, failed = store.keys()
         recorded = frozenset(done | failed)
         keys: set[str] = set()
         for group in with_folds:
             if recorded.issuperset(group.folds):
                 keys.update(group.folds)
-        return cls(recorded, _fold_results(store, keys))
+        return cls(recorded, _fold_results(store, keys), _packed_selections(store))
 
     def refits(self, group: Asked) -> tuple[str, ...] | None:
         """Return the keys of the fits to all rows that are trained; None if it is not known yet.
 
         There are none if every candidate has failed in some fold.
         """
-        if self.results.keys() >= set(group.folds):
+        if self._has_all_folds(group):
             numbers = self._selected(group)
             return tuple(group.keys[number] for number in sorted(numbers))
-        has_no_fold = self.recorded.isdisjoint(group.folds)
-        trained = tuple(key for key in group.keys if key in self.recorded)
-        # A pack may have the selected fits without their folds.
-        return trained if trained and has_no_fold else None
+        # A fit to all rows may be that of another method, so it is not enough that it is recorded.
+        selected = tuple(key for key in group.keys if (group.method, key) in self.packed)
+        return selected or None
+
+    def _has_all_folds(self, group: Asked) -> bool:
+        """Return whether all folds of all candidates have a record."""
+        return self.results.keys() >= set(group.folds)
 
     def _selected(self, group: Asked) -> set[int]:
         """Return the numbers of the candidates with the least loss, by every metric that counts."""
@@ -93,7 +98,7 @@ class Selections:
         It is in the units of the target, and NaN where a fold has failed. Empty if folds lack
         records.
         """
-        if not self.results.keys() >= set(group.folds):
+        if not self._has_all_folds(group):
             return {}
         results = [self.results[key] for key in group.folds]
         count = len(results) // len(group.keys)
@@ -114,10 +119,8 @@ class Selections:
             return group.keys
         refits = self.refits(group)
         if refits is None:
-            refits = group.keys[:1]
-        has_folds = not self.recorded.isdisjoint(group.folds)
-        is_packed = not has_folds and not self.recorded.isdisjoint(refits)
-        return refits if is_packed else (*group.folds, *refits)
+            return (*group.folds, *group.keys[:1])
+        return (*group.folds, *refits) if self._has_all_folds(group) else refits
 
     def shown(self, group: Asked) -> Asked:
         """Return the group as tables show it: with the selected fits as its only cells.
@@ -132,6 +135,16 @@ class Selections:
             return group
         keys = refits or group.folds[:1]
         return replace(group, keys=keys, folds=(), only_selected=True)
+
+
+def _packed_selections(store: Store) -> frozenset[tuple[str, str]]:
+    """Return method and key of the selected fits in packs, which leave out the folds."""
+    selections = set()
+    for pack in store.packs:
+        for group in pack.asked:
+            if group.only_selected:
+                selections.update((group.method, key) for key in group.keys)
+    return frozenset(selections)
 
 
 def _fold_results(store: Store, keys: Collection[str]) -> dict[str, FoldResult]:

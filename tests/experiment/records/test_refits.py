@@ -173,3 +173,20 @@ def test_a_pack_has_the_selected_fits_and_needs_no_folds(complete, tmp_path):
     assert selections.needed(asked) == (fits[0].key, fits[2].key), "nothing is trained again"
     write_manifest(pack.parent, Manifest("test", [asked]))
     assert ResultsFolder(pack.parent).table[COLUMNS].equals(expected), "no row is there twice"
+
+
+def test_a_packed_fit_of_one_method_is_not_the_selection_of_another(tmp_path):
+    """Joint DLM's selected fit is also a candidate of a mixture, whose own folds were never run."""
+    asked, fits, folds = group()
+    write_manifest(tmp_path, Manifest("test", [asked]))
+    write_folds(tmp_path, folds, [(0.3, 0.3), (0.1, 0.1), (0.2, 0.2)])
+    write(tmp_path, fits[1], nll=0.1)
+    other = tmp_path / "other"
+    other.mkdir()
+    collect_packed(str(tmp_path), str(other / "records.parquet"))
+    mixture = replace(asked, method="mixture_log_dlm")
+    assert refits(other, asked) == (fits[1].key,)
+    assert refits(other, mixture) is None
+    selections = Selections.of(Store(other), [asked, mixture])
+    assert selections.needed(asked) == (fits[1].key,)
+    assert set(selections.needed(mixture)) >= set(mixture.folds)
