@@ -36,7 +36,13 @@ RANKED_METRICS = (*LOSSES, "coverage")
 ROW_HEIGHT = 0.17
 """Inches of a method or a data set."""
 FOREST_METHODS = 5
-"""More methods than this are shown as a heat map."""
+"""More methods than this are shown as a heat map, or by method where there are few data sets."""
+FEW_DATA_SETS = 4
+"""On at most so many data sets each has panels of its own, with a row for each method."""
+TICKS = 4
+"""Intervals between ticks of a panel by method, at most."""
+OFF_THE_SCALE = 5.0
+"""Differences beyond this many medians are written at the edge of a panel by method."""
 DODGE = 0.7
 """The part of a data set's row over which methods are spread."""
 BAR_DISTANCE = 0.035
@@ -217,11 +223,13 @@ def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
 
 
 def render_gains(boards: Sequence[Board]) -> Canvas:
-    """Draw the difference to the reference by data set: a forest of intervals, or a heat map."""
+    """Draw the difference to the reference by data set: forests of intervals, or a heat map."""
     with_reference = [board for board in boards if board.reference is not None]
-    is_forest = max(len(board.contenders) for board in with_reference) - 1 <= FOREST_METHODS
-    if is_forest:
+    methods = max(len(board.contenders) for board in with_reference) - 1
+    if methods <= FOREST_METHODS:
         return _render_forests(with_reference)
+    if max(len(board.data_sets) for board in with_reference) <= FEW_DATA_SETS:
+        return _render_method_forests(with_reference)
     return _render_maps(with_reference)
 
 
@@ -280,6 +288,91 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     ax.set_xlabel(f"Δ {board.metric.label} to {looks[board.reference].label}")
     ax.grid(visible=True, axis="x")
     return handles
+
+
+def _render_method_forests(boards: Sequence[Board]) -> Canvas:
+    """Draw panels by data set (rows) and metric (columns), each with a row per method."""
+    data_sets = list(dict.fromkeys(name for board in boards for name in board.data_sets))
+    labels = distinct_labels(boards[0])
+    order = [labels[k] for k in _challengers(boards[0])]
+    height = 0.55 + len(data_sets) * (0.45 + 0.8 * ROW_HEIGHT * len(order))
+    canvas = Canvas(figsize=(TEXT, min(height, PAGE)), layout="constrained")
+    axes = canvas.subplots(len(data_sets), len(boards), squeeze=False, sharey=True)
+    for name, row in zip(data_sets, axes, strict=True):
+        for ax, board in zip(row, boards, strict=True):
+            _draw_methods(ax, board, name, order)
+    for ax in axes[:, 0]:
+        ax.set_yticks(range(len(order)), order)
+    for ax, board in zip(axes[-1], boards, strict=True):
+        ax.set_xlabel(f"Δ {board.metric.label} to {_reference_label(board)}")
+    return canvas
+
+
+def _reference_label(board: Board) -> str:
+    assert board.reference is not None
+    return looks_of(board)[board.reference].label
+
+
+def _draw_methods(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -> None:
+    """Draw the interval of each method on one data set, at its place in `order`."""
+    duel = board.duel
+    assert duel is not None
+    ax.axvline(0.0, color=INK, linewidth=0.6)
+    ax.set_title(data_set, loc="left")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x")
+    ax.set_ylim(len(order) - 0.5, -0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(TICKS))
+    if data_set not in board.data_sets:
+        return
+    d = board.data_sets.index(data_set)
+    looks = looks_of(board)
+    challengers = _challengers(board, order)
+    differences = -duel.difference[challengers, d]
+    largest = _largest_shown(differences)
+    for difference, k in zip(differences, challengers, strict=True):
+        look = looks[k]
+        if look.label not in order:
+            continue
+        height = order.index(look.label)
+        if abs(difference) > largest:
+            _write_off_the_scale(ax, difference, height, look)
+            continue
+        half_width = duel.half_width[k, d]
+        ax.errorbar(
+            [difference],
+            [height],
+            xerr=[half_width if np.isfinite(half_width) else 0.0],
+            fmt=look.marker,
+            color=look.colour,
+            markersize=_marker_size(look, 3),
+            elinewidth=1.0,
+            capsize=0,
+        )
+
+
+def _largest_shown(differences: np.ndarray) -> float:
+    """Return the largest absolute difference that a panel by method shows."""
+    sizes = np.abs(differences[np.isfinite(differences)])
+    shown = sizes[sizes <= OFF_THE_SCALE * np.median(sizes)] if len(sizes) else sizes
+    return float(shown.max(initial=0.0))
+
+
+def _write_off_the_scale(ax: Axes, difference: float, height: float, look: Look) -> None:
+    """Write a difference that lies outside of the panel at the edge where it would be."""
+    is_low = difference < 0
+    words = f"◂ {difference:.3g}" if is_low else f"{difference:.3g} ▸"
+    ax.text(
+        0.01 if is_low else 0.99,
+        height,
+        words,
+        transform=ax.get_yaxis_transform(),
+        ha="left" if is_low else "right",
+        va="center",
+        fontsize=6,
+        color=look.colour,
+    )
 
 
 def _linear_range(differences: np.ndarray) -> float:
@@ -433,7 +526,8 @@ BOARD_FIGURES = {
             "Differences to ELBO on every data set.",
             "Differences to ELBO by data set, negative where a method is better; intervals (95 %) "
             "and tests are corrected for overlapping splits. In a heat map a test finds what has a "
-            "dot better than ELBO, and what has a cross worse.",
+            "dot better than ELBO, and what has a cross worse. A number at the edge of a panel is "
+            "a difference outside of it.",
             LOSSES,
             render_gains,
             numbers_of_gains,

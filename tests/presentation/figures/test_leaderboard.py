@@ -26,9 +26,13 @@ MEANS = {"elbo": 0.5, "fitc": 0.4, "joint_log_dlm": 0.1}
 MANY = {f"mine_{k}": 0.1 * k for k in range(FOREST_METHODS + 1)}
 
 
-def main_boards_of(means):
+FEW = ("pol", "song")
+MORE = ("pol", "song", "cadata", "sarcos", "sarcos_test")  # than `FEW_DATA_SETS`
+
+
+def main_boards_of(means, datasets=FEW):
     rows = []
-    for dataset in ("pol", "song"):
+    for dataset in datasets:
         for number, (method, mean) in enumerate(means.items()):
             seconds = 1.0 + number
             for row in fits(dataset, method, mean, sizes=(100,), seconds=seconds):
@@ -36,8 +40,8 @@ def main_boards_of(means):
     return main_boards(Made(rows))
 
 
-def drawn(name, means=MEANS):
-    (figure,) = draw_boards(BOARD_FIGURES[name], main_boards_of(means))
+def drawn(name, means=MEANS, datasets=FEW):
+    (figure,) = draw_boards(BOARD_FIGURES[name], main_boards_of(means, datasets))
     return figure
 
 
@@ -77,16 +81,16 @@ def test_gains_are_differences_to_the_reference():
     assert "ELBO" not in set(figure.numbers["method"])
 
 
-def test_many_methods_are_a_heat_map():
-    forest = drawn("gains")
-    heat_map = drawn("gains", MEANS | MANY)
+def test_many_methods_on_many_data_sets_are_a_heat_map():
+    forest = drawn("gains", datasets=MORE)
+    heat_map = drawn("gains", MEANS | MANY, MORE)
     assert not any(ax.images for ax in forest.canvas.axes)
     assert any(ax.images for ax in heat_map.canvas.axes)
 
 
 def test_heat_map_tells_better_from_worse_without_colours():
     means = {"elbo": 0.5, "fitc": 0.9} | MANY
-    axes = drawn("gains", means).canvas.axes[0]
+    axes = drawn("gains", means, MORE).canvas.axes[0]
     labels = [label.get_text() for label in axes.get_xticklabels()]
     columns = {
         line.get_marker(): set(line.get_xdata()) for line in axes.lines if len(line.get_xdata())
@@ -98,9 +102,25 @@ def test_heat_map_tells_better_from_worse_without_colours():
 
 
 def test_heat_maps_of_all_metrics_have_one_order_of_methods():
-    first, second = [ax for ax in drawn("gains", MEANS | MANY).canvas.axes if ax.images][:2]
+    axes = drawn("gains", MEANS | MANY, MORE).canvas.axes
+    first, second = [ax for ax in axes if ax.images][:2]
     orders = [[label.get_text() for label in ax.get_xticklabels()] for ax in (first, second)]
     assert orders[0] == orders[1]
+
+
+def test_many_methods_on_few_data_sets_have_a_row_each():
+    axes = drawn("gains", MEANS | MANY).canvas.axes
+    assert [ax.get_title(loc="left") for ax in axes] == ["pol", "pol", "song", "song"]
+    labels = [label.get_text() for label in axes[0].get_yticklabels()]
+    heights = {float(line.get_ydata()[0]) for line in axes[0].lines if len(line.get_ydata()) == 1}
+    assert "ELBO" not in labels
+    assert heights == set(range(len(labels)))
+
+
+def test_a_difference_off_the_scale_is_written_at_the_edge():
+    axes = drawn("gains", {"far": -90.0} | MEANS | MANY).canvas.axes[0]
+    (text,) = axes.texts
+    assert text.get_text() == "◂ -90.5"
 
 
 def test_cost_marks_the_front():

@@ -1,0 +1,139 @@
+"""The numbers of methods on equal rows: means with shared ranks, and differences of pairs.
+
+    python -m scripts.equal_rows results/fair results/fair/controls
+
+writes two tables into the first folder. `means.csv` has a row per setting, data set and method:
+means over repetitions, and by metric the rank that the method shares with those that no test
+separates from it (paired tests on this data set with Nadeau and Bengio's correction, Holm over all
+pairs). `differences.csv` has the differences of test NLL, CRPS and RMSE to a reference in the same
+repetitions, with 95 % intervals by Student's t and the same correction, and the median.
+
+A setting is an experiment (`role`), kernel, ARD or not, M of the sparse methods, likelihood and
+optimiser. Fits are those that the NLL selects.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+import dlmexp
+from dlmexp.presentation.claims.overlap import split_overlap
+from dlmexp.presentation.ranking.statistics import separations, shared_ranks
+
+MEANS_FILE = "means.csv"
+DIFFERENCES_FILE = "differences.csv"
+SETTING = ["role", "task", "kernel", "ard", "M", "likelihood", "optimizer", "dataset"]
+LOSSES = ["nll", "recalibrated_nll", "crps", "rmse", "error", "mre"]
+MEANS = [*LOSSES, "coverage_50", "coverage_95"]
+COMPARED = ("nll", "recalibrated_nll", "crps", "rmse")
+REFERENCES = ("elbo", "fitc", "joint_log_dlm", "exact")
+COLUMNS = [
+    *SETTING,
+    "method",
+    "n",
+    "repetitions",
+    *MEANS,
+    *(f"rank_{name}" for name in LOSSES),
+    "noise",
+    "converged",
+]
+SPARSE_M = {"fair": 100, "truth": 100}
+"""M of the sparse methods beside an exact Gaussian process, whose own M is the number of rows."""
+
+
+def selected_fits(folder: str) -> pd.DataFrame:
+    """Return the fits of a results folder that the NLL selects, with their losses on test rows."""
+    table = dlmexp.results(folder).table
+    is_selected = (table["selected_by"] == "nll") & (table["status"] == "done")
+    fits = table[is_selected & (table["missing"] == 0)].copy()
+    fits["ard"] = fits["ard"].astype(bool)
+    is_exact = fits["method"] == "exact"
+    fits["M"] = fits["M"].where(~is_exact, fits["role"].map(SPARSE_M))
+    for name in MEANS:
+        fits[name] = fits.get(f"test_{name}", np.nan)
+    fits["rmse"] = np.sqrt(fits["test_mse"])
+    return fits
+
+
+def scores_of(fits: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the losses of one setting and data set, a row per method and a column per seed."""
+    scores = fits.pivot_table(index="method", columns="seed", values=metric)
+    order = scores.mean(axis=1).sort_values(kind="stable").index
+    return scores.loc[order]
+
+
+def ranks(scores: pd.DataFrame, overlap: float) -> pd.Series:
+    """Return the shared rank of each method on one data set."""
+    array = scores.to_numpy()[:, None, :]
+    better = separations(array, np.array([overlap]))
+    return pd.Series(shared_ranks(better), index=scores.index)
+
+
+def means_of(fits: pd.DataFrame, overlap: float) -> pd.DataFrame:
+    """Return means and ranks by method for one setting and data set."""
+    by_method = fits.groupby("method")
+    means = by_method[MEANS].mean()
+    for metric in LOSSES:
+        scores = scores_of(fits, metric)
+        if len(scores) > 1:
+            means[f"rank_{metric}"] = ranks(scores, overlap)
+    means["noise"] = by_method["hyper_noise"].median()
+    means["converged"] = by_method["converged"].mean()
+    means["repetitions"] = by_method["seed"].nunique()
+    means["n"] = by_method["n"].first()
+    return means
+
+
+def differences_of(fits: pd.DataFrame, overlap: float) -> Iterator[dict]:
+    """Yield the differences of all methods to the references on one data set."""
+    for metric in COMPARED:
+        scores = fits.pivot_table(index="method", columns="seed", values=metric)
+        for against in REFERENCES:
+            if against not in scores.index:
+                continue
+            for method in scores.index.drop(against):
+                differences = (scores.loc[method] - scores.loc[against]).dropna()
+                if len(differences) > 1:
+                    row = interval(differences.to_numpy(), overlap)
+                    yield {"metric": metric, "method": method, "against": against, **row}
+
+
+def interval(differences: np.ndarray, overlap: float) -> dict[str, float]:
+    """Return mean, median and 95 % interval of paired differences, [R]."""
+    count = len(differences)
+    mean = differences.mean()
+    # Nadeau and Bengio (2003): the standard error with test rows over all other rows in place of 0.
+    error = differences.std(ddof=1) * np.sqrt(1 / count + overlap)
+    half_width = stats.t.ppf(0.975, count - 1) * error
+    return {
+        "difference": mean,
+        "low": mean - half_width,
+        "high": mean + half_width,
+        "median": np.median(differences),
+        "repetitions": count,
+    }
+
+
+def write_tables(folders: Sequence[str], target: str) -> None:
+    """Write both tables of what these results folders have into a folder."""
+    fits = pd.concat([selected_fits(folder) for folder in folders], ignore_index=True)
+    largest = fits.groupby("dataset")["n"].max()
+    means = []
+    differences = []
+    for setting, rows in fits.groupby(SETTING, dropna=False):
+        named = dict(zip(SETTING, setting, strict=True))
+        dataset = str(named["dataset"])
+        overlap = split_overlap(dataset, str(named["task"]), int(largest[dataset]))
+        means.append(means_of(rows, overlap).reset_index().assign(**named))
+        differences += [named | row for row in differences_of(rows, overlap)]
+    tables = {MEANS_FILE: pd.concat(means)[COLUMNS], DIFFERENCES_FILE: pd.DataFrame(differences)}
+    for name, table in tables.items():
+        table.to_csv(Path(target) / name, index=False, float_format="%.6g")
+
+
+if __name__ == "__main__":
+    write_tables(sys.argv[1:], sys.argv[1])
