@@ -2,11 +2,13 @@
 
     python -m scripts.equal_rows results/fair results/fair/controls
 
-writes two tables into the first folder. `means.csv` has a row per setting, data set and method:
+writes its tables into the first folder. `means.csv` has a row per setting, data set and method:
 means over repetitions, and by metric the rank that the method shares with those that no test
 separates from it (paired tests on this data set with Nadeau and Bengio's correction, Holm over all
 pairs). `differences.csv` has the differences of test NLL, CRPS and RMSE to a reference in the same
 repetitions, with 95 % intervals by Student's t and the same correction, and the median.
+
+`table.md` has the tables of results/paper/README.md, made of the means under RBF.
 
 A setting is an experiment (`role`), kernel, ARD or not, M of the sparse methods, likelihood and
 optimiser. Fits are those that the NLL selects.
@@ -39,10 +41,30 @@ COLUMNS = [
     *MEANS,
     *(f"rank_{name}" for name in LOSSES),
     "noise",
+    "objective",
     "converged",
 ]
 SPARSE_M = {"fair": 100, "truth": 100}
 """M of the sparse methods beside an exact Gaussian process, whose own M is the number of rows."""
+
+
+TABLE_FILE = "table.md"
+REGRESSION = ("pol", "cadata", "sarcos_test")
+OTHERS = ("banana", "ringnorm", "thyroid", "twonorm", "abalone", "peds1_left")
+ROWS = {
+    "elbo": "ELBO",
+    "beta_elbo": "β-ELBO",
+    "tighter": "tighter ELBO",
+    "power_ep": "power EP, α = 0.5",
+    "t_pep": "T-PEP, α = 0.5",
+    "fitc": "FITC",
+    "loo": "leave-one-out",
+    "ppgpr": "PPGPR (joint DLM, β = 1)",
+    "fixed_log_dlm": "fixed DLM",
+    "joint_log_dlm": "joint DLM",
+    "mixture_log_dlm": "mixture DLM",
+    "exact": "exact GP",
+}
 
 
 def selected_fits(folder: str) -> pd.DataFrame:
@@ -82,6 +104,7 @@ def means_of(fits: pd.DataFrame, overlap: float) -> pd.DataFrame:
         if len(scores) > 1:
             means[f"rank_{metric}"] = ranks(scores, overlap)
     means["noise"] = by_method["hyper_noise"].median()
+    means["objective"] = by_method["objective_value"].mean()
     means["converged"] = by_method["converged"].mean()
     means["repetitions"] = by_method["seed"].nunique()
     means["n"] = by_method["n"].first()
@@ -133,6 +156,40 @@ def write_tables(folders: Sequence[str], target: str) -> None:
     tables = {MEANS_FILE: pd.concat(means)[COLUMNS], DIFFERENCES_FILE: pd.DataFrame(differences)}
     for name, table in tables.items():
         table.to_csv(Path(target) / name, index=False, float_format="%.6g")
+    text = tables_of_page(pd.read_csv(Path(target) / MEANS_FILE))
+    (Path(target) / TABLE_FILE).write_text(text, encoding="utf-8")
+
+
+def tables_of_page(means: pd.DataFrame) -> str:
+    """Return the tables of the answer in Markdown; what shares the first rank is bold."""
+    is_main = (means["role"] == "fair") & (means["kernel"] == "rbf")
+    is_main &= means["ard"] & (means["M"] == SPARSE_M["fair"])
+    rows = means[is_main].set_index(["dataset", "method"])
+    regression = markdown_table(rows, "NLL / CRPS / RMSE", REGRESSION, ("nll", "crps", "rmse"))
+    others = markdown_table(rows, "NLL / recalibrated", OTHERS, ("nll", "recalibrated_nll"))
+    return f"{regression}\n{others}"
+
+
+def markdown_table(
+    rows: pd.DataFrame, corner: str, datasets: Sequence[str], metrics: Sequence[str]
+) -> str:
+    """Return a table with a row per method and a column per data set."""
+    lines = [f"| {corner} | {' | '.join(datasets)} |", "|---" * (len(datasets) + 1) + "|"]
+    for method, label in ROWS.items():
+        if (datasets[0], method) not in rows.index:
+            continue
+        cells = [table_cell(rows.loc[(dataset, method)], metrics) for dataset in datasets]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def table_cell(row: pd.Series, metrics: Sequence[str]) -> str:
+    """Return the means of a method on a data set; those of the first rank are bold."""
+    words = []
+    for metric in metrics:
+        number = f"{row[metric]:.3f}"
+        words.append(f"**{number}**" if row[f"rank_{metric}"] == 1 else number)
+    return " / ".join(words)
 
 
 if __name__ == "__main__":
