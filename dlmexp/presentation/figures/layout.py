@@ -46,8 +46,9 @@ class Place:
     @property
     def has_strip(self) -> bool:
         """Whether differences to the ELBO are drawn below the panel."""
-        is_loss = self.panel.x == "n" and self.panel.metric in LOSSES
-        return is_loss and any("minus_elbo" in line.points for line in self.measured.filled)
+        if self.panel.x != "n" or self.panel.metric not in LOSSES:
+            return False
+        return any("minus_elbo" in series.points for series in self.measured.filled)
 
 
 def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]) -> Canvas:
@@ -95,13 +96,14 @@ def _arrange_protocols(
     protocols_by_row = panels[0].facts.compares_methods
     places: list[Place] = []
     for numbers in measured:
-        if numbers.panel in panels:
-            panel_number = panels.index(numbers.panel)
-            protocol_number = protocols.index(str(numbers.requested_protocol))
-            if protocols_by_row:
-                places.append(Place(numbers, row=protocol_number, column=panel_number))
-            else:
-                places.append(Place(numbers, row=panel_number, column=protocol_number))
+        if numbers.panel not in panels:
+            continue
+        panel_number = panels.index(numbers.panel)
+        protocol_number = protocols.index(str(numbers.requested_protocol))
+        if protocols_by_row:
+            places.append(Place(numbers, row=protocol_number, column=panel_number))
+        else:
+            places.append(Place(numbers, row=panel_number, column=protocol_number))
     return places
 
 
@@ -154,26 +156,34 @@ class Grid:
 def _divide(places: Sequence[Place], by_row: bool) -> Grid:
     """Return the grid of a figure, with a legend above all panels or above each row of them."""
     columns = 1 + max(place.column for place in places)
-    rows = 1 + max(place.row for place in places)
     width = COLUMN if columns == 1 else TEXT
     grid = Grid(columns, width, heights=[], legends={}, panel_lines=[])
     if not by_row:
         _add_legend_line(grid, places)
-    for row in range(rows):
-        in_row = [place for place in places if place.row == row]
+    for in_row in _rows_of_places(places):
         if by_row:
             _add_legend_line(grid, in_row)
         _add_panel_lines(grid, in_row)
     return grid
 
 
+def _rows_of_places(places: Iterable[Place]) -> list[list[Place]]:
+    """Return the places of each row, from top to bottom."""
+    rows: dict[int, list[Place]] = {}
+    for place in places:
+        rows.setdefault(place.row, []).append(place)
+    return [rows[number] for number in sorted(rows)]
+
+
 def _add_legend_line(grid: Grid, places: Sequence[Place]) -> None:
     """Add a line with the legend of panels, unless all they show is labelled directly."""
     handles = _legend_entries(places)
-    if handles:
-        grid.legends[len(grid.heights)] = handles
-        lines_of_text = math.ceil(len(handles) / _entries_across(handles, grid.width))
-        grid.heights.append(LEGEND_HEIGHT * lines_of_text)
+    if not handles:
+        return
+    line = len(grid.heights)
+    lines_of_text = math.ceil(len(handles) / _entries_across(handles, grid.width))
+    grid.legends[line] = handles
+    grid.heights.append(LEGEND_HEIGHT * lines_of_text)
 
 
 def _add_panel_lines(grid: Grid, in_row: Sequence[Place]) -> None:
@@ -186,9 +196,12 @@ def _add_panel_lines(grid: Grid, in_row: Sequence[Place]) -> None:
 
 
 def _panel_height(facts: PanelKind, columns: int) -> float:
+    """Return the height of panels of a kind, in inches, in a figure with so many columns."""
     if facts.compares_methods:
         return EFFECTS_HEIGHT
-    return PANEL_HEIGHT if columns > 1 else SINGLE_COLUMN_HEIGHT
+    if columns == 1:
+        return SINGLE_COLUMN_HEIGHT
+    return PANEL_HEIGHT
 
 
 def _make_axes(grid: Grid, places: Sequence[Place]) -> tuple[Canvas, list[Axes], list[Tile]]:
@@ -224,23 +237,25 @@ def _set_title(
     tile: Tile, columns: int, places: Sequence[Place], protocols: tuple[str, ...]
 ) -> Text:
     """Set the title of a panel above its left end, and return it."""
+    letter = _letter(tile.panel, places)
+    protocol = str(tile.measured.requested_protocol)
     if not protocols:
-        stands_for = columns < 4  # beyond that there is no room for it
-        title = _letter(tile.panel, places) + _title(tile.measured, stands_for)
+        has_room = columns < 4  # for the dataset that a stand-in stands for
+        title = letter + _title(tile.measured, stands_for=has_room)
+    elif protocol == protocols[0]:
+        title = letter + _title(tile.measured, stands_for=False, protocol=protocol)
     else:
-        # The letter and the dataset stand above the first protocol alone.
-        protocol = str(tile.measured.requested_protocol)
-        title = protocol
-        if protocol == protocols[0]:
-            words = _title(tile.measured, stands_for=False, protocol=protocol)
-            title = _letter(tile.panel, places) + words
+        title = protocol  # the letter and the dataset stand above the first protocol alone
     return tile.ax.set_title(title, loc="left")
 
 
 def _letter(panel: Panel, places: Sequence[Place]) -> str:
     """Return `(a) ` for the first panel; nothing where there is only one."""
     panels = list(dict.fromkeys(place.panel for place in places))
-    return f"({chr(ord('a') + panels.index(panel))}) " if len(panels) > 1 else ""
+    if len(panels) == 1:
+        return ""
+    letter = chr(ord("a") + panels.index(panel))
+    return f"({letter}) "
 
 
 def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
@@ -256,10 +271,9 @@ def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
     paper_dataset = catalogue.stands_for(dataset)
     if stands_for and paper_dataset:
         dataset = f"{dataset} (for {catalogue.family(paper_dataset)})"
-    n = f"n = {measured.n}" if measured.n and _names_size(panel) else ""
-    words = [text for text in (dataset, panel.title, n, protocol) if text]
+    size = f"n = {measured.n}" if measured.n and _names_size(panel) else ""
     separator = "\n" if panel.facts.compares_methods else ", "
-    return separator.join(words)
+    return separator.join(filter(None, [dataset, panel.title, size, protocol]))
 
 
 def _names_size(panel: Panel) -> bool:
@@ -293,10 +307,12 @@ def _mark_as_not_run(ax: Axes) -> None:
 
 
 def _groups_with_one_scale(tiles: Sequence[Tile]) -> list[list[Tile]]:
+    """Return panels in groups, each of one kind and of what panels of this kind share."""
     groups: dict[tuple[str, object], list[Tile]] = {}
     for tile in tiles:
-        scales = {"panel": tile.panel, "metric": tile.panel.metric, "task": tile.measured.task}
-        key = (tile.panel.kind, scales[tile.panel.facts.scale])
+        panel = tile.panel
+        shared = {"panel": panel, "metric": panel.metric, "task": tile.measured.task}
+        key = (panel.kind, shared[panel.facts.scale])
         groups.setdefault(key, []).append(tile)
     return list(groups.values())
 
@@ -310,12 +326,14 @@ def _share_limits(tiles: Sequence[Tile], which: str) -> None:
 def _share_limits_of_axes(panels: Sequence[Axes], which: str) -> None:
     if not panels:
         return
-    for name in which:
-        limits = np.array([getattr(ax, f"get_{name}lim")() for ax in panels])
-        low = limits[:, 0].min()
-        high = limits[:, 1].max()
+    if "x" in which:
+        lows, highs = np.transpose([ax.get_xlim() for ax in panels])
         for ax in panels:
-            getattr(ax, f"set_{name}lim")(low, high)
+            ax.set_xlim(lows.min(), highs.max())
+    if "y" in which:
+        lows, highs = np.transpose([ax.get_ylim() for ax in panels])
+        for ax in panels:
+            ax.set_ylim(lows.min(), highs.max())
 
 
 def _keep_first_labels(tiles: Iterable[Tile]) -> None:
@@ -341,10 +359,13 @@ def _legend_entries(places: Iterable[Place]) -> list[Line2D]:
             return facts.load().legend()
         if not place.measured.has_single_size:  # bars are labelled directly
             _add_entries(entries, facts, [series.line for series in place.measured.filled])
-    methods = [look.label for look in METHOD_LOOKS.values()]
-    order = {label: number for number, label in enumerate(methods)}
-    labels = sorted(entries, key=lambda label: order.get(label, len(order)))
-    return [entries[label] for label in labels]
+    return [entries[label] for label in sorted(entries, key=_place_of_label)]
+
+
+def _place_of_label(label: str) -> int:
+    """Return the place of a method's label in legends; all other labels come last."""
+    labels = [look.label for look in METHOD_LOOKS.values()]
+    return labels.index(label) if label in labels else len(labels)
 
 
 def _add_entries(entries: dict[str, Line2D], facts: PanelKind, lines: Iterable[Line]) -> None:
@@ -368,6 +389,13 @@ def _entries_across(handles: Sequence[Line2D], width: float) -> int:
 
 
 def _draw_legend(box: Axes, handles: Sequence[Line2D], width: float) -> None:
+    """Draw a legend in axes of its own; it takes no part in the layout.
+
+    Args:
+        box: The axes.
+        handles: Its entries.
+        width: The width of the figure, in inches.
+    """
     box.set_axis_off()
     across = _entries_across(handles, width)
     entries = _in_reading_order(handles, across)

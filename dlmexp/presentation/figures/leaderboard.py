@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from dlmexp.presentation.figures.looks import (
 from dlmexp.presentation.figures.panels import COST, GAINS, RANKS
 from dlmexp.presentation.ranking.board import Board, Subject
 from dlmexp.presentation.ranking.render import distinct_labels, remarks, subject_lines
+from dlmexp.presentation.ranking.statistics import Duel
 
 LOSSES = ("nll", "crps", "rmse", "error")
 RANKED_METRICS = (*LOSSES, "coverage")
@@ -89,16 +91,17 @@ class DrawnBoards:
 def draw_boards(figure: BoardFigure, boards: dict[Subject, list[Board]]) -> Iterator[DrawnBoards]:
     """Yield the figure of each kernel and task that has boards by its metrics."""
     for subject, of_subject in boards.items():
-        shown = [board for board in of_subject if board.metric.name in figure.metrics]
-        if not shown:
+        with_metric = [board for board in of_subject if board.metric.name in figure.metrics]
+        if not with_metric:
             continue
         name = figure.name
         if len(boards) > 1:
             words = f"{figure.name}-{subject.task}-{subject.kernel}"
             name = re.sub(r"[^\w.=+-]+", "_", words)
         with paper_style():
-            canvas = figure.render(shown)
-        yield DrawnBoards(name, canvas, figure.numbers(shown), _text(figure, shown))
+            canvas = figure.render(with_metric)
+        numbers = figure.numbers(with_metric)
+        yield DrawnBoards(name, canvas, numbers, _text(figure, with_metric))
 
 
 def _text(figure: BoardFigure, boards: Sequence[Board]) -> str:
@@ -151,15 +154,26 @@ def cliques(better: np.ndarray) -> list[tuple[int, int]]:
 
     Runs within longer runs are left out, and those of a single method.
     """
-    either = better | better.T
+    is_separated = better | better.T
     runs: list[tuple[int, int]] = []
+    end_of_runs = 0
     for first in range(len(better)):
-        last = first
-        while last + 1 < len(better) and not either[first : last + 2, first : last + 2].any():
-            last += 1
-        if last > first and (not runs or last > runs[-1][1]):
+        last = _last_of_run(is_separated, first)
+        if last > max(first, end_of_runs):
             runs.append((first, last))
+            end_of_runs = last
     return runs
+
+
+def _last_of_run(is_separated: np.ndarray, first: int) -> int:
+    """Return the last position of the run of methods from a first one, none of them separated."""
+    last = first
+    for following in range(first + 1, len(is_separated)):
+        run = slice(first, following + 1)
+        if is_separated[run, run].any():
+            break
+        last = following
+    return last
 
 
 def render_ranks(boards: Sequence[Board]) -> Canvas:
@@ -177,17 +191,13 @@ def render_ranks(boards: Sequence[Board]) -> Canvas:
 
 def _draw_ranks(ax: Axes, board: Board) -> None:
     """Draw one panel: a row for each method, the best one above."""
-    low, high = board.interval
     looks = looks_of(board)
+    count = len(looks)
     for k, look in enumerate(looks):
-        ax.plot([low[k], high[k]], [k, k], "-", color=look.colour, linewidth=1.4, alpha=0.6)
+        ax.plot(board.interval[:, k], [k, k], "-", color=look.colour, linewidth=1.4, alpha=0.6)
         size = _marker_size(look, 4)
         ax.plot([board.mean_rank[k]], [k], look.marker, color=look.colour, markersize=size)
-    count = len(looks)
-    edge = count + 0.6
-    for first, last in cliques(board.better):
-        ax.plot([edge, edge], [first - 0.3, last + 0.3], color=INK, linewidth=1.6)
-        edge += BAR_DISTANCE * count
+    edge = _draw_cliques(ax, board)
     ax.set_yticks(range(count), [look.label for look in looks])
     ax.set(xlim=(0.6, edge), ylim=(count - 0.4, -0.6), xlabel="mean rank")
     ticks = MaxNLocator(5, integer=True).tick_values(1, count)
@@ -196,6 +206,16 @@ def _draw_ranks(ax: Axes, board: Board) -> None:
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
+
+
+def _draw_cliques(ax: Axes, board: Board) -> float:
+    """Draw the bars that join methods, side by side, and return the right edge of the panel."""
+    count = len(board.contenders)
+    x = count + 0.6
+    for first, last in cliques(board.better):
+        ax.plot([x, x], [first - 0.3, last + 0.3], color=INK, linewidth=1.6)
+        x += BAR_DISTANCE * count
+    return x
 
 
 def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
@@ -242,10 +262,12 @@ def _challengers(board: Board, order: Sequence[str] = ()) -> list[int]:
 
 
 def _render_forests(boards: Sequence[Board]) -> Canvas:
+    """Draw a panel for each board, with a row for each data set and an interval per method."""
     data_sets = max(len(board.data_sets) for board in boards)
     methods = max(len(_challengers(board)) for board in boards)
     row_height = max(ROW_HEIGHT, 0.07 * methods)
-    canvas = Canvas(figsize=(TEXT, min(0.8 + row_height * data_sets, PAGE)), layout="constrained")
+    height = min(0.8 + row_height * data_sets, PAGE)
+    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
     axes = canvas.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
     handles: dict[str, Line2D] = {}
@@ -263,15 +285,17 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     assert board.reference is not None
     challengers = _challengers(board, order)
     looks = looks_of(board)
-    places = np.linspace(-DODGE / 2, DODGE / 2, len(challengers) + 2)[1:-1]
+    # Methods stand at different heights within the row of a data set.
+    shifts = np.linspace(-DODGE / 2, DODGE / 2, len(challengers) + 2)[1:-1]
     heights = np.arange(len(board.data_sets))
     handles: dict[str, Line2D] = {}
-    for place, k in zip(places, challengers, strict=True):
+    for shift, k in zip(shifts, challengers, strict=True):
         look = looks[k]
+        half_width = duel.half_width[k]
         bars = ax.errorbar(
             -duel.difference[k],
-            heights + place,
-            xerr=np.where(np.isfinite(duel.half_width[k]), duel.half_width[k], 0.0),
+            heights + shift,
+            xerr=np.where(np.isfinite(half_width), half_width, 0.0),
             fmt=look.marker,
             color=look.colour,
             markersize=_marker_size(look, 2.6),
@@ -377,13 +401,15 @@ def _write_off_the_scale(ax: Axes, difference: float, height: float, look: Look)
 
 def _linear_range(differences: np.ndarray) -> float:
     """Return the range around zero in which differences of usual size lie, a power of ten."""
-    sizes = np.abs(differences[np.isfinite(differences) & (differences != 0)])
-    if not len(sizes):
+    is_known = np.isfinite(differences) & (differences != 0)
+    if not is_known.any():
         return 1.0
-    return 10.0 ** np.floor(np.log10(np.median(sizes)))
+    usual = np.median(np.abs(differences[is_known]))
+    return 10.0 ** np.floor(np.log10(usual))
 
 
 def _render_maps(boards: Sequence[Board]) -> Canvas:
+    """Draw a heat map for each board, with a row for each data set and a column per method."""
     data_sets = max(len(board.data_sets) for board in boards)
     height = min(1.4 + ROW_HEIGHT * data_sets, PAGE)
     canvas = Canvas(figsize=(TEXT, height), layout="constrained")
@@ -407,10 +433,13 @@ def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> N
     linear = min(_linear_range(differences), largest)
     norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
     image = ax.imshow(differences, aspect="auto", cmap="RdBu_r", norm=norm)
-    is_dark = np.abs(2 * norm(differences) - 1) > DARK
+    # From 0 to 1 on the colour scale; both of its ends are dark.
+    place_on_scale = norm(differences)
+    is_dark = np.abs(2 * place_on_scale - 1) > DARK
     _mark(ax, duel.won[challengers].T, is_dark, ".")
     _mark(ax, duel.lost[challengers].T, is_dark, "x")
-    ax.set_xticks(range(len(challengers)), [looks[k].label for k in challengers], rotation=90)
+    labels = [looks[k].label for k in challengers]
+    ax.set_xticks(range(len(challengers)), labels, rotation=90)
     ax.set_yticks(range(len(board.data_sets)), board.data_sets)
     ax.grid(visible=False)
     ax.tick_params(axis="x", length=0)
@@ -421,34 +450,40 @@ def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> N
 
 def _mark(ax: Axes, marked: np.ndarray, is_dark: np.ndarray, marker: str) -> None:
     """Put a mark on cells of a heat map, in a colour that can be seen there."""
-    for cells, colour in ((marked & ~is_dark, INK), (marked & is_dark, "white")):
+    marked_by_colour = {INK: marked & ~is_dark, "white": marked & is_dark}
+    for colour, cells in marked_by_colour.items():
         rows, columns = np.nonzero(cells)
         ax.plot(columns, rows, marker, color=colour, markersize=2.2, markeredgewidth=0.6)
 
 
 def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
     """Return a row for each method, data set and metric."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for board in boards:
         duel = board.duel
-        if duel is None:
-            continue
-        labels = distinct_labels(board)
-        for k in _challengers(board):
-            for d, name in enumerate(board.data_sets):
-                rows.append(
-                    {
-                        "metric": board.metric.name,
-                        "dataset": name,
-                        "method": labels[k],
-                        "difference": -duel.difference[k, d],
-                        "half_width": duel.half_width[k, d],
-                        "won": duel.won[k, d],
-                        "lost": duel.lost[k, d],
-                        "splits": board.splits[name],
-                    }
-                )
+        if duel is not None:
+            rows += _gains_of_board(board, duel)
     return pd.DataFrame(rows)
+
+
+def _gains_of_board(board: Board, duel: Duel) -> list[dict[str, Any]]:
+    """Return a row for each method and data set of a board."""
+    labels = distinct_labels(board)
+    rows = []
+    for k in _challengers(board):
+        for d, name in enumerate(board.data_sets):
+            row = {
+                "metric": board.metric.name,
+                "dataset": name,
+                "method": labels[k],
+                "difference": -duel.difference[k, d],
+                "half_width": duel.half_width[k, d],
+                "won": duel.won[k, d],
+                "lost": duel.lost[k, d],
+                "splits": board.splits[name],
+            }
+            rows.append(row)
+    return rows
 
 
 # cost --------------------------------------------------------------------------------------------
@@ -483,10 +518,10 @@ def render_cost(boards: Sequence[Board]) -> Canvas:
     for k, look in enumerate(looks):
         size = _marker_size(look, 5)
         ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=size)
-    order = np.argsort(losses, kind="stable")
+    best_first = np.argsort(losses, kind="stable")
     canvas.legend(
-        handles=[_legend_entry(looks[k], 4.5) for k in order],
-        labelcolor=[INK if k in front else GREY for k in order],
+        handles=[_legend_entry(looks[k], 4.5) for k in best_first],
+        labelcolor=[INK if k in front else GREY for k in best_first],
         loc="outside right upper",
     )
     ax.set_xscale("log")

@@ -125,8 +125,8 @@ def panel_rows(
     for number, line in enumerate(lines):
         rows = _rows_of_line(panel, line, results, by, columns)
         parts.append(rows.assign(line=number))
-    filled = [part for part in parts if len(part)]
-    rows = pd.concat(filled or parts[:1], ignore_index=True)
+    with_rows = [part for part in parts if len(part)]
+    rows = pd.concat(with_rows or parts[:1], ignore_index=True)
     return rows.copy()  # which joins columns of one type: filters take half the time
 
 
@@ -151,13 +151,24 @@ def _recalibrated(name: str) -> str:
 def _rows_of_line(
     panel: Panel, line: Line, results: ResultsFolder, by: Where, columns: set[str]
 ) -> pd.DataFrame:
-    rows = results.candidates if _has_every_beta(panel, line) else results.table
-    names = [name for name in map(str, rows) if name in columns]
-    rows = rows.loc[_belongs_to_line(rows, panel, line, by), names]
+    """Return the rows of a line, of every setting, size and parameterisation.
+
+    Args:
+        panel: The panel of the line.
+        line: The line.
+        results: The tidy table and its candidates.
+        by: Values that the rows have, by column.
+        columns: The columns to return, as far as there are such.
+    """
+    is_of_candidates = _has_every_beta(panel, line)
+    table = results.candidates if is_of_candidates else results.table
+    names = [name for name in map(str, table) if name in columns]
+    rows = table.loc[_belongs_to_line(table, panel, line, by), names]
     if "selected_by" not in rows:  # candidates
         rows = best_at_each_beta(rows, "nll").assign(selected_by="nll")
     if line.role == "rivals":
-        rows = _with_use_of_validation(rows, "train" if line.version == "train" else "")
+        use_of_validation = "train" if line.version == "train" else ""
+        rows = _with_use_of_validation(rows, use_of_validation)
     if line.version == "short":
         return _with_own_groups(_selected_from_short_grid(rows))
     if line.version == "recalibrated":
@@ -179,8 +190,11 @@ def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
 def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) -> pd.Series:
     """Return which rows have the dataset, role, method, estimator and values of a line."""
     facts = panel.facts
-    belongs = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or facts.role))
-    belongs &= rows["method"].isin(facts.methods or (line.method,))
+    role = line.role or facts.role
+    methods = facts.methods or (line.method,)
+    belongs = rows["dataset"] == panel.dataset
+    belongs &= rows["role"] == role
+    belongs &= rows["method"].isin(methods)
     if not facts.compares_methods:
         belongs &= rows["estimator"] == line.estimator
         if panel.x != "samples":
@@ -237,10 +251,9 @@ def measure(
         return measured
     _describe_setting(measured, rows)
     rows = _rows_to_draw(measured, rows, parameterisation)
-    measured.series = [
-        _measure_line(panel, number, rows, results) for number in range(len(panel.lines))
-    ]
-    for series in measured.series:
+    for number in range(len(panel.lines)):
+        series = _measure_line(panel, number, rows, results)
+        measured.series[number] = series
         measured.notes += [f"{series.line.label}: {note}" for note in series.notes]
     _add_differences(measured.filled)
     return measured
@@ -299,16 +312,23 @@ def _in_coordinates(rows: pd.DataFrame, parameterisation: str) -> pd.DataFrame:
 
 def _without_repeated_cells(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows without cells of a line that occur again, in another group of candidates."""
-    every_beta = [i for i, line in enumerate(panel.lines) if _has_every_beta(panel, line)]
-    if not every_beta:
+    numbers = [number for number, line in enumerate(panel.lines) if _has_every_beta(panel, line)]
+    if not numbers:
         return rows
-    return rows[~(rows["line"].isin(every_beta) & rows.duplicated(["line", "key"]))]
+    is_repeated = rows["line"].isin(numbers) & rows.duplicated(["line", "key"])
+    return rows[~is_repeated]
 
 
 def _main_size(rows: pd.DataFrame, size: str | None) -> int | None:
-    """Return the n of the rows of a size; None: that with the most rows, the larger of equals."""
-    sizes = rows["n"] if size is None else rows["n"][rows["size"] == size]
-    counts = sizes.value_counts()
+    """Return the n with the most rows, the larger of equals; None where there are no rows.
+
+    Args:
+        rows: The rows.
+        size: The only size to count, as it is written in a command; None: all.
+    """
+    if size is not None:
+        rows = rows[rows["size"] == size]
+    counts = rows["n"].value_counts()
     return max(counts.index, key=lambda n: (counts[n], n), default=None)
 
 
@@ -347,9 +367,12 @@ def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.n
         split: test or validation.
     """
     name = f"{split}_{_recorded_metric(panel)}"
-    values = rows[name].astype(float) if name in rows else pd.Series(np.nan, index=rows.index)
-    truth = BAYES_NLL.get(panel.dataset, np.nan) if panel.metric == "excess_nll" else 0.0
-    return values.where(rows["status"] == "done").to_numpy() - truth
+    if name not in rows:
+        return np.full(len(rows), np.nan)
+    values = rows[name].astype(float).where(rows["status"] == "done").to_numpy()
+    if panel.metric == "excess_nll":
+        return values - BAYES_NLL.get(panel.dataset, np.nan)
+    return values
 
 
 def by_seed(
@@ -375,8 +398,9 @@ def _add_differences(lines: Sequence[Series]) -> None:
     if not elbos:
         return
     for series in by_size:
-        if series not in elbos:
-            series.points = series.points.assign(**_difference(series, elbos[0]))
+        if not _is_elbo(series.line):
+            difference = _difference(series, elbos[0])
+            series.points = series.points.assign(**difference)
 
 
 def _is_elbo(line: Line) -> bool:

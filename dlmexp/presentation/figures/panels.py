@@ -88,10 +88,15 @@ class Line:
         if self.version:
             return _look_of_version(look, VERSIONS[self.version])
         if self.names == "both":
-            estimator = estimator_look(self.estimator, self.samples)
-            label = f"{look.label}, {estimator.label}"
-            return _look_in_place(replace(look, label=label, dashes=estimator.dashes), self.place)
+            return self._look_with_estimator(look)
         return look
+
+    def _look_with_estimator(self, look: Look) -> Look:
+        """Return the look of a method with the dashes and the name of the estimator."""
+        estimator = estimator_look(self.estimator, self.samples)
+        label = f"{look.label}, {estimator.label}"
+        combined = replace(look, label=label, dashes=estimator.dashes)
+        return _look_in_place(combined, self.place)
 
     @property
     def label(self) -> str:
@@ -114,26 +119,36 @@ def _look_in_place(look: Look, place: int) -> Look:
     """Return a look that differs from those of other places in dashes and marker."""
     if place == 0:
         return look
-    dashes = DASHES[(DASHES.index(look.dashes) + place) % len(DASHES)]
-    return replace(look, dashes=dashes, marker=MORE_MARKERS[(place - 1) % len(MORE_MARKERS)])
+    number = DASHES.index(look.dashes) + place
+    dashes = DASHES[number % len(DASHES)]
+    marker = MORE_MARKERS[(place - 1) % len(MORE_MARKERS)]
+    return replace(look, dashes=dashes, marker=marker)
 
 
-def told_apart(lines: Iterable["Line"]) -> tuple["Line", ...]:
+def distinguishable(lines: Iterable["Line"]) -> tuple["Line", ...]:
     """Return lines of which those of one method name their estimator and look different."""
     lines = tuple(lines)
-    apart: list[Line] = []
-    places = Counter[tuple[str, ...]]()
+    distinct: list[Line] = []
+    lines_with_look = Counter[tuple[str, ...]]()
     for line in lines:
-        alike = [other for other in lines if other.look == line.look]
-        samplers = {(other.estimator, other.samples) for other in alike}
-        if line.names == "method" and not line.effect and len(samplers) > 1:
+        if _needs_estimator(line, lines):
             line = replace(line, names="both")
         if line.names == "both" and not line.version:
             look = replace(line, place=0).look
-            line = replace(line, place=places[look.colour, look.marker, look.dashes])
-            places[look.colour, look.marker, look.dashes] += 1
-        apart.append(line)
-    return tuple(apart)
+            key = (look.colour, look.marker, look.dashes)
+            line = replace(line, place=lines_with_look[key])
+            lines_with_look[key] += 1
+        distinct.append(line)
+    return tuple(distinct)
+
+
+def _needs_estimator(line: Line, lines: Iterable[Line]) -> bool:
+    """Return whether a line that names its method looks like one of another estimator."""
+    if line.names != "method" or line.effect:
+        return False
+    alike = [other for other in lines if other.look == line.look]
+    estimators = {(other.estimator, other.samples) for other in alike}
+    return len(estimators) > 1
 
 
 @dataclass(frozen=True)
@@ -172,14 +187,12 @@ class Panel:
     column: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lines", told_apart(self.lines))
+        object.__setattr__(self, "lines", distinguishable(self.lines))
         if self.kind not in PANEL_KINDS or self.metric not in PANEL_KINDS[self.kind].metrics:
-            known = "; ".join(
-                f"{kind}: {', '.join(PANEL_KINDS[kind].metrics)}" for kind in PANEL_KINDS
-            )
+            known = [f"{kind}: {', '.join(PANEL_KINDS[kind].metrics)}" for kind in PANEL_KINDS]
             raise UserError(
                 f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; "
-                f"there are {known}"
+                f"there are {'; '.join(known)}"
             )
 
     @property

@@ -52,10 +52,12 @@ def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> It
 
 
 def _has_coordinates(run: Sequence[Measured]) -> bool:
+    """Return whether all panels are of methods that have a parameterisation of q."""
     return bool(run) and all(measured.coordinates for measured in run)
 
 
 def _has_both_parameterisations(run: Sequence[Measured]) -> bool:
+    """Return whether all panels have results in both parameterisations of q."""
     return all(PARAMETERISATIONS.issubset(measured.coordinates) for measured in run)
 
 
@@ -67,16 +69,20 @@ def draw(results: ResultsFolder, figure_id: str, request: Request | None = None)
             was run.
     """
     drawn = next(drawings(results, [figure_id], request or Request()), None)
-    if drawn is None or not drawn.run:
-        raise UserError(no_results([figure_id], drawn.commands if drawn else []))
+    if drawn is None:
+        raise UserError(no_results([figure_id], commands=[]))
+    if not drawn.run:
+        raise UserError(no_results([figure_id], drawn.commands))
     return drawn
 
 
 def no_results(ids: Iterable[str], commands: Iterable[str]) -> str:
     """Return a message on figures of which nothing was run, with the commands that compute them."""
     message = f"there are no results for {', '.join(ids)}"
-    computes = "; ".join(dict.fromkeys(commands))
-    return f"{message}; what computes them: {computes}" if computes else message
+    distinct = list(dict.fromkeys(commands))
+    if not distinct:
+        return message
+    return f"{message}; what computes them: {'; '.join(distinct)}"
 
 
 def _measure_page(
@@ -104,10 +110,9 @@ def _protocols(
     rows: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
 ) -> list[str | None]:
     """Return the protocol of all panels of a figure, or those that stand side by side."""
-    if request.compare_protocols:
-        side_by_side = _protocols_with_rows(rows, request)
-        if side_by_side:
-            return [*side_by_side]
+    side_by_side = _protocols_with_rows(rows, request) if request.compare_protocols else []
+    if side_by_side:
+        return [*side_by_side]
     return [request.protocol or _usual_protocol(rows, results, request)]
 
 
@@ -146,7 +151,8 @@ def _file_name(page: Page, protocol: str | None, request: Request) -> str:
     for column, values in request.by.items():
         if column != "dataset":
             words.append(f"{column}={'+'.join(values)}")
-    words += [f"{name}={','.join(values)}" for name, values in request.where.items()]
+    for name, values in request.where.items():
+        words.append(f"{name}={','.join(values)}")
     if page.number:
         words.append(page.number)
     return re.sub(r"[^\w.=+-]+", "_", "-".join(words))
