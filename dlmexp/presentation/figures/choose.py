@@ -279,25 +279,37 @@ def _on_datasets(
     Returns:
         Nothing where datasets are named and no panel is drawn on them.
     """
+    not_stand_ins = [name for name in named if not catalogue.stands_for(name)]
+    datasets_of = _datasets_of_panels(figure, named, not_stand_ins, task_of)
+    if named and not any(datasets_of.values()):
+        return ()
+    panels: dict[Panel, None] = {}
+    for panel in figure.panels:
+        datasets = datasets_of[panel.dataset]
+        if not datasets and not not_stand_ins:
+            datasets = [panel.dataset]
+        panels |= dict.fromkeys(replace(panel, dataset=name) for name in datasets)
+    return tuple(panels)
+
+
+def _datasets_of_panels(
+    figure: Figure,
+    named: Sequence[str],
+    not_stand_ins: Sequence[str],
+    task_of: Mapping[str, str],
+) -> dict[str, list[str]]:
+    """Return the datasets to draw in place of each dataset of a figure: itself, if it is chosen."""
     chosen = named or list(task_of)
     stand_ins = _stand_ins(named or _with_files(task_of))
-    not_stand_ins = [name for name in named if not catalogue.stands_for(name)]
     others = [name for name in not_stand_ins if name not in catalogue.PAPER]
-    keeps_missing = not not_stand_ins
-    panels: list[Panel] = []
-    any_drawn = False
+    datasets_of: dict[str, list[str]] = {}
     for panel in figure.panels:
-        datasets = [panel.dataset]
-        if panel.dataset not in chosen:
-            datasets = _replacements(panel.dataset, stand_ins, others, task_of)
-        for dataset in datasets:
-            any_drawn = True
-            panels.append(replace(panel, dataset=dataset))
-        if not datasets and keeps_missing:
-            panels.append(panel)
-    if named and not any_drawn:
-        return ()
-    return tuple(dict.fromkeys(panels))
+        dataset = panel.dataset
+        if dataset in chosen:
+            datasets_of[dataset] = [dataset]
+        else:
+            datasets_of[dataset] = _replacements(dataset, stand_ins, others, task_of)
+    return datasets_of
 
 
 def _replacements(

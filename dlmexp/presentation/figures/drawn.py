@@ -63,9 +63,11 @@ class Drawn:
         """What all rows share, where they are points of curves: the CSV would be long with it."""
         if any(measured.panel.kind != "curve" for measured in self.measured):
             return {}
-        table = self._table
-        shared = [name for name in map(str, table) if table[name].nunique(dropna=False) == 1]
-        return {name: table[name].iloc[0] for name in shared}
+        constants: dict[str, Any] = {}
+        for name, column in self._table.items():
+            if column.nunique(dropna=False) == 1:
+                constants[str(name)] = column.iloc[0]
+        return constants
 
     @property
     def csv(self) -> pd.DataFrame:
@@ -90,8 +92,7 @@ class Drawn:
         """One line each, for the caption file and the terminal; nothing where nothing was run."""
         if not self.run:
             return []
-        constants = [f"{name} = {value}" for name, value in self.constants.items()]
-        return [
+        lines = [
             notes.settings(self.run),
             *notes.repetitions(self.run),
             *notes.stand_ins(self.run),
@@ -103,8 +104,11 @@ class Drawn:
             *notes.left_out(
                 self.figure.id, self.measured, self.results, self.request, self.protocols
             ),
-            *([f"In all rows of the CSV: {', '.join(constants)}."] if constants else []),
         ]
+        if self.constants:
+            constants = [f"{name} = {value}" for name, value in self.constants.items()]
+            lines.append(f"In all rows of the CSV: {', '.join(constants)}.")
+        return lines
 
     @property
     def is_comparison(self) -> bool:

@@ -6,10 +6,12 @@ figure of its own.
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -17,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from dlmexp.common.catalogue import PAPER, family
-from dlmexp.presentation.claims.claim import ClaimTest
+from dlmexp.presentation.claims.claim import ClaimTest, Part
 from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, by_section
 from dlmexp.presentation.claims.rules import Outcome, Verdict
 from dlmexp.presentation.figures.looks import GREY, INK, PAGE, TEXT, paper_style
@@ -115,31 +117,50 @@ def _sections(judged: Judged, column: str) -> list[tuple[str, list[Row]]]:
 
 
 def _row(verdict: ClaimVerdict) -> Row:
+    """Return a claim with the tests that count, by column."""
     tests: dict[str, list[ClaimTest]] = {}
     for part in verdict.parts_run:
         if not part.supplementary:
-            column = f"{part.dataset}*" if part.stands_for else part.dataset or NO_DATA
-            tests.setdefault(column, []).extend(part.tests)
+            tests.setdefault(_column_of(part), []).extend(part.tests)
     sentence = textwrap.shorten(verdict.claim.text, 2 * WORDS_ACROSS - 8, placeholder=" …")
     words = textwrap.wrap(f"{verdict.claim.number}  {sentence}", WORDS_ACROSS)
     return Row(verdict, words, tests, verdict.not_available)
 
 
+def _column_of(part: Part) -> str:
+    """Return the column of a part: its dataset, with a star if that is a stand-in."""
+    if part.stands_for:
+        return f"{part.dataset}*"
+    return part.dataset or NO_DATA
+
+
 def _columns(rows: Sequence[Row]) -> list[str]:
     """Return the data sets that were run in the order of the paper, then those that were not."""
-    run = {column for row in rows for column in row.tests}
-    families = {family(column.rstrip("*").split("_")[0]) for column in run}
-    absent = dict.fromkeys(name for row in rows for name in row.absent)
-    others = [name for name in absent if family(name) not in families and name not in run]
-    order = {family(name): position for position, name in enumerate(PAPER)}
+    run: set[str] = set()
+    absent: dict[str, None] = {}
+    for row in rows:
+        run.update(row.tests)
+        absent |= dict.fromkeys(row.absent)
+    families = {family(_base_name(column)) for column in run}
+    not_run = [name for name in absent if family(name) not in families and name not in run]
+    columns = [*sorted(run - {NO_DATA}, key=_place_in_paper), *not_run]
+    if NO_DATA in run:
+        columns.append(NO_DATA)
+    return columns
 
-    def place(column: str) -> tuple[int, str]:
-        name = family(column.rstrip("*"))
-        position = order.get(name, order.get(family(name.split("_")[0]), len(order)))
-        return position, column
 
-    with_data = sorted(run - {NO_DATA}, key=place)
-    return [*with_data, *others, *([NO_DATA] if NO_DATA in run else [])]
+def _base_name(column: str) -> str:
+    """Return `peds1` for the column `peds1_dir2*`."""
+    return column.rstrip("*").split("_")[0]
+
+
+def _place_in_paper(column: str) -> tuple[int, str]:
+    """Return the key that sorts columns like the paper's data sets; others come last, by name."""
+    places = {family(name): position for position, name in enumerate(PAPER)}
+    of_family = places.get(family(column.rstrip("*")))
+    if of_family is None:
+        of_family = places.get(family(_base_name(column)), len(places))
+    return of_family, column
 
 
 def render(sections: Sequence[tuple[str, Sequence[Row]]]) -> Canvas:
@@ -197,36 +218,55 @@ def _draw_row(
             ax.add_patch(Rectangle((lefts[column], y), 0.9 * width, height, **BOX))
     for column, tests in row.tests.items():
         _draw_marks(ax, tests, lefts[column] + STEP, y + LINE / 2, across)
-    tally = row.verdict.tally
-    weight = "bold" if row.verdict.verdict == Verdict.REPRODUCED else "normal"
-    words = f"{row.verdict.verdict}, {tally.supported} of {tally.tests}"
-    place = TEXT - VERDICTS + 0.05
-    ax.text(place, y, words, fontsize=SMALL, va="top", weight=weight, color=INK)
+    _draw_verdict(ax, row.verdict, y)
+
+
+def _draw_verdict(ax: Axes, verdict: ClaimVerdict, y: float) -> None:
+    """Write a verdict with the number of tests that support it, at the right."""
+    tally = verdict.tally
+    weight = "bold" if verdict.verdict == Verdict.REPRODUCED else "normal"
+    words = f"{verdict.verdict}, {tally.supported} of {tally.tests}"
+    left = TEXT - VERDICTS + 0.05
+    ax.text(left, y, words, fontsize=SMALL, va="top", weight=weight, color=INK)
 
 
 def _draw_marks(ax: Axes, tests: Sequence[ClaimTest], x: float, y: float, across: int) -> None:
-    """Draw a mark for each test, in lines of so many."""
+    """Draw a mark for each test, line by line.
+
+    Args:
+        ax: The axes.
+        tests: The tests.
+        x: Place of the first mark.
+        y: Likewise.
+        across: Number of marks in a line.
+    """
     for outcome, style in MARKS.items():
-        places = [number for number, test in enumerate(tests) if test.outcome == outcome]
-        xs = [x + STEP * (number % across) for number in places]
-        ys = [y + LINE * (number // across) for number in places]
-        ax.plot(xs, ys, linestyle="none", **style)
+        numbers = [number for number, test in enumerate(tests) if test.outcome == outcome]
+        lines, places = np.divmod(np.array(numbers, dtype=int), across)
+        ax.plot(x + STEP * places, y + LINE * lines, linestyle="none", **style)
 
 
 def numbers(sections: Sequence[tuple[str, Sequence[Row]]]) -> pd.DataFrame:
     """Return a row for each claim and data set: how many tests have which outcome."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for section, of_section in sections:
         for row in of_section:
-            for column, tests in row.tests.items():
-                counts = dict.fromkeys(Outcome, 0)
-                for test in tests:
-                    counts[test.outcome] += 1
-                facts = {
-                    "section": section,
-                    "claim": row.verdict.claim.number,
-                    "dataset": column,
-                    "verdict": str(row.verdict.verdict),
-                }
-                rows.append(facts | {str(outcome): count for outcome, count in counts.items()})
+            rows += _numbers_of_claim(section, row)
     return pd.DataFrame(rows)
+
+
+def _numbers_of_claim(section: str, row: Row) -> list[dict[str, Any]]:
+    """Return a row for each data set of a claim."""
+    rows: list[dict[str, Any]] = []
+    for column, tests in row.tests.items():
+        values: dict[str, Any] = {
+            "section": section,
+            "claim": row.verdict.claim.number,
+            "dataset": column,
+            "verdict": str(row.verdict.verdict),
+        }
+        counts = Counter(test.outcome for test in tests)
+        for outcome in Outcome:
+            values[str(outcome)] = counts[outcome]
+        rows.append(values)
+    return rows

@@ -70,6 +70,7 @@ READ = [
     *DISTINGUISHING,
 ]
 """Columns of the tidy table that are read; the table may lack some."""
+Key = tuple[object, ...]  # the values of some columns in a row
 LEAST_SHARE = 0.8
 """Training sets smaller than this share of the largest one are not compared with it."""
 COLUMNS = [*IDENTITY, *SPLIT, *FACTS, *SCORES]
@@ -88,10 +89,10 @@ def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.
     """
     ours = _ours(results, protocol)
     others = _others(results.baselines)
-    parts = [part for part in (ours, others) if len(part)]
-    if not parts:
+    with_rows = [scores for scores in (ours, others) if len(scores)]
+    if not with_rows:
         return ours
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(with_rows, ignore_index=True)
 
 
 def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> list[str]:
@@ -150,8 +151,10 @@ def _trained_rows(frame: pd.DataFrame) -> pd.Series:
     counts = {}
     for dataset, task in frame[["dataset", "task"]].drop_duplicates().itertuples(index=False):
         counts[dataset] = validation_rows(str(dataset), str(task))
-    more = frame["dataset"].astype(object).map(counts).where(frame["validation"] == "train", 0)
-    return (frame["n"].astype("int64") + more.astype("int64")).astype("int64")
+    of_dataset = frame["dataset"].astype(object).map(counts)
+    is_trained_on = frame["validation"] == "train"
+    further_rows = of_dataset.where(is_trained_on, 0).astype("int64")
+    return (frame["n"].astype("int64") + further_rows).astype("int64")
 
 
 def _changes_besides_kernel(changes: ChangesByText) -> dict[str, str]:
@@ -176,12 +179,14 @@ def _test_rows(split: str) -> str:
 
 def _seconds_of_groups(candidates: pd.DataFrame) -> pd.Series:
     """Return the seconds to train all candidates of a selection, and the fits they start from."""
-    of_cells = candidates.drop_duplicates("key").set_index("key")["seconds"].astype(float)
+    seconds_of_cell = candidates.drop_duplicates("key").set_index("key")["seconds"].astype(float)
     members = candidates[["group", "key", "base", "seconds"]].astype({"base": object})
-    own = members.groupby("group")["seconds"].sum(min_count=1)
+    of_members = members.groupby("group")["seconds"].sum(min_count=1)
+    # Several members may start from the same fit, whose time counts once.
     bases = members.drop_duplicates(["group", "base"])
-    of_bases = bases["base"].map(of_cells).fillna(0.0)
-    return own + of_bases.groupby(bases["group"]).sum()
+    seconds_of_base = bases["base"].map(seconds_of_cell).fillna(0.0)
+    of_bases = seconds_of_base.groupby(bases["group"]).sum()
+    return of_members + of_bases
 
 
 def _largest_training_sets(frame: pd.DataFrame) -> pd.DataFrame:
@@ -230,17 +235,30 @@ def _without_equal_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
     With `beta.values=[1]` typed, a method without a beta has the cells that it has anyway.
     """
-    cells: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
     identities = list(frame[IDENTITY].astype(str).itertuples(index=False, name=None))
     results = frame[["dataset", "seed", "key"]].itertuples(index=False, name=None)
+    cells: dict[Key, set[Key]] = {}
     for identity, result in zip(identities, results, strict=True):
         cells.setdefault(identity, set()).add(result)
-    kept: list[tuple[object, ...]] = []
-    for identity in sorted(cells, key=lambda identity: (-len(cells[identity]), str(identity))):
-        rivals = [other for other in kept if other[0] == identity[0]]
-        if not any(cells[identity] <= cells[other] for other in rivals):
-            kept.append(identity)
-    return frame[[identity in kept for identity in identities]]
+    distinct = _without_subsets(cells)
+    return frame[[identity in distinct for identity in identities]]
+
+
+def _without_subsets(cells: dict[Key, set[Key]]) -> set[Key]:
+    """Return the identities whose cells are not all those of another one of the same method.
+
+    Of identities with the same cells, the first one by name remains.
+
+    Args:
+        cells: The cells of each identity, whose first value is the method.
+    """
+    largest_first = sorted(cells, key=lambda identity: (-len(cells[identity]), str(identity)))
+    distinct: set[Key] = set()
+    for identity in largest_first:
+        of_method = [other for other in distinct if other[0] == identity[0]]
+        if not any(cells[identity] <= cells[other] for other in of_method):
+            distinct.add(identity)
+    return distinct
 
 
 def _others(baselines: pd.DataFrame) -> pd.DataFrame:

@@ -61,22 +61,25 @@ def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
     methods = [name for name in table["method"].unique() if name != "elbo"]
     if not methods:
         return []
-    by_dataset = [_finding_on(evidence, dataset, methods) for dataset in evidence.sizes]
-    present = [finding for finding in by_dataset if finding is not None]
-    present.sort(key=lambda finding: finding.size, reverse=True)
-    return present[:MOST_FINDINGS]
+    largest_first: list[Finding] = []
+    for dataset in evidence.sizes:
+        finding = _finding_on(evidence, dataset, methods)
+        if finding is not None:
+            largest_first.append(finding)
+    largest_first.sort(key=lambda finding: finding.size, reverse=True)
+    return largest_first[:MOST_FINDINGS]
 
 
 def _finding_on(evidence: Evidence, dataset: str, methods: list[str]) -> Finding | None:
     """Return the largest finding on a dataset over the parameterisations of q."""
-    found: list[Finding] = []
+    largest: Finding | None = None
     for name, q in evidence.datasets_and_q(dataset):
-        if name != dataset:
+        if name != dataset:  # a stand-in, which has a finding of its own
             continue
         finding = _finding(evidence, dataset, q, methods)
-        if finding is not None:
-            found.append(finding)
-    return max(found, key=lambda finding: finding.size, default=None)
+        if finding is not None and (largest is None or finding.size > largest.size):
+            largest = finding
+    return largest
 
 
 def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
@@ -85,27 +88,29 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
     lines = [evidence.fit(dataset, name, "nll", q) for name in methods]
     ours = np.stack([line.values for line in lines])
     comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
-    # An interval needs two repetitions; where no size has them, there is none.
-    needed = min(2, int(comparisons.repetitions.max(initial=0)))
-    nll = np.where(comparisons.repetitions >= max(1, needed), comparisons.ours, np.inf)
+    # An interval needs two repetitions; where no size has them, one must do.
+    has_two = bool((comparisons.repetitions >= 2).any())
+    needed = 2 if has_two else 1
+    nll = np.where(comparisons.repetitions >= needed, comparisons.ours, np.inf)
     margin = evidence.margin(dataset, "nll", q)
     has_nll = np.any(np.isfinite(nll), axis=0)
     sizes = np.flatnonzero(has_nll & np.isfinite(margin))
     if not len(sizes):
         return None
-    largest = sizes[-1]
-    best = int(nll[:, largest].argmin())
+    size = sizes[-1]
+    best = int(nll[:, size].argmin())
+    at = (best, size)
     half_width = comparisons.half_width(TAIL)
     return Finding(
         dataset=labelled(dataset, evidence.stands_for.get(dataset)),
         q=q,
-        margin=float(margin[largest]),
-        n=int(evidence.sizes[dataset][largest]),
+        margin=float(margin[size]),
+        n=int(evidence.sizes[dataset][size]),
         method=lines[best].name,
-        nll=comparisons.ours[best, largest],
-        elbo=comparisons.rival[best, largest],
-        difference=comparisons.difference[best, largest],
-        error=half_width[best, largest],
-        repetitions=int(comparisons.repetitions[best, largest]),
+        nll=comparisons.ours[at],
+        elbo=comparisons.rival[at],
+        difference=comparisons.difference[at],
+        error=half_width[at],
+        repetitions=int(comparisons.repetitions[at]),
         origin=evidence.origin(lines[best].positions, elbo.positions),
     )

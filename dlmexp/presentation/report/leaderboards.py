@@ -1,6 +1,6 @@
 """Leaderboards on the page: a table for each kernel and task, with ranks by all metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlmexp.common.errors import UserError
@@ -50,35 +50,42 @@ def leaderboards(results: ResultsFolder) -> list[Leaderboard]:
         boards = main_boards(results)
     except UserError:
         return []
-    return [
-        _leaderboard(of_subject)
-        for of_subject in boards.values()
-        if len(of_subject[0].data_sets) >= FEWEST_DATA_SETS
-    ]
+    enough = [group for group in boards.values() if len(group[0].data_sets) >= FEWEST_DATA_SETS]
+    return [_leaderboard(of_subject) for of_subject in enough]
 
 
 def _leaderboard(boards: Sequence[Board]) -> Leaderboard:
     """Return the boards of one subject as a table, in the order of the first metric."""
     first = boards[0]
     headers = ["method"]
-    columns: list[dict[str, list[Cell]]] = []
+    notes: list[str] = []
     for board in boards:
         label = board.metric.label
         headers += [f"{label} rank", f"{label} mean rank", f"mean {label}"]
-        columns.append(_ranks(board))
+        notes += [*subject_lines(board), *remarks(board)]
     facts = _facts(first)
     headers += list(facts)
-    rows = []
-    for k, label in enumerate(distinct_labels(first)):
-        row = [Cell(label)]
-        for ranks in columns:
-            row += ranks.get(label, [Cell("–", float("nan"))] * 3)
-        rows.append(row + [values[k] for values in facts.values()])
-    notes: list[str] = []
-    for board in boards:
-        notes += [*subject_lines(board), *remarks(board)]
     title = f"{first.subject.task}, {len(first.data_sets)} data sets, kernel {first.subject.kernel}"
-    return Leaderboard(title, headers, rows, list(dict.fromkeys(notes)))
+    return Leaderboard(title, headers, _rows(boards, facts), list(dict.fromkeys(notes)))
+
+
+def _rows(boards: Sequence[Board], facts: Mapping[str, list[Cell]]) -> list[list[Cell]]:
+    """Return a row for each method: its label, its ranks on each board, and further columns.
+
+    Args:
+        boards: The boards of one subject; the first one has the methods.
+        facts: The further columns, with a cell for each method.
+    """
+    ranks_by_metric = [_ranks(board) for board in boards]
+    not_ranked = [Cell("–", float("nan"))] * 3
+    rows = []
+    for k, label in enumerate(distinct_labels(boards[0])):
+        row = [Cell(label)]
+        for ranks in ranks_by_metric:
+            row += ranks.get(label, not_ranked)
+        row += [cells[k] for cells in facts.values()]
+        rows.append(row)
+    return rows
 
 
 def _ranks(board: Board) -> dict[str, list[Cell]]:
@@ -100,17 +107,32 @@ def _facts(board: Board) -> dict[str, list[Cell]]:
     facts: dict[str, list[Cell]] = {}
     positions = range(len(board.contenders))
     if board.reference is not None:
-        reference = distinct_labels(board)[board.reference]
-        won = [outcomes(board, k) for k in positions]
-        gains = [median_gain(board, k) for k in positions]
         label = board.metric.label
-        facts[f"{label}: won/tied/lost against {reference}"] = [
-            Cell("/".join(map(str, counts)), float(counts[0] - counts[2])) for counts in won
-        ]
-        facts[f"{label}: median gain"] = [Cell(f"{100 * gain:+.1f} %", gain) for gain in gains]
-    seconds = [median_seconds(board, k) for k in positions]
-    facts["seconds"] = [Cell(f"{value:.3g}", value) for value in seconds]
-    facts["data sets"] = [
-        Cell(f"{row.data_sets} of {board.of}", float(row.data_sets)) for row in board.contenders
-    ]
+        reference = distinct_labels(board)[board.reference]
+        outcomes_header = f"{label}: won/tied/lost against {reference}"
+        facts[outcomes_header] = [_outcomes_cell(board, k) for k in positions]
+        facts[f"{label}: median gain"] = [_gain_cell(board, k) for k in positions]
+    facts["seconds"] = [_seconds_cell(board, k) for k in positions]
+    facts["data sets"] = [_data_sets_cell(board, k) for k in positions]
     return facts
+
+
+def _outcomes_cell(board: Board, k: int) -> Cell:
+    """Return the data sets that a method wins, ties and loses, sorted by wins minus losses."""
+    won, tied, lost = outcomes(board, k)
+    return Cell(f"{won}/{tied}/{lost}", float(won - lost))
+
+
+def _gain_cell(board: Board, k: int) -> Cell:
+    gain = median_gain(board, k)
+    return Cell(f"{100 * gain:+.1f} %", gain)
+
+
+def _seconds_cell(board: Board, k: int) -> Cell:
+    seconds = median_seconds(board, k)
+    return Cell(f"{seconds:.3g}", seconds)
+
+
+def _data_sets_cell(board: Board, k: int) -> Cell:
+    count = board.contenders[k].data_sets
+    return Cell(f"{count} of {board.of}", float(count))

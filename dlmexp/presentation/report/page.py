@@ -19,9 +19,8 @@ from dlmexp.experiment.records.columns import IDENTITY
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import parse_where
 from dlmexp.experiment.records.table import as_text
-from dlmexp.presentation.claims.claim import Claim
 from dlmexp.presentation.claims.columns import VerdictColumn
-from dlmexp.presentation.claims.judge import ClaimVerdict, judge
+from dlmexp.presentation.claims.judge import ClaimVerdict, JudgedClaim, judge
 from dlmexp.presentation.claims.render import (
     numbers_of_test,
     statement_of_part,
@@ -124,12 +123,13 @@ def overview(results: ResultsFolder) -> Overview:
     """Return counts, datasets, experiments and times of a results folder."""
     cells = results.candidates.drop_duplicates("key")
     datasets = cells[["dataset", "stands_for"]].drop_duplicates().sort_values("dataset")
+    # A cell of several experiments has all of their names.
     experiments = ", ".join(results.candidates["experiment"].unique()).split(", ")
     times = cells["time"].dropna().astype(object)
     return Overview(
         cells=len(cells),
         failed=int((cells["status"] != "done").sum()),
-        datasets=[labelled(name, paper) for name, paper in datasets.itertuples(index=False)],
+        datasets=list(map(labelled, datasets["dataset"], datasets["stands_for"])),
         experiments=sorted(set(experiments)),
         seconds=float(cells["seconds"].sum()),
         first=str(times.min())[:10] if len(times) else "",
@@ -160,11 +160,8 @@ def result_rows(results: ResultsFolder) -> pd.DataFrame:
     stand at each beta. `origin` refers to the most frequent of their `origins`.
     """
     runs = _runs(results)
-    metrics = [
-        f"test_{name}"
-        for name in METRICS
-        if f"test_{name}" in runs and not name.startswith("width")
-    ]
+    names = [f"test_{name}" for name in METRICS if not name.startswith("width")]
+    metrics = [name for name in names if name in runs]
     groups = runs.groupby([*RESULT, "curve_beta"], dropna=False, sort=False, observed=True)
     means = groups[metrics].mean().add_suffix("_mean")
     deviations = groups[metrics].std().add_suffix("_std")
@@ -177,11 +174,9 @@ def result_rows(results: ResultsFolder) -> pd.DataFrame:
         origin=("origin", "first"),
     )
     rows = as_text(means.join(deviations).join(facts).reset_index())
-    estimators = zip(rows["estimator"], rows["samples"], strict=True)
-    datasets = zip(rows["dataset"], rows["stands_for"], strict=True)
     rows["method"] = rows["method"].map(method_label)
-    rows["estimator"] = [estimator_label(name, samples) for name, samples in estimators]
-    rows["dataset"] = [labelled(name, paper) for name, paper in datasets]
+    rows["estimator"] = list(map(estimator_label, rows["estimator"], rows["samples"]))
+    rows["dataset"] = list(map(labelled, rows["dataset"], rows["stands_for"]))
     return rows.sort_values(["dataset", "parameterisation", "n", "method", "estimator", "beta"])
 
 
@@ -189,15 +184,17 @@ def _runs(results: ResultsFolder) -> pd.DataFrame:
     """Return the selected fits and the ends of all learning curves, a row per repetition."""
     table = results.table
     candidates = results.candidates
-    fits = table[(table["role"] == "fit") & (table["status"] != "incomplete")]
-    by_nll_first = fits.sort_values("selected_by", ascending=False)
+    is_complete_fit = (table["role"] == "fit") & (table["status"] != "incomplete")
+    by_nll_first = table[is_complete_fit].sort_values("selected_by", ascending=False)
     fits = by_nll_first.drop_duplicates("group").assign(curve_beta=np.nan)
-    curves = candidates[candidates["role"] == "curve"].drop_duplicates(["key", "method"])
+    of_curves = candidates[candidates["role"] == "curve"]
+    curves = of_curves.drop_duplicates(["key", "method"])
     curves = curves.assign(curve_beta=curves["beta"])
     runs = pd.concat([fits, curves], ignore_index=True)
     numbered = origins(results).reset_index(names="origin")
+    with_origin = runs[ORIGIN].merge(numbered, on=ORIGIN, how="left")
     return runs.assign(
-        origin=runs[ORIGIN].merge(numbered, on=ORIGIN, how="left")["origin"].to_numpy(),
+        origin=with_origin["origin"].to_numpy(),
         lost=runs["status"].ne("done"),
         converged=runs["converged"].eq(True),
     )
@@ -277,19 +274,20 @@ def _environment() -> Environment:
     return environment
 
 
-def _clearest(claims: list[tuple[Claim, dict[str, ClaimVerdict]]]) -> list[int]:
+def _clearest(claims: list[JudgedClaim]) -> list[int]:
     """Return the numbers of the claims at the top of the page.
 
     They are those with the clearest verdicts under the first column; of equals, those with the most
     tests.
     """
+    under_first_column = [next(iter(claim.by_column.values())) for claim in claims]
+    clearest_first = sorted(under_first_column, key=_unclarity)
+    return [verdict.claim.number for verdict in clearest_first[:MOST_VERDICTS]]
 
-    def rank(verdict: ClaimVerdict) -> tuple[int, int]:
-        return CLEAR.index(verdict.verdict), -verdict.tally.tests
 
-    under_first = [next(iter(under.values())) for _, under in claims]
-    ranked = sorted(under_first, key=rank)
-    return [verdict.claim.number for verdict in ranked[:MOST_VERDICTS]]
+def _unclarity(verdict: ClaimVerdict) -> tuple[int, int]:
+    """Return the key that sorts the clearest verdicts first, and of equals those of most tests."""
+    return CLEAR.index(verdict.verdict), -verdict.tally.tests
 
 
 def _metrics_with_values(rows: pd.DataFrame) -> dict[str, str]:

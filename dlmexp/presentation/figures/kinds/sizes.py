@@ -47,16 +47,10 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     values = metric_values(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return Series(line, notes=[f"its records have no {metric_label(panel.metric)}"])
-    grouped_by = panel.x if panel.x in ("n", "samples") else "M"
-    sizes, columns = np.unique(rows[grouped_by].fillna(0), return_inverse=True)
-    if panel.x == "M" and line.method == "exact":
-        x = np.full(len(sizes), np.nan)  # M = n is no choice: a line across
-    elif panel.x == grouped_by:
-        x = np.where(sizes == 0, np.nan, sizes)  # without samples the objective is exact
-    else:
-        x = rows.groupby(grouped_by)[panel.x].mean().to_numpy()
-        if np.isnan(x).all():
-            return Series(line, notes=[f"its records have no {panel.x}"])
+    sizes, columns = np.unique(rows[_size_column(panel)].fillna(0), return_inverse=True)
+    x = _positions(panel, line, rows, sizes)
+    if x is None:
+        return Series(line, notes=[f"its records have no {panel.x}"])
     seeds, table = by_seed(rows, columns, values)
     points = statistics(x, table, np.bincount(columns))
     points["betas"] = _selected_betas(rows, columns, np.isfinite(values))
@@ -64,13 +58,34 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     return Series(line, points, by_size, notes=_failures(points, rows))
 
 
+def _size_column(panel: Panel) -> str:
+    """Return the column of which each value is a point; those of other columns are means."""
+    return panel.x if panel.x in ("n", "samples") else "M"
+
+
+def _positions(
+    panel: Panel, line: Line, rows: pd.DataFrame, sizes: np.ndarray
+) -> np.ndarray | None:
+    """Return the place of each size on the x-axis; None where the records do not have it.
+
+    NaN stands for a line across.
+    """
+    size_column = _size_column(panel)
+    if panel.x == "M" and line.method == "exact":
+        return np.full(len(sizes), np.nan)  # M = n is no choice
+    if panel.x == size_column:
+        return np.where(sizes == 0, np.nan, sizes)  # without samples the objective is exact
+    means = rows.groupby(size_column)[panel.x].mean().to_numpy()
+    return None if np.isnan(means).all() else means
+
+
 def _selected_betas(rows: pd.DataFrame, columns: np.ndarray, finite: np.ndarray) -> list[str]:
     """Return, for each size, the betas that the repetitions selected, separated by spaces."""
-    selected = (rows["candidates"] > 1).to_numpy() & finite
+    is_selected = (rows["candidates"] > 1).to_numpy() & finite
     betas = rows["beta"].to_numpy(dtype=float)
     texts: list[str] = []
     for column in range(columns.max() + 1):
-        at_size = betas[selected & (columns == column)]
+        at_size = betas[is_selected & (columns == column)]
         texts.append(" ".join(f"{beta:.4g}" for beta in at_size))
     return texts
 
@@ -78,14 +93,14 @@ def _selected_betas(rows: pd.DataFrame, columns: np.ndarray, finite: np.ndarray)
 def _failures(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """Return notes on repetitions and on candidates that failed."""
     notes: list[str] = []
-    repetitions = int(points["failed"].max())
-    if repetitions:
-        lost = counted(repetitions, "repetition")
-        notes.append(f"up to {lost} of a point failed, not averaged")
-    candidates = int(rows["failed"][rows["candidates"] > 1].sum())
-    if candidates:
-        lost = counted(candidates, "candidate")
-        notes.append(f"{lost} failed; β is selected among the others")
+    most_failed = int(points["failed"].max())
+    if most_failed:
+        notes.append(f"up to {counted(most_failed, 'repetition')} of a point failed, not averaged")
+    has_candidates = rows["candidates"] > 1
+    failed_candidates = int(rows["failed"][has_candidates].sum())
+    if failed_candidates:
+        candidates = counted(failed_candidates, "candidate")
+        notes.append(f"{candidates} failed; β is selected among the others")
     return notes
 
 
@@ -99,6 +114,7 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_as_bars(tile: Tile) -> None:
+    """Draw a panel of which all lines have a single point, at the same size."""
     panel = tile.panel
     size = tile.lines[0].points["x"].iloc[0]
     label = metric_axis_label(panel, tile.measured.task)
@@ -111,18 +127,7 @@ def _draw_as_bars(tile: Tile) -> None:
 def _draw_bars(ax: Axes, curves: Sequence[Band], label: str) -> None:
     """Draw a bar with its interval and number for each curve of one point."""
     for row, band in enumerate(curves):
-        value = band.mean[0]
-        half = np.nan_to_num(band.half[0])
-        ax.barh([row], [value], BAR_HEIGHT, color=band.look.colour, alpha=0.75)
-        ax.errorbar([value], [row], xerr=[half], fmt="none", ecolor=INK, elinewidth=0.8)
-        ax.annotate(
-            f"{value:.3g}".replace("-", "−"),
-            (max(value + half, 0.0), row),
-            (3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=5.5,
-        )
+        _draw_bar(ax, row, band)
     ax.set_yticks(range(len(curves)), [band.look.label for band in curves])
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
@@ -132,24 +137,48 @@ def _draw_bars(ax: Axes, curves: Sequence[Band], label: str) -> None:
     ax.set(xlabel=label, ylabel="")
 
 
+def _draw_bar(ax: Axes, row: int, band: Band) -> None:
+    """Draw the point of a curve as a bar with its interval and number."""
+    value = band.mean[0]
+    half = np.nan_to_num(band.half[0])
+    ax.barh([row], [value], BAR_HEIGHT, color=band.look.colour, alpha=0.75)
+    ax.errorbar([value], [row], xerr=[half], fmt="none", ecolor=INK, elinewidth=0.8)
+    ax.annotate(
+        f"{value:.3g}".replace("-", "−"),
+        (max(value + half, 0.0), row),
+        (3, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=5.5,
+    )
+
+
 def _draw_as_lines(tile: Tile) -> None:
+    """Draw a panel with lines along the sizes, and its differences to the ELBO below."""
     ax = tile.ax
     panel = tile.panel
     nominal = nominal_coverage(panel)
     curves = bands(tile.lines, nominal)
     ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
     draw_bands(ax, curves, zero_line=nominal > 0 or panel.metric == "excess_nll")
-    if panel.log and min(np.nanmin(band.mean) for band in curves) > 0:
-        ax.autoscale(axis="y")
-        ax.set_yscale("log")
-        log_ticks(ax.yaxis)
-    places = np.unique(np.concatenate([band.x for band in curves]))
-    _set_x_axis(ax, panel, [float(place) for place in places if np.isfinite(place)])
+    if panel.log:
+        _set_log_y_axis(ax, curves)
+    x = np.unique(np.concatenate([band.x for band in curves]))
+    _set_x_axis(ax, panel, x[np.isfinite(x)].tolist())
     if tile.below is not None:
         _draw_differences(tile.below, tile)
         tile.below.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
+
+
+def _set_log_y_axis(ax: Axes, curves: Sequence[Band]) -> None:
+    """Set a log y-axis where all means are positive."""
+    lowest = min(np.nanmin(band.mean) for band in curves)
+    if lowest > 0:
+        ax.autoscale(axis="y")
+        ax.set_yscale("log")
+        log_ticks(ax.yaxis)
 
 
 def _set_x_axis(ax: Axes, panel: Panel, places: list[float]) -> None:
@@ -195,11 +224,13 @@ def _draw_differences(ax: Axes, tile: Tile) -> None:
     style: dict[str, Any] = {"markersize": 2.6}
     ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
     differences = _differences(tile.lines)
-    reach = np.array([np.nanmax(abs(band.mean)) for band in differences])
-    is_near = reach <= FAR * np.median(reach)
-    near = [band for band, fits in zip(differences, is_near, strict=True) if fits]
-    far = [band for band, fits in zip(differences, is_near, strict=True) if not fits]
-    for band in far:
-        draw_band(ax, band, **style)
-    draw_bands(ax, near, zero_line=True, **style)
+    largest = np.array([np.nanmax(abs(band.mean)) for band in differences])
+    is_near = largest <= FAR * np.median(largest)
+    near: list[Band] = []
+    for number, band in enumerate(differences):
+        if is_near[number]:
+            near.append(band)
+        else:
+            draw_band(ax, band, **style)
+    draw_bands(ax, near, zero_line=True, **style)  # in a frame that holds these alone
     ax.set_ylabel(f"Δ {metric_label(tile.panel.metric)}\nvs ELBO")
