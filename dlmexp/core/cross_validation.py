@@ -125,9 +125,7 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     model = Model() if model is None else model
     settings = Settings() if settings is None else settings
     loss = checked_loss(objective, estimator, model)
-    if betas is None:
-        betas = BETAS if loss.objective.has_beta else 1.0
-    candidate_betas = sorted(set(checked_betas(betas, loss.objective)), reverse=True)
+    candidate_betas = _candidate_betas(betas, loss.objective)
     options = {
         "objective": objective,
         "estimator": estimator,
@@ -165,6 +163,13 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     if loss.objective.predicts_variance:
         factor = _temperature(data, fits[choice.best])
     return choice.result(refit, factor)
+
+
+def _candidate_betas(betas: float | Sequence[float] | None, objective: Objective) -> list[float]:
+    """Return the distinct betas from which one is selected, the largest first."""
+    if betas is None:
+        betas = BETAS if objective.has_beta else 1.0
+    return sorted(set(checked_betas(betas, objective)), reverse=True)
 
 
 class _Choice(NamedTuple):
@@ -257,9 +262,10 @@ def _fits_of_folds(
 ) -> dict[Candidate, list[Fit]]:
     """Return the fits of all folds by candidate."""
     train, held_out = data.rows
+    rows = train.shape[1]
     if isinstance(model.M, Integral):
-        model = _with(model, M=min(model.M, train.shape[1]))
-    options = {**options, "minibatches": _at_most(options["minibatches"], train.shape[1])}
+        model = _with(model, M=min(model.M, rows))
+    options = {**options, "minibatches": _at_most(options["minibatches"], rows)}
     fits = fit(
         data.X[train],
         data.y[train],
@@ -277,10 +283,12 @@ def _fits_of_folds(
 
 
 def _at_most(minibatches: int | Minibatches | None, rows: int) -> int | Minibatches | None:
-    """Return minibatches of at most so many rows."""
+    """Return minibatches of at most a number of rows."""
+    if minibatches is None:
+        return None
     if isinstance(minibatches, Minibatches):
         return replace(minibatches, size=min(minibatches.size, rows))
-    return None if minibatches is None else min(minibatches, rows)
+    return min(minibatches, rows)
 
 
 def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
@@ -292,9 +300,11 @@ def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
     known = fits[0].metrics["validation"]
     if metric not in known:
         raise UserError(f"metric={metric}: {nearest(metric, list(known))}")
-    return [
-        math.nan if of_fold.failed else of_fold.metrics["validation"][metric] for of_fold in fits
-    ]
+    losses = []
+    for of_fold in fits:
+        has_loss = not of_fold.failed
+        losses.append(of_fold.metrics["validation"][metric] if has_loss else math.nan)
+    return losses
 
 
 def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -248,9 +249,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         best.predict(X_new).mean
         ```
     """
-    model = Model() if model is None else model
-    if not isinstance(model, Model):
-        raise UserError("model: give a dlmexp.Model")
+    model = _checked_model(model)
     settings = _checked_settings(settings, model)
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
@@ -262,22 +261,34 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
     model = check_model(model, loss, n)
     check_initial(model, D)
-    has_closed_form = loss.objective.collapses(model.likelihood)
-    closed = loss.objective.collapsed_only or (collapsed and has_closed_form)
-    if settings.optimizer == "lbfgs" and not closed:
-        raise UserError(
-            f"Settings(optimizer=lbfgs): objective '{loss.objective.name}' has no closed form over "
-            "q here; leave optimizer out"
-        )
+    is_closed = _uses_closed_form(loss.objective, model, settings, collapsed)
     if leave_one_out:
-        check_leave_one_out("validation='loo'", loss.objective, model, closed)
+        check_leave_one_out("validation='loo'", loss.objective, model, is_closed)
     held = None
     if hyperparameters is not None:
         held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), n, D)
-    batches = checked_minibatches(minibatches, n, closed)
-    place = select_device(device)
-    run = _Run(model, loss, settings, splits, batches, closed, held, place, dtype, leave_one_out)
+    run = _Run(
+        model=model,
+        loss=loss,
+        settings=settings,
+        splits=splits,
+        minibatches=checked_minibatches(minibatches, n, is_closed),
+        collapsed=is_closed,
+        held=held,
+        device=select_device(device),
+        dtype=dtype,
+        leave_one_out=leave_one_out,
+    )
     return run.fits(checked_betas(betas, loss.objective), progress)
+
+
+def _checked_model(model: Model | None) -> Model:
+    """Return the model, which is `Model()` if it is left out."""
+    if model is None:
+        return Model()
+    if not isinstance(model, Model):
+        raise UserError("model: give a dlmexp.Model")
+    return model
 
 
 def _checked_settings(settings: Settings | None, model: Model) -> Settings:
@@ -287,6 +298,24 @@ def _checked_settings(settings: Settings | None, model: Model) -> Settings:
     if model.components != 1 and settings.split_at is None:
         return replace(settings, split_at=settings.iterations // 2)
     return settings
+
+
+def _uses_closed_form(
+    objective: Objective, model: Model, settings: Settings, collapsed: bool
+) -> bool:
+    """Return whether q has a closed form that is used.
+
+    Raises:
+        UserError: It has none, and L-BFGS is asked for, which needs one.
+    """
+    has_closed_form = objective.collapses(model.likelihood)
+    is_closed = objective.collapsed_only or (collapsed and has_closed_form)
+    if settings.optimizer == "lbfgs" and not is_closed:
+        raise UserError(
+            f"Settings(optimizer=lbfgs): objective '{objective.name}' has no closed form over "
+            "q here; leave optimizer out"
+        )
+    return is_closed
 
 
 def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
@@ -320,19 +349,25 @@ class _Run:
 
     def fits(self, betas: list[float], progress: Callable[[Progress], object] | None) -> list[Fit]:
         """Return all fits; they train as one batch if that fits into memory."""
-        pairs = []
-        for split in range(len(self.splits.seeds)):
-            pairs += [(split, beta) for beta in betas]
+        pairs = list(product(range(len(self.splits.seeds)), betas))
         at_once = len(pairs) if self.is_solved else self._pairs_at_once()
         fits: list[Fit] = []
         for first in range(0, len(pairs), at_once):
             batch = pairs[first : first + at_once]
             report = _Reporter(progress, len(fits), len(pairs), self.settings.iterations)
-            by_cell: dict[int, FinishedFit] = {}
-            for finished in self._finished(self._program(batch), report):
-                by_cell[finished.cell] = finished
-            for cell, (split, beta) in enumerate(batch):
-                fits.append(self._fit(by_cell[cell], self.splits.seeds[split], beta))
+            fits += self._fits_of_batch(batch, report)
+        return fits
+
+    def _fits_of_batch(self, pairs: list[tuple[int, float]], report: "_Reporter") -> list[Fit]:
+        """Return the fits of some pairs of a split and a beta, in their order."""
+        # Fits come in the order in which they stop.
+        by_cell: dict[int, FinishedFit] = {}
+        for finished in self._finished(self._program(pairs), report):
+            by_cell[finished.cell] = finished
+        fits = []
+        for cell, (split, beta) in enumerate(pairs):
+            seed = self.splits.seeds[split]
+            fits.append(self._fit(by_cell[cell], seed, beta))
         return fits
 
     def _pairs_at_once(self) -> int:
@@ -356,20 +391,10 @@ class _Run:
 
     def _program(self, pairs: list[tuple[int, float]]) -> Program:
         """Return the program of some pairs of a split and a beta."""
-        used = sorted({split for split, _ in pairs})
-        placement = {"dtype": DTYPES[self.dtype], "device": self.device}
-        parts = {}
-        for name, (X, y) in self.splits.parts.items():
-            parts[name] = (X[used].to(**placement), y[used].to(**placement))
-        data = BatchData(
-            X=self.splits.X[used].to(**placement),
-            y=self.splits.y[used].to(**placement),
-            parts=parts,
-            seed_of=[self.splits.seeds[split] for split in used],
-            repetition_of=[used.index(split) for split, _ in pairs],
-            leave_one_out=self.leave_one_out,
-        )
+        split_of = [split for split, _ in pairs]
         betas = [beta for _, beta in pairs]
+        used = sorted(set(split_of))
+        data = self._data(used, split_of)
         beta = torch.tensor(betas, dtype=PARAMETERS, device=self.device)
         if self.held is not None:
             hyper = {name: value[used].to(self.device) for name, value in self.held.items()}
@@ -378,6 +403,26 @@ class _Run:
         if self.model.components > 1:
             kind = Mixture
         return kind(self.model, self.loss, data, beta, minibatches=self.minibatches)
+
+    def _data(self, used: list[int], split_of: list[int]) -> BatchData:
+        """Return the rows of some splits on the device.
+
+        Args:
+            used: The splits.
+            split_of: The split of every cell.
+        """
+        placement = {"dtype": DTYPES[self.dtype], "device": self.device}
+        parts = {}
+        for name, (X, y) in self.splits.parts.items():
+            parts[name] = (X[used].to(**placement), y[used].to(**placement))
+        return BatchData(
+            X=self.splits.X[used].to(**placement),
+            y=self.splits.y[used].to(**placement),
+            parts=parts,
+            seed_of=[self.splits.seeds[split] for split in used],
+            repetition_of=[used.index(split) for split in split_of],
+            leave_one_out=self.leave_one_out,
+        )
 
     def _finished(self, program: Program, report: "_Reporter") -> Iterator[FinishedFit]:
         """Yield the fits of a batch as they stop."""
@@ -392,6 +437,7 @@ class _Run:
                 yield finished
 
     def _fit(self, finished: FinishedFit, seed: int, beta: float) -> Fit:
+        """Return a finished fit with what users need to predict with it."""
         return Fit(
             beta=beta,
             seed=seed,

@@ -17,6 +17,7 @@ from torch import Tensor
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact, Quadrature
 from dlmexp.core.gp.inducing import INDUCING
+from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives import OBJECTIVES, Objective
 from dlmexp.core.training.data import Minibatches
 from dlmexp.core.training.initial import LENGTHSCALES
@@ -54,19 +55,18 @@ def checked_splits(
     if X.ndim not in (2, 3):
         raise UserError(f"X has shape {list(X.shape)}: give [n, D], or [S, n, D] for S splits")
     _check_rows("X", X, "y", y, task)
-    seed_of = checked_seeds(seeds, len(X) if X.ndim == 3 else None)
-    if X.ndim == 2:
-        orders = torch.from_numpy(np.stack([row_order(len(X), seed) for seed in seed_of]))
-        stacked_X = X[orders]
-        stacked_y = y[orders]
-    else:
-        stacked_X = X
-        stacked_y = y
+    split_count = len(X) if X.ndim == 3 else None
+    seed_of = checked_seeds(seeds, split_count)
     checked_parts = {}
     for name, part in parts.items():
         if part is not None:
             checked_parts[name] = _checked_part(name, part, X, len(seed_of), task)
-    return Splits(stacked_X, stacked_y, checked_parts, seed_of)
+    if X.ndim == 2:
+        # [S, n]: the order of the rows in each split
+        orders = torch.from_numpy(np.stack([row_order(len(X), seed) for seed in seed_of]))
+        X = X[orders]
+        y = y[orders]
+    return Splits(X, y, checked_parts, seed_of)
 
 
 def row_order(n: int, seed: int) -> np.ndarray:
@@ -82,25 +82,28 @@ def checked_seeds(seeds: int | Sequence[int] | None, splits: int | None) -> list
     if seeds is None:
         return list(range(splits or 1))
     values: list[Any] = [seeds] if isinstance(seeds, int) else list(seeds)
-    if not all(_is_whole(seed) and seed >= 0 for seed in values):
-        raise UserError(f"seeds={_short(seeds)}: give whole numbers >= 0")
-    if not values or len(set(values)) < len(values):
+    for seed in values:
+        if not _is_whole(seed) or seed < 0:
+            raise UserError(f"seeds={_short(seeds)}: give whole numbers >= 0")
+    has_duplicates = len(set(values)) < len(values)
+    if not values or has_duplicates:
         raise UserError(f"seeds={_short(seeds)}: give at least one seed, and each of them once")
     if splits is not None and len(values) != splits:
         raise UserError(
             f"seeds={_short(seeds)}: X has {splits} splits; give one seed for each, or leave it out"
         )
-    return [int(seed) for seed in values]
+    return list(map(int, values))
 
 
 def checked_betas(betas: float | Sequence[float], objective: Objective) -> list[float]:
     """Return the betas as numbers."""
     values: list[Any] = [betas] if isinstance(betas, Real) else list(np.atleast_1d(betas))
-    if not values or not all(_is_number(beta) and beta >= 0 for beta in values):
+    are_valid = all(_is_number(beta) and beta >= 0 for beta in values)
+    if not values or not are_valid:
         raise UserError(f"betas={_short(betas)}: give numbers >= 0")
     if not objective.has_beta and any(beta != 1 for beta in values):
         raise UserError(f"betas={_short(betas)}: objective '{objective.name}' has no beta")
-    return [float(beta) for beta in values]
+    return list(map(float, values))
 
 
 def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
@@ -195,37 +198,48 @@ def check_initial(model: Model, D: int) -> None:
     for name, value in initial.items():
         if name not in parameters:
             raise UserError(f"initial={{'{name}': ...}}: {nearest(name, list(parameters))}")
-        if name == "lengthscale" and value in LENGTHSCALES:
-            continue
-        if not isinstance(value, Real) or not isfinite(value):
-            words = f", or {' or '.join(LENGTHSCALES)}" if name == "lengthscale" else ""
-            raise UserError(f"initial={{'{name}': {_short(value)}}}: give a number{words}")
-        if parameters[name].positive and value <= parameters[name].floor:
-            raise UserError(
-                f"initial={{'{name}': {value:g}}}: give a number > {parameters[name].floor:g}"
-            )
+        is_rule = name == "lengthscale" and value in LENGTHSCALES
+        if not is_rule:
+            _check_initial_value(name, value, parameters[name])
+
+
+def _check_initial_value(name: str, value: Any, parameter: Parameter) -> None:
+    """Check that a hyperparameter can start at a value."""
+    if not isinstance(value, Real) or not isfinite(value):
+        words = f", or {' or '.join(LENGTHSCALES)}" if name == "lengthscale" else ""
+        raise UserError(f"initial={{'{name}': {_short(value)}}}: give a number{words}")
+    if parameter.positive and value <= parameter.floor:
+        raise UserError(f"initial={{'{name}': {value:g}}}: give a number > {parameter.floor:g}")
 
 
 def check_settings(settings: Settings) -> None:
-    """Check that training can follow the settings."""
+    """Check that training can follow the settings; None leaves a setting out."""
     for name in ("lr", "epsilon", "final_lr", "resolution"):
         value = getattr(settings, name)
-        if value is not None and not (_is_number(value) and value > 0):
+        is_positive = _is_number(value) and value > 0
+        if value is not None and not is_positive:
             raise UserError(f"Settings({name}={_short(value)}): give a number > 0")
     for name in ("iterations", "window", "evaluate_every", "check_every", "decay", "split_at"):
         value = getattr(settings, name)
-        if value is not None and not (_is_whole(value) and value > 0):
+        is_count = _is_whole(value) and value > 0
+        if value is not None and not is_count:
             raise UserError(f"Settings({name}={_short(value)}): give a whole number > 0")
     _check_stopping(settings)
+    _check_optimizer(settings)
 
 
 def _check_stopping(settings: Settings) -> None:
+    """Check the stopping rule."""
     if not _is_number(settings.tolerance) or settings.tolerance < 0:
         raise UserError(f"Settings(tolerance={_short(settings.tolerance)}): give a number >= 0")
     if settings.criterion not in CRITERIA:
         raise UserError(
             f"Settings(criterion={_short(settings.criterion)}): give one of {', '.join(CRITERIA)}"
         )
+
+
+def _check_optimizer(settings: Settings) -> None:
+    """Check the optimiser, its restarts, and the decay of the learning rate."""
     if settings.optimizer not in ("adam", "lbfgs"):
         raise UserError(f"Settings(optimizer={_short(settings.optimizer)}): give adam or lbfgs")
     if not _is_whole(settings.restarts) or settings.restarts < 0:
@@ -261,10 +275,8 @@ def checked_hyperparameters(
     shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (M, D)}
     for name, parameter in model.parameters(D).items():
         shapes[name] = tuple(parameter.shape)
-    if isinstance(hyperparameters, Mapping):
-        by_split = [hyperparameters] * splits
-    else:
-        by_split = list(hyperparameters)
+    is_shared = isinstance(hyperparameters, Mapping)
+    by_split = [hyperparameters] * splits if is_shared else list(hyperparameters)
     if len(by_split) != splits:
         raise UserError(f"hyperparameters: give one mapping, or one for each of {splits} seeds")
     held: dict[str, Tensor] = {}
@@ -301,10 +313,9 @@ def _checked_part(name: str, part: Any, X: Tensor, splits: int, task: str) -> Pa
         raise UserError(f"{name}: give a pair ({name}_X, {name}_y)")
     rows = _float64(f"{name}[0]", part[0])
     targets = _float64(f"{name}[1]", part[1])
-    if rows.ndim != X.ndim or rows.shape[-1] != X.shape[-1] or rows.shape[:-2] != X.shape[:-2]:
-        expected = [*X.shape[:-2], "T", X.shape[-1]]
-        shape = ", ".join(map(str, expected))
-        raise UserError(f"{name}[0] has shape {list(rows.shape)}: give [{shape}], as in X")
+    if not _differs_in_rows_alone(rows.shape, X.shape):
+        expected = ", ".join(map(str, [*X.shape[:-2], "T", X.shape[-1]]))
+        raise UserError(f"{name}[0] has shape {list(rows.shape)}: give [{expected}], as in X")
     _check_rows(f"{name}[0]", rows, f"{name}[1]", targets, task)
     if X.ndim == 2:
         rows = rows.expand(splits, *rows.shape)
@@ -312,7 +323,15 @@ def _checked_part(name: str, part: Any, X: Tensor, splits: int, task: str) -> Pa
     return rows, targets
 
 
+def _differs_in_rows_alone(shape: torch.Size, other: torch.Size) -> bool:
+    """Return whether two shapes [..., rows, features] are equal but for the number of rows."""
+    if len(shape) != len(other):
+        return False
+    return shape[:-2] == other[:-2] and shape[-1] == other[-1]
+
+
 def _check_rows(name_X: str, X: Tensor, name_y: str, y: Tensor, task: str) -> None:
+    """Check that inputs and targets fit to each other, and targets to the task."""
     if y.shape != X.shape[:-1]:
         raise UserError(
             f"{name_y} has shape {list(y.shape)}: {name_X} has shape {list(X.shape)}, "

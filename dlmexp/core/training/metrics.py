@@ -4,7 +4,7 @@ The predictions are those of a batch of cells, or those of the trivial predictor
 the training targets.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -111,7 +111,8 @@ class Evaluation(NamedTuple):
         results = []
         for i in range(self.cells):
             metrics = {part: _entries(values, i) for part, values in means.items()}
-            results.append((metrics, {name: array[i] for name, array in diagrams.items()}))
+            diagram = {name: array[i] for name, array in diagrams.items()}
+            results.append((metrics, diagram))
         return results
 
 
@@ -170,8 +171,8 @@ def evaluate(
 
 def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
     """Return the evaluations of groups of cells as one."""
-    order = list(chain.from_iterable(groups))
-    position = np.argsort(order).tolist()
+    cells = list(chain.from_iterable(groups))
+    position = np.argsort(cells).tolist()  # of each cell among those of all groups
 
     def in_order(values: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(values))[position]
@@ -182,12 +183,24 @@ def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) 
         for name in metrics:
             means[part][name] = in_order([group.means[part][name] for group in evaluations])
     diagrams = [group.bins for group in evaluations if group.bins is not None]
-    bins = None
-    if diagrams:
-        bins = Reliability(*map(in_order, zip(*diagrams, strict=True)))
     profiles = [group.profile for group in evaluations if group.profile is not None]
-    profile = in_order(profiles) if profiles else None
-    return Evaluation(len(order), means, bins, profile)
+    return Evaluation(
+        cells=len(cells),
+        means=means,
+        bins=_joined_diagrams(diagrams, in_order) if diagrams else None,
+        profile=in_order(profiles) if profiles else None,
+    )
+
+
+def _joined_diagrams(
+    diagrams: Sequence[Reliability], in_order: Callable[[Sequence[Tensor]], Tensor]
+) -> Reliability:
+    """Return the diagrams of groups of cells as one, by a function that joins tensors of groups."""
+    return Reliability(
+        p=in_order([diagram.p for diagram in diagrams]),
+        y=in_order([diagram.y for diagram in diagrams]),
+        rows=in_order([diagram.rows for diagram in diagrams]),
+    )
 
 
 def _evaluate_equal(
@@ -237,13 +250,16 @@ def _recalibration(
     factor = data.temperature if calibration else None
     predicts_variance = program.loss.objective.predicts_variance
     leaves_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
-    if "validation" not in predictions or not (calibration or leaves_profile):
+    reads_validation = calibration or leaves_profile
+    if "validation" not in predictions or not reads_validation:
         return None, factor
     joined = _joined_rows(predictions["validation"])
     rows = (program.model.likelihood, posterior.hyper, *joined)
-    profile = loss_profile(*rows) if leaves_profile else None
+    if not leaves_profile:
+        return None, best_factor(*rows)
+    profile = loss_profile(*rows)
     if calibration:
-        factor = best_factor(*rows) if profile is None else penalised_factors(profile)
+        factor = penalised_factors(profile)
     return profile, factor
 
 
@@ -264,8 +280,9 @@ def _part_means(
     factor: Float[Tensor, "B"] | None,
 ) -> tuple[Tensors, Reliability | None]:
     """Return the mean metrics on the rows of a part, and the reliability diagram of binary data."""
+    likelihood = program.model.likelihood
     predicts_variance = program.loss.objective.predicts_variance
-    has_diagram = calibration and program.model.likelihood.task == "binary"
+    has_diagram = calibration and likelihood.task == "binary"
     sums: Tensors = {}
     probabilities: list[Tensor] = []
     targets: list[Tensor] = []
@@ -274,7 +291,7 @@ def _part_means(
         scores = _scores(rows, predicts_variance, calibration)
         if factor is not None:
             scores |= recalibrated_scores(
-                program.model.likelihood, posterior.hyper, factor, rows.mu, rows.v, rows.y
+                likelihood, posterior.hyper, factor, rows.mu, rows.v, rows.y
             )
         for name, values in scores.items():
             total = row_sum(values)
@@ -346,16 +363,19 @@ def nll_error(program: Program, posterior: Posterior) -> Float[Tensor, "B"] | No
     is_mixture = posterior.m.ndim == 3
     if is_tested or is_mixture or not program.loss.objective.predicts_variance:
         return None
-    errors = []
-    for part in program.data.parts:
-        total = torch.zeros_like(program.beta)
-        count = 0
-        for likelihood, mu, v, y in predictions_of(program, posterior, part):
-            assert isinstance(likelihood, Likelihood)
-            total += row_sum(likelihood.log_loss_error(mu, v, y))
-            count += y.shape[1]
-        errors.append(total / max(count, 1))
+    errors = [_nll_error_on(program, posterior, part) for part in program.data.parts]
     return torch.stack(errors).amax(0) if errors else None
+
+
+def _nll_error_on(program: Program, posterior: Posterior, part: str) -> Float[Tensor, "B"]:
+    """Return by how much the NLL per row of a part may be wrong."""
+    total = torch.zeros_like(program.beta)
+    count = 0
+    for likelihood, mu, v, y in predictions_of(program, posterior, part):
+        assert isinstance(likelihood, Likelihood)
+        total += row_sum(likelihood.log_loss_error(mu, v, y))
+        count += y.shape[1]
+    return total / max(count, 1)
 
 
 def trivial_metrics(
@@ -371,18 +391,25 @@ def trivial_metrics(
     likelihood, value = trivial_predictor(task, _float64(y_train))
     metrics: dict[str, Metrics] = {}
     for part, targets in parts.items():
-        if not len(targets):
-            continue
-        y = _float64(targets)[None]
-        f = torch.full_like(y, value)
-        v = torch.zeros_like(y)
-        scores = {"nll": -likelihood.log_prob(f, y)}
-        for name, metric in likelihood.metrics.items():
-            scores[name] = metric(likelihood, f, v, y)
-        scores |= likelihood.calibration(f, v, y)
-        metrics[part] = {name: float(values.mean()) for name, values in scores.items()}
-        if likelihood.task == "binary":
-            metrics[part]["ece"] = float(reliability(likelihood.mean(f, v), y).ece())
+        if len(targets):
+            metrics[part] = _metrics_of_constant(likelihood, value, _float64(targets))
+    return metrics
+
+
+def _metrics_of_constant(
+    likelihood: Likelihood, value: float, targets: Float[Tensor, "T"]
+) -> Metrics:
+    """Return the metrics of the predictor that knows f to be one value at all rows."""
+    y = targets[None]
+    f = torch.full_like(y, value)
+    v = torch.zeros_like(y)
+    scores = {"nll": -likelihood.log_prob(f, y)}
+    for name, metric in likelihood.metrics.items():
+        scores[name] = metric(likelihood, f, v, y)
+    scores |= likelihood.calibration(f, v, y)
+    metrics = {name: float(values.mean()) for name, values in scores.items()}
+    if likelihood.task == "binary":
+        metrics["ece"] = float(reliability(likelihood.mean(f, v), y).ece())
     return metrics
 
 

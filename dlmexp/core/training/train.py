@@ -56,15 +56,7 @@ def train(
         unreported = training.unreported()
 
         # 1. A stretch of iterations, whose time the live cells share.
-        live = training.live()
-        start = perf_counter()
-        stretch = steps_until_next_event(training.iteration, settings)
-        _run_steps(advance, stretch, training, after_step)
-        training.fetch()
-        if training.on_gpu:
-            yield None
-        training.iteration += stretch
-        training.share_time(perf_counter() - start, live, batches_at_once())
+        yield from _run_stretch(advance, training, settings, after_step, batches_at_once)
 
         # 2. Learning curves.
         live = training.live()
@@ -73,11 +65,12 @@ def train(
 
         # 3. Stopped cells are reported when they leave the batch, when no cell is live, or at once
         # where there are learning curves.
-        compact = live.any() and live.sum() <= compact_at * len(live)
-        if stopped and (settings.evaluate_every or compact or not live.any()):
+        leaves_batch = live.any() and live.sum() <= compact_at * len(live)
+        is_due = settings.evaluate_every or leaves_batch or not live.any()
+        if stopped and is_due:
             yield from report_stopped(training, stopped, settings.calibration)
             training.mark_reported(stopped)
-            if compact:
+            if leaves_batch:
                 training.keep(np.flatnonzero(live).tolist())
                 advance = make_stepper(training.program, training.state, settings, graph_pool)
         after_step(training)
@@ -99,6 +92,25 @@ def _compact_at(training: Training) -> float:
     device = training.state.outcome.device.type
     large = device == "cuda" and training.program.entries >= LARGE_STEP
     return COMPACT_AT["cuda, large" if large else device]
+
+
+def _run_stretch(
+    advance: Callable[[], None],
+    training: Training,
+    settings: Settings,
+    after_step: Callable[[Training], None],
+    batches_at_once: Callable[[], int],
+) -> Iterator[None]:
+    """Make the iterations until the next event; the live cells share their time."""
+    live = training.live()
+    start = perf_counter()
+    stretch = steps_until_next_event(training.iteration, settings)
+    _run_steps(advance, stretch, training, after_step)
+    training.fetch()
+    if training.on_gpu:
+        yield None
+    training.iteration += stretch
+    training.share_time(perf_counter() - start, live, batches_at_once())
 
 
 def _run_steps(
