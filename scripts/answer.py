@@ -95,19 +95,20 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
     table["over_recalibrated"] = table["test_nll"] - table["test_nll_again"]
     groups = table.groupby(KEYS, dropna=False)
     names = [*METRICS, "test_mse", "over_joint", "over_recalibrated"]
-    made = groups[names].mean()
-    made["over_joint_median"] = groups["over_joint"].median()
+    means = groups[names].mean()
+    means["over_joint_median"] = groups["over_joint"].median()
     for name, low, high in (
         ("over_joint", "low", "high"),
         ("over_recalibrated", "low_recalibrated", "high_recalibrated"),
     ):
         half = half_widths(table, name, KEYS)
-        made[low], made[high] = made[name] - half, made[name] + half
-    made["noise"] = groups["hyper_noise"].median()
-    made["converged"] = groups["converged"].agg(lambda met: float((met == True).mean()))  # noqa: E712
-    made["smallest_beta"] = groups["edge"].agg(lambda edge: float((edge == "smallest").mean()))
-    made["repetitions"] = groups["seed"].nunique()
-    return made.reset_index()
+        means[low] = means[name] - half
+        means[high] = means[name] + half
+    means["noise"] = groups["hyper_noise"].median()
+    means["converged"] = groups["converged"].agg(lambda met: float((met == True).mean()))  # noqa: E712
+    means["smallest_beta"] = groups["edge"].agg(lambda edge: float((edge == "smallest").mean()))
+    means["repetitions"] = groups["seed"].nunique()
+    return means.reset_index()
 
 
 def decay(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -152,19 +153,21 @@ def calibration(published: pd.DataFrame) -> pd.DataFrame:
     long = further.rename("further").reset_index().assign(task="regression")
     groups = further.groupby(level=place)
     half = half_widths(long, "further", place)
-    made = pd.DataFrame({"further_off": groups.mean(), "repetitions": groups.size()})
-    made["low"], made["high"] = made["further_off"] - half, made["further_off"] + half
-    made["further_off_50"] = further_50.groupby(level=place).mean()
+    means = pd.DataFrame({"further_off": groups.mean(), "repetitions": groups.size()})
+    means["low"] = means["further_off"] - half
+    means["high"] = means["further_off"] + half
+    means["further_off_50"] = further_50.groupby(level=place).mean()
     for name in ("test_coverage_95", "test_coverage_50"):
-        made[name] = by_method[name]["joint_log_dlm"].groupby(level=place).mean()
-        made[f"elbo_{name}"] = by_method[name]["elbo"].groupby(level=place).mean()
-    return made.reset_index().assign(role="calibration", method="joint_log_dlm")
+        means[name] = by_method[name]["joint_log_dlm"].groupby(level=place).mean()
+        means[f"elbo_{name}"] = by_method[name]["elbo"].groupby(level=place).mean()
+    return means.reset_index().assign(role="calibration", method="joint_log_dlm")
 
 
 def main() -> None:
-    more, paper = sys.argv[1:]
-    table = selected(more)
-    published = selected(paper)
+    """Write the answer of two results folders as CSV."""
+    more_folder, paper_folder = sys.argv[1:]
+    table = selected(more_folder)
+    published = selected(paper_folder)
     parts = [
         means(table[table["role"] != "decay"]),
         decay(table, published),

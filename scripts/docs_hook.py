@@ -54,20 +54,17 @@ def home_page() -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what was found in docs/ by all our files; those of the theme stay."""
     theirs = [file for file in files if file.src_dir != config.docs_dir]
-    inside = [
-        path
-        for folder in FOLDERS
-        for path in sorted((TOP / folder).rglob("*"))
-        if path.suffix in SUFFIXES
-    ]
-    paths = [*(TOP / name for name in (*PAGES, *LINKED)), *inside]
+    paths = [TOP / name for name in (*PAGES, *LINKED)]
+    for folder in FOLDERS:
+        in_folder = sorted((TOP / folder).rglob("*"))
+        paths += [path for path in in_folder if path.suffix in SUFFIXES]
     ours = [
         File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path))
         for path in paths
     ]
     home = File.generated(config, "index.md", content=home_page())
-    made = [File.generated(config, path, content=page()) for path, page in MADE.items()]
-    return Files([*theirs, home, *made, *ours])
+    generated = [File.generated(config, path, content=page()) for path, page in MADE.items()]
+    return Files([*theirs, home, *generated, *ours])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -86,17 +86,22 @@ def settings_page() -> str:
         "prints what a command makes of them; the same names are keywords of `dlmexp.run`.",
         "",
     ]
-    sources = [inspect.getsource(module) for module in (run_config, data_config)]
-    classes = {name: fields for text in sources for name, fields in _classes(text)}
-    for name, (prefix, about) in SECTIONS.items():
-        lines += [f"## {prefix + '*' if prefix else 'The run'}", "", about, ""]
+    classes: dict[str, Fields] = {}
+    for module in (run_config, data_config):
+        classes |= dict(_classes(inspect.getsource(module)))
+    for name, (prefix, introduction) in SECTIONS.items():
+        lines += [f"## {prefix + '*' if prefix else 'The run'}", "", introduction, ""]
         lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
         for field, (kind, default, meaning) in classes[name].items():
-            shown = f"`{default}`" if default else ""
-            cells = (f"`{prefix}{field}`", f"`{kind}`", shown, meaning)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            quoted_default = f"`{default}`" if default else ""
+            lines.append(_table_row(f"`{prefix}{field}`", f"`{kind}`", quoted_default, meaning))
         lines.append("")
     return "\n".join(lines)
+
+
+def _table_row(*cells: str) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 Fields = dict[str, tuple[str, str, str]]
@@ -163,9 +168,9 @@ def _default(value: ast.expr | None) -> str:
     text = "" if value is None else ast.unparse(value)
     if match := re.fullmatch(r"field\(default_factory=lambda: (.*)\)", text):
         text = match[1]
-    made = {"dict": "{}", "list": "[]", "AutoMConfig": "", "BetaConfig": "", "CsvConfig": ""}
+    factories = {"dict": "{}", "list": "[]", "AutoMConfig": "", "BetaConfig": "", "CsvConfig": ""}
     if match := re.fullmatch(r"field\(default_factory=(\w+)\)", text):
-        text = made.get(match[1], match[1])
+        text = factories.get(match[1], match[1])
     plain = {"None": "null", "True": "true", "False": "false", "'???'": ""}
     return plain.get(text, text.replace("'", ""))
 

@@ -25,7 +25,8 @@ torch.manual_seed(0)
 x = torch.randn(500, 2)
 y = (x.norm(dim=1) + 0.2 * torch.randn(500) < 1.2).float()
 
-model, likelihood = Classifier(x[:30].clone()), gpytorch.likelihoods.BernoulliLikelihood()
+model = Classifier(x[:30].clone())
+likelihood = gpytorch.likelihoods.BernoulliLikelihood()
 mll = DirectLoss(
     likelihood, model, num_data=400, beta=0.1, estimator=UPS(10)
 )  # was: VariationalELBO(...)

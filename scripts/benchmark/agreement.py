@@ -88,17 +88,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def trained(runs: Sequence[dict], ways: Sequence[dict], root: Path) -> Iterator[Measurement]:
     """Train the cells of `runs` in each way, and compare every two."""
-    found = {}
+    results = {}
     for way in ways:
         name = " ".join(f"{key}={value}" for key, value in way.items())
         for run in runs:
-            found[name] = dlmexp.run(
+            results[name] = dlmexp.run(
                 **WITH_ALL | run | way, results=root / name.replace(" ", "-"), verbose=False
             )
-    for one, other in combinations(found, 2):
-        print(f"\n{one} | {other}")
-        close = CLOSE_DTYPES if "float32" in one + other else CLOSE
-        yield from agreement(found[one], found[other], close)
+    for first, second in combinations(results, 2):
+        print(f"\n{first} | {second}")
+        close = CLOSE_DTYPES if "float32" in first + second else CLOSE
+        yield from agreement(results[first], results[second], close)
 
 
 def agreement(one: Results, other: Results, close: float = CLOSE) -> list[Measurement]:
@@ -160,8 +160,9 @@ def _joined(one: pd.DataFrame, other: pd.DataFrame, without: tuple[str, ...] = (
     `_other`."""
     by = [name for name in SAME if name in one and name in other and name not in without]
     values = ["key", "test_nll", "test_mse", "converged", "beta"]
-    kept = [name for name in values if name in other and name not in by]
-    return one.merge(other[[*by, *kept]].drop_duplicates(by), on=by, suffixes=("", "_other"))
+    compared = [name for name in values if name in other and name not in by]
+    of_other = other[[*by, *compared]].drop_duplicates(by)
+    return one.merge(of_other, on=by, suffixes=("", "_other"))
 
 
 def _selected(one: pd.DataFrame, other: pd.DataFrame) -> list[Measurement]:

@@ -202,7 +202,8 @@ def replay(files: Sequence[Path]) -> int:
         run = Replay(file)
         run.start()
         interval = run.clock.announced(1)
-        announced, inside = "-", "-"
+        announced = "-"
+        inside = "-"
         if interval is not None:
             announced = f"{duration(interval.least)} to {duration(interval.most)}"
             inside = "yes" if interval.least <= run.total <= interval.most else "no"

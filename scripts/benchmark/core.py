@@ -13,7 +13,7 @@ from dlmexp.core.gp.collapsed import Problem, moments, square_path
 from dlmexp.core.gp.kernels import rbf
 from dlmexp.core.likelihoods import LIKELIHOODS, Likelihood
 from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
-from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
+from scripts.benchmark.steps import gpytorch_step, joint_step, one_split, synthetic_data
 
 N, M, D = 1000, 74, 20
 MAX_WIDENING = 10
@@ -71,9 +71,11 @@ def row_loop(device: str, seconds: float, rows: int = 25) -> Iterator[Measuremen
     paper's loop over rows. The time of the loop depends on the fit of q, so it is measured with mu
     unrelated to y (as before training) and with mu equal to the signal in y (as after training)."""
     for name in ("probit", "poisson"):
-        likelihood, draws = LIKELIHOODS[name](), Draws.fresh()
-        X, y = (part[0] for part in synthetic_data(1, N, D, name, "cpu"))
-        v, leaf = torch.full((N,), 0.5, dtype=torch.float64), X[:, 0].clone().requires_grad_()
+        likelihood = LIKELIHOODS[name]()
+        draws = Draws.fresh()
+        X, y = one_split(N, D, name, "cpu")
+        v = torch.full((N,), 0.5, dtype=torch.float64)
+        leaf = X[:, 0].clone().requires_grad_()
 
         def vectorised(likelihood=likelihood, leaf=leaf, v=v, y=y, draws=draws) -> None:
             torch.autograd.grad(UPS(10)(likelihood, leaf, v, y, draws).sum(), leaf)

@@ -13,7 +13,7 @@ import torch
 
 from dlmexp.common.errors import UserError
 from scripts.benchmark.measure import Measurement, arguments, fastest, print_all
-from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
+from scripts.benchmark.steps import gpytorch_step, joint_step, one_split
 
 # Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a
 # square one times a matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
@@ -73,10 +73,9 @@ def shape_row(shape: Shape, device: str, seconds: float, limit: float) -> list[s
     """A row of the table: one batch alone, batches in flight, GPyTorch with `batch_shape` and with
     one model."""
     n, M, D, B, together, likelihood, objective = shape
-    alone, everything = (
-        B * steps_per_second(shape, device, batches, seconds) for batches in (1, together)
-    )
-    X, y = (part[0] for part in synthetic_data(1, n, D, likelihood, device))
+    alone = B * steps_per_second(shape, device, 1, seconds)
+    everything = B * steps_per_second(shape, device, together, seconds)
+    X, y = one_split(n, D, likelihood, device)
     times = []
     for models in (B, None):
         try:
@@ -144,11 +143,13 @@ def block(dataset: str, device: str) -> Iterator[Measurement]:
         subprocess.run(command, stdout=subprocess.DEVNULL)  # says itself what fails
         ours = perf_counter() - start
         cells = dlmexp.results(f"{folder}/results").cells
-    theirs, done = 0.0, cells[cells["status"] == "done"]
+    done = cells[cells["status"] == "done"]
+    theirs = 0.0
     summed = done.groupby(["n", "M", "objective"], as_index=False)["iterations"].sum()
     for n, M, objective, steps in summed.itertuples(index=False):
-        X, y = (part[0] for part in synthetic_data(1, int(n), 20, "probit", device))
-        theirs += steps * fastest({"": gpytorch_step(X, y, int(M), objective)}, 0.0, device)[""]
+        X, y = one_split(int(n), 20, "probit", device)
+        step = gpytorch_step(X, y, int(M), objective)
+        theirs += steps * fastest({"": step}, 0.0, device)[""]
     label = f"{dataset} block, {len(done)} cells"
     yield Measurement(f"{label}: from command to records", ours, "s")
     yield Measurement(f"{label}: GPyTorch one by one, extrapolated", theirs, "s")

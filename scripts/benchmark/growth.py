@@ -148,9 +148,9 @@ def record_points(largest: int) -> Iterator[Point]:
                 f"results={folder}",
             ]
             count = write_records(words)
-            for name, (command, *more) in COMMANDS.items():
-                asked = [*words, *more] if command == "run" else ["--results", folder]
-                seconds, megabytes = _measured_command([command, *asked])
+            for name, (command, *options) in COMMANDS.items():
+                arguments = [*words, *options] if command == "run" else ["--results", folder]
+                seconds, megabytes = _measured_command([command, *arguments])
                 yield Point(name, "records", count, seconds, megabytes, "cpu")
 
 
@@ -168,7 +168,7 @@ def write_records(words: list[str]) -> int:
     root = Path(sweep.cfg.results)
     write_manifests(root, [sweep])
     store = Store(root)
-    made = provenance_here("cpu")
+    provenance = provenance_here("cpu")
     random = np.random.default_rng(0)
     for cell in sweep.cells:
         nll, error = random.random(2).tolist()
@@ -182,7 +182,8 @@ def write_records(words: list[str]) -> int:
             seconds=0.1,
             objective_value=nll,
         )
-        store.write(Record(key=cell.key, status="done", cell=cell, result=result, made=made), {})
+        record = Record(key=cell.key, status="done", cell=cell, result=result, made=provenance)
+        store.write(record, {})
     return len(sweep.cells)
 
 
@@ -247,28 +248,39 @@ def draw(points: Sequence[Point], file: str) -> None:
 
     panels = list(dict.fromkeys(point.varies for point in points))
     figure, axes = plt.subplots(1, len(panels), figsize=(3.2 * len(panels), 3), squeeze=False)
-    colours = {}
+    colours: dict[str, str] = {}
     for axis, varies in zip(axes[0], panels, strict=True):
-        for series, device in dict.fromkeys(
-            (point.series, point.device) for point in points if point.varies == varies
-        ):
-            line = [p for p in points if (p.varies, p.series, p.device) == (varies, series, device)]
-            colour = colours.setdefault(series, f"C{len(colours)}")
-            axis.loglog(
-                [point.number for point in line],
-                [point.seconds for point in line],
-                color=colour,
-                linestyle="-" if device == "cpu" else "--",
-                marker="o",
-                markersize=3,
-                label=f"{series}, {'CPU' if device == 'cpu' else 'GPU'}",
-            )
+        for line in _lines([point for point in points if point.varies == varies]):
+            colour = colours.setdefault(line[0].series, f"C{len(colours)}")
+            _draw_line(axis, line, colour)
         _draw_slopes(axis)
         axis.set_xlabel(varies)
         axis.legend(fontsize=6)
     axes[0, 0].set_ylabel("seconds of a step, or a command")
     figure.tight_layout()
     figure.savefig(file, dpi=150)
+
+
+def _lines(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points of each series and device."""
+    lines: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        lines.setdefault((point.series, point.device), []).append(point)
+    return list(lines.values())
+
+
+def _draw_line(axis, line: Sequence[Point], colour: str) -> None:
+    """Draw the points of a series on a device."""
+    is_cpu = line[0].device == "cpu"
+    axis.loglog(
+        [point.number for point in line],
+        [point.seconds for point in line],
+        color=colour,
+        linestyle="-" if is_cpu else "--",
+        marker="o",
+        markersize=3,
+        label=f"{line[0].series}, {'CPU' if is_cpu else 'GPU'}",
+    )
 
 
 def _draw_slopes(axis) -> None:

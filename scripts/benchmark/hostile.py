@@ -177,26 +177,37 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     outcomes: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
     problems: list[str] = []
+    place = (options.device, options.dtype)
     for kind, lengthscale, X, y in calls(options.cells):
-        place = (options.device, options.dtype)
         fits = trained(kind, lengthscale, X, y, *place)
-        for result in fits:
-            outcomes[kind]["failed" if result.failed else "done"] += 1
-            names = [] if result.failed else not_finite(result)
-            if names:
-                listed = ", ".join(names)
-                problems.append(f"{kind}, lengthscale {lengthscale}: not finite: {listed}")
+        outcomes[kind].update("failed" if result.failed else "done" for result in fits)
+        problems += not_finite_in(fits, kind, lengthscale)
         problems += different_alone(fits, kind, lengthscale, X, y, place)
         print(f"{len(fits)} fits of {kind}, lengthscale {lengthscale}", file=sys.stderr, flush=True)
+    print_outcomes(outcomes)
+    for problem, times in Counter(problems).most_common(20):
+        print(f"PROBLEM ({times} times): {problem}")
+    total = sum(counts.total() for counts in outcomes.values())
+    print(f"{total} fits, {len(problems)} problems, {options.dtype}")
+    return 1 if problems else 0
+
+
+def print_outcomes(outcomes: dict[Kind, Counter[str]]) -> None:
+    """Print a line per kind with the number of fits that are done, and of those that failed."""
     for kind, counts in outcomes.items():
         name = f"{kind.objective} {kind.likelihood} {kind.kernel} M={kind.M}"
         print(f"{name:40} {counts['done']:7} done {counts['failed']:6} failed")
-    counted = Counter(problems)
-    for problem, times in counted.most_common(20):
-        print(f"PROBLEM ({times} times): {problem}")
-    total = sum(sum(counts.values()) for counts in outcomes.values())
-    print(f"{total} fits, {len(problems)} problems, {options.dtype}")
-    return 1 if problems else 0
+
+
+def not_finite_in(fits: list[Fit], kind: Kind, lengthscale: float) -> list[str]:
+    """Return a line for each fit with numbers that are not finite, failed ones aside."""
+    problems = []
+    for result in fits:
+        names = [] if result.failed else not_finite(result)
+        if names:
+            listed = ", ".join(names)
+            problems.append(f"{kind}, lengthscale {lengthscale}: not finite: {listed}")
+    return problems
 
 
 def different_alone(
@@ -213,7 +224,8 @@ def different_alone(
     dtype = place[1]
     for split in range(min(ALONE, len(X))):
         together = fits[split * betas : (split + 1) * betas]
-        inputs, targets = X[split : split + 1], y[split : split + 1]
+        inputs = X[split : split + 1]
+        targets = y[split : split + 1]
         alone = trained(kind, lengthscale, inputs, targets, *place)
         moved = trained(kind, lengthscale, inputs * (1 + LAST_DIGITS[dtype]), targets, *place)
         for ours, single, neighbour in zip(together, alone, moved, strict=True):

@@ -20,7 +20,8 @@ from scripts.benchmark.steps import gpytorch_step
 
 M, D = 206, 8
 GPYTORCH_ROWS = 5_000  # at once: with all of them it takes more time, and 20 times the memory
-GRID_ROWS, BETAS = 10_000, 18  # cadata
+GRID_ROWS = 10_000
+BETAS = 18  # cadata
 TASKS = {"gaussian": "regression", "probit": "binary"}
 INDUCING = {
     "pol": (26, 800),
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedCell:
     """A model of made-up numbers with M inducing inputs on D features."""
-    rng, task = np.random.default_rng(0), TASKS[likelihood]
+    rng = np.random.default_rng(0)
+    task = TASKS[likelihood]
     cell = Cell(
         kind="fit",
         dataset="made-up",
@@ -91,11 +93,10 @@ def predict(args: argparse.Namespace) -> Iterator[Measurement]:
     deviation."""
     X = np.random.default_rng(1).normal(size=(args.rows, D))
     for likelihood in TASKS:
-        predictor, exported = (
-            Predictor([made_up(likelihood)], args.device),
-            to_gpytorch(made_up(likelihood)),
-        )
-        gp, noise = exported.model.to(args.device), exported.likelihood.to(args.device)
+        predictor = Predictor([made_up(likelihood)], args.device)
+        exported = to_gpytorch(made_up(likelihood))
+        gp = exported.model.to(args.device)
+        noise = exported.likelihood.to(args.device)
 
         @torch.no_grad()
         def theirs(gp=gp, noise=noise) -> None:
@@ -115,10 +116,8 @@ def predict(args: argparse.Namespace) -> Iterator[Measurement]:
 
 def memory(args: argparse.Namespace) -> Iterator[Measurement]:
     """The most that predictions hold at once, whatever the number of rows."""
-    predictor, X = (
-        Predictor([made_up("gaussian")], args.device),
-        np.random.default_rng(1).normal(size=(args.rows, D)),
-    )
+    predictor = Predictor([made_up("gaussian")], args.device)
+    X = np.random.default_rng(1).normal(size=(args.rows, D))
     peak = peak_bytes(lambda: predictor.predict(X), args.device)
     yield Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)
 
@@ -156,8 +155,9 @@ def grid(args: argparse.Namespace) -> Iterator[Measurement]:
     same = {"max_iter": args.iterations, "tol": 0.0, "random_state": 0, "device": args.device}
     ours = DLMRegressor(betas=betas, n_inducing=M, **same)
     rows = int(0.9 * GRID_ROWS)
-    x, target = (torch.from_numpy(part[:rows]).to(args.device) for part in (X, y))
-    step = gpytorch_step(x, target, M, "log_dlm", likelihood="gaussian")
+    inputs = torch.from_numpy(X[:rows]).to(args.device)
+    targets = torch.from_numpy(y[:rows]).to(args.device)
+    step = gpytorch_step(inputs, targets, M, "log_dlm", likelihood="gaussian")
     times = fastest({"ours": lambda: ours.fit(X, y), "step": step}, 0.0, args.device, repeats=1)
     theirs = times["step"] * BETAS * args.iterations
     yield Measurement(

@@ -107,7 +107,8 @@ def differences(name: str, cells: int) -> tuple[float, float]:
 
     Both are relative to the largest value on the CPU.
     """
-    on_cpu, on_gpu = (objective_and_gradient(name, device, cells) for device in ("cpu", "cuda"))
+    on_cpu = objective_and_gradient(name, "cpu", cells)
+    on_gpu = objective_and_gradient(name, "cuda", cells)
     relative = []
     for ours, theirs in zip(on_gpu, on_cpu, strict=True):
         error = (ours.cpu() - theirs).abs().max() / theirs.abs().max()

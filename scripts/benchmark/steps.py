@@ -50,6 +50,12 @@ def joint_step(
     return make_stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
 
 
+def one_split(n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
+    """Return inputs [n, D] and targets [n], of the kind that the likelihood is for."""
+    X, y = synthetic_data(1, n, D, likelihood, device)
+    return X[0], y[0]
+
+
 def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
     """Inputs and targets of S splits, of the kind that the likelihood is for."""
     g = torch.Generator().manual_seed(0)
@@ -87,15 +93,15 @@ def gpytorch_step(
     Z = X[:M] if B is None else X[:M].expand(B, M, -1)
     model: Any = SparseGP(Z.clone()).to(X)
     noise = gpytorch.likelihoods.GaussianLikelihood(batch_shape=Z.shape[:-2])
-    given: Any = (
-        gpytorch.likelihoods.BernoulliLikelihood() if likelihood == "probit" else noise
-    ).to(X)
+    is_binary = likelihood == "probit"
+    of_targets: Any = gpytorch.likelihoods.BernoulliLikelihood() if is_binary else noise
+    of_targets = of_targets.to(X)
     kinds = {
         "log_dlm": gpytorch.mlls.PredictiveLogLikelihood,
         "elbo": gpytorch.mlls.VariationalELBO,
     }
-    mll = kinds[objective](given, model, len(y))
-    adam = torch.optim.Adam([*model.parameters(), *given.parameters()], lr=1e-3)
+    mll = kinds[objective](of_targets, model, len(y))
+    adam = torch.optim.Adam([*model.parameters(), *of_targets.parameters()], lr=1e-3)
 
     def one_step() -> None:
         adam.zero_grad()

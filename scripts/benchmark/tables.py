@@ -99,10 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = set(args.names) - TABLES.keys()
     if unknown:
         raise UserError(f"{min(unknown)}: give some of {', '.join(TABLES)}")
-    shown = []
     for name in args.names or list(TABLES):
-        shown.append(_results(name, args))
-        print(shown[-1].round(4).to_string(index=False), flush=True)
+        results = _results(name, args)
+        print(results.round(4).to_string(index=False), flush=True)
     return 0
 
 
@@ -113,7 +112,7 @@ def _results(name: str, args: argparse.Namespace) -> pd.DataFrame:
     shutil.rmtree(folder, ignore_errors=True)
     settings = dict(word.split("=", 1) for word in args.set)
     began = perf_counter()
-    found = dlmexp.run(
+    results = dlmexp.run(
         table.read(args.data),
         target=table.target,
         task=table.task,
@@ -124,7 +123,7 @@ def _results(name: str, args: argparse.Namespace) -> pd.DataFrame:
         **settings,
     )
     seconds = perf_counter() - began
-    both = pd.concat([found.selected, read_table_baselines(folder, [name])])
+    both = pd.concat([results.selected, read_table_baselines(folder, [name])])
     metrics = [metric for metric in METRICS if metric in both]
     means = both.groupby("method", sort=False)[metrics].mean().reset_index()
     means.insert(0, "table", name)
