@@ -139,11 +139,11 @@ def machine() -> str:
     The name of the host is not enough: hosts and containers may share one, and each would take the
     other's processes for dead.
     """
-    about = socket.gethostname()
+    identity = socket.gethostname()
     with contextlib.suppress(OSError):  # only Linux has these files
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        about += boot + os.readlink("/proc/self/ns/pid")
-    return hashlib.sha256(about.encode()).hexdigest()[:12]
+        identity += boot + os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
 def owner() -> str:

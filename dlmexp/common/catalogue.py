@@ -43,12 +43,11 @@ def entries(group: str) -> dict[str, dict[str, Any]]:
 
 def suites() -> dict[str, list[str]]:
     """Return the datasets of every suite: a file in `conf/dataset` with nothing but defaults."""
-    contents = _entries("dataset", tuple(conf_dirs()))
-    return {
-        name: [str(member) for member in content["defaults"]]
-        for name, content in contents.items()
-        if _is_suite(content)
-    }
+    members: dict[str, list[str]] = {}
+    for name, content in _entries("dataset", tuple(conf_dirs())).items():
+        if _is_suite(content):
+            members[name] = [str(member) for member in content["defaults"]]
+    return members
 
 
 def with_members(datasets: Iterable[str]) -> list[str]:
@@ -97,7 +96,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def selects(method: str) -> bool:
-    """Whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
+    """Return whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
     return entries("method").get(method, {}).get("select", True)
 
 
@@ -113,7 +112,7 @@ def of_preset(protocol: str) -> tuple[str, str]:
 
 
 def is_own(dataset: str) -> bool:
-    """Whether a dataset is a user's own: not in our `conf/`, or a table without a name."""
+    """Return whether a dataset is a user's own: not in our `conf/`, or a table without a name."""
     settings = _entries("dataset", (conf_dir(),)).get(dataset)
     return settings is None or "${" in str(settings.get("name"))
 
@@ -139,12 +138,12 @@ def family(dataset: str) -> str:
 
 def stand_ins(dataset: str) -> list[str]:
     """Return the names of the datasets that stand in for one of the paper's."""
-    found = []
+    names = []
     for name in entries("dataset"):
         represented = stands_for(name)
         if represented and family(represented) == family(dataset):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def labelled(dataset: str, stands_for: object) -> str:

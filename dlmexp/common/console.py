@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Control characters: escape sequences begin with one of them.
 CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
-# Marks that reverse the order of letters: embeddings and overrides, then isolates.
+# Marks that change the direction of text: embeddings and overrides, then isolates.
 BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 REPLACEMENTS = dict.fromkeys(CONTROLS | BIDIRECTIONAL, "?")
 WIDE = 140  # columns of a file or pipe
@@ -129,7 +129,12 @@ def print_table(console: "Console", table: "Table") -> None:
 
 
 def _constant_columns(table: "Table") -> list["Column"]:
-    return [column for column in table.columns if len({str(cell) for cell in column.cells}) == 1]
+    return [column for column in table.columns if _is_constant(column)]
+
+
+def _is_constant(column: "Column") -> bool:
+    texts = {str(cell) for cell in column.cells}
+    return len(texts) == 1
 
 
 def _width(console: "Console", table: "Table") -> int:

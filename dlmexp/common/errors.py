@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-LONG_WORD = 300  # letters; longer ones are shortened in messages
+LONG_WORD = 300  # characters; longer words are shortened in messages
 
 
 class UserError(Exception):
@@ -31,8 +31,9 @@ def nearest(word: str, valid: list[str]) -> str:
     # Reversed, so that of two words that differ in capitals only the first one is named.
     names = {_plain(name): name for name in reversed(valid)}
     matches = get_close_matches(_plain(word), names, n=3, cutoff=0.5)
-    if matches:
-        return f"did you mean {' or '.join(names[match] for match in matches)}?"
+    closest = [names[match] for match in matches]
+    if closest:
+        return f"did you mean {' or '.join(closest)}?"
     if valid:
         return f"valid: {', '.join(sorted(valid))}"
     return "there are none"
@@ -57,6 +58,6 @@ def without_long_words(message: str, typed: Iterable[str] = ()) -> str:
 
 
 def shortened(content: object, limit: int = 80) -> str:
-    """Return what was typed or raised as one line of at most `limit` letters, for a message."""
+    """Return what was typed or raised as one line of at most `limit` characters, for a message."""
     text = " ".join(str(content).split())
     return text if len(text) <= limit else f"{text[:limit]}..."

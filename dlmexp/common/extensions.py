@@ -48,8 +48,8 @@ def import_plugins(modules: Sequence[str]) -> None:
     Raises:
         UserError: a module cannot be imported.
     """
-    if modules and "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if modules:
+        _look_in_current_folder()
     for module in modules:
         try:
             import_module(module)
@@ -62,6 +62,13 @@ def import_plugins(modules: Sequence[str]) -> None:
             raise UserError(
                 f"plugins=[{module}] can't be imported: {type(error).__name__}: {error}{advice}"
             ) from error
+
+
+def _look_in_current_folder() -> None:
+    """Let modules be imported from the current folder, too."""
+    current = os.getcwd()
+    if "" not in sys.path and current not in sys.path:
+        sys.path.insert(0, current)
 
 
 def _conf_folders(modules: Sequence[str]) -> list[str]:

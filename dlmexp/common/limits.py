@@ -19,7 +19,7 @@ DEVICES = ("auto", "cpu", "cuda")
 def one_of(*words: str, or_like: str = "") -> Meta:
     """Return the limit of a text that must be one of these words, or match the pattern `or_like`.
 
-    OmegaConf refuses `Literal`, so the words are kept beside their pattern (see `choices_of`).
+    OmegaConf refuses `Literal`, so the words are kept together with their pattern (`choices_of`).
     """
     patterns = [*words, or_like] if or_like else words
     return Meta(pattern=f"^({'|'.join(patterns)})$", extra={"choices": words})
@@ -91,12 +91,13 @@ def converted(name: str, value: Any, kind: Any) -> Any:
     except (msgspec.ValidationError, RecursionError) as error:
         # msgspec's message ends with where in `value` it is: " - at `$.options.rows[0]`".
         message, _, place = str(error).partition(" - at `$")
-        fields = place.partition("[")[0].strip("`").split(".")[1:]
+        path, _, _ = place.partition("[")
+        fields = path.strip("`").split(".")[1:]
         for field in fields:
             name = f"{name}.{field}".lstrip(".")
             value = value[field]
-        typed = shortened(value if isinstance(value, str) else literal(value))
-        raise UserError(f"{name}={typed}: {_in_words(message)}") from None
+        text = value if isinstance(value, str) else literal(value)
+        raise UserError(f"{name}={shortened(text)}: {_in_words(message)}") from None
 
 
 def _in_words(message: str) -> str:

@@ -88,7 +88,7 @@ READ_OTHERS = ("plot", "claims", "collect", "rank", "anchors", "report")
 def with_results_option(
     command: str, results: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()
 ) -> str:
-    """Return a command of ours with the results folder, and with the others that it reads, added.
+    """Return a `dlmexp` command with options for the results folder and the others that it reads.
 
     The default folder `results` is not named. A command that takes no results folder is unchanged.
     """

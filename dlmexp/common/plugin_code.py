@@ -38,12 +38,14 @@ def _source_files(package: str) -> list[tuple[str, Path]]:
     """
     imported = sys.modules.get(package)
     folders = [Path(folder) for folder in getattr(imported, "__path__", ())]
+    source = getattr(imported, "__file__", None)
     files: list[tuple[str, Path]] = []
     for folder in folders:
-        files += [(str(path.relative_to(folder)), path) for path in sorted(folder.rglob("*.py"))]
-    source = getattr(imported, "__file__", None)
+        paths = sorted(folder.rglob("*.py"))
+        files += [(str(path.relative_to(folder)), path) for path in paths]
     if not folders and source:
-        files = [(Path(source).name, Path(source))]
+        path = Path(source)
+        files.append((path.name, path))
     if not 0 < len(files) <= MAX_FILES:
         raise FileNotFoundError(package)
     return files

@@ -1,4 +1,4 @@
-"""Exceptions that plugins raise: at which line, and how they are told."""
+"""Exceptions that plugins raise: at which line, and as text."""
 
 import os
 import traceback
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlmexp.common.errors import UserError, shortened
 from dlmexp.common.registry import plugin_modules
 
-MAX_TRACEBACK = 8000  # letters, of the end
+MAX_TRACEBACK = 8000  # characters, counted from the end
 MAX_REASON = 300
 
 

@@ -77,7 +77,8 @@ def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
     """
     values = node if isinstance(node, dict) else vars(node)
     name = f"dataset.{values.get('name')}"
-    files = [converted(f"{name}.files", file, FileSpec) for file in values.get("files", [])]
+    entries = values.get("files", [])
+    files = [converted(f"{name}.files", entry, FileSpec) for entry in entries]
     spec = converted(name, values | {"files": files}, DatasetConfig)
     converted(f"{name}.options.checks", spec.options.get("checks") or {}, Checks)
     return spec
@@ -261,7 +262,8 @@ def _target_check(
 ) -> _Check:
     """Return the check that all targets are fine."""
     row = int(np.argmin(fine))
-    return _Check(name, fine.all(), expected, f"{y[row]:g} in row {row + 1}")
+    actual = f"{y[row]:g} in row {row + 1}"
+    return _Check(name, fine.all(), expected, actual)
 
 
 def _moment_checks(

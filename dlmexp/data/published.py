@@ -122,10 +122,10 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     odd = set(sex) - {"M", "F", "I"}
     if odd:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
-    is_female = sex == "F"
-    is_infant = sex == "I"
-    X = np.column_stack([is_female, is_infant, measured[:, :-1]]).astype(np.float64)
-    return Dataset(X, measured[:, -1])
+    measurements = measured[:, :-1]
+    rings = measured[:, -1]
+    X = np.column_stack([sex == "F", sex == "I", measurements])
+    return Dataset(X.astype(np.float64), rings)
 
 
 @LOADERS.register("numbers")
@@ -162,21 +162,28 @@ def named_columns(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 @LOADERS.register("pol")
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read the published training rows, then the test rows, whose targets are in own files."""
+    """Read the published training rows, then the test rows; targets are in files of their own."""
     features = []
     targets = []
     for part in ("train", "test"):
-        features.append(files[f"pol/pol_{part}_data.asc"])
-        targets.append(files[f"pol/pol_{part}_labels.asc"])
-    X = np.concatenate([_numbers(read_rows(path), path) for path in features])
-    y = np.concatenate([_numbers(read_rows(path), path) for path in targets])
+        features.append(_read_numbers(files[f"pol/pol_{part}_data.asc"]))
+        targets.append(_read_numbers(files[f"pol/pol_{part}_labels.asc"]))
+    X = np.concatenate(features)
+    y = np.concatenate(targets)
     return Dataset(X, y[:, 0])
+
+
+def _read_numbers(path: Path) -> Float[np.ndarray, "rows columns"]:
+    return _numbers(read_rows(path), path)
 
 
 @LOADERS.register("sarcos")
 def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read all files, one below the other: 21 features, then the first torque as the target."""
-    parts = [read_variables(path, Path(name).stem)[0] for name, path in files.items()]
+    parts = []
+    for name, path in files.items():
+        (part,) = read_variables(path, Path(name).stem)
+        parts.append(part)
     with reading(" and ".join(map(str, files.values())), "have other columns"):
         table = np.concatenate(parts)
         return Dataset(table[:, :SARCOS_FEATURES], table[:, SARCOS_FEATURES])
@@ -283,11 +290,13 @@ def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     y = rng.integers(0, 2, rows).astype(np.float64)
     noise = rng.standard_normal((rows, BREIMAN_FEATURES))
     if spec.loader == "ringnorm":
-        centre = y  # 0 or 1, times a
+        centre = SHIFT * y  # 0 or a
         deviation = 2.0 - y  # 2 or 1
-        return Dataset(noise * deviation[:, None] + SHIFT * centre[:, None], y)
-    centre = 2 * y - 1  # -1 or 1, times a
-    return Dataset(noise + SHIFT * centre[:, None], y)
+        X = noise * deviation[:, None] + centre[:, None]
+    else:
+        centre = SHIFT * (2 * y - 1)  # -a or a
+        X = noise + centre[:, None]
+    return Dataset(X, y)
 
 
 def size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:

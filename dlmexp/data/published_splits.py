@@ -78,7 +78,8 @@ def _indices(path: Path, end: int) -> Int[np.ndarray, " K"]:
     with reading(path, f"is not a list of numbers from 0 to {end - 1}, one per line"):
         numbers = read_rows(path)[:, 0].astype(np.float64)
         indices = numbers.astype(np.int64)
-        if (indices != numbers).any() or indices.min() < 0 or indices.max() >= end:
+        is_whole = indices == numbers
+        if not is_whole.all() or indices.min() < 0 or indices.max() >= end:
             raise ValueError("another value is among them")
         if len(np.unique(indices)) < len(indices):
             raise ValueError("a number occurs twice")

@@ -136,7 +136,11 @@ def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str
 def fetchable_groups(inventory: FileInventory) -> list[list[FileSpec]]:
     """Return the entries of the groups all files of which have an address."""
     groups = [group.entries for group in inventory.groups]
-    return [entries for entries in groups if all(entry.url for entry in entries)]
+    return [entries for entries in groups if _is_fetchable(entries)]
+
+
+def _is_fetchable(entries: Sequence[FileSpec]) -> bool:
+    return all(entry.url for entry in entries)
 
 
 def data_command(words: str, root: Path) -> str:

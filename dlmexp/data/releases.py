@@ -77,8 +77,9 @@ def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
         match = LINE.fullmatch(line)
         if match is None:
             raise UserError(f"{url} is no list of packs: '{line[:80]}'")
-        asset = match["name"].replace("/", "-")
-        packs.append(FileSpec(match["name"], url=f"{address}/{asset}", sha256=match["sha256"]))
+        name = match["name"]
+        asset = name.replace("/", "-")
+        packs.append(FileSpec(name, url=f"{address}/{asset}", sha256=match["sha256"]))
     if not packs:
         raise UserError(f"{url} lists no packs")
     return packs

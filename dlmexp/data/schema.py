@@ -323,7 +323,7 @@ def _parsed_columns(
     Args:
         values: The columns.
         options: The settings `csv.*`.
-        not_parsed: Columns whose texts are names; dates among them are dates nevertheless.
+        not_parsed: Columns whose texts are names: only dates are parsed in them.
 
     Returns:
         The columns, and by name how dates and times of day are written.
@@ -391,7 +391,7 @@ def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | N
     classes = as_text(np.unique(known))
     if len(classes) != 2:
         return None
-    first, second = as_label(classes[0]), as_label(classes[1])
+    first, second = map(as_label, classes)
     if positive is None or str(second) == positive:
         return first, second
     if str(first) != positive:

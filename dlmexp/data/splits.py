@@ -84,9 +84,14 @@ class Arrangement:
             UserError: groups are too few or too large.
         """
         rows, groups = self._sorted_groups(order)
-        start = _next_group(groups, pool)
-        end = start + validation
-        parts = Split(rows[:pool], rows[start:end], rows[_next_group(groups, end) :])
+        validation_start = _next_group(groups, pool)
+        validation_end = validation_start + validation
+        test_start = _next_group(groups, validation_end)
+        parts = Split(
+            train=rows[:pool],
+            validation=rows[validation_start:validation_end],
+            test=rows[test_start:],
+        )
         too_few = len(parts.train) < pool or len(parts.validation) < validation
         if too_few or (not self.test and not len(parts.test)):
             count = f"its {len(np.unique(self._by))} groups are too few or too large"
@@ -217,7 +222,7 @@ def split(
         test, validation, pool = np.split(order, [held_out - sizes.validation, held_out])
     else:
         pool, validation, test = arrangement.parts(order, sizes.train, sizes.validation)
-        # A training set is the first rows of the pool: it shall be a random part of it.
+        # A training set is the first rows of the pool, and has to be a random part of it.
         pool = pool[permutation(sizes.train, seed)]
     if arrangement.test:
         test = np.arange(rows, n_rows)
@@ -239,7 +244,7 @@ def published_split(
     Args:
         is_test: The test rows of every split.
         seed: The number of the split.
-        test_cap: At most so many test rows; the rows beyond it are in no part.
+        test_cap: The largest number of test rows; the others are in no part.
         groups: The number of the group of every row, if no group may be in two parts.
 
     Raises:
@@ -272,7 +277,8 @@ def _grouped_parts(
     Rows between them, fewer than two of the largest groups, are not used: the sizes are then the
     same in all repetitions.
     """
-    largest = int(np.unique(groups, return_counts=True)[1].max())
+    _, sizes = np.unique(groups, return_counts=True)
+    largest = int(sizes.max())
     _, first_rows, codes = np.unique(groups[order], return_index=True, return_inverse=True)
     # Groups in the order of their first rows, which is random.
     by_group = order[np.argsort(first_rows[codes], kind="stable")]
@@ -316,7 +322,7 @@ def split_sizes(
     Args:
         n_rows: Rows of the dataset, a user's own test rows included.
         kind: Kind of the split: regression, counts, airline, tenth or published.
-        test_cap: At most so many test rows (song: 10 000); the rows beyond it are in no part.
+        test_cap: The largest number of test rows (song: 10 000); the others are in no part.
         user_test_rows: Number of the user's own test rows (`Arrangement.test`).
 
     Raises:
@@ -375,8 +381,10 @@ def resolve_size(size: int | str, pool: int) -> int:
         raise UserError(
             f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'"
         )
-    is_share = text.endswith("%")
-    rows = _percent(pool, Fraction(text[:-1])) if is_share else min(int(text), pool)
+    if text.endswith("%"):
+        rows = _percent(pool, Fraction(text.removesuffix("%")))
+    else:
+        rows = min(int(text), pool)
     if not 1 <= rows <= pool:
         count = f"size '{size}' is {counted(rows, 'row')}"
         raise UserError(f"{count}, the training pool has {pool}: choose 1 to {pool}")
@@ -457,9 +465,12 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
         validation = validation[:tenth]
     rows = Split(train, validation, parts.test)
     if fold is not None:
-        of_folds = folds_of(size, fold.cv)
-        held_out = train[of_folds.held_out[fold.number]]
-        rows = Split(train[of_folds.train[fold.number]], held_out, parts.test[:0])
+        folds = folds_of(size, fold.cv)
+        rows = Split(
+            train=train[folds.train[fold.number]],
+            validation=train[folds.held_out[fold.number]],
+            test=parts.test[:0],
+        )
     indicators = getattr(dataset, "indicators", 0)
     return normalised(dataset.X, dataset.y, dataset.task, rows, indicators)
 

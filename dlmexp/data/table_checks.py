@@ -281,17 +281,19 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
     pattern = NUMBER[decimal]
     is_number = texts.map(lambda value: pattern.fullmatch(str(value)) is not None)
     stray = texts[~is_number.astype(bool)]
-    if len(stray) == len(texts) or 2 * len(stray) > len(texts):
+    n_numbers = len(texts) - len(stray)
+    if n_numbers == 0 or len(stray) > n_numbers:
         return None
     if stray.empty:
         return StrayWords("is text, though all its values are numbers: make them numbers", [])
     words = stray.value_counts().index.tolist()
-    examples = ", ".join(f"'{word[:20]}'" for word in words[:3])
+    shown = [f"'{word[:20]}'" for word in words[:3]]
     if len(words) > 3:
-        examples += ", ..."
+        shown.append("...")
+    examples = ", ".join(shown)
     first_row = stray.index[0] + 1
     rows = f"{counted(len(stray), 'row')} (the first: row {first_row})"
-    numbers = f"its other {len(texts) - len(stray)} values are numbers"
+    numbers = f"its other {n_numbers} values are numbers"
     description = f"is text because of {examples} in {rows}; {numbers}"
     if len(words) <= MAX_MISSING_MARKERS:
         description += f"; {setting('na', words)} calls that missing"
@@ -432,9 +434,12 @@ def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
 
 def numbers_rows(values: np.ndarray) -> bool:
     """Return whether a column numbers the rows from 0 or 1, some of which may be left out."""
-    if len(values) < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
+    n_rows = len(values)
+    if n_rows < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
         return False
-    if values[0] not in (0, 1) or values[-1] > MAX_NUMBERING * len(values):
+    first = values[0]
+    last = values[-1]
+    if first not in (0, 1) or last > MAX_NUMBERING * n_rows:
         return False
     is_whole = values == np.trunc(values)
     rises = np.diff(values) >= 1

@@ -119,8 +119,10 @@ def parse_numbers(
 
     Numbers may have thousands, percent signs and currencies (`dlmexp.data.written`).
     """
-    types = (pa.bool_(),) if decimal == "comma" else (pa.float64(), pa.bool_())
-    column = _cast_texts(texts, *types)
+    if decimal == "comma":
+        column = _cast_texts(texts, pa.bool_())
+    else:
+        column = _cast_texts(texts, pa.float64(), pa.bool_())
     if column is not None:
         return np.asarray(column.cast(pa.float64()))
     return parse_written(texts, decimal)

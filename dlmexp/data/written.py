@@ -50,7 +50,8 @@ SECONDS_PER_HOUR = 3600
 
 def distinct(texts: np.ndarray) -> list[str]:
     """Return the texts without repetitions and gaps."""
-    return [text for text in pd.unique(texts) if text is not None and text == text]
+    unique = pd.unique(texts)
+    return unique[~pd.isna(unique)].tolist()
 
 
 def match_all(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:

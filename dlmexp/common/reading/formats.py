@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Any, IO
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -157,21 +157,35 @@ def read_excel(path: Path) -> pa.Table:
         advice = "pip install openpyxl, or save the table as CSV"
         raise UserError(f"{path}: Excel files are read by openpyxl: {advice}") from None
     with reading(path, NO_EXCEL):
-        with zipfile.ZipFile(path) as archive:
-            n_bytes = sum(info.file_size for info in archive.infolist())
-        if n_bytes > MAX_EXCEL_BYTES:
-            raise Unreadable(f"{path} unfolds to {n_bytes} bytes, more than {MAX_EXCEL_BYTES}")
+        _check_excel_size(path)
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in workbook}
+        rows_by_sheet = _rows_by_sheet(workbook)
         workbook.close()
-    filled = {title: rows for title, rows in sheets.items() if any(map(_has_value, rows))}
-    if len(filled) != 1:
-        listed = ", ".join(filled) or "none with values"
-        advice = "save the one with the table as CSV" if filled else "write a table into it"
-        raise UserError(f"{path} has {len(filled)} sheets ({listed}): {advice}")
-    (rows,) = filled.values()
+    if len(rows_by_sheet) != 1:
+        listed = ", ".join(rows_by_sheet) or "none with values"
+        advice = "save the one with the table as CSV" if rows_by_sheet else "write a table into it"
+        raise UserError(f"{path} has {len(rows_by_sheet)} sheets ({listed}): {advice}")
+    (rows,) = rows_by_sheet.values()
     with reading(path, NO_EXCEL):
-        return _table_of_rows([row for row in rows if _has_value(row)])
+        return _table_of_rows(rows)
+
+
+def _check_excel_size(path: Path) -> None:
+    """Raise Unreadable if a workbook unfolds to too many bytes."""
+    with zipfile.ZipFile(path) as archive:
+        n_bytes = sum(info.file_size for info in archive.infolist())
+    if n_bytes > MAX_EXCEL_BYTES:
+        raise Unreadable(f"{path} unfolds to {n_bytes} bytes, more than {MAX_EXCEL_BYTES}")
+
+
+def _rows_by_sheet(workbook: Any) -> dict[str, list[tuple]]:
+    """Return the rows with values, by the title of their sheet, of the sheets that have some."""
+    rows_by_sheet: dict[str, list[tuple]] = {}
+    for sheet in workbook:
+        rows = [row for row in sheet.iter_rows(values_only=True) if _has_value(row)]
+        if rows:
+            rows_by_sheet[sheet.title] = rows
+    return rows_by_sheet
 
 
 def _has_value(row: tuple) -> bool:
@@ -192,13 +206,13 @@ def _table_of_rows(rows: list[tuple]) -> pa.Table:
 
 def _arrow_column(values: list) -> pa.Array:
     """Return values of a column as Arrow has them: texts where they are of several types."""
-    known = [value for value in values if value is not None]
-    are_numbers = all(isinstance(value, int | float) for value in known)
-    if are_numbers and known:
-        are_whole = all(isinstance(value, int) for value in known)
-        return pa.array(values, pa.int64() if are_whole else pa.float64())
-    kinds = {type(value) for value in known}
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int, bool}:
+        return pa.array(values, pa.int64())
+    if kinds and kinds <= {int, bool, float}:
+        return pa.array(values, pa.float64())
     if len(kinds) == 1:
         with suppress(pa.ArrowException):
             return pa.array(values)
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
+    texts = [None if value is None else str(value) for value in values]
+    return pa.array(texts, pa.string())

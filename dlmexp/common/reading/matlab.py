@@ -34,7 +34,7 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
     """
     with open_raw(path, member, MAX_BYTES) as stream:
         data = stream.read()
-    # -P: modules beside the program or in the working directory must not take the place of others.
+    # -P: modules next to the program or in the working directory must not take the place of others.
     command = [sys.executable, "-P", str(PROGRAM), str(MAX_MEMORY), *names]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with reading(path, f"is not a sound MATLAB 5 file with the variables {', '.join(names)}"):

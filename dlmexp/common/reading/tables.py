@@ -79,15 +79,27 @@ def separator(path: Path, typed: str | None = None) -> str:
     Raises:
         UserError: the file has another suffix, or what was typed is no separator.
     """
-    suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
-    if suffix is None:
+    name = path.name.lower()
+    if not name.endswith(SUFFIXES):
         endings = ", ".join(SUFFIXES)
         raise UserError(f"{path}: '{path.suffix}' is not one of {endings}: save the table as such")
-    if suffix not in TEXT_SUFFIXES:
+    if not name.endswith(TEXT_SUFFIXES):
         return ""
-    if typed is None:
-        named = zip_member(path) if suffix == ".zip" else suffix
-        return "\t" if ".tsv" in str(named).lower() else ","
+    if typed is not None:
+        return _typed_separator(typed)
+    if name.endswith(".zip"):
+        is_tsv = ".tsv" in str(zip_member(path)).lower()
+    else:
+        is_tsv = name.endswith((".tsv", ".tsv.gz"))
+    return "\t" if is_tsv else ","
+
+
+def _typed_separator(typed: str) -> str:
+    """Return the character that a user typed, or named.
+
+    Raises:
+        UserError: it is no separator.
+    """
     character = SEPARATORS.get(typed, typed)
     if len(character) != 1 or not character.isascii() or character in '\r\n"':
         known = ", ".join(SEPARATORS)
@@ -122,9 +134,10 @@ def read_table(
         return _read_binary(path, limit)
     options = _options(character, missing, decimal=decimal)
     member = zip_member(path)
-    found = encoding_of(path, member, limit, encoding)
-    _check_separator(path, character, _checked_header(path, character, member, found))
-    return _read_text(path, member, found, limit, options)
+    actual_encoding = encoding_of(path, member, limit, encoding)
+    header = _checked_header(path, character, member, actual_encoding)
+    _check_separator(path, character, header)
+    return _read_text(path, member, actual_encoding, limit, options)
 
 
 def _read_text(
@@ -204,10 +217,10 @@ def stream_table(
     if not character:
         return _pieces_of(_read_binary(path, _limit(path)))
     member = zip_member(path)
-    found = encoding_of(path, member, MAX_STREAM_BYTES, encoding)
-    _checked_header(path, character, member, found)
-    if member is not None or found != "utf-8":
-        return _text_pieces(path, member, found, character, missing)
+    actual_encoding = encoding_of(path, member, MAX_STREAM_BYTES, encoding)
+    _checked_header(path, character, member, actual_encoding)
+    if member is not None or actual_encoding != "utf-8":
+        return _text_pieces(path, member, actual_encoding, character, missing)
     with _csv_reader(path, _options(character)) as reader:
         names = list(reader.schema.names)
     types = dict.fromkeys(names, pa.string())
@@ -226,9 +239,8 @@ def _text_pieces(
     limit = _limit(path)
     names = _read_text(path, member, encoding, limit, _options(character)).column_names
     types = dict.fromkeys(names, pa.string())
-    return _pieces_of(
-        _read_text(path, member, encoding, limit, _options(character, missing, types))
-    )
+    options = _options(character, missing, types)
+    return _pieces_of(_read_text(path, member, encoding, limit, options))
 
 
 def _pieces_of(table: pa.Table) -> tuple[list[str], Iterator[pa.RecordBatch]]:
@@ -285,13 +297,15 @@ def read_rows(path: Path) -> np.ndarray:
 
 def _data_lines(text: str) -> list[str]:
     """Return the lines of a text that are rows: those after `@data`, if there is such a line."""
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("%")]
-    for number, line in enumerate(lines):
-        if line.lower().startswith("@data"):
-            lines = lines[number + 1 :]
-            break
-    return [line for line in lines if not line.startswith("@")]
+    lines: list[str] = []
+    has_begun = False
+    for line in map(str.strip, text.splitlines()):
+        if line.lower().startswith("@data") and not has_begun:
+            has_begun = True
+            lines.clear()
+        elif line and not line.startswith(("%", "@")):
+            lines.append(line)
+    return lines
 
 
 def _limit(path: Path) -> int:
