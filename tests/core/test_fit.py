@@ -70,6 +70,12 @@ def test_nll_of_a_narrow_likelihood_of_a_plugin_is_that_of_its_closed_form():
     assert fitted.metrics["test"]["nll"] == pytest.approx(float(expected), abs=1e-3)
 
 
+def test_fit_is_shown_with_plain_numbers():
+    X, y = data()
+    fits = fit(X, y, dlmexp.Model(M=4), betas=[1, 0.1])
+    assert all("np." not in repr(fitted) for fitted in fits)
+
+
 def run(case, **changes):
     options = {**CASES[case], **changes}
     likelihood = options.pop("likelihood", "gaussian")

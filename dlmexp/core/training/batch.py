@@ -88,7 +88,7 @@ class Training:
         Batches that train at the same time share the device equally.
         """
         self.alone &= batches_at_once == 1
-        share = seconds / (batches_at_once * max(1, live.sum()))
+        share = seconds / (batches_at_once * max(1, int(live.sum())))
         for i in np.flatnonzero(live):
             self.seconds[i] += share
 
