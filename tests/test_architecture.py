@@ -15,6 +15,7 @@ COMMON = {
     "common.environment": set(),
     "common.paths": {"common.environment"},
     "common.extensions": {"common.environment", "common.errors", "common.paths"},
+    "common.collector": set(),
     "common.processes": set(),
     "common.process_table": set(),
     "common.plugin_code": {"common.errors", "common.reading"},
