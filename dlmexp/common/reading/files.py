@@ -14,7 +14,7 @@ import stat
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EINVAL
 from itertools import islice
@@ -197,7 +197,10 @@ def json_value(text: bytes, kind: Any = Any) -> Any:
 
 
 def read_npz(
-    source: Path | bytes, label: str = "it", limit: int = 8 * GIB, only: str | None = None
+    source: Path | bytes,
+    label: str = "it",
+    limit: int = 8 * GIB,
+    only: Callable[[str], bool] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the arrays of an npz file by name.
 
@@ -205,7 +208,7 @@ def read_npz(
         source: The file, or its bytes.
         label: What messages call the bytes.
         limit: The largest number of bytes, compressed and decompressed.
-        only: Read only the array of this name.
+        only: Returns whether the array of a name is read; None: all are.
 
     Raises:
         Unreadable: the file is damaged, holds anything but numbers, or is too large.
@@ -223,7 +226,7 @@ def read_npz(
     ):
         _check_archive(archive, label, limit)
         for name in archive.files:
-            if only in (None, name):
+            if only is None or only(name):
                 arrays[name] = _numeric_array(archive, name, label)
     return arrays
 

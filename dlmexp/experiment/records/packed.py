@@ -31,7 +31,7 @@ from dlmexp.experiment.records.columns import (
     column_named,
     every_column,
 )
-from dlmexp.experiment.records.record import FORMAT, SEVERAL, Result
+from dlmexp.experiment.records.record import FORMAT, SEVERAL, Record, Result, columns_of
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
@@ -68,6 +68,8 @@ RECORD_COLUMNS = (
     *(name for name in Result.__struct_fields__ if name not in SEVERAL),
     *Provenance.__struct_fields__,
 )
+"""The columns that every table of records begins with."""
+COLUMNS_OF_ALL = {*RECORD_COLUMNS, "model", "arrays"}
 """The columns that every table of records has."""
 
 
@@ -78,17 +80,20 @@ def arrow_type(name: str) -> pa.DataType:
     return ARROW_TYPES[column_named(name).type]
 
 
-def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return flat records (`record.flat`) as an Arrow table."""
-    names = dict.fromkeys(RECORD_COLUMNS)
-    for row in rows:
-        if not names.keys() >= row.keys():
-            names |= dict.fromkeys(row)
-    columns = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        columns[name] = pa.array(values, arrow_type(name))
-    return pa.table(columns)
+def arrow_table(records: Sequence[Record]) -> pa.Table:
+    """Return records as an Arrow table (`record.columns_of`)."""
+    columns = columns_of(records)
+    names = dict.fromkeys([*RECORD_COLUMNS, *columns])
+    return pa.table({name: pa.array(columns[name], arrow_type(name)) for name in names})
+
+
+def without_empty_columns(table: pa.Table) -> pa.Table:
+    """Return a table of records without metrics and hyperparameters that no record has."""
+    empty = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name not in COLUMNS_OF_ALL and column.null_count == len(column):
+            empty.append(name)
+    return table.drop_columns(empty)
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:

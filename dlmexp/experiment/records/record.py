@@ -1,6 +1,6 @@
 """A record: a cell, what came out of it, and how it was made.
 
-It is sealed JSON on disk, and flat as the row of a table.
+It is sealed JSON on disk, and flat as a row of a table.
 
 A field may be added here with a default, which then stands for all records without it. Fields that
 this version does not know are ignored, except in a cell: there an unknown field changes what the
@@ -9,6 +9,9 @@ record is about.
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -143,34 +146,88 @@ def decoded(text: bytes) -> Record:
     return record
 
 
-def flat(record: Record) -> dict[str, Any]:
-    """Return a record as a row of a table: one value for each of its columns.
+@dataclass(frozen=True)
+class _Measured:
+    """Where a metric or hyperparameter stands in a result, and the name of its column."""
+
+    column: str
+    part: str
+    name: str
+    is_trivial: bool = False
+
+    def value(self, result: Result) -> float | None:
+        """Return the value of a result, None where it has none."""
+        if self.is_trivial:
+            return result.trivial.get(self.part, {}).get(self.name)
+        return getattr(result, self.part).get(self.name)
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Return records as columns of a table, with one value for each record.
 
     The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics are `test_nll`, `validation_mse`,
     `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset and the
     profile of a fold are left out, and tracebacks.
     """
-    row: dict[str, Any] = {}
+    cells = [record.cell for record in records]
+    results = [record.result for record in records]
+    columns: dict[str, list[Any]] = {}
     for name in ("key", "status", "model", "arrays"):
-        row[name] = getattr(record, name)
-    row |= msgspec.structs.asdict(record.cell)
-    for name in JSON_FIELDS:
-        row[name] = json.dumps(row[name], sort_keys=True)
-    row |= _measured(record.result)
-    for name, value in msgspec.structs.asdict(record.result).items():
+        columns[name] = list(map(attrgetter(name), records))
+    for name in Cell.__struct_fields__:
+        values = list(map(attrgetter(name), cells))
+        columns[name] = _as_json(values) if name in JSON_FIELDS else values
+    for name in Result.__struct_fields__:
         if name not in SEVERAL:
-            row[name] = value
-    return row | msgspec.structs.asdict(record.made)
-
-
-def _measured(result: Result) -> dict[str, float]:
-    """Return metrics and hyperparameters by the names of their columns."""
-    parts = {"validation": result.validation, "test": result.test}
-    for part, metrics in result.trivial.items():
-        parts[f"trivial_{part}"] = metrics
-    parts["hyper"] = result.hyperparameters
-    columns = {}
-    for part, values in parts.items():
-        for name, value in values.items():
-            columns[f"{part}_{name}"] = float(value)
+            columns[name] = list(map(attrgetter(name), results))
+    made = [record.made for record in records]
+    for name in Provenance.__struct_fields__:
+        columns[name] = list(map(attrgetter(name), made))
+    for measured in _measured(results):
+        columns[measured.column] = list(map(measured.value, results))
     return columns
+
+
+def _as_json(values: Sequence[dict[str, Any]]) -> list[str]:
+    """Return dictionaries as JSON with sorted names; few of them are distinct."""
+    texts: dict[str, str] = {}
+    for value in values:
+        # Equal dictionaries may differ in their JSON: 1 and 1.0 are equal.
+        literal = repr(value)
+        if literal not in texts:
+            texts[literal] = json.dumps(value, sort_keys=True)
+    return [texts[repr(value)] for value in values]
+
+
+def _measured(results: Iterable[Result]) -> list[_Measured]:
+    """Return the metrics and hyperparameters that any result has, in their order."""
+    measured: dict[_Measured, None] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for result in results:
+        names = _names_in(result)
+        if names not in seen:
+            seen.add(names)
+            measured |= dict.fromkeys(_measured_in(result))
+    return list(measured)
+
+
+def _names_in(result: Result) -> tuple[Any, ...]:
+    """Return the names of all metrics and hyperparameters of a result."""
+    trivial = [(part, tuple(metrics)) for part, metrics in result.trivial.items()]
+    return (
+        tuple(result.validation),
+        tuple(result.test),
+        tuple(trivial),
+        tuple(result.hyperparameters),
+    )
+
+
+def _measured_in(result: Result) -> Iterator[_Measured]:
+    for part, metrics in (("validation", result.validation), ("test", result.test)):
+        for name in metrics:
+            yield _Measured(f"{part}_{name}", part, name)
+    for part, metrics in result.trivial.items():
+        for name in metrics:
+            yield _Measured(f"trivial_{part}_{name}", part, name, is_trivial=True)
+    for name in result.hyperparameters:
+        yield _Measured(f"hyper_{name}", "hyperparameters", name)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.collector import paused_collector
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
@@ -221,6 +222,7 @@ def _kept_keys(store: Store, manifest: Manifest, groups: list[Asked]) -> set[str
     return kept
 
 
+@paused_collector()
 def collect_table(
     results: str, csv: bool = False, others: Iterable[str | Path] = ()
 ) -> tuple[Path, int]:
@@ -238,6 +240,7 @@ def collect_table(
     return path, len(table)
 
 
+@paused_collector()
 def collect_packed(
     results: str, path: str, protocol: str | None = None, others: Iterable[str | Path] = ()
 ) -> int:
@@ -262,8 +265,10 @@ def collect_packed(
     cells = folder.store.cells(_keys(asked))
     shown = set(selected_or_undecided(folder.candidates)["key"])
     arrays: dict[str, dict[str, np.ndarray]] = {}
-    for key in map(str, cells["key"].to_pylist()):
-        arrays[key] = _packed_arrays(folder.arrays(key), key in shown)
+    for row in cells.select(["key", "dataset", "arrays"]).to_pylist():
+        key = row["key"]
+        wanted = _is_drawn if key in shown else _is_drawn_unselected
+        arrays[key] = folder.store.chosen_arrays(row["dataset"], key, row["arrays"], wanted)
     write_pack(Path(path), cells, arrays, asked)
     return len(cells)
 
@@ -284,11 +289,11 @@ def _under_protocol(asked: list[Asked], protocol: str) -> list[Asked]:
     return groups
 
 
-def _packed_arrays(arrays: dict[str, np.ndarray], is_shown: bool) -> dict[str, np.ndarray]:
-    """Return the arrays of a cell that a pack has."""
-    packed = {}
-    for name, values in arrays.items():
-        is_reliability = name.startswith("reliability_")
-        if name.startswith(DRAWN_ARRAYS) and (is_shown or not is_reliability):
-            packed[name] = values
-    return packed
+def _is_drawn(name: str) -> bool:
+    """Return whether some figure draws the array of this name."""
+    return name.startswith(DRAWN_ARRAYS)
+
+
+def _is_drawn_unselected(name: str) -> bool:
+    """Return whether some figure draws this array of a cell that no selection shows."""
+    return _is_drawn(name) and not name.startswith("reliability_")

@@ -12,8 +12,9 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,19 +26,28 @@ import pyarrow.compute as pc
 from dlmexp.common.atomic import ABSENT, within, write_atomically
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import content, read_npz
+from dlmexp.experiment.plan.cell import Cell
 from dlmexp.experiment.records.columns import (
     ColumnFilter,
     chosen_names,
     every_column,
     names_with_role,
 )
-from dlmexp.experiment.records.packed import NO_PACKS, PATTERN, Pack, arrow_table, concatenated
-from dlmexp.experiment.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
+from dlmexp.experiment.records.packed import (
+    NO_PACKS,
+    PATTERN,
+    Pack,
+    arrow_table,
+    concatenated,
+    without_empty_columns,
+)
+from dlmexp.experiment.records.record import OtherFormat, Record, decoded, encoded, sealed
 
 FAILED = ".failed.json"
 MAX_RECORD = 16 << 20  # bytes
 MODEL = ".model.npz"
 CHECKSUM_DIGITS = 8  # of a checksum in the name of a file
+READ_AT_ONCE = 2000  # records that become rows of a table together
 # Prefixes of the names of arrays that figures draw: curves, draws of gradients, reliability.
 DRAWN_ARRAYS = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
 # The same for all arrays that training leaves; all others are hyperparameters.
@@ -52,6 +62,17 @@ class RecordFile(NamedTuple):
     path: Path
     key: str
     failed: bool
+
+
+class OwnRecords(NamedTuple):
+    """The folder's own records as a table, and the files that they were read from.
+
+    A file is known by its size and by when it was last changed: another one of its name is read
+    again.
+    """
+
+    table: pa.Table
+    versions: dict[Path, tuple[int, int]]
 
 
 class Store:
@@ -74,6 +95,7 @@ class Store:
         self.read_only = read_only
         self.others = [Path(other) for other in others]
         self.records = self.root / "records"
+        self._own = OwnRecords(arrow_table([]), {})
 
     @cached_property
     def packs(self) -> list[Pack]:
@@ -190,8 +212,7 @@ class Store:
             record = self.read(path)
             if record is None:
                 return None
-            needs_arrays = base or record.cell.kind != "fit" or record.cell.evaluate != "end"
-            return self._arrays(record) if needs_arrays else {}
+            return self._arrays(record) if base or needs_arrays(record.cell) else {}
         except OtherFormat as why:
             raise UserError(f"'{path}': {why}; give another folder with results=DIR") from None
         except Unreadable as why:
@@ -232,10 +253,35 @@ class Store:
             except Unreadable as why:
                 log.warning("skipped the arrays of %s: %s", path, why)
                 return {}
+        return self._packed_arrays(key)
+
+    def _packed_arrays(self, key: str) -> dict[str, np.ndarray]:
         for pack in self.packs:
             if arrays := pack.arrays(key):
                 return arrays
         return {}
+
+    def chosen_arrays(
+        self, dataset: str, key: str, checksum: str | None, wanted: Callable[[str], bool]
+    ) -> dict[str, np.ndarray]:
+        """Return those arrays of a cell whose names are `wanted`, without its record.
+
+        Args:
+            dataset: The dataset of the cell.
+            key: Its key.
+            checksum: That of its arrays, as its record says; None if the record has none.
+            wanted: Returns whether an array of this name is returned.
+        """
+        if checksum is None:
+            packed = self._packed_arrays(key)
+            return {name: array for name, array in packed.items() if wanted(name)}
+        try:
+            written = self.beside(dataset, key, ".npz", checksum)
+            return read_npz(written, f"'{key}.npz'", only=wanted)
+        except Unreadable as why:
+            path = self.path(dataset, key)
+            log.warning("skipped the arrays of %s: %s", path, why)
+            return {}
 
     def _arrays(self, record: Record | None) -> dict[str, np.ndarray]:
         if record is None or record.arrays is None:
@@ -271,14 +317,24 @@ class Store:
         A failed one is left out if the cell is done. A warning says how many files were skipped as
         damaged, and why the first of them was.
         """
+        skipped: list[str] = []
+        yield from self._sound(self._chosen(keys), skipped)
+        _warn_of_skipped(skipped)
+
+    def _chosen(self, keys: Collection[str] | None) -> list[RecordFile]:
+        """Return the files of the cells with these keys, the failures of done cells left out."""
         files = list(self._files())
         done = {file.key for file in files if not file.failed}
-        skipped = []
+        chosen: list[RecordFile] = []
         for file in files:
-            if keys is not None and file.key not in keys:
-                continue
-            if file.failed and (file.key in done or file.key in self.packed):
-                continue
+            is_retried = file.failed and (file.key in done or file.key in self.packed)
+            if not is_retried and (keys is None or file.key in keys):
+                chosen.append(file)
+        return chosen
+
+    def _sound(self, files: Iterable[RecordFile], skipped: list[str]) -> Iterator[Record]:
+        """Yield the records of files; a line about each damaged one is added to `skipped`."""
+        for file in files:
             try:
                 record = self.read(file.path)
             except Unreadable as why:
@@ -286,20 +342,42 @@ class Store:
                 continue
             if record is not None:
                 yield record
-        if skipped:
-            log.warning(
-                "skipped %d files that are no sound records, such as %s", len(skipped), skipped[0]
-            )
+
+    def own_cells(self, keys: Collection[str] | None = None, warn: bool = True) -> pa.Table:
+        """Return the folder's own sound records (of these `keys`) as rows (`record.columns_of`).
+
+        They are kept, and read again only where files have changed.
+
+        Args:
+            keys: Of which cells.
+            warn: Log a warning if files are damaged.
+        """
+        files = self._chosen(keys)
+        versions = _versions(files)
+        if not versions.items() <= self._own.versions.items():
+            skipped: list[str] = []
+            tables = [arrow_table([])]
+            records = self._sound(files, skipped)
+            while chunk := list(islice(records, READ_AT_ONCE)):
+                tables.append(arrow_table(chunk))
+            self._own = OwnRecords(concatenated(tables), versions)
+            if warn:
+                _warn_of_skipped(skipped)
+        table = self._own.table
+        if len(versions) == len(self._own.versions):
+            return table
+        chosen = [file.key for file in files]
+        return without_empty_columns(table.filter(pc.field("key").isin(chosen)))
 
     def cells(
         self, keys: Collection[str] | None = None, columns: ColumnFilter = every_column
     ) -> pa.Table:
-        """Return every sound record (of these `keys`) as a row of `record.flat`, packs included.
+        """Return every sound record (of these `keys`) as a row of a table, packs included.
 
         Where a cell is in several places, the folder's own record is taken, then the first pack's;
         a warning says so where they are not the same.
         """
-        own = arrow_table([flat(record) for record in self.own(keys)])
+        own = self.own_cells(keys)
         tables = [own.select(chosen_names(own.column_names, columns))]
         tables += [pack.cells(columns) for pack in self.packs]
         cells = concatenated(tables)
@@ -327,6 +405,11 @@ class Store:
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
 
 
+def needs_arrays(cell: Cell) -> bool:
+    """Return whether a record of the cell is of no use without its arrays."""
+    return cell.kind != "fit" or cell.evaluate != "end"
+
+
 def _pack_paths(folder: Path) -> list[Path]:
     """Return the packs of a folder."""
     paths = sorted(folder.glob(PATTERN))
@@ -344,6 +427,23 @@ def check_has_packs(folder: Path) -> None:
     if not _pack_paths(folder):
         command = f"dlmexp collect --results {folder} --pack {folder / 'records.parquet'}"
         raise UserError(f"--with {folder}: it has no packed records; `{command}` packs its own")
+
+
+def _versions(files: Iterable[RecordFile]) -> dict[Path, tuple[int, int]]:
+    """Return the size and the time of the last change of each file."""
+    versions: dict[Path, tuple[int, int]] = {}
+    for file in files:
+        with contextlib.suppress(*ABSENT):  # removed just now
+            status = os.stat(file.path)
+            versions[file.path] = (status.st_size, status.st_mtime_ns)
+    return versions
+
+
+def _warn_of_skipped(skipped: Sequence[str]) -> None:
+    if skipped:
+        log.warning(
+            "skipped %d files that are no sound records, such as %s", len(skipped), skipped[0]
+        )
 
 
 def _key_in(file_name: str) -> str:

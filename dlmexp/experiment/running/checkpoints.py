@@ -81,7 +81,7 @@ def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
     A damaged one is moved to the quarantine, so that its cells start anew.
     """
     try:
-        about = read_npz(path, only="about").get("about", np.empty(0))
+        about = read_npz(path, only=lambda name: name == "about").get("about", np.empty(0))
         checkpoint = json_value(about.tobytes(), Checkpoint)
         _check(checkpoint, store, path)
     except FileNotFoundError:

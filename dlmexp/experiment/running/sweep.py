@@ -11,7 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+
 from dlmexp.common.catalogue import stand_ins
+from dlmexp.common.collector import paused_collector
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
 from dlmexp.data.config import DatasetConfig
@@ -26,7 +29,7 @@ from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.columns import columns_with
 from dlmexp.experiment.records.inducing_counts import ChosenInducingCount
 from dlmexp.experiment.records.refits import Selections
-from dlmexp.experiment.records.store import FAILED, Store
+from dlmexp.experiment.records.store import FAILED, Store, needs_arrays
 from dlmexp.experiment.running.inducing_counts import InducingCounts
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import cells_at_once
@@ -135,6 +138,7 @@ class DatasetLoader:
         return self._loaded[source]
 
 
+@paused_collector()
 def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check a config, load its datasets, and return its cells.
 
@@ -231,6 +235,7 @@ def _notes_about_tables(sweep: Sweep) -> list[str]:
     return lines
 
 
+@paused_collector()
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     """Return the batches of cells that have no sound record yet, or are trained again.
 
@@ -244,7 +249,8 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     recorded, failed = store.keys()
     failed &= needed
     done = _sound_records(sweep, store, recorded & needed)
-    done -= _bases_to_repeat(sweep, others, store, done)
+    settled = done if sweep.cfg.retry_failed else done | failed
+    done -= _bases_to_repeat(sweep, others, store, done, settled)
     changed = changed_cells(sweep, store)
     if sweep.cfg.rerun == "changed":
         done -= changed
@@ -326,19 +332,25 @@ def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
 
 def _sound_records(sweep: Sweep, store: Store, keys: Set[str]) -> set[str]:
     """Return the keys whose record can be used; a damaged one is moved to the quarantine."""
-    sound: set[str] = set()
-    for key in keys:
-        if key in store.packed or store.find(sweep.by_key[key].dataset, key) is not None:
+    sound = store.packed & keys
+    plain = {key for key in keys - sound if not needs_arrays(sweep.by_key[key])}
+    if plain:
+        cells = store.own_cells(plain, warn=False)
+        sound.update(cells.filter(pc.field("status") == "done")["key"].to_pylist())
+    for key in keys - sound:
+        if store.find(sweep.by_key[key].dataset, key) is not None:
             sound.add(key)
     return sound
 
 
-def _bases_to_repeat(sweep: Sweep, cells: Iterable[Cell], store: Store, done: Set[str]) -> set[str]:
+def _bases_to_repeat(
+    sweep: Sweep, cells: Iterable[Cell], store: Store, done: Set[str], settled: Set[str]
+) -> set[str]:
     """Return the base fits that are done, but must be trained again.
 
-    A cell that is not done starts from them, and there are no hyperparameters of theirs to load.
+    A cell that is not settled starts from them, and there are no hyperparameters of theirs to load.
     """
-    bases = {cell.base for cell in cells if cell.base and cell.key not in done}
+    bases = {cell.base for cell in cells if cell.base and cell.key not in settled}
     to_repeat: set[str] = set()
     for base in bases & done:
         dataset = sweep.by_key[base].dataset

@@ -26,7 +26,7 @@ from dlmexp.experiment.records.columns import (
     names_with_role,
 )
 from dlmexp.experiment.records.packed import arrow_table
-from dlmexp.experiment.records.record import SEVERAL, Result, flat
+from dlmexp.experiment.records.record import SEVERAL, Result
 from dlmexp.experiment.records.table import tidy
 from tests.conftest import REPOSITORY
 from tests.support.cells import PLAIN, scored
@@ -68,7 +68,7 @@ def test_a_table_has_declared_columns_alone_and_values_of_their_types():
 
 
 def test_arrow_columns_of_records_have_the_declared_types():
-    table = arrow_table([flat(scored(PLAIN, nll=1.0))]).to_pandas()
+    table = arrow_table([scored(PLAIN, nll=1.0)]).to_pandas()
     for name in ("M", "n", "seed", "minibatch"):
         assert pd.api.types.is_numeric_dtype(table[name])
     assert table["validation_nll"].dtype == float

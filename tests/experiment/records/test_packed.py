@@ -21,7 +21,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.plan.cell import Setting
 from dlmexp.experiment.records.manifests import Manifest, write_manifest
 from dlmexp.experiment.records.packed import arrow_table, concatenated
-from dlmexp.experiment.records.record import FORMAT, flat
+from dlmexp.experiment.records.record import FORMAT
 from dlmexp.experiment.records.results import ResultsFolder, collect_packed, collect_table
 from dlmexp.experiment.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
@@ -165,8 +165,8 @@ def test_a_table_beside_packs_is_no_pack(tmp_path):
 
 
 def test_a_later_field_is_a_column_where_a_record_has_it_with_its_default_in_the_others():
-    of_new = arrow_table([flat(scored(replace(PLAIN, components=2)))])
-    without_field = arrow_table([flat(scored(PLAIN))]).drop_columns(["components", "base"])
+    of_new = arrow_table([scored(replace(PLAIN, components=2))])
+    without_field = arrow_table([scored(PLAIN)]).drop_columns(["components", "base"])
     cells = concatenated([of_new, without_field])
     assert cells["components"].to_pylist() == [2, 1]
     assert cells["base"].to_pylist() == [PLAIN.base, None]
@@ -174,7 +174,7 @@ def test_a_later_field_is_a_column_where_a_record_has_it_with_its_default_in_the
 
 def test_a_later_field_that_no_record_has_is_no_column():
     without_rows = arrow_table([])
-    without_field = arrow_table([flat(scored(PLAIN))]).drop_columns(["components"])
+    without_field = arrow_table([scored(PLAIN)]).drop_columns(["components"])
     assert "components" in without_rows.column_names
     assert "components" not in concatenated([without_rows, without_field]).column_names
     assert concatenated([without_rows]).column_names == without_rows.column_names

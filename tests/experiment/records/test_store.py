@@ -32,6 +32,7 @@ from dlmexp.experiment.records.manifests import (
     read_manifests,
     write_manifest,
 )
+from dlmexp.experiment.records.packed import arrow_table
 from dlmexp.experiment.records.record import (
     FORMAT,
     JSON_FIELDS,
@@ -39,7 +40,6 @@ from dlmexp.experiment.records.record import (
     Result,
     decoded,
     encoded,
-    flat,
     sealed,
 )
 from dlmexp.experiment.records.store import Store
@@ -109,7 +109,7 @@ def test_a_row_has_every_fact_of_a_record():
         "trivial": {"test": {"nll": 2.0}},
     }
     result = Result(**metrics, hyperparameters={"noise": 0.1}, iterations=7, stopped="limit")
-    row = flat(replace(scored(cell), result=result))
+    (row,) = arrow_table([replace(scored(cell), result=result)]).to_pylist()
     for name in JSON_FIELDS:
         assert json.loads(row.pop(name)) == getattr(cell, name)
     assert {
@@ -323,3 +323,22 @@ def test_changed_data_is_refused(tmp_path):
         check_same_data(tmp_path, name, checksum)
     with pytest.raises(UserError, match=f"'mine'.*{'b' * 16}"):
         check_same_data(tmp_path, "mine", "b" * 64)
+
+
+def test_a_record_that_changes_is_read_again(tmp_path):
+    store = Store(tmp_path)
+    store.write(scored(PLAIN, nll=1.0))
+    store.write(scored(ELBO, nll=2.0))
+    assert sorted(store.cells()["validation_nll"].to_pylist()) == [1.0, 2.0]
+    Store(tmp_path).write(scored(PLAIN, nll=3.25))
+    assert sorted(store.cells()["validation_nll"].to_pylist()) == [2.0, 3.25]
+    store.path(ELBO.dataset, ELBO.key).unlink()
+    assert store.cells()["key"].to_pylist() == [PLAIN.key]
+
+
+def test_records_of_some_cells_have_no_columns_of_others(tmp_path):
+    store = Store(tmp_path)
+    store.write(scored(PLAIN, nll=1.0))
+    store.write(scored(ELBO, nll=1.0, mse=2.0))
+    assert "validation_mse" in store.cells().column_names
+    assert "validation_mse" not in store.cells({PLAIN.key}).column_names

@@ -16,7 +16,6 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.plan.cell import Setting
 from dlmexp.experiment.records.manifests import Manifest, distinct, write_manifest
 from dlmexp.experiment.records.packed import arrow_table
-from dlmexp.experiment.records.record import flat
 from dlmexp.experiment.records.results import ResultsFolder, drop_unselected
 from dlmexp.experiment.records.settings import parse_where, select_setting
 from dlmexp.experiment.records.store import Store
@@ -28,9 +27,7 @@ SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.inf), st.just(
 
 
 def _table(groups, records):
-    return tidy(
-        candidate_cells(arrow_table([flat(record) for record in records]), distinct(groups))
-    )
+    return tidy(candidate_cells(arrow_table(records), distinct(groups)))
 
 
 def _scored(cell, score):
@@ -350,6 +347,6 @@ def test_the_best_components_of_each_beta_by_validation():
     scores = (0.4, 0.1, 0.2, 0.3)
     records = [scored(cell, nll=nll) for cell, nll in zip(cells, scores, strict=True)]
     groups = [candidates("mixture_log_dlm", cells)]
-    rows = candidate_cells(arrow_table([flat(record) for record in records]), groups)
+    rows = candidate_cells(arrow_table(records), groups)
     best = best_at_each_beta(rows, "nll")
     assert dict(zip(best["beta"], best["components"], strict=True)) == {10.0: 4, 1.0: 1}

@@ -207,6 +207,28 @@ def test_base_fit_is_not_trained_again_if_nothing_starts_from_it(tmp_path):
     assert result.done == {BASE.key, CHILD.key}
 
 
+def test_base_fit_is_not_trained_again_for_a_failed_cell(tmp_path):
+    write(tmp_path, BASE)
+    write(tmp_path, CHILD, "failed")
+    result = plan(tmp_path)
+    assert planned(result) == {OTHER.key}
+    assert result.done == {BASE.key}
+
+
+def test_a_run_with_nothing_to_do_reads_each_record_once(tmp_path, monkeypatch):
+    cells = (BASE, CHILD, OTHER)
+    for cell in cells:
+        write(tmp_path, cell, arrays=HYPERPARAMETERS)
+    store = Store(tmp_path)
+    read: list[str] = []
+    original = store.read
+    monkeypatch.setattr(store, "read", lambda path: read.append(path.name) or original(path))
+    cfg: Any = SimpleNamespace(retry_failed=False, rerun=None, batch_cells=1)
+    plan_sweep(Sweep(cfg, by_key={cell.key: cell for cell in cells}), store, CPU)
+    assert len(store.cells({cell.key for cell in cells})) == 3
+    assert sorted(read) == sorted(f"{cell.key}.json" for cell in cells)
+
+
 def test_cell_with_a_torn_record_is_trained_again(tmp_path):
     write(tmp_path, OTHER)
     Store(tmp_path).path(OTHER.dataset, OTHER.key).write_text("torn")
