@@ -9,6 +9,7 @@ import pandas as pd
 from rich.box import SIMPLE
 from rich.table import Table
 
+from dlmexp.common.collector import paused_collector
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
@@ -162,6 +163,7 @@ class Summary:
         return 1 if self.failed or self.missing else 0
 
 
+@paused_collector()
 def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     """Return how the cells ended that were candidates of these selections."""
     selections = Selections.of(store, candidates)
@@ -249,12 +251,12 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
         baselines = pd.DataFrame()
     metrics = _metrics_of_table(rows)
     lines = rows if baselines.empty else with_baselines(rows, baselines)
-    table = results_table(lines, metrics)
     collect = with_results_option("dlmexp collect", store.root)
-    if table.row_count > MAX_RESULT_LINES:
-        print(f"{counted(table.row_count, 'result')}: `{collect}` writes them as a table")
+    count = _by_line(lines).ngroups
+    if count > MAX_RESULT_LINES:
+        print(f"{counted(count, 'result')}: `{collect}` writes them as a table")
         return
-    print_table(wide_console(), table)
+    print_table(wide_console(), results_table(lines, metrics))
     print(_units(rows, metrics, collect))
     for line in which_is_best(rows, baselines):
         print(line)
@@ -317,14 +319,14 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """
     rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
     metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
-    columns = RESULT_ORDER[:4] + _differing_settings(rows)
+    columns = _line_columns(rows)
     selected = {"beta": "beta"}  # the header of each column
     if "components" in rows and (rows["components"] > 1).any():
         selected["components"] = "K"
     headers = [*columns, "seeds", *selected.values()]
     headers += [name.removeprefix("test_") for name in metrics]
     table = Table(*headers, box=SIMPLE, pad_edge=False)
-    for _, seeds in rows.groupby(columns, dropna=False, sort=False):
+    for _, seeds in _by_line(rows):
         settings = seeds.iloc[0][columns].map(_text)
         values = [_selected_values(seeds, name) for name in selected]
         means = [mean_and_deviation(seeds[name]) for name in metrics]
@@ -334,6 +336,16 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 def _text(value: Any) -> str:
     return "" if pd.isna(value) else str(value)
+
+
+def _by_line(rows: pd.DataFrame) -> Any:
+    """Return results grouped by the lines of their table."""
+    return rows.groupby(_line_columns(rows), dropna=False, sort=False)
+
+
+def _line_columns(rows: pd.DataFrame) -> list[str]:
+    """Return the columns in which the lines of a table of results differ, their seeds aside."""
+    return RESULT_ORDER[:4] + _differing_settings(rows)
 
 
 def _differing_settings(rows: pd.DataFrame) -> list[str]:
