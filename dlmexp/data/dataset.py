@@ -5,6 +5,7 @@ them. The arrays are checked against the specification.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,14 +100,21 @@ def read_spec(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
 
     That of a user's table depends on the settings `csv`.
     """
-    from omegaconf import OmegaConf
-
     if name not in dataset_names() and csv is None:
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
     entry = catalogue.entries("dataset")[name]
+    if "${" in repr(entry):
+        entry = _resolved(name, entry, csv)
+    return as_spec(deepcopy(entry))
+
+
+def _resolved(name: str, entry: dict[str, Any], csv: CsvConfig | None) -> dict[str, Any]:
+    """Return the content of a dataset's file with its interpolations resolved."""
+    from omegaconf import OmegaConf
+
     config = OmegaConf.create({"csv": csv, "dataset": {name: entry}})
     values: Any = OmegaConf.to_container(config.dataset[name], resolve=True)
-    return as_spec(values)
+    return values
 
 
 @dataclass(frozen=True)

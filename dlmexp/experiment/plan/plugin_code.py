@@ -12,6 +12,11 @@ from dlmexp.experiment.plan.cell import Cell
 PACKAGES_OF_OURS = ("dlmexp", "gpytorch")
 
 
+def registered_parts(cell: Cell) -> tuple[str, ...]:
+    """Return the names of the parts a cell is trained with; of equal ones the plugins are equal."""
+    return cell.objective, cell.likelihood, cell.estimator, cell.kernel
+
+
 def plugin_packages(cell: Cell) -> list[str]:
     """Return the packages that registered the parts a cell is trained with, without our own."""
     modules = [

@@ -155,11 +155,12 @@ class _Measured:
     name: str
     is_trivial: bool = False
 
-    def value(self, result: Result) -> float | None:
-        """Return the value of a result, None where it has none."""
+    def values(self, results: Iterable[Result]) -> list[float | None]:
+        """Return the value of each result, None where it has none."""
         if self.is_trivial:
-            return result.trivial.get(self.part, {}).get(self.name)
-        return getattr(result, self.part).get(self.name)
+            return [result.trivial.get(self.part, {}).get(self.name) for result in results]
+        part_of = attrgetter(self.part)
+        return [part_of(result).get(self.name) for result in results]
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
@@ -184,7 +185,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     for name in Provenance.__struct_fields__:
         columns[name] = list(map(attrgetter(name), made))
     for measured in _measured(results):
-        columns[measured.column] = list(map(measured.value, results))
+        columns[measured.column] = measured.values(results)
     return columns
 
 

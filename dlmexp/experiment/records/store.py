@@ -366,8 +366,7 @@ class Store:
         table = self._own.table
         if len(versions) == len(self._own.versions):
             return table
-        chosen = [file.key for file in files]
-        return without_empty_columns(table.filter(pc.field("key").isin(chosen)))
+        return without_empty_columns(_with_keys(table, [file.key for file in files]))
 
     def cells(
         self, keys: Collection[str] | None = None, columns: ColumnFilter = every_column
@@ -382,7 +381,7 @@ class Store:
         tables += [pack.cells(columns) for pack in self.packs]
         cells = concatenated(tables)
         if keys is not None:
-            cells = cells.filter(pc.field("key").isin(list(keys)))
+            cells = _with_keys(cells, keys)
         is_repeated = cells["key"].to_pandas().duplicated()
         if not is_repeated.any():
             return cells
@@ -427,6 +426,10 @@ def check_has_packs(folder: Path) -> None:
     if not _pack_paths(folder):
         command = f"dlmexp collect --results {folder} --pack {folder / 'records.parquet'}"
         raise UserError(f"--with {folder}: it has no packed records; `{command}` packs its own")
+
+
+def _with_keys(cells: pa.Table, keys: Iterable[str]) -> pa.Table:
+    return cells.filter(pc.field("key").isin(pa.array(list(keys), pa.string())))
 
 
 def _versions(files: Iterable[RecordFile]) -> dict[Path, tuple[int, int]]:

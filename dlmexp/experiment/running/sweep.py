@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dlmexp.common.catalogue import stand_ins
@@ -25,7 +26,7 @@ from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan import compose
 from dlmexp.experiment.plan.cell import Asked, Batch, Cell, batches
 from dlmexp.experiment.plan.grid import Grid, check, split_name
-from dlmexp.experiment.plan.plugin_code import plugin_versions
+from dlmexp.experiment.plan.plugin_code import plugin_versions, registered_parts
 from dlmexp.experiment.records.columns import columns_with
 from dlmexp.experiment.records.inducing_counts import ChosenInducingCount
 from dlmexp.experiment.records.refits import Selections
@@ -248,7 +249,8 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     others = [cell for cell in cells if cell.key not in sweep.refits]
     recorded, failed = store.keys()
     failed &= needed
-    done = _sound_records(sweep, store, recorded & needed)
+    own = store.own_cells(needed, warn=False)
+    done = _sound_records(sweep, store, own, recorded & needed)
     settled = done if sweep.cfg.retry_failed else done | failed
     done -= _bases_to_repeat(sweep, others, store, done, settled)
     changed = changed_cells(sweep, store)
@@ -303,9 +305,13 @@ def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
 
 def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
     """Return the keys of recorded cells that another version of a plugin's code has made."""
+    by_parts: dict[tuple[str, ...], str | None] = {}
     expected: dict[str, str] = {}
     for key, cell in sweep.by_key.items():
-        versions = plugin_versions(cell)
+        parts = registered_parts(cell)
+        if parts not in by_parts:
+            by_parts[parts] = plugin_versions(cell)
+        versions = by_parts[parts]
         if versions:
             expected[key] = versions
     if not expected:
@@ -330,13 +336,19 @@ def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
                 store.quarantine(path, "another version of a plugin made it")
 
 
-def _sound_records(sweep: Sweep, store: Store, keys: Set[str]) -> set[str]:
-    """Return the keys whose record can be used; a damaged one is moved to the quarantine."""
+def _sound_records(sweep: Sweep, store: Store, own: pa.Table, keys: Set[str]) -> set[str]:
+    """Return the keys whose record can be used; a damaged one is moved to the quarantine.
+
+    Args:
+        sweep: The cells.
+        store: The records.
+        own: The sound ones of the folder itself.
+        keys: The keys of done cells that are needed.
+    """
     sound = store.packed & keys
-    plain = {key for key in keys - sound if not needs_arrays(sweep.by_key[key])}
-    if plain:
-        cells = store.own_cells(plain, warn=False)
-        sound.update(cells.filter(pc.field("status") == "done")["key"].to_pylist())
+    for key in own.filter(pc.field("status") == "done")["key"].to_pylist():
+        if not needs_arrays(sweep.by_key[key]):
+            sound.add(key)
     for key in keys - sound:
         if store.find(sweep.by_key[key].dataset, key) is not None:
             sound.add(key)
