@@ -29,8 +29,12 @@ TRIAL_STEPS = 10_000  # the limit of steps in a trial, even if the batch makes f
 # machine, or a minute on an H200.
 SHORT_RUN_WORK = {"cpu": 6e10, "cuda": 2e14}
 SHORT_RUN_LATENCY = 1e7  # multiplications that take as long as the fixed cost of a step
-TRIAL_KINDS = 3  # kinds that are timed before the run: a small, a middle and a large one
+# Kinds that are timed before the run, by their place among those sorted by cost: a small, a middle
+# and a large one.
+TRIAL_PLACES = (0.0, 0.5, 1.0)
 TRIAL_SECONDS = 0.05  # for each of them
+# A kind whose steps are expected to take longer is not timed: its cost is extrapolated.
+LONGEST_TRIAL_STEP = 0.25
 ALL_TRIALS_SECONDS = 3.0
 # The interval of an announcement is the estimate divided and multiplied by this number.
 UNCERTAINTY = 1.7
@@ -75,6 +79,11 @@ def step_seconds(
 
     def mean_seconds(call: Callable[[], object]) -> float:
         call()  # the first call is slower
+        began = perf_counter()
+        call()
+        once = perf_counter() - began
+        if once > seconds:
+            return once
         timer = Timer("call()", globals={"call": call}, num_threads=threads)
         # Not the best: in the run, too, other programs take their part of the machine.
         return timer.blocked_autorange(min_run_time=seconds).mean
@@ -175,7 +184,12 @@ class Clock:
             threads: CPU threads of each process.
         """
         began = perf_counter()
-        for kind in self._kinds_to_time():
+        timed: list[KindCount] = []
+        for place in TRIAL_PLACES:
+            kind = self._kind_to_time(place)
+            if kind is None or kind in timed:
+                continue
+            timed.append(kind)
             batch = kind.largest
             if self.device == "cpu":
                 batch = batch[:1]  # cells of a batch take turns, so one is enough
@@ -190,13 +204,17 @@ class Clock:
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
 
-    def _kinds_to_time(self) -> list[KindCount]:
-        """Return the kinds that are timed, that of a middle cost first."""
+    def _kind_to_time(self, place: float) -> KindCount | None:
+        """Return the kind at a place among those sorted by cost; None if there is none.
+
+        Those are left out whose steps would take too long, by the trials so far.
+        """
         timed = [kind for kind in self.kinds.values() if kind.shape.is_timed]
         timed.sort(key=lambda kind: kind.shape.work)
-        if len(timed) <= TRIAL_KINDS:
-            return timed
-        return [timed[len(timed) // 2], timed[0], timed[-1]]
+        if self.trials:
+            cost = self._cost()
+            timed = [kind for kind in timed if cost.seconds(kind.shape) <= LONGEST_TRIAL_STEP]
+        return timed[round(place * (len(timed) - 1))] if timed else None
 
     def announced(self, workers: int) -> TimeInterval | None:
         """Return between how many seconds the run is expected to take; None without trials.

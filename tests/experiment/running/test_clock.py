@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running import clock as module
-from dlmexp.experiment.running.clock import Clock
+from dlmexp.experiment.running.clock import LONGEST_TRIAL_STEP, Clock
 from dlmexp.experiment.running.process import select_target
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
@@ -47,8 +47,17 @@ def step_of_rows(cells):
 def test_a_small_a_middle_and_a_large_kind_are_timed(now, monkeypatch):
     timed = []
     batches = [batch_of(2, n=n) for n in (900, 50, 400, 100, 200)]
-    timed_clock(monkeypatch, lambda cells: timed.append(cells[0].n) or 1.0, batches)
-    assert timed == [200, 50, 900]
+    timed_clock(monkeypatch, lambda cells: timed.append(cells[0].n) or 1e-3, batches)
+    assert timed == [50, 200, 900]
+
+
+def test_kinds_whose_steps_take_long_are_not_timed(now, monkeypatch):
+    timed = []
+    batches = [batch_of(2, n=n) for n in (900, 50, 400, 100, 200)]
+    seconds = 4 * LONGEST_TRIAL_STEP
+    clock = timed_clock(monkeypatch, lambda cells: timed.append(cells[0].n) or seconds, batches)
+    assert timed == [50]
+    assert clock.announced(1) is not None
 
 
 def test_timing_ends_within_seconds(now, monkeypatch):
@@ -234,4 +243,4 @@ def test_step_with_evaluations_has_its_share_of_them(monkeypatch):
     target = select_target("cpu", "float64")
     cells = (replace(PLAIN, evaluate="10"),)
     assert module.step_seconds(cells, lambda cell: None, target) == 2.0 + 30.0 / 10  # pyright: ignore[reportArgumentType]
-    assert calls == ["called first", "step", "evaluate_test_rows"]
+    assert calls == ["called first", "called first", "step", "evaluate_test_rows"]
