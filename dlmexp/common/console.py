@@ -115,10 +115,12 @@ def print_table(console: "Console", table: "Table") -> None:
     table, and long words go on in the next line.
     """
     constants: list[str] = []
+    width = _width(console, table)
     for column in reversed(_constant_columns(table)):
-        if _width(console, table) <= console.width:
+        if width <= console.width:
             break
         _remove_column(table, column)
+        width = _width(console, table)
         header = str(column.header).replace("\n", " ")
         constants.insert(0, f"{header} {next(iter(column.cells))}")
     for column in table.columns:
@@ -139,8 +141,26 @@ def _is_constant(column: "Column") -> bool:
 
 def _width(console: "Console", table: "Table") -> int:
     """Return the width of a table whose words are not folded."""
+    from rich.table import Table
+
+    # rich measures every cell; one row with the widest cell of each column is as wide.
+    widest = Table(box=table.box, pad_edge=table.pad_edge)
+    for column in table.columns:
+        widest.add_column(column.header)
+    widest.add_row(*[_widest(column) for column in table.columns])
     unlimited = console.options.update(max_width=10_000)
-    return table.__rich_measure__(console, unlimited).maximum
+    return widest.__rich_measure__(console, unlimited).maximum
+
+
+def _widest(column: "Column") -> str:
+    return max(map(str, column.cells), key=_text_width, default="")
+
+
+def _text_width(text: str) -> int:
+    """Return how wide the widest line of a text is on a terminal."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.splitlines()), default=0)
 
 
 def _remove_column(table: "Table", column: "Column") -> None:
