@@ -2,9 +2,11 @@
 
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from hydra.core.plugins import Plugins
+from omegaconf import OmegaConf
 
 from dlmexp.cli import main
 from dlmexp.experiment.plan.compose import compose, expand, with_default
@@ -180,4 +182,32 @@ def test_joblib_starts_the_jobs(here, capfd):
     assert main(["run", *words]) == 0
     out = capfd.readouterr().out
     assert out.count("JoblibLauncher starts the jobs: none of them is submitted again") == 1
+    assert {record.cell.seed for record in Store("results").own()} == {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the plugin's Optuna is of 2022, and warns of SQLAlchemy
+def test_optuna_chooses_the_jobs_and_minimises_their_validation_metric(here, capfd):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="hydra-optuna-sweeper")
+    sweeper = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1"]
+    lr = "training.lr=interval(0.01,0.3)"
+    words = ["-m", *sweeper, "hydra.sweeper.direction=minimize", lr, *TINY, "seeds=[0]"]
+    assert main(["run", *words]) == 0
+    losses = {}
+    for record in Store("results").own():
+        losses[record.cell.lr] = record.result.validation["nll"]
+    assert len(losses) == 3
+    (path,) = Path("results").glob("**/optimization_results.yaml")
+    best = OmegaConf.load(path)
+    assert best.best_value == min(losses.values())
+    assert losses[best.best_params["training.lr"]] == best.best_value
+
+
+@pytest.mark.slow
+def test_ray_starts_the_jobs(here, capfd):
+    pytest.importorskip("hydra_plugins.hydra_ray_launcher", reason="hydra-ray-launcher")
+    words = ["-m", "hydra/launcher=ray", *TINY, "seeds=[0],[1]"]
+    assert main(["run", *words]) == 0
+    out = capfd.readouterr().out
+    assert out.count("RayLauncher starts the jobs: none of them is submitted again") == 1
     assert {record.cell.seed for record in Store("results").own()} == {0, 1}
