@@ -105,7 +105,7 @@ def fetch_datasets(args: argparse.Namespace, root: Path) -> None:
             with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
                 paths = fetch(spec, root, bars)
         except UserError as error:
-            # The other datasets of a suite are fetched nevertheless.
+            # Go on with the other datasets of a suite.
             problems.append(str(error))
             continue
         for path in paths:

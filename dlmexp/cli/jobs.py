@@ -2,12 +2,18 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlmexp.cli.parser import Commands, add_command, add_results_option
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
+
+if TYPE_CHECKING:
+    from dlmexp.experiment.cluster.jobs import Job
+    from dlmexp.experiment.running.leases import ActiveProcess
 
 STATUS = """\
 Cells done, running, failed (with --failed: why) and missing, for each experiment in a results
@@ -106,16 +112,20 @@ def cancel(args: argparse.Namespace) -> None:
     if not jobs and not processes:
         print(f"nothing to cancel in {args.results}")
         return
-    for job in jobs:
-        print(f"job {job.id}: {job.description}; {counted(len(job.left), 'cell')} to do")
-    for process in processes:
-        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
+    _print_active(jobs, processes)
     if not args.yes and not _user_agrees():
         print("nothing was cancelled")
         return
     stop(folder, jobs, processes)
     listing = with_results_option("dlmexp status", args.results)
     print(f"asked to save and leave; `{listing}` shows what is left")
+
+
+def _print_active(jobs: Sequence["Job"], processes: Sequence["ActiveProcess"]) -> None:
+    for job in jobs:
+        print(f"job {job.id}: {job.description}; {counted(len(job.left), 'cell')} to do")
+    for process in processes:
+        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
 
 
 def _user_agrees() -> bool:

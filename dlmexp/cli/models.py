@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -256,18 +256,25 @@ def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) 
 
 def _print_notes_on_rows(predicted: "Predicted", out: str, fills: bool) -> None:
     """Print what became of rows; `fills` says whether training has filled gaps, too."""
-    filled = [f"{column} {number}" for column, number in predicted.gaps.items() if number]
+    filled = _counts_by_column(predicted.gaps)
     if filled:
-        how = "taken as in training" if fills else "numbers at their mean, categories as unseen"
-        _print_note(f"missing values, {how}: {', '.join(filled)}")
-    unseen = [f"{column} {number}" for column, number in predicted.unseen.items() if number]
+        treatment = "numbers at their mean, categories as unseen"
+        if fills:
+            treatment = "taken as in training"
+        _print_note(f"missing values, {treatment}: {filled}")
+    unseen = _counts_by_column(predicted.unseen)
     if unseen:
-        _print_note(f"without a known category, predicted from other columns: {', '.join(unseen)}")
+        _print_note(f"without a known category, predicted from other columns: {unseen}")
     file = "" if out == STANDARD_OUTPUT else f" to {out}"
     _print_note(f"{counted(predicted.rows - predicted.without, 'row')} predicted{file}")
     if predicted.without:
         count = f"{counted(predicted.without, 'row')} without a prediction"
         _print_note(f"{count}, see the column 'reason'; the first: {predicted.first_problem}")
+
+
+def _counts_by_column(counts: Mapping[str, int]) -> str:
+    """Return `age 3, job 1`, without the columns whose number is 0."""
+    return ", ".join(f"{column} {number}" for column, number in counts.items() if number)
 
 
 def _print_note(note: str) -> None:

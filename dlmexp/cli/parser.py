@@ -62,12 +62,18 @@ class Parser(argparse.ArgumentParser):
             arguments.overrides += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
         if unknown and self.prog != "dlmexp":
-            valid = [*self._long_options(), *self._settings_like(unknown[0])]
-            self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], valid)}")
+            self._refuse(unknown[0])
         return arguments, unknown
 
+    def _refuse(self, word: str) -> NoReturn:
+        """Raise the error of an unknown argument."""
+        valid = [*self._long_options(), *self._settings_like(word)]
+        self.error(f"unknown argument '{word}': {nearest(word, valid)}")
+
     def _long_options(self) -> list[str]:
-        names = [name for action in self._actions for name in action.option_strings]
+        names: list[str] = []
+        for action in self._actions:
+            names += action.option_strings
         return [name for name in names if name.startswith("--")]
 
     def _settings_like(self, word: str) -> list[str]:
@@ -82,7 +88,9 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        name = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
+        name = "/".join(action.option_strings)
+        if not name:
+            name = str(action.metavar or action.dest).lower()
         choices = [str(choice) for choice in action.choices]
         self.error(f"{name} '{value}': {nearest(str(value), choices)}")
 

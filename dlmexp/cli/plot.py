@@ -179,7 +179,8 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     model = f"Model {chosen.words}."
     for figure in dict.fromkeys(args.ids):
         kind = predictions if figure == PREDICTIONS else importance
-        canvas, table = kind.render(diagnosis), kind.numbers(diagnosis)
+        canvas = kind.render(diagnosis)
+        table = kind.numbers(diagnosis)
         caption = kind.text(diagnosis, model)
         print(save(out, f"{figure}-{chosen.row.dataset}", canvas, table, caption, formats))
     print(f"  {model}")
@@ -193,8 +194,7 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     from dlmexp.presentation.figures.plot import save
     from dlmexp.presentation.ranking.board import main_boards
 
-    chooses = args.by or args.where or args.parameterisation or args.compare_protocols or args.list
-    if chooses or not set(args.ids) <= set(OF_BOARDS):
+    if args.where or _chooses_lines(args) or not set(args.ids) <= set(OF_BOARDS):
         raise UserError(
             f"the figures {', '.join(OF_BOARDS)} are over all datasets: draw them without others, "
             "and with no option but --protocol to choose by"
@@ -217,7 +217,7 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
     from dlmexp.presentation.figures.plot import save
     from dlmexp.presentation.figures.verdicts import CAPTION, draw_verdicts
 
-    if len(args.ids) > 1 or args.by or args.parameterisation or args.compare_protocols or args.list:
+    if len(args.ids) > 1 or _chooses_lines(args):
         raise UserError(
             "the figure 'claims' is over all datasets: draw it alone, and with no option but "
             "--protocol and --where to choose by"
@@ -229,6 +229,11 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
         print(save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats))
     if args.captions:
         print(f"  {CAPTION}")
+
+
+def _chooses_lines(args: argparse.Namespace) -> bool:
+    """Return whether an option was typed that figures over all datasets do not have."""
+    return bool(args.by or args.parameterisation or args.compare_protocols or args.list)
 
 
 def _terms_of_model(args: argparse.Namespace) -> list[str]:
@@ -298,13 +303,16 @@ def _figures_with_results(
 
 def _completeness(drawn: "Drawn") -> str:
     """Return how many lines of a figure have results."""
-    lines = [series for panel in drawn.measured for series in panel.series]
-    present = sum(not series.points.empty for series in lines)
+    total = 0
+    present = 0
+    for panel in drawn.measured:
+        total += len(panel.series)
+        present += sum(not series.points.empty for series in panel.series)
     if not present:
         return NOT_RUN
     if not drawn.missing:
         return "complete"
-    return f"{present} of {counted(len(lines), 'line')}"
+    return f"{present} of {counted(total, 'line')}"
 
 
 def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
@@ -351,7 +359,9 @@ def _remark_on_missing(
 
     names = list(dict.fromkeys(drawn.figure.id for drawn in without_results))
     if names and args.ids:
-        commands = [command for drawn in without_results for command in drawn.commands]
+        commands: list[str] = []
+        for drawn in without_results:
+            commands += drawn.commands
         message = no_results(names, commands)
         if not with_results:
             raise UserError(message)
@@ -368,7 +378,10 @@ def _remark_on_missing(
 
 
 def _is_of_own_data(drawn: "Drawn") -> bool:
-    """Whether a figure shows a user's own data: others of the paper need not be mentioned then."""
+    """Return whether a figure shows a user's own data.
+
+    The figures of the paper need not be mentioned then.
+    """
     return drawn.figure.id.startswith("own-")
 
 
@@ -389,7 +402,7 @@ def _results_and_request(
     from dlmexp.presentation.figures.choose import Request
     from dlmexp.presentation.figures.numbers import FACTS
 
-    # A value of any setting can be asked for by --where; without it fewer columns are read.
+    # `--where` can name any setting; without it fewer columns are read.
     columns = every_column if args.where else columns_with(FACTS, ("test", "validation"))
     results = ResultsFolder(args.results, columns, args.others)
     where = parse_where(args.where, results.candidates, results.changes)

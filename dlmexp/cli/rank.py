@@ -94,14 +94,15 @@ def _print_board(board: "Board", by_data_set: bool) -> None:
 
 
 def anchors(args: argparse.Namespace) -> None:
-    """Print published numbers beside ours."""
+    """Print published numbers and ours."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.anchors import render
     from dlmexp.presentation.anchors.compare import anchors as compare
 
-    found = compare(ResultsFolder(args.results, others=args.others))
+    comparison = compare(ResultsFolder(args.results, others=args.others))
     if args.json:
-        print(json.dumps(render.as_json(found), indent=1, ensure_ascii=False, allow_nan=False))
+        content = render.as_json(comparison)
+        print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
         return
-    print_table(wide_console(TERMINAL_WIDTH), render.anchor_table(found))
-    print("\n".join(render.caption(found)))
+    print_table(wide_console(TERMINAL_WIDTH), render.anchor_table(comparison))
+    print("\n".join(render.caption(comparison)))

@@ -33,7 +33,10 @@ Writes one self-contained HTML file about the records under --results: what was 
 on each of the paper's claims, the figures, a table of results, failures, and how everything was
 made. Protocols stand behind a switch."""
 
-DETAILS, JSON, MARKDOWN, COUNTS = "--details", "--json", "--markdown", "--counts"
+DETAILS = "--details"
+JSON = "--json"
+MARKDOWN = "--markdown"
+COUNTS = "--counts"
 FORMS = {  # options of `claims`: how the verdicts are printed
     DETAILS: "all claims in full: every test, pictures and commands",
     JSON: "everything, for programs",

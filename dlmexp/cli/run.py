@@ -15,7 +15,7 @@ from dlmexp.common.extensions import extended
 if TYPE_CHECKING:
     from dlmexp.experiment.config import RunConfig
 
-METHODS_WIDTH = 72  # letters of a line
+METHODS_WIDTH = 72  # characters of a line
 USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--info] [--config-dir DIR]"
 # Flags of Hydra's own command that have another word here.
 REFUSED_FLAGS = {
