@@ -121,7 +121,9 @@ def _listed(registered: dict[str, list[str]], files: dict[str, list[Path]]) -> s
     Raises:
         UserError: There is nothing.
     """
-    parts = [f"{kind} {', '.join(map(str, names))}" for kind, names in registered.items()]
+    parts: list[str] = []
+    for kind, items in registered.items():
+        parts.append(f"{kind} {', '.join(map(str, items))}")
     for folder, paths in files.items():
         names = [path.stem for path in paths]
         parts.append(f"conf/{folder}: {', '.join(names)}")
@@ -137,14 +139,17 @@ def _require(condition: bool, problem: str) -> None:
         raise UserError(problem)
 
 
-def _check_shape(value: Any, expected: tuple[int, ...], what: str) -> None:
-    _require(isinstance(value, Tensor), f"{what} is a {type(value).__name__}, not a tensor")
-    _require(value.shape == expected, f"{what} has the shape {list(value.shape)}, not {expected}")
+def _check_shape(value: Any, expected: tuple[int, ...], name: str) -> None:
+    kind = type(value).__name__
+    _require(isinstance(value, Tensor), f"{name} is a {kind}, not a tensor")
+    shape = list(value.shape)
+    _require(value.shape == expected, f"{name} has the shape {shape}, not {expected}")
 
 
-def _check_finite(value: Tensor, what: str) -> None:
-    wrong = int((~torch.isfinite(value)).sum())
-    _require(wrong == 0, f"{what} has {wrong} values that are not finite, of {value.numel()}")
+def _check_finite(value: Tensor, name: str) -> None:
+    is_finite = torch.isfinite(value)
+    wrong = int((~is_finite).sum())
+    _require(wrong == 0, f"{name} has {wrong} values that are not finite, of {value.numel()}")
 
 
 def _gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
@@ -248,7 +253,8 @@ def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
 
 def _probabilities(name: str) -> str:
     likelihood, _ = _likelihood(name)
-    f = torch.linspace(-1.5, 1.5, 2 * ROWS, dtype=torch.float64).reshape(CELLS, ROWS)
+    f = torch.linspace(-1.5, 1.5, CELLS * ROWS, dtype=torch.float64)
+    f = f.reshape(CELLS, ROWS)
     y, spacing = _all_targets(likelihood.task, f)
     log_p = likelihood.over_samples().log_prob(f.unsqueeze(-2), y)
     _check_shape(log_p, tuple(y.shape), "log_prob(f, y)")
@@ -269,10 +275,11 @@ def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
     equal steps of asinh(y - f).
     """
     if task == "regression":
-        steps = torch.linspace(-16.0, 16.0, 20_001, dtype=torch.float64)
-        y = f.unsqueeze(-2) + 1e-3 * steps.sinh()[:, None]
-        step = steps[1] - steps[0]
-        return y, 1e-3 * steps.cosh()[:, None] * step
+        # y - f = 1e-3 sinh(t), so dy = 1e-3 cosh(t) dt
+        t = torch.linspace(-16.0, 16.0, 20_001, dtype=torch.float64)[:, None]
+        y = f.unsqueeze(-2) + 1e-3 * t.sinh()
+        dt = t[1] - t[0]
+        return y, 1e-3 * t.cosh() * dt
     n_values = 2 if task == "binary" else MOST_COUNTS
     values = torch.arange(n_values, dtype=torch.float64)[:, None]
     y = values.expand(CELLS, n_values, ROWS)
@@ -360,8 +367,9 @@ def _estimates(name: str, likelihood_name: str) -> str:
         exact = likelihood.log_loss(mu, v, y).mean()
         estimates = [estimator(likelihood, mu, v, y, draws).mean() for _ in range(DRAWS)]
         difference = float(torch.stack(estimates).mean() - exact)
-    settings = ", ".join(f"{option}={value}" for option, value in options.items()) or "no options"
-    return f"{settings}: finite, with gradients; its mean is {difference:+.1e} off the log loss"
+    settings = [f"{option}={value}" for option, value in options.items()]
+    listed = ", ".join(settings) or "no options"
+    return f"{listed}: finite, with gradients; its mean is {difference:+.1e} off the log loss"
 
 
 def _default_options(name: str) -> dict[str, Any]:

@@ -287,14 +287,13 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
     if stray.empty:
         return StrayWords("is text, though all its values are numbers: make them numbers", [])
     words = stray.value_counts().index.tolist()
-    shown = [f"'{word[:20]}'" for word in words[:3]]
+    examples = [f"'{word[:20]}'" for word in words[:3]]
     if len(words) > 3:
-        shown.append("...")
-    examples = ", ".join(shown)
+        examples.append("...")
     first_row = stray.index[0] + 1
     rows = f"{counted(len(stray), 'row')} (the first: row {first_row})"
     numbers = f"its other {n_numbers} values are numbers"
-    description = f"is text because of {examples} in {rows}; {numbers}"
+    description = f"is text because of {', '.join(examples)} in {rows}; {numbers}"
     if len(words) <= MAX_MISSING_MARKERS:
         description += f"; {setting('na', words)} calls that missing"
     return StrayWords(description, words)

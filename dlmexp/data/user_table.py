@@ -52,12 +52,12 @@ class UsedColumns:
     Attributes:
         values: The columns by name.
         left_out: What was left out of the file, in words.
-        kept: Of all rows of the file, those that are used.
+        is_used: Of all rows of the file, those that are used.
     """
 
     values: dict[str, np.ndarray]
     left_out: list[str]
-    kept: Bool[np.ndarray, " rows"]
+    is_used: Bool[np.ndarray, " rows"]
 
 
 @LOADERS.register("table")
@@ -169,8 +169,8 @@ def _has_decimals(column: pa.ChunkedArray) -> bool:
 
 def _published(path: Path, table: UsedColumns) -> Arrangement:
     """Return the user's own splits, without the rows of the table that are not used."""
-    is_test = user_splits(path, len(table.kept))
-    return Arrangement("published", column=path.name, published=is_test[:, table.kept])
+    is_test = user_splits(path, len(table.is_used))
+    return Arrangement("published", column=path.name, published=is_test[:, table.is_used])
 
 
 def _table_options(options: Mapping[str, Any]) -> CsvConfig:
@@ -245,8 +245,8 @@ def _read_files(
         values[name] = np.concatenate([column, test_column])
     test_rows = len(test.values[str(options.target)])
     left_out = table.left_out + test.left_out
-    kept = np.concatenate([table.kept, test.kept])
-    return UsedColumns(values, left_out, kept), test_rows
+    is_used = np.concatenate([table.is_used, test.is_used])
+    return UsedColumns(values, left_out, is_used), test_rows
 
 
 def _read_columns(
@@ -281,8 +281,8 @@ def _read_columns(
         else:
             advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
             raise UserError(f"{source_of(path)}: column {number} has no name ('{name}'): {advice}")
-    kept = np.ones(table.num_rows, dtype=bool)
-    return _without_incomplete_rows(UsedColumns(values, left_out, kept), options, path)
+    is_used = np.ones(table.num_rows, dtype=bool)
+    return _without_incomplete_rows(UsedColumns(values, left_out, is_used), options, path)
 
 
 def _check_duplicates(names: Sequence[str], path: Path) -> None:

@@ -273,9 +273,9 @@ HydraConfig = make_dataclass(
 
 
 def checked(values: dict[str, Any]) -> RunConfig:
-    """Return the config with these values, each held against its field.
+    """Return the config with these values, each checked against its field.
 
-    OmegaConf knows no limits, and takes a list for a number that is in a list.
+    OmegaConf cannot check bounds, and accepts a list in place of a number inside a list.
 
     Raises:
         UserError: A field does not allow its value.

@@ -264,7 +264,8 @@ def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
     in_group = rows["group"] == groups.iloc[-1]
-    candidates = rows[in_group & (rows["status"] == "done") & rows["beta"].notna()]
+    is_done = rows["status"] == "done"
+    candidates = rows[in_group & is_done & rows["beta"].notna()]
     if "components" in candidates:
         of_cell = candidates.loc[candidates["key"] == key, "components"]
         candidates = candidates[candidates["components"].isin(of_cell)]

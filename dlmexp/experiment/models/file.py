@@ -76,11 +76,11 @@ def encoded(model: TrainedCell) -> bytes:
 
     Of L, which is made triangular if it is not, only the lower triangle is written.
     """
-    about = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
+    header = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
     rows, columns = np.tril_indices(model.cell.M)
     arrays = {
-        ABOUT: np.frombuffer(msgspec.json.encode(about), dtype=np.uint8),
+        ABOUT: np.frombuffer(msgspec.json.encode(header), dtype=np.uint8),
         "m": model.m,
         "L": L[..., rows, columns],
         "jitter": np.float64(model.jitter),
@@ -117,25 +117,26 @@ def decoded(content: bytes) -> TrainedCell:
     arrays = read_npz(content)
     if ABOUT not in arrays:
         raise Unreadable("it is not a model: it does not say what it is about")
-    about = json_value(arrays.pop(ABOUT).tobytes(), About)
-    if about.format > FORMAT:
-        newer = f"it has format {about.format}, from a newer dlmexp"
+    header = json_value(arrays.pop(ABOUT).tobytes(), About)
+    if header.format > FORMAT:
+        newer = f"it has format {header.format}, from a newer dlmexp"
         raise Unreadable(f"{newer} (this one reads up to {FORMAT})")
-    _check_arrays(about, arrays)
-    M = about.cell.M
+    _check_arrays(header, arrays)
+    M = header.cell.M
+    lower_triangle = arrays["L"]
     rows, columns = np.tril_indices(M)
-    L = np.zeros((*_components(about.cell), M, M), arrays["L"].dtype)
-    L[..., rows, columns] = arrays["L"]
+    L = np.zeros((*_components(header.cell), M, M), lower_triangle.dtype)
+    L[..., rows, columns] = lower_triangle
     hyper = {}
     for name, value in arrays.items():
         if name.startswith(HYPER):
             hyper[name.removeprefix(HYPER)] = value
     return TrainedCell(
-        cell=about.cell,
-        schema=about.schema,
+        cell=header.cell,
+        schema=header.schema,
         normalisation=Normalisation(arrays["X_mean"], arrays["X_std"], arrays["X_constant"]),
-        y_mean=about.y_mean,
-        y_std=about.y_std,
+        y_mean=header.y_mean,
+        y_std=header.y_std,
         hyper=hyper,
         m=arrays["m"],
         L=L,
@@ -143,7 +144,7 @@ def decoded(content: bytes) -> TrainedCell:
     )
 
 
-def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
+def _check_arrays(header: About, arrays: dict[str, np.ndarray]) -> None:
     """Check that all arrays are there, finite, and of the shape that cell and schema ask for.
 
     The shapes of other hyperparameters are checked by kernel and likelihood when predictions are
@@ -152,24 +153,25 @@ def _check_arrays(about: About, arrays: dict[str, np.ndarray]) -> None:
     Raises:
         Unreadable: an array is not that of a model.
     """
-    shapes = {name: array.shape for name, array in arrays.items() if name.startswith(HYPER)}
-    shapes |= _shapes(about)
+    of_every_model = _shapes(header)
+    of_hyperparameters = {name: arrays[name].shape for name in arrays if name.startswith(HYPER)}
+    shapes = of_hyperparameters | of_every_model
     for name in (*shapes, *arrays):
         shape = shapes.get(name)  # None for an array that no model has
         if name not in arrays or not _is_sound(name, arrays[name], shape):
             raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
-    if not math.isfinite(about.y_mean) or not math.isfinite(about.y_std):
+    if not math.isfinite(header.y_mean) or not math.isfinite(header.y_std):
         raise Unreadable("the mean or the standard deviation of its targets is not finite")
-    has_positive_std = (arrays["X_std"] > 0).all() and about.y_std > 0
-    if not has_positive_std or arrays["jitter"] < 0:
+    deviations = [*arrays["X_std"], header.y_std]
+    if min(deviations) <= 0 or arrays["jitter"] < 0:
         raise Unreadable("a standard deviation or the jitter in it is not positive")
 
 
-def _shapes(about: About) -> dict[str, tuple[int, ...]]:
+def _shapes(header: About) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays that every model has."""
-    M = about.cell.M
-    D = len(about.schema.features)
-    components = _components(about.cell)
+    M = header.cell.M
+    D = len(header.schema.features)
+    components = _components(header.cell)
     n_lower = M * (M + 1) // 2  # entries of a lower triangle
     return {
         "m": (*components, M),

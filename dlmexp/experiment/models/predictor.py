@@ -123,8 +123,9 @@ class Member:
         rows_at_once = self.predictor.rows_at_once
         for first in range(0, len(X), rows_at_once):
             piece = slice(first, first + rows_at_once)
-            rows = self.model.normalisation.apply(np.array(X[piece], dtype=np.float64))
-            mu[..., piece], v[..., piece] = self.predictor.of_piece(torch.from_numpy(rows))
+            rows = np.array(X[piece], dtype=np.float64)
+            normalised = torch.from_numpy(self.model.normalisation.apply(rows))
+            mu[..., piece], v[..., piece] = self.predictor.of_piece(normalised)
         return mu, v
 
     def unnormalised(self, y: Tensor) -> Tensor:
@@ -194,7 +195,7 @@ class Wanted:
 
     @property
     def needs_distribution(self) -> bool:
-        """Whether anything is asked for that needs the whole distribution."""
+        """Whether quantiles, probabilities or samples are wanted."""
         return bool(self.quantiles or self.above or self.samples)
 
 
