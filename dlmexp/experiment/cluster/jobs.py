@@ -39,7 +39,7 @@ JOB_ID = "^[0-9]+(_[0-9]+)?$"
 FOREIGN_LINES = ("submitit ", "srun: ", "slurmstepd: ")  # as lines of others in a log begin
 SHOWN_LOG = 4 * MIB  # the end of a log, which `dlmexp logs` prints
 SHOWN_LOG_IN_STATUS = MIB // 16
-MAX_LOG_LETTERS = 200  # of the line that is quoted from a log
+MAX_LOG_CHARACTERS = 200  # of the line that is quoted from a log
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -73,11 +73,11 @@ class Memory(NamedTuple):
 
     Attributes:
         gb: Gigabytes; None: what the partition gives.
-        more: It is more than usual, since a job before it was killed for memory.
+        is_raised: Whether it is more than usual, since a job before it was killed for memory.
     """
 
     gb: float | None = None
-    more: bool = False
+    is_raised: bool = False
 
 
 USUAL_MEMORY = Memory()
@@ -143,7 +143,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         lines = end.decode(errors="replace").splitlines()
         for line in reversed(lines):
             if line.strip() and not line.startswith(FOREIGN_LINES):
-                return shortened(line, MAX_LOG_LETTERS)
+                return shortened(line, MAX_LOG_CHARACTERS)
         return ""
 
     @property
@@ -178,7 +178,7 @@ def write_submission(
         overrides=" ".join(overrides),
         keys=frozenset(keys),
         memory_gb=memory.gb,
-        more_memory=memory.more,
+        more_memory=memory.is_raised,
     )
     write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
 
@@ -229,10 +229,10 @@ def _set_states(jobs: Sequence[Job]) -> None:
 def killed_for_memory(jobs: Iterable[Job]) -> list[Job]:
     """Return those of the jobs that SLURM killed for memory and that left cells without a record.
 
-    A job that had more memory already, for that reason, is none of them.
+    Jobs that already had more memory for that reason are left out.
     """
-    killed = [job for job in jobs if job.left and job.reason == OUT_OF_MEMORY]
-    return [job for job in killed if not job.more_memory]
+    killed = [job for job in jobs if job.reason == OUT_OF_MEMORY and not job.more_memory]
+    return [job for job in killed if job.left]
 
 
 def _share_responsibility(jobs: Sequence[Job], recorded: set[str]) -> None:

@@ -19,7 +19,7 @@ SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
 ORIGIN = ("squeue", "--noheader", "--array", "--format", "%i|%Z|%o")  # id, folder, script
 SACCT = ("sacct", "-X", "--noheader", "--parsable2", "--format", "JobID,State,NodeList")
 TIMEOUT_SECONDS = 30
-MAX_ERROR_LETTERS = 500
+MAX_ERROR_CHARACTERS = 500
 
 # Reasons for which SLURM keeps a job pending for ever (squeue's manual, JOB REASON CODES). All
 # others pass: with time (Priority, Resources, ...), when a node or a partition comes back, or when
@@ -143,7 +143,7 @@ def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True
         )
     except subprocess.CalledProcessError as error:
-        complaint = shortened(error.stderr, MAX_ERROR_LETTERS) or f"{command[0]} failed"
+        complaint = shortened(error.stderr, MAX_ERROR_CHARACTERS) or f"{command[0]} failed"
         raise UserError(f"SLURM says: {complaint}") from None
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         raise UserError(f"no answer from SLURM: {error}") from None

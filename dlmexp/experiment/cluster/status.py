@@ -7,6 +7,7 @@ import contextlib
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -140,8 +141,8 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
     states = CellStates.of(
         done=done,
         failed=failed,
-        running=[key for process in processes for key in process.keys],
-        queued=[key for job in jobs if job.active for key in job.left],
+        running=chain.from_iterable(process.keys for process in processes),
+        queued=chain.from_iterable(job.left for job in jobs if job.active),
     )
     experiments: list[ExperimentStatus] = []
     for name, cells in _cells_by_experiment(store).items():
@@ -166,10 +167,10 @@ def _count_quarantined(root: Path) -> int:
 
 def _gaps(store: Store) -> list[EvidenceGap]:
     """Return what larger M could gain, by dataset and method of all experiments."""
-    asked: list[Asked] = []
+    candidates: list[Asked] = []
     for manifest in read_manifests(store.root):
-        asked += manifest.candidates
-    return largest_gaps(store, asked)
+        candidates += manifest.candidates
+    return largest_gaps(store, candidates)
 
 
 def _cells_by_experiment(store: Store) -> dict[str, dict[str, Asked]]:
@@ -178,8 +179,8 @@ def _cells_by_experiment(store: Store) -> dict[str, dict[str, Asked]]:
     for manifest in read_manifests(store.root):
         selections = Selections.of(store, manifest.candidates)
         cells = experiments.setdefault(manifest.experiment, {})
-        for asked in manifest.candidates:
-            cells.update(dict.fromkeys(selections.needed(asked), asked))
+        for selection in manifest.candidates:
+            cells.update(dict.fromkeys(selections.needed(selection), selection))
     return experiments
 
 
@@ -199,12 +200,12 @@ def _experiment_status(
     return ExperimentStatus(name=name, **counts, failures=failures, absent=absent)
 
 
-def _failure(store: Store, asked: Asked, key: str) -> Failure:
+def _failure(store: Store, selection: Asked, key: str) -> Failure:
     """Return why a cell failed."""
-    cell = asked.describe(key)
+    cell = selection.describe(key)
     record = None
     with contextlib.suppress(Unreadable):
-        record = store.read(store.path(asked.dataset, key, FAILED))
+        record = store.read(store.path(selection.dataset, key, FAILED))
     if record is None:
         reason = "its record is torn; retry_failed=true runs it again"
         return Failure(key=key, cell=cell, reason=reason, where="?")

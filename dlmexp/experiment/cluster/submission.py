@@ -64,7 +64,7 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
         memory = _memory(launcher["mem_gb"], _last_job(block, killed))
         by_memory.setdefault(memory, []).append(block)
     for memory, group in by_memory.items():
-        if memory.more:
+        if memory.is_raised:
             print(f"{counted(len(group), 'block')} ran out of memory: now with {memory.gb:g} GB")
         _submit_arrays(group, {**launcher, "mem_gb": memory.gb}, memory)
 
@@ -89,7 +89,7 @@ def _memory(wanted: float | None, killed: Job | None) -> Memory:
             f"job {killed.id} ran out of the memory that its partition gives: "
             "hydra.launcher.mem_gb=N asks for more"
         )
-    return Memory(2 * had, more=True)
+    return Memory(2 * had, is_raised=True)
 
 
 def _submit_arrays(blocks: Sequence[Block], launcher: Mapping[str, Any], memory: Memory) -> None:
@@ -103,8 +103,9 @@ def _submit_arrays(blocks: Sequence[Block], launcher: Mapping[str, Any], memory:
 
 def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
     """Return the latest of the jobs that was for cells of a block."""
-    fitting = [job for job in jobs if job.keys & block.sweep.by_key.keys()]
-    return fitting[-1] if fitting else None
+    keys = block.sweep.by_key.keys()
+    with_its_cells = [job for job in jobs if job.keys & keys]
+    return with_its_cells[-1] if with_its_cells else None
 
 
 class _Selection(NamedTuple):
@@ -168,8 +169,9 @@ def _submit_array(executor: Any, blocks: Sequence[Block], memory: Memory) -> Non
     for block, job in zip(blocks, jobs, strict=True):
         folder = job.paths.folder
         write_submission(folder, job.job_id, block.overrides, block.sweep.by_key, memory)
-    number = jobs[0].job_id.partition("_")[0]
-    logs = jobs[0].paths.folder.parent
+    first = jobs[0]
+    number, _, _ = first.job_id.partition("_")
+    logs = first.paths.folder.parent
     print(f"submitted job {number}: {counted(len(blocks), 'block')}, logs in {logs}", flush=True)
 
 
@@ -178,7 +180,8 @@ def _complaint(text: str) -> str:
     lines = text.strip().splitlines() or [""]
     of_sbatch = [line for line in lines if line.startswith("sbatch:")]
     errors = [line for line in of_sbatch if "error" in line]
-    return [*errors, *of_sbatch, lines[-1]][0]
+    by_importance = [*errors, *of_sbatch, lines[-1]]
+    return by_importance[0]
 
 
 def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, Any]:
@@ -237,8 +240,7 @@ def wait(
             submit_again()
             continue
         in_queue = [job for job in jobs if job.state != ENDED]
-        done, _ = store.keys()
-        line = f"{_states(in_queue)}; {len(needed & done)} of {counted(len(needed), 'cell')} done"
+        line = f"{_states(in_queue)}; {_progress(store, needed)}"
         if line != printed:
             print(line, flush=True)
             printed = line
@@ -255,8 +257,14 @@ def _pause(stop: StopRequest) -> None:
         time.sleep(SIGNAL_POLL_SECONDS)
 
 
+def _progress(store: Store, keys: Set[str]) -> str:
+    done, _ = store.keys()
+    return f"{len(keys & done)} of {counted(len(keys), 'cell')} done"
+
+
 def _states(jobs: Sequence[Job]) -> str:
     if not jobs:
         return "no job is left"
     counts = Counter(job.description for job in jobs)
-    return "; ".join(f"{counted(number, 'job')} {state}" for state, number in counts.items())
+    parts = [f"{counted(number, 'job')} {state}" for state, number in counts.items()]
+    return "; ".join(parts)
