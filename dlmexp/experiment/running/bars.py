@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dlmexp.common.console import is_notebook, sanitized
 
-# The width of the bar follows from its element; both lines are in the letters of printed text.
+# The width of the bar follows from its element; both lines are in the font of printed text.
 NOTEBOOK_BAR = """\
 <pre style="margin:0">cells <progress value="{settled}" max="{total}"></progress> \
 {settled}/{total}, {left} left

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -68,10 +69,10 @@ def checkpoint_path(store: Store, cells: Batch) -> Path:
 def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: dict[str, np.ndarray]) -> None:
     """Replace the checkpoint of a batch. A reader never sees a half-written file."""
     # Python's JSON keeps NaN, where msgspec would write null.
-    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
-    about_bytes = np.frombuffer(about.encode(), dtype=np.uint8)
+    text = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
+    text_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, about=about_bytes, **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(buffer, about=text_bytes, **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(checkpoint_path(store, checkpoint.cells), buffer.getvalue())
 
 
@@ -81,8 +82,8 @@ def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
     A damaged one is moved to the quarantine, so that its cells start anew.
     """
     try:
-        about = read_npz(path, only=lambda name: name == "about").get("about", np.empty(0))
-        checkpoint = json_value(about.tobytes(), Checkpoint)
+        text = read_npz(path, only=lambda name: name == "about").get("about", np.empty(0))
+        checkpoint = json_value(text.tobytes(), Checkpoint)
         _check(checkpoint, store, path)
     except FileNotFoundError:
         # The process that has finished the batch may have deleted it since the folder was listed.
@@ -126,18 +127,20 @@ def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, B
     A checkpoint whose cells all have a record is deleted: its process was killed just before it did
     so.
     """
-    pending = {cell.key for batch in batches for cell in batch}
-    done = store.keys()[0] - pending
+    pending = {cell.key for cell in chain.from_iterable(batches)}
+    recorded, _ = store.keys()
+    done = recorded - pending
     resumed: list[tuple[Batch, Batch]] = []
     for path, checkpoint in find_checkpoints(store).items():
         open_keys = {cell.key for cell in checkpoint.open}
-        if open_keys <= done:
-            if not store.read_only:
-                path.unlink(missing_ok=True)
-        elif open_keys & pending:
-            unrecorded = tuple(cell for cell in checkpoint.open if cell.key not in done)
-            resumed.append((checkpoint.cells, unrecorded))
-            pending -= open_keys
+        is_finished = open_keys <= done
+        if is_finished and not store.read_only:
+            path.unlink(missing_ok=True)
+        if is_finished or open_keys.isdisjoint(pending):
+            continue
+        unrecorded = tuple(cell for cell in checkpoint.open if cell.key not in done)
+        resumed.append((checkpoint.cells, unrecorded))
+        pending -= open_keys
     return resumed + _fresh(batches, pending)
 
 

@@ -98,6 +98,18 @@ def step_seconds(
     return total
 
 
+class StepCounts(NamedTuple):
+    """Steps of the cells of one kind, without those that have finished here.
+
+    Attributes:
+        left: Those still to make.
+        made_without_record: Those that cells in training, and other processes, have made.
+    """
+
+    left: float
+    made_without_record: float
+
+
 @dataclass
 class KindCount:
     """The cells of one kind of batch: how many have no record, and what the finished ones took."""
@@ -117,6 +129,23 @@ class KindCount:
         self.finished += cells
         self.iterations += iterations
         self.seconds += seconds
+
+    def steps(self, expected: float) -> StepCounts:
+        """Return the steps of the cells that have not finished here.
+
+        May be called in any thread.
+
+        Args:
+            expected: The number of steps that a cell is expected to need.
+        """
+        in_training = list(self.reached.values())
+        waiting = max(0, self.waiting - len(in_training))
+        left = expected * waiting
+        for reached in in_training:
+            until_expected_end = max(expected - reached, OVERTIME_SHARE * reached)
+            until_limit = max(0, self.shape.limit - reached)
+            left += min(until_expected_end, until_limit)
+        return StepCounts(left, sum(in_training) + expected * self.by_others)
 
     @property
     def share(self) -> float:
@@ -261,15 +290,13 @@ class Clock:
         spent = 0.0
         left = 0.0
         for kind in self.kinds.values():
-            step = kind.seconds / kind.iterations if kind.seconds > 0 else cost.seconds(kind.shape)
             expected = kind.shape.limit * shares[kind.shape.kind]
-            in_training = list(kind.reached.values())
-            for reached in in_training:
-                more = max(expected - reached, OVERTIME_SHARE * reached)
-                left += step * min(more, max(0, kind.shape.limit - reached))
-                spent += step * reached
-            left += step * expected * max(0, kind.waiting - len(in_training))
-            spent += kind.seconds + step * expected * kind.by_others
+            seconds_per_step = cost.seconds(kind.shape)
+            if kind.seconds > 0:
+                seconds_per_step = kind.seconds / kind.iterations
+            steps = kind.steps(expected)
+            left += seconds_per_step * steps.left
+            spent += kind.seconds + seconds_per_step * steps.made_without_record
         if has_finished:
             return elapsed * left / spent if spent else None
         # Before a cell has finished, the pace is partly that of the trials.

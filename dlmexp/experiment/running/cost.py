@@ -23,7 +23,8 @@ FIXED_SHARE = 0.5  # of the work of a joint variant, where hyperparameters are h
 # that take as long as the fixed cost of a step.
 LATENCIES = [4 + exponent / 4 for exponent in range(33)]
 USUAL_LATENCY = {"cpu": 7.0, "cuda": 9.5}  # measured on x86-64 cores and on an H200
-LATENCY_PRIOR = 0.01  # the weight of the usual ratio beside the mean squared error of logarithms
+# The weight of the distance to the usual ratio; that of the measured steps is 1.
+LATENCY_PRIOR = 0.01
 # The share of its limit that a cell makes before it converges, by task: means over the time of
 # all published runs with a stopping rule.
 USUAL_SHARE = {"regression": 0.6, "binary": 0.4, "count": 0.85}
@@ -73,7 +74,9 @@ class BatchShape:
     @property
     def usual_share(self) -> float:
         """Return the share of its limit that a cell is expected to need, before any has ended."""
-        return USUAL_SHARE.get(self.task, fmean(USUAL_SHARE.values())) if self.may_converge else 1.0
+        if not self.may_converge:
+            return 1.0
+        return USUAL_SHARE.get(self.task, fmean(USUAL_SHARE.values()))
 
 
 def _limit(batch: Batch) -> int:
@@ -117,8 +120,9 @@ class StepCost:
 
     def seconds(self, shape: BatchShape) -> float:
         """Return the seconds of a step of one cell."""
-        base = self.latency / shape.cells + shape.work
-        return self.seconds_per_work * base * self.corrections.get(shape.family, 1.0)
+        work = self.latency / shape.cells + shape.work
+        correction = self.corrections.get(shape.family, 1.0)
+        return self.seconds_per_work * work * correction
 
 
 def fitted(measured: Sequence[Measured], device: str) -> StepCost:
@@ -158,6 +162,8 @@ def _corrections(
     by_family: dict[str, list[float]] = defaultdict(list)
     for step, residual in zip(measured, residuals, strict=True):
         by_family[step.shape.family].append(residual - scale)
-    return {
-        family: math.exp(sum(values) / (len(values) + 1)) for family, values in by_family.items()
-    }
+    corrections = {}
+    for family, values in by_family.items():
+        mean = sum(values) / (len(values) + 1)
+        corrections[family] = math.exp(mean)
+    return corrections

@@ -113,17 +113,22 @@ class Engine:
                 self.stop.raise_if_requested()
             # 2. Start batches if nothing trains, or if there may be room or a base fit that was
             #    not there when batches were started last.
-            may_start_more = self._load() != load_at_last_start and not self.stop.requested
-            if not self.training or may_start_more:
+            has_changed = self._load() != load_at_last_start
+            if not self.training or (has_changed and not self.stop.requested):
                 self._start_batches(queue)
                 load_at_last_start = self._load()
-            # 3. Let every batch go on that does not wait for the device.
-            ready = [job for job in self.training if job.is_ready]
-            for job in ready:
-                self._advance(job, queue)
-            # 4. If all of them wait, give the device a moment.
-            if self.training and not ready:
+            # 3. Let every batch go on that does not wait for the device. If all of them wait, give
+            #    it a moment.
+            is_device_busy = self._advance_ready(queue) == 0
+            if self.training and is_device_busy:
                 time.sleep(DEVICE_POLL_SECONDS)
+
+    def _advance_ready(self, queue: deque[BatchJob]) -> int:
+        """Let every batch go on that does not wait for the device, and return their number."""
+        ready = [job for job in self.training if job.is_ready]
+        for job in ready:
+            self._advance(job, queue)
+        return len(ready)
 
     def _load(self) -> tuple[int, int]:
         """Return the numbers of cells in training and of recorded base fits."""
@@ -175,13 +180,17 @@ class Engine:
     def _cell_states(self, queue: deque[BatchJob]) -> CellStates:
         done, failed = self.recorder.keys()
         written = self.recorder.written.keys()
-        queued = {cell.key for job in queue for cell in job.batch}
+        trained_here: set[str] = set()
+        for job in queue:
+            trained_here.update(cell.key for cell in job.batch)
+        for job in self.training:
+            trained_here |= job.keys
         return CellStates(
             done=done,
             failed=failed,
             finished=done | written,
             done_by_others=done - written,
-            trained_here=queued.union(*(job.keys for job in self.training)),
+            trained_here=trained_here,
         )
 
     def _drop_finished_cells(self, job: BatchJob, states: CellStates) -> None:

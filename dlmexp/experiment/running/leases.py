@@ -218,8 +218,8 @@ class Leases:
                     raise RuntimeError(
                         f"another process has taken over what this one trains ('{path}')"
                     ) from None
-        about = msgspec.structs.replace(self.about, **self.progress())
-        write_atomically(self.path, msgspec.json.encode(about), durable=False)
+        process = msgspec.structs.replace(self.about, **self.progress())
+        write_atomically(self.path, msgspec.json.encode(process), durable=False)
 
 
 def _unique() -> str:

@@ -9,7 +9,7 @@ from dlmexp.experiment.running.process import Stop, is_out_of_memory
 def is_error_of_plugin(error: Exception, cell: Cell) -> bool:
     """Return whether an exception in the training of a cell counts as one of a plugin.
 
-    What else can happen to any cell is none: no memory, no file, a request to stop.
+    Not counted are errors that any cell can meet: no memory, no file, a request to stop.
     """
     if isinstance(error, Stop) or is_out_of_memory(error):
         return False

@@ -3,6 +3,7 @@
 from dlmexp.common.errors import UserError
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.collapsed_check import check_collapsed
+from dlmexp.experiment.plan.cell import Cell
 from dlmexp.experiment.plan.plugin_code import PACKAGES_OF_OURS
 from dlmexp.experiment.running.clock import step_seconds
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
@@ -15,21 +16,27 @@ def try_plugins(sweep: Sweep, target: Target) -> None:
     """Make a step with each objective of a plugin, and check what it returns.
 
     Raises:
-        UserError: It returns something of another shape or type, or its closed form is none. What
-            it raises itself is left to the training, which records it for each cell.
+        UserError: It returns something of another shape or type, or its closed form gives another
+            value. What it raises itself is left to the training, which records it for each cell.
     """
     cell_by_objective = {(cell.objective, cell.form): cell for cell in sweep.cells}
-    for (name, form), cell in cell_by_objective.items():
-        module = OBJECTIVES.module_of(name) or ""
+    for cell in cell_by_objective.values():
+        module = OBJECTIVES.module_of(cell.objective) or ""
         if module.partition(".")[0] in PACKAGES_OF_OURS:
             continue
         try:
-            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
-            if form == "collapsed":
-                data = batch_data((cell,), prepared_splits(sweep), target)
-                check_collapsed(model(cell), loss(cell), data)
+            _try(cell, sweep, target)
         except UserError:
             raise
         except Exception as error:
             if not is_error_of_plugin(error, cell):
                 raise
+
+
+def _try(cell: Cell, sweep: Sweep, target: Target) -> None:
+    """Make a step of a cell, and compare a closed form over q with the objective itself."""
+    prepared = prepared_splits(sweep)
+    step_seconds((cell,), prepared, target, seconds=0.0)
+    if cell.form == "collapsed":
+        data = batch_data((cell,), prepared, target)
+        check_collapsed(model(cell), loss(cell), data)

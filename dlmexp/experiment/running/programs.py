@@ -147,10 +147,7 @@ def program(
     data = batch_data(cells, prepared, target)
     data.leaves_profile = first.fold is not None
     data.leave_one_out = first.cv == LOO
-    temperatures = [temperature(cell) for cell in cells]
-    if any(factor is not None for factor in temperatures):
-        values = [math.nan if factor is None else factor for factor in temperatures]
-        data.temperature = torch.tensor(values, dtype=PARAMETERS, device=target.device)
+    data.temperature = _temperatures(cells, temperature, target)
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
     if first.variant == "fixed":
@@ -158,6 +155,17 @@ def program(
         return Fixed(model(first), loss(first), data, beta, hyper, minibatches=minibatches(first))
     kind = _kind_of_joint_program(first)
     return kind(model(first), loss(first), data, beta, minibatches=minibatches(first))
+
+
+def _temperatures(
+    cells: Batch, temperature: Callable[[Cell], float | None], target: Target
+) -> torch.Tensor | None:
+    """Return the factors that recalibrate the cells [B], NaN where unknown; None without any."""
+    factors = [temperature(cell) for cell in cells]
+    if all(factor is None for factor in factors):
+        return None
+    values = [math.nan if factor is None else factor for factor in factors]
+    return torch.tensor(values, dtype=PARAMETERS, device=target.device)
 
 
 def _kind_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
@@ -225,7 +233,8 @@ def _held_hyperparameters(
     held = [hyperparameters for hyperparameters in values if hyperparameters is not None]
     starts = {(cell.repetition, cell.base) for cell in cells}
     assert len(starts) == len(first) == len(held), "one base fit per seed and fold"
-    return _stack(held, len(held), target.device, PARAMETERS)[0]
+    stacked, _ = _stack(held, len(held), target.device, PARAMETERS)
+    return stacked
 
 
 def _stack(
@@ -233,8 +242,8 @@ def _stack(
 ) -> tuple[dict[str, torch.Tensor], dict[str, list[int]]]:
     """Return the arrays of all seeds, stacked along a new first dimension, and their rows by seed.
 
-    Arrays with fewer rows than others are padded by zeros. Only the arrays of one seed are in
-    memory beside them.
+    Arrays with fewer rows than others are padded by zeros. At any time only the arrays of a single
+    seed are in memory as well.
     """
     stacked: dict[str, torch.Tensor] = {}
     rows: dict[str, list[int]] = {}

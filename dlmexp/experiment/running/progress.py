@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan
 from typing import Any
 
 from rich.console import Console  # noqa: TID251 -- its type is only hinted at
@@ -96,10 +96,9 @@ class Progress:
             self._bar.show(self.settled, self.total, self.left, caption)
         elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
             self._line_shown_at = time.monotonic()
-            now = self.numbers or f"; {self.current}"
-            self.say(
-                f"  {self.settled}/{self.total} cells, {self.failed} failed, {self.left} left{now}"
-            )
+            counts = f"{self.settled}/{self.total} cells, {self.failed} failed, {self.left} left"
+            at_present = self.numbers or f"; {self.current}"
+            self.say(f"  {counts}{at_present}")
 
     @property
     def settled(self) -> int:
@@ -173,24 +172,23 @@ class Progress:
         if last and not self._is_due(training, last, now):
             return
         is_live = training.live()
-        indices = [i for i, lives in zip(training.cells, is_live, strict=True) if lives]
-        for i in indices:
-            self.clock.reach(cells[i], iteration)
+        for number, lives in zip(training.cells, is_live, strict=True):
+            if lives:
+                self.clock.reach(cells[number], iteration)
         first_seen_at = last.first_seen_at if last else now
         first_iteration = last.first_iteration if last else iteration
-        objective = nan
-        if iteration:
-            objective = float(training.state.history[:, iteration - 1].nanmean())
-        seen = BatchProgress(
+        elapsed = max(now - first_seen_at, 1e-9)
+        steps_per_second = (iteration - first_iteration) / elapsed
+        progress = BatchProgress(
             what=describe_batch(cells),
             cells=len(cells),
             live=int(is_live.sum()),
             iteration=iteration,
             limit=cells[0].iterations,
-            rate=round((iteration - first_iteration) / max(now - first_seen_at, 1e-9), 3),
-            objective=None if isnan(objective) else objective,
+            rate=round(steps_per_second, 3),
+            objective=_mean_objective(training),
         )
-        self._looks[id(training)] = _Look(now, first_seen_at, first_iteration, seen)
+        self._looks[id(training)] = _Look(now, first_seen_at, first_iteration, progress)
         self.show()
 
     def _is_due(self, training: Training, last: _Look, now: float) -> bool:
@@ -229,6 +227,14 @@ class Progress:
         self.batch -= 1
         self.batches += parts - 1
         self.message(f"  out of memory with {in_memory} at once: going on with fewer")
+
+
+def _mean_objective(training: Training) -> float | None:
+    """Return the mean objective of the cells at the last iteration; None if there is none."""
+    if not training.iteration:
+        return None
+    mean = float(training.state.history[:, training.iteration - 1].nanmean())
+    return None if isnan(mean) else mean
 
 
 def describe_batch(cells: Batch) -> str:

@@ -172,19 +172,8 @@ class Recorder:
     def _result(self, cell: Cell, finished: FinishedFit) -> Result:
         split = self._splits[_split_name(cell)]
         in_units = self._scores_of_own_table(cell, finished.posterior)
-        # Without a stopping rule, a fit makes exactly the iterations that were requested.
-        has_rule = cell.window is not None or cell.optimizer == "lbfgs"
-        is_complete = finished.stopped == "limit" and not has_rule
-        stopped = finished.stopped
-        if is_complete:
-            stopped = "epochs" if cell.epochs else "iterations"
         has_objective = len(finished.objective) > 0
-        hyperparameters = {
-            name: float(np.mean(values))
-            for name, values in finished.hyperparameters.items()
-            if name != "Z"
-        }
-        hyperparameters |= self._lengthscales_by_column(cell, finished)
+        lengthscales = self._lengthscales_by_column(cell, finished)
         return Result(
             validation=finished.metrics.get("validation", {}),
             test=in_units | finished.metrics.get("test", {}),
@@ -192,7 +181,7 @@ class Recorder:
             iterations=finished.iterations,
             # At its limit a fit has not converged, also where the limit is the plan.
             converged=finished.stopped != "limit",
-            stopped=stopped,
+            stopped=_why_stopped(cell, finished),
             seconds=float(finished.seconds),
             alone=finished.alone and self.alone,
             acceptance=finished.acceptance,
@@ -200,7 +189,7 @@ class Recorder:
             jitter=float(finished.posterior.jitter[0]),
             y_mean=split.y_mean,
             y_std=split.y_std,
-            hyperparameters=hyperparameters,
+            hyperparameters=_mean_hyperparameters(finished) | lengthscales,
             note=_note(cell, finished),
             evidence_gap=finished.evidence_gap,
             best_start=_best_start(finished),
@@ -302,6 +291,24 @@ class Recorder:
         """Delete the checkpoint of a batch, after everything before it is written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
+
+
+def _why_stopped(cell: Cell, finished: FinishedFit) -> str:
+    """Return why training stopped, as records have it.
+
+    Without a stopping rule, a fit makes exactly the iterations, or epochs, that were requested.
+    """
+    has_rule = cell.window is not None or cell.optimizer == "lbfgs"
+    if finished.stopped != "limit" or has_rule:
+        return finished.stopped
+    return "epochs" if cell.epochs else "iterations"
+
+
+def _mean_hyperparameters(finished: FinishedFit) -> dict[str, float]:
+    """Return the mean of each hyperparameter, without inducing inputs."""
+    means = {name: float(np.mean(values)) for name, values in finished.hyperparameters.items()}
+    means.pop("Z", None)
+    return means
 
 
 def _profile_of_fold(cell: Cell, finished: FinishedFit) -> list[float]:

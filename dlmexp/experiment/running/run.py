@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from subprocess import Popen
 
@@ -87,7 +88,7 @@ def execute_sweep(sweep: Sweep, arguments: Sequence[str] = (), choose_workers: b
 
 def _check_data_of_plan(sweep: Sweep) -> None:
     """Raise UserError if the run would be refused because data have changed."""
-    for name, checksum in {(cell.dataset, cell.data) for cell in sweep.cells}:
+    for name, checksum in _datasets(sweep):
         if not _is_replaced([sweep], name):
             check_same_data(Path(sweep.cfg.results), name, checksum, read_only=True)
 
@@ -100,11 +101,7 @@ def _train_and_summarize(
     make_folder(root)
     written_to = sweep.cfg.results  # for errors that do not name a file
     try:
-        remove_leftovers(root)
-        write_manifests(root, [sweep])
-        if sweep.cfg.rerun == "changed":
-            store = Store(root)
-            set_aside(sweep, store, changed_cells(sweep, store))
+        _prepare_folder(root, sweep)
         run = PlannedRun(sweep, target, arguments, choose_workers)
         if not process.is_extra():
             print_changed(run.plan, sweep)
@@ -129,6 +126,15 @@ def _train_and_summarize(
     return max(summary.exit_code, _report_extra_processes(run.extra, summary.exit_code))
 
 
+def _prepare_folder(root: Path, sweep: Sweep) -> None:
+    """Remove what dead processes left, write the manifest, and set changed records aside."""
+    remove_leftovers(root)
+    write_manifests(root, [sweep])
+    if sweep.cfg.rerun == "changed":
+        store = Store(root)
+        set_aside(sweep, store, changed_cells(sweep, store))
+
+
 def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> int:
     """Print which extra processes ended otherwise than expected; return an exit code."""
     code = 0
@@ -148,20 +154,28 @@ def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
     Raises:
         UserError: the folder has results of other data under the same names.
     """
-    datasets = {(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}
+    datasets: set[tuple[str, str]] = set()
+    for sweep in sweeps:
+        datasets |= _datasets(sweep)
     for name, checksum in sorted(datasets):
         if _is_replaced(sweeps, name):
             forget_other_data(root, name, checksum)
         check_same_data(root, name, checksum)
     for sweep in sweeps:
-        for chosen in sweep.new_inducing_counts:
-            write_inducing_count(root, chosen)
+        for count in sweep.new_inducing_counts:
+            write_inducing_count(root, count)
         write_manifest(root, Manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+
+
+def _datasets(sweep: Sweep) -> set[tuple[str, str]]:
+    """Return name and checksum of the datasets of a sweep."""
+    return {(cell.dataset, cell.data) for cell in sweep.cells}
 
 
 def _is_replaced(sweeps: Sequence[Sweep], name: str) -> bool:
     """Return whether a dataset is a user's table whose earlier results are to be forgotten."""
-    return any(sweep.cfg.csv.replace and sweep.cfg.csv.name == name for sweep in sweeps)
+    tables = [sweep.cfg.csv for sweep in sweeps]
+    return any(table.replace and table.name == name for table in tables)
 
 
 def make_folder(root: Path) -> None:
@@ -309,7 +323,7 @@ class PlannedRun:
     def _print_how_to_continue(self, request: process.Stop, recorder: Recorder) -> None:
         done, failed = recorder.keys()
         recorded = done | failed
-        left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
+        left = sum(cell.key not in recorded for cell in chain.from_iterable(self.batches))
         left += sum(len(batch) for batch in self.clock.later)
         file = sys.stderr if request.code == process.FAILURE else sys.stdout
         print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)

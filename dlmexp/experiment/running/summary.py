@@ -121,12 +121,12 @@ def print_changed(plan: Plan, sweep: Sweep) -> None:
 def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
     """Return the methods for which the cells of each group are candidates."""
     methods = defaultdict[tuple, list[str]](list)
-    for asked in sweep.candidates:
+    for selection in sweep.candidates:
         # Candidates with other numbers of components are of other groups.
-        keys = (*asked.keys, *asked.folds)
+        keys = (*selection.keys, *selection.folds)
         for group in dict.fromkeys(sweep.by_key[key].group for key in keys):
-            if asked.method not in methods[group]:
-                methods[group].append(asked.method)
+            if selection.method not in methods[group]:
+                methods[group].append(selection.method)
     return methods
 
 
@@ -168,11 +168,11 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     """Return how the cells ended that were candidates of these selections."""
     selections = Selections.of(store, candidates)
     keys: set[str] = set()
-    for asked in candidates:
-        keys.update(selections.needed(asked))
+    for selection in candidates:
+        keys.update(selections.needed(selection))
     records = store.cells(keys)
     statuses = records["status"].to_pylist()
-    in_table = [selections.shown(asked) for asked in candidates]
+    in_table = [selections.shown(selection) for selection in candidates]
     rows = as_text(candidate_cells(records, in_table))
     table = tidy(rows)
     fits = _fits_with_stopping_rule(rows.drop_duplicates("key"))
@@ -269,8 +269,7 @@ def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
     # Errors in the units of the target say more than the MSE of scaled targets.
     if "test_rmse" in rows and rows["test_rmse"].notna().all():
         return IN_TARGET_UNITS
-    has_labels = "test_auc" in rows and bool(rows["test_auc"].notna().any())
-    return OWN_LABELS if has_labels else TEST
+    return OWN_LABELS if _has_values(rows, "test_auc") else TEST
 
 
 def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
@@ -318,7 +317,7 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     estimator for instance. Metrics that no row has are left out.
     """
     rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
-    metrics = [name for name in metrics if name in rows and rows[name].notna().any()]
+    metrics = [name for name in metrics if _has_values(rows, name)]
     columns = _line_columns(rows)
     selected = {"beta": "beta"}  # the header of each column
     if "components" in rows and (rows["components"] > 1).any():
@@ -332,6 +331,10 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
         means = [mean_and_deviation(seeds[name]) for name in metrics]
         table.add_row(*settings, str(len(seeds)), *values, *means)
     return table
+
+
+def _has_values(rows: pd.DataFrame, column: str) -> bool:
+    return column in rows and bool(rows[column].notna().any())
 
 
 def _text(value: Any) -> str:

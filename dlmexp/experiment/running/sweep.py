@@ -69,22 +69,22 @@ class Sweep:
     def refits(self) -> set[str]:
         """The keys of fits to all rows, of which those are trained that folds select."""
         keys: set[str] = set()
-        for asked in self.candidates:
-            if asked.folds:
-                keys.update(asked.keys)
+        for selection in self.candidates:
+            if selection.folds:
+                keys.update(selection.keys)
         return keys
 
     @cached_property
     def folds_of(self) -> dict[str, tuple[str, ...]]:
         """The keys of the folds by the key of the fit to all rows that they may select."""
         folds: dict[str, tuple[str, ...]] = {}
-        for asked in self.candidates:
-            if not asked.folds:
+        for selection in self.candidates:
+            if not selection.folds:
                 continue
-            count = len(asked.folds) // len(asked.keys)
-            for number, key in enumerate(asked.keys):
+            count = len(selection.folds) // len(selection.keys)
+            for number, key in enumerate(selection.keys):
                 start = number * count
-                folds[key] = asked.folds[start : start + count]
+                folds[key] = selection.folds[start : start + count]
         return folds
 
 
@@ -219,8 +219,8 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
     grid = Grid(request.part, request.key, request.dataset, data, counts.choose)
     split = split_name(grid.divided, data)
     sweep.datasets[data.name, split] = grid.divided, data
-    for asked, cells in grid.candidates():
-        sweep.candidates.append(asked)
+    for selection, cells in grid.candidates():
+        sweep.candidates.append(selection)
         sweep.by_key |= {cell.key: cell for cell in cells}
     sweep.notes += grid.notes()
 
@@ -245,8 +245,9 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     """
     needed = _needed_keys(sweep, store)
     cells = [cell for cell in sweep.cells if cell.key in needed]
-    refits = [cell for cell in cells if cell.key in sweep.refits]
-    others = [cell for cell in cells if cell.key not in sweep.refits]
+    keys_of_refits = sweep.refits
+    refits = [cell for cell in cells if cell.key in keys_of_refits]
+    others = [cell for cell in cells if cell.key not in keys_of_refits]
     recorded, failed = store.keys()
     failed &= needed
     own = store.own_cells(needed, warn=False)
@@ -261,11 +262,16 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     batch_size = _batch_size(sweep, target)
     pending = batches(others, skip, batch_size)
     later = batches(refits, skip, batch_size)
-    if not any(cell.fold is not None for cell in chain.from_iterable(pending)):
-        pending += later  # no fold is left that they wait for
+    if not _have_folds(pending):
+        pending += later
         later = []
     again = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
     return Plan(pending, later, cells, done, failed, frozenset(again), changed)
+
+
+def _have_folds(batches: Iterable[Batch]) -> bool:
+    """Return whether a cell is a fold, which others wait for."""
+    return any(cell.fold is not None for cell in chain.from_iterable(batches))
 
 
 def _needed_keys(sweep: Sweep, store: Store) -> set[str]:
@@ -273,10 +279,10 @@ def _needed_keys(sweep: Sweep, store: Store) -> set[str]:
     selections = Selections.of(store, sweep.candidates)
     needed: set[str] = set()
     selected_by_folds: set[str] = set()
-    for asked in sweep.candidates:
-        needed.update(selections.needed(asked))
-        if asked.folds:
-            selected_by_folds.update(asked.keys, asked.folds)
+    for selection in sweep.candidates:
+        needed.update(selections.needed(selection))
+        if selection.folds:
+            selected_by_folds.update(selection.keys, selection.folds)
     return needed | (sweep.by_key.keys() - selected_by_folds)
 
 
@@ -284,9 +290,9 @@ def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
     """Return the batches of what the folds of a sweep have selected, now that they are trained."""
     selections = Selections.of(store, sweep.candidates)
     keys: set[str] = set()
-    for asked in sweep.candidates:
-        if asked.folds:
-            keys.update(selections.refits(asked) or ())
+    for selection in sweep.candidates:
+        if selection.folds:
+            keys.update(selections.refits(selection) or ())
     done, failed = store.keys()
     cells = [sweep.by_key[key] for key in keys]
     skip = done if sweep.cfg.retry_failed else done | failed
@@ -379,7 +385,8 @@ def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
         return prepare(data, spec, seed, n, fold)
 
     cached = lru_cache(maxsize=CACHED_SPLITS)(prepare_split)
-    small = {data.name for _, data in sweep.datasets.values() if data.X.nbytes < CACHED_BYTES}
+    datasets = [data for _, data in sweep.datasets.values()]
+    small = {data.name for data in datasets if data.X.nbytes < CACHED_BYTES}
 
     def split_of(cell: Cell) -> Prepared:
         prepare_or_recall = cached if cell.dataset in small else prepare_split

@@ -68,9 +68,10 @@ def _validation(fits: Sequence[Cell]) -> str:
 
 def _rows_without_a_category(data: Dataset) -> int:
     """Return how many rows have no level in a category; only rows with gaps have none."""
-    names = data.schema.features
-    unknown = [k for k, name in enumerate(names) if name.endswith(f"={OTHER_LEVEL}")]
-    return int(data.X[:, unknown].any(axis=1).sum())
+    ending = f"={OTHER_LEVEL}"
+    is_other = [name.endswith(ending) for name in data.schema.features]
+    has_other = data.X[:, is_other].any(axis=1)
+    return int(has_other.sum())
 
 
 def _distinct(numbers: Iterable[int]) -> str:
@@ -98,21 +99,25 @@ def _target_values(data: Dataset) -> str:
             f"class 1 is '{positive}' ({positives} rows), "
             f"class 0 is '{negative}' ({negatives} rows)"
         )
-    return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"
+    y = data.y
+    return f"{y.min():g} to {y.max():g}, mean {y.mean():.4g}"
 
 
 def _division(spec: DatasetConfig, data: Dataset) -> str:
     """Return how the rows are divided into training, validation and test rows."""
-    rows = split(len(data.y), spec.split, 0, None, data.arrangement)
+    n_rows = len(data.y)
+    rows = split(n_rows, spec.split, 0, None, data.arrangement)
     if spec.validation == "pool":
         rows = pooled(rows)
-    parts = [f"{len(rows.train)} rows for training"]
-    if spec.validation != "pool":
-        parts.append(f"{len(rows.validation)} for validation")
+    n_train = len(rows.train)
+    n_validation = len(rows.validation)
     n_test = len(rows.test[: spec.test_cap])
+    parts = [f"{n_train} rows for training"]
+    if spec.validation != "pool":
+        parts.append(f"{n_validation} for validation")
     parts.append(f"{n_test} for testing")
     division = f"divided {_manner(data.arrangement)}: {', '.join(parts)}"
-    unused = len(data.y) - len(rows.train) - len(rows.validation) - n_test
+    unused = n_rows - n_train - n_validation - n_test
     if not unused:
         return division
     is_grouped = data.arrangement.by is not None and data.arrangement.kind != "time"

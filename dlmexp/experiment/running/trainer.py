@@ -85,7 +85,10 @@ class BatchTrainer:
     def _cells_without_base(self, cells: Batch) -> set[Cell]:
         """Return the cells that start from a base fit without a sound record."""
         cell_by_base = {cell.base: cell for cell in cells if cell.base}
-        lost = {base for base, cell in cell_by_base.items() if self.recorder.base(cell) is None}
+        lost: set[str | None] = set()
+        for base, cell in cell_by_base.items():
+            if self.recorder.base(cell) is None:
+                lost.add(base)
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Program:
