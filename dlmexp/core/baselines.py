@@ -54,6 +54,7 @@ class Baseline:
 
 def gaussian_scores(mean: Targets, variance: Targets, y: Targets) -> dict[str, float]:
     """Return the mean NLL under Gaussian predictions, RMSE and MAE."""
+    # -log N(y; mean, variance)
     nll = 0.5 * (np.log(2 * math.pi * variance) + (y - mean) ** 2 / variance)
     return {"nll": float(nll.mean()), **_errors(mean, y)}
 
@@ -69,9 +70,10 @@ def _losses(task: str, mean: Targets, y: Targets) -> Targets:
         return 0.5 * (y - mean) ** 2
     if task == "binary":
         p = np.clip(mean, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        # -log Bernoulli(y; p)
         return -(y * np.log(p) + (1 - y) * np.log(1 - p))
-    # -log Poisson(y; mean)
     rate = np.maximum(mean, LEAST_PROBABILITY)
+    # -log Poisson(y; rate)
     return rate - y * np.log(rate) + gammaln(y + 1)
 
 
@@ -130,7 +132,9 @@ def _linear_mean(task: str, X: Rows, weights: np.ndarray) -> Targets:
     f = X @ weights[:-1] + weights[-1]
     if task == "binary":
         return expit(f)
-    return np.exp(np.minimum(f, MAX_LOG_RATE)) if task == "count" else f
+    if task == "count":
+        return np.exp(np.minimum(f, MAX_LOG_RATE))
+    return f
 
 
 def _penalised_fit(
@@ -145,7 +149,7 @@ def _penalised_fit(
         penalty: Not of the intercept, which is the last weight.
         weights: Where the steps start.
     """
-    with_one = np.column_stack([X, np.ones(len(X))])
+    design = np.column_stack([X, np.ones(len(X))])  # the last column is that of the intercept
     penalties = np.full(len(weights), penalty)
     penalties[-1] = 0.0
 
@@ -156,10 +160,11 @@ def _penalised_fit(
     value = objective(weights)
     for _ in range(NEWTON_STEPS):
         mean = _linear_mean(task, X, weights)
-        gradient = with_one.T @ (mean - y) + penalties * weights
-        step = np.linalg.lstsq(
-            _hessian(task, with_one, mean) + np.diag(penalties), gradient, rcond=None
-        )[0]
+        # The gradient of a loss in f is mean - y in all three tasks.
+        gradient = design.T @ (mean - y) + penalties * weights
+        hessian = _hessian(task, design, mean) + np.diag(penalties)
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+        # Halve the step until it lowers the objective, which may be NaN.
         size = 1.0
         while size > TOLERANCE and not objective(weights - size * step) <= value:
             size /= 2
@@ -172,9 +177,10 @@ def _penalised_fit(
 
 
 def _hessian(task: str, X: Rows, mean: Targets) -> np.ndarray:
-    """Return the Hessian of the sum of losses in the weights."""
+    """Return the Hessian of the sum of losses in the weights, X^T diag(curvature) X."""
     if task == "regression":
         return X.T @ X
+    # The second derivative of a loss in f.
     curvature = mean * (1 - mean) if task == "binary" else mean
     return X.T @ (X * curvature[:, None])
 

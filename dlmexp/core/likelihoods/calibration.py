@@ -97,14 +97,16 @@ def normal_mixture_half_width(
     """
     h = half_width(level) * (weights * s).sum(0)
     for _ in range(4):
+        # p(h) = 2 sum_k w_k phi(h / s_k) / s_k, the density of |X - mu|
         density = (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * SQRT_2_OVER_PI
+        # h - (P(|X - mu| <= h) - level) / p(h), at least 0
         h = h + (level / 100 - _mass_within(h, s, weights)) / density
         h = h.clamp_min(0)
     return h
 
 
 def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
-    """Return P(|X - mu| <= h)."""
+    """Return P(|X - mu| <= h) = sum_k w_k erf(h / (sqrt(2) s_k))."""
     return (weights * torch.erf(h / s * SQRT_HALF)).sum(0)
 
 
@@ -217,6 +219,7 @@ def count_cdf(
     shape_of_gamma = (count + 1).clamp_min(1e-300)
     cdf = torch.zeros_like(mu + k)
     for node, weight in zip(e, weights, strict=True):
+        # w_k Q(k + 1, rate(mu + s e_k))
         cdf += weight * torch.special.gammaincc(shape_of_gamma, rate(mu + s * node))
     return torch.where(count < 0, 0.0, cdf)
 
@@ -318,8 +321,11 @@ def _by_counts(
     F = torch.zeros_like(y)
     for k in range(int(low), int(high) + 1):
         if k > low:
+            # p(k|f) = p(k-1|f) rate / k
             torch.addcmul(zero, p, rates, value=1 / k, out=p)
+        # F(k) = sum over j <= k of E_q p(j|f)
         F += weights @ p
+        # (F(k) - [y <= k])^2
         crps += (F - (y <= k).to(F.dtype)).square_()
         # An end of the interval is the number of counts with F(k) below its share.
         lower += TAILS["lower_95"] > F
@@ -340,6 +346,7 @@ def _edges(
     last = torch.asinh(root * (high + 1).sqrt()[:, None])
     steps = torch.linspace(0, 1, BLOCKS + 1, dtype=root.dtype, device=root.device)
     t = first + (last - first) * steps
+    # t = asinh(root sqrt(x)), with x = edge + 1
     edges = ((torch.sinh(t) / root).square() - 1).round()
     edges[:, 0] = low - 1
     edges[:, -1] = high
@@ -371,9 +378,12 @@ def _distribution(
     # Mean and standard deviation of (G / (k + 1))^(1/3)
     centre = 1 - 1 / (9 * k_plus_1)
     deviation = 1 / (3 * k_plus_1.sqrt())
+    # P(G > rate(f) | f) at the nodes of f
     over_f = torch.special.ndtr((centre - (rate(mu + s * e) / k_plus_1) ** (1 / 3)) / deviation)
+    # P(f < latent(G) | G) at the nodes of G
     G = k_plus_1 * (centre + deviation * e).clamp_min(1e-3) ** 3
     over_G = torch.special.ndtr((latent(G) - mu) / s)
+    # The variance of f against that of log G, which is about 1 / (k + 1).
     f_is_less_spread = s.square() * k_plus_1 < 1
     tabulated = (w * torch.where(f_is_less_spread, over_f, over_G)).sum(0)
     return torch.where(few, summed, tabulated)
@@ -385,10 +395,12 @@ def _first_distribution(
     """Return F(k) of the first counts k, by the rule over q."""
     e, weights = _trapezoidal_rule(NODE_LEVELS[-1], mu)
     rates = rate(mu + s * e[:, None])
+    # p(0|f) = exp(-rate)
     p = torch.exp(-rates)
     probabilities = []
     for count in range(FIRST_COUNTS):
         probabilities.append(weights @ p)
+        # p(k+1|f) = p(k|f) rate / (k + 1)
         p = p * rates / (count + 1)
     return torch.stack(probabilities, -1).cumsum(-1)
 
@@ -437,6 +449,7 @@ def _crps_by_blocks(
     inside = (last - edges.gather(-1, block)).clamp_min(0)
     n = size.gather(-1, block).clamp_min(1)
     part = torch.minimum(inside, n)
+    # Within its block F(k) = start + (end - start) j / n, with j = 1 ... part.
     rise = (end - start).gather(-1, block) / n * part * (part + 1) / 2
     beyond = inside - part
     short = below.gather(-1, block) + start.gather(-1, block) * part + rise + beyond
@@ -453,5 +466,6 @@ def _quantile_by_blocks(
     block = _block_of(F, F.new_full((len(F), 1), share))
     n = size.gather(-1, block)
     mass = (end - start).gather(-1, block)
+    # The smallest j with start + mass j / n >= share
     steps = ((share - start.gather(-1, block)) / mass.clamp_min(1e-300) * n).ceil()
     return (edges.gather(-1, block) + torch.minimum(steps.clamp_min(1), n)).squeeze(-1)

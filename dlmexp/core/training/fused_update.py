@@ -91,13 +91,18 @@ def _adam(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
         g = tl.load(grad + at, mask=there, other=0)
         m = tl.load(first + at, mask=there, other=0)
         v = tl.load(second + at, mask=there, other=0)
+        # first = beta1 first + (1 - beta1) g
         m = m + (1 - b1).to(dtype) * (g - m)
+        # second = beta2 second + (1 - beta2) g^2
         v = v * b2.to(dtype) + (1 - b2).to(dtype) * g * g
+        # sqrt(second / (1 - beta2^steps)) + epsilon
         size = tl.sqrt(v) / scale + tl.full([], EPSILON, dtype)
         if RESOLUTION > 0:
             unit = tl.full([], RESOLUTION, dtype)
+            # the step below, as a multiple of lr * resolution
             step = rate.to(dtype) * unit * tl.floor(m / correction.to(dtype) / size / unit + 0.5)
         else:
+            # lr first / (1 - beta1^steps) / size
             step = (rate / correction).to(dtype) * m / size
         moved = tl.load(value + at, mask=there, other=0) - step
         tl.store(first + at, m, mask=there)

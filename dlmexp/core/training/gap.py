@@ -37,12 +37,13 @@ def evidence_gaps(program: Program, posterior: Posterior) -> list[float | None]:
     cells = (program.beta == 1).nonzero().squeeze(-1).tolist()
     if not cells:
         return gaps
-    kept = program.keep(cells)
-    if not isinstance(kept, Collapsed):
-        kept = Collapsed(kept.model, kept.loss, kept.data, kept.beta)
+    part = program.keep(cells)
+    if not isinstance(part, Collapsed):
+        part = Collapsed(part.model, part.loss, part.data, part.beta)
     q = posterior.keep(cells)
-    loss = kept.closed(q.hyper, q.jitter).loss
-    gap = (loss - least_negative_evidence(kept.problem(q.hyper, q.jitter))) / kept.n
+    loss = part.closed(q.hyper, q.jitter).loss
+    least = least_negative_evidence(part.problem(q.hyper, q.jitter))
+    gap = (loss - least) / part.n
     for cell, value in zip(cells, gap.clamp_min(0).tolist(), strict=True):
         gaps[cell] = value if math.isfinite(value) else None
     return gaps

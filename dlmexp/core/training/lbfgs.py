@@ -68,12 +68,12 @@ class LBFGSState:
 
     def keep(self, problems: list[int]) -> "LBFGSState":
         """Return the state of these problems alone."""
-        kept = {}
+        tensors = {}
         for field in fields(self):
             value = getattr(self, field.name)
             is_history = field.name in ("values", "steps", "changes")
-            kept[field.name] = value[:, problems] if is_history else value[problems]
-        return LBFGSState(**kept)
+            tensors[field.name] = value[:, problems] if is_history else value[problems]
+        return LBFGSState(**tensors)
 
 
 def start(evaluate: Evaluate, x: Float[Tensor, "B P"]) -> LBFGSState:
@@ -113,8 +113,10 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     slope = (gradient * state.direction).sum(-1)
 
     # 1. Judge the trial points. A value that is not a number counts as too high.
+    # f(x + t d) <= f(x) + c1 t g . d
     highest = state.value + SUFFICIENT_DECREASE * state.step * slope_at_start
     too_long = ~(value <= highest)
+    # g(x + t d) . d >= c2 g . d
     too_short = ~too_long & (slope < CURVATURE * slope_at_start)
     gives_up = state.trials + 1 >= TRIALS
     # At the end of the trials, any point that is lower will do.
@@ -164,6 +166,7 @@ def _with_newest(
 
 def _direction(state: LBFGSState) -> Float[Tensor, "B P"]:
     """Return the quasi-Newton direction of every problem (the two-loop recursion)."""
+    # In the formulas s are steps, y changes of the gradient: rho = 1 / (s . y).
     curvature = (state.steps * state.changes).sum(-1)
     # A pair of zeros (fewer steps so far) or of negative curvature is skipped.
     usable = curvature > 0
@@ -171,14 +174,16 @@ def _direction(state: LBFGSState) -> Float[Tensor, "B P"]:
     direction = -state.gradient
     weights = []
     for pair in reversed(range(HISTORY)):
+        # a = rho s . d,  d <- d - a y
         weight = inverse_curvature[pair] * (state.steps[pair] * direction).sum(-1)
         direction = direction - weight[:, None] * state.changes[pair]
         weights.append(weight)
-    # The scale of the initial inverse Hessian: s.y / y.y of the newest pair.
+    # The scale of the initial inverse Hessian: s . y / y . y of the newest pair.
     squared_change = state.changes[-1].square().sum(-1)
     scale = torch.where(usable[-1], curvature[-1] / squared_change.where(usable[-1], 1.0), 1.0)
     direction = scale[:, None] * direction
     for pair in range(HISTORY):
+        # b = rho y . d,  d <- d + (a - b) s
         correction = inverse_curvature[pair] * (state.changes[pair] * direction).sum(-1)
         weight = weights[HISTORY - 1 - pair] - correction
         direction = direction + weight[:, None] * state.steps[pair]

@@ -49,9 +49,9 @@ class Posterior(NamedTuple):
 
     def keep(self, cells: Sequence[int]) -> "Posterior":
         """Return the posterior of some of the cells."""
-        kept = list(cells)
-        hyper = {name: value[kept] for name, value in self.hyper.items()}
-        return Posterior(hyper, self.m[kept], self.L[kept], self.jitter[kept])
+        indices = list(cells)
+        hyper = {name: value[indices] for name, value in self.hyper.items()}
+        return Posterior(hyper, self.m[indices], self.L[indices], self.jitter[indices])
 
     def cells(self) -> "list[Posterior]":
         """Return the posterior of each cell as a batch of one, on the CPU."""
@@ -192,8 +192,8 @@ class Program(ABC):
         row_hyper = hyper_as_rows(marginals.mean, hyper)
         likelihood = self.model.likelihood.from_hyper(row_hyper)
         if objective.row_parameters:
-            own = {name: row_hyper[name][:, None] for name in objective.row_parameters}
-            marginals = marginals._replace(parameters=own)
+            parameters = {name: row_hyper[name][:, None] for name in objective.row_parameters}
+            marginals = marginals._replace(parameters=parameters)
         draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
         assert objective.row_loss is not None
         result = objective.row_loss(likelihood, self.loss.estimator, marginals, y, draws)

@@ -65,18 +65,18 @@ class Starts:
         new_number = {cell: i for i, cell in enumerate(cells)}
         of_cell = self.cell.tolist()
         has_stopped = self.search.done.tolist()
-        kept = []
+        remaining = []
         for place, cell in enumerate(of_cell):
             if cell in new_number and not has_stopped[place]:
-                kept.append(place)
-        renumbered = [new_number[of_cell[place]] for place in kept]
+                remaining.append(place)
+        renumbered = [new_number[of_cell[place]] for place in remaining]
         return replace(
             self,
-            program=self.program.keep(kept),
-            jitter=self.jitter[kept],
-            search=self.search.keep(kept),
+            program=self.program.keep(remaining),
+            jitter=self.jitter[remaining],
+            search=self.search.keep(remaining),
             cell=torch.tensor(renumbered, dtype=torch.int64, device=self.cell.device),
-            number=self.number[kept],
+            number=self.number[remaining],
             ends=self.ends[list(cells)],
         )
 

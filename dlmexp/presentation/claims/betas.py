@@ -71,15 +71,18 @@ def _beta_against_one(
     if size:
         done &= evidence.column("size") == size
     line = evidence.fit(dataset, method, "nll", q, "beta")
+    logarithm = "log2 β" if sign > 0 else "-log2 β"
     selected = evidence.line(
-        f"log2 β of {method_label(method)}" if sign > 0 else f"-log2 β of {method_label(method)}",
+        f"{logarithm} of {method_label(method)}",
         dataset,
         line.positions,
         np.where(done, logarithms, np.nan),
     )
-    one = evidence.constant("β = 1", selected)
+    beta_1 = evidence.constant("β = 1", selected)
     statement = f"{method_label(method)} {says}"
-    part = evidence.compare(statement, dataset, q, [(selected, one)], relation, rules.BETA_MARGIN)
+    part = evidence.compare(
+        statement, dataset, q, [(selected, beta_1)], relation, rules.BETA_MARGIN
+    )
     if size and part.tests:
         part.statement = f"{method_label(method)} at {size} {says}"
         part.reason = f"selected: {_listed(selected, sign)}"

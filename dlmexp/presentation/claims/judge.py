@@ -398,16 +398,20 @@ def _missing_commands(
     claim: Claim, parts: list[Part], results: ResultsFolder, column: VerdictColumn
 ) -> list[str]:
     """Return commands that would compute what was not run on the paper's data."""
-    settings = [] if column.protocol == "paper" else [f"protocol={column.protocol}"]
-    settings += column.terms
     not_run = [part.dataset for part in parts if part.dataset and not part.was_run]
     commands = []
     for dataset in dict.fromkeys(not_run):
-        for experiment in claim.experiments:
-            if computes(experiment, dataset):
-                words = ["dlmexp run", f"experiment={experiment}", f"dataset={dataset}", *settings]
-                commands.append(results.command(" ".join(words)))
-    return commands
+        experiments = [name for name in claim.experiments if computes(name, dataset)]
+        commands += [_run_command(experiment, dataset, column) for experiment in experiments]
+    return [results.command(command) for command in commands]
+
+
+def _run_command(experiment: str, dataset: str, column: VerdictColumn) -> str:
+    """Return the command that runs an experiment on a dataset under the setting of a column."""
+    words = ["dlmexp run", f"experiment={experiment}", f"dataset={dataset}"]
+    if column.protocol != "paper":
+        words.append(f"protocol={column.protocol}")
+    return " ".join([*words, *column.terms])
 
 
 def computes(experiment: str, dataset: str) -> bool:

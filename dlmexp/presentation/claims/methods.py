@@ -284,13 +284,13 @@ def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: 
     """Return whether a method has a lower value of a measure of calibration than ELBO."""
     is_coverage = measure.startswith("coverage")
     level = int(measure.removeprefix("coverage_")) / 100 if is_coverage else 0.0
-    what = f"coverage error at {level:.0%}" if is_coverage else metric_label(measure)
+    measure_label = f"coverage error at {level:.0%}" if is_coverage else metric_label(measure)
     margin = measure if measure in WITH_OWN_MARGIN else rules.PROBABILITY_MARGIN
 
     ours = evidence.fit(dataset, method, "nll", q, f"test_{measure}")
     elbo = evidence.fit(dataset, "elbo", "nll", q, f"test_{measure}")
     pairs = [(_distance_from(level, ours), _distance_from(level, elbo))]
-    statement = f"{ours.name} has a lower {what} than ELBO"
+    statement = f"{ours.name} has a lower {measure_label} than ELBO"
     part = evidence.compare(statement, dataset, q, pairs, BETTER, margin)
     if part.tests and is_coverage:
         signed = float(np.nanmean(ours.values)) - level

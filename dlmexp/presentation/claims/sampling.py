@@ -143,11 +143,11 @@ def sensitive(evidence: Evidence) -> Iterator[Part]:
     """Compare uPS at its own learning rate, 0.01, with uPS at 0.1 (experiment `ups-lr`)."""
     for dataset, q in evidence.datasets_and_q("abalone", "peds1_dir2", kind="curve"):
         for samples in SAMPLES:
-            own = evidence.estimator(dataset, q, "ups", samples)
+            low = evidence.estimator(dataset, q, "ups", samples)
             at = evidence.at("ups-lr", dataset, q, "joint_log_dlm", "ups", samples)
-            high = evidence.line(f"{own.name}, lr 0.1", dataset, at, evidence.column("test_nll"))
-            says = f"{own.name} is better with lr 0.01 than with 0.1"
-            yield evidence.compare(says, dataset, q, [(own, high)], BETTER, "nll")
+            high = evidence.line(f"{low.name}, lr 0.1", dataset, at, evidence.column("test_nll"))
+            says = f"{low.name} is better with lr 0.01 than with 0.1"
+            yield evidence.compare(says, dataset, q, [(low, high)], BETTER, "nll")
 
 
 @claim(
@@ -310,10 +310,10 @@ def _pair(
 def _about_one(statistics: GradientStatistics, dataset: str, q: str, sampler: Sampler) -> Part:
     """Return whether the mean of condition (i) is about 1."""
     condition = statistics.line(dataset, q, CONDITION, sampler)
-    one = statistics.evidence.constant("1", condition, 1.0)
+    target = statistics.evidence.constant("1", condition, 1.0)
     says = f"{estimator_label(*sampler)}: condition (i) is about 1"
     return statistics.evidence.compare(
-        says, dataset, q, [(condition, one)], COMPARABLE, rules.ABOUT_ONE
+        says, dataset, q, [(condition, target)], COMPARABLE, rules.ABOUT_ONE
     )
 
 

@@ -224,10 +224,11 @@ def _measured_panels(figure: Figure, results: ResultsFolder) -> list[Panel]:
 
 def _with_lines(panels: Iterable[Panel], by: Where) -> tuple[Panel, ...]:
     """Return the panels with the lines of the wanted methods and betas, without empty ones."""
-    methods = by.get("method")
     wanted: list[Panel] = []
     for panel in panels:
-        lines = [line for line in panel.lines if methods is None or line.method in methods]
+        lines = list(panel.lines)
+        if "method" in by:
+            lines = [line for line in lines if line.method in by["method"]]
         if panel.kind == "sizes" and "beta" in by:
             lines = _at_betas(lines, by["beta"])
         if lines:

@@ -42,14 +42,14 @@ def render(diagnosis: Diagnosis) -> Canvas:
 def draw(ax: Axes, table: pd.DataFrame) -> None:
     """Draw the most important columns, the first on top."""
     name = next(name for name in AXIS_LABELS if name in table)
-    shown = table.head(MOST)[::-1]
-    places = np.arange(len(shown))
-    errors = [shown[name] - shown["lower_95"], shown["upper_95"] - shown[name]]
-    ax.barh(places, shown[name], 0.65, color=BLUE, alpha=0.75)
-    ax.errorbar(shown[name], places, xerr=errors, fmt="none", ecolor="black", lw=0.7, capsize=1.5)
+    drawn = table.head(MOST)[::-1]
+    places = np.arange(len(drawn))
+    errors = [drawn[name] - drawn["lower_95"], drawn["upper_95"] - drawn[name]]
+    ax.barh(places, drawn[name], 0.65, color=BLUE, alpha=0.75)
+    ax.errorbar(drawn[name], places, xerr=errors, fmt="none", ecolor="black", lw=0.7, capsize=1.5)
     ax.axvline(0, color=GREY, lw=0.7)
-    ax.set_yticks(places, shown["column"])
-    left_out = len(table) - len(shown)
+    ax.set_yticks(places, drawn["column"])
+    left_out = len(table) - len(drawn)
     title = "importance" if not left_out else f"importance ({left_out} columns left out)"
     ax.set(title=title, xlabel=AXIS_LABELS[name])
 

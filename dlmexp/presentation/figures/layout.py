@@ -324,16 +324,17 @@ def _share_limits(tiles: Sequence[Tile], which: str) -> None:
 
 
 def _share_limits_of_axes(panels: Sequence[Axes], which: str) -> None:
+    """Give axes the limits that hold those of all of them."""
     if not panels:
         return
     if "x" in which:
-        lows, highs = np.transpose([ax.get_xlim() for ax in panels])
+        limits = np.array([ax.get_xlim() for ax in panels])
         for ax in panels:
-            ax.set_xlim(lows.min(), highs.max())
+            ax.set_xlim(limits[:, 0].min(), limits[:, 1].max())
     if "y" in which:
-        lows, highs = np.transpose([ax.get_ylim() for ax in panels])
+        limits = np.array([ax.get_ylim() for ax in panels])
         for ax in panels:
-            ax.set_ylim(lows.min(), highs.max())
+            ax.set_ylim(limits[:, 0].min(), limits[:, 1].max())
 
 
 def _keep_first_labels(tiles: Iterable[Tile]) -> None:

@@ -394,12 +394,12 @@ def by_seed(
 def _add_differences(lines: Sequence[Series]) -> None:
     """Add to each line its difference to the ELBO of the same repetitions, with its interval."""
     by_size = [series for series in lines if series.values is not None]
-    elbos = [series for series in by_size if _is_elbo(series.line)]
-    if not elbos:
+    elbo = next((series for series in by_size if _is_elbo(series.line)), None)
+    if elbo is None:
         return
     for series in by_size:
         if not _is_elbo(series.line):
-            difference = _difference(series, elbos[0])
+            difference = _difference(series, elbo)
             series.points = series.points.assign(**difference)
 
 

@@ -39,14 +39,16 @@ def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> It
         UserError: A figure, a value or a protocol that is asked for is not there.
     """
     for page in pages(results, ids, request):
-        shown = page.results or results
-        rows = [panel_rows(panel, shown, request.by, request.where) for panel in page.figure.panels]
-        drawn = _measure_page(page, shown, rows, request)
+        of_page = page.results or results
+        rows = [
+            panel_rows(panel, of_page, request.by, request.where) for panel in page.figure.panels
+        ]
+        drawn = _measure_page(page, of_page, rows, request)
         yield drawn
-        takes_any = request.parameterisation is None
-        if takes_any and not page.number and _has_coordinates(drawn.run):
+        may_have_second = request.parameterisation is None and not page.number
+        if may_have_second and _has_coordinates(drawn.run):
             unwhitened = replace(request, parameterisation="unwhitened")
-            second = _measure_page(page, shown, rows, unwhitened)
+            second = _measure_page(page, of_page, rows, unwhitened)
             if second.is_comparison or _has_both_parameterisations(drawn.run):
                 yield second
 

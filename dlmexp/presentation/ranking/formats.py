@@ -203,12 +203,15 @@ def as_croissant(folder: Path) -> dict[str, Any]:
 
 def _file_object(path: Path) -> dict[str, Any]:
     content = path.read_bytes()
-    about = {SCORES: "scores of every split", BASELINES: "scores of methods that others trained"}
+    descriptions = {
+        SCORES: "scores of every split",
+        BASELINES: "scores of methods that others trained",
+    }
     return {
         "@type": "cr:FileObject",
         "@id": path.name,
         "name": path.name,
-        "description": about.get(path.name, "packed records (dlmexp collect --pack)"),
+        "description": descriptions.get(path.name, "packed records (dlmexp collect --pack)"),
         "contentUrl": path.name,
         "contentSize": f"{len(content)} B",
         "encodingFormat": PARQUET_TYPE,

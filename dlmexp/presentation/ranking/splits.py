@@ -102,13 +102,15 @@ def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> li
     """
     fits = _fits(results, protocol)
     test_rows = fits["split"].astype(str).map(_test_rows)
-    counts = fits.assign(test_rows=test_rows)[["dataset", "data", "test_rows"]].drop_duplicates()
-    several = counts.groupby("dataset").size().loc[lambda count: count > 1]
-    return [
-        f"{dataset}: run with {count} different contents or test rows; only those with the most "
-        "results are ranked"
-        for dataset, count in several.items()
-    ]
+    contents = fits.assign(test_rows=test_rows)[["dataset", "data", "test_rows"]]
+    counts = contents.drop_duplicates().groupby("dataset").size()
+    notes = []
+    for dataset, count in counts[counts > 1].items():
+        notes.append(
+            f"{dataset}: run with {count} different contents or test rows; only those with the "
+            "most results are ranked"
+        )
+    return notes
 
 
 def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:

@@ -67,6 +67,7 @@ def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     j = tl.arange(0, MP)
     diagonal = tl.load(K + b * M * M + j * (M + 1), mask=j < M, other=0)
+    # jitter mean(diag K)
     added = tl.load(jitter + b) * (tl.sum(diagonal, 0) / M)
     i = tl.program_id(0) * T + tl.arange(0, T)
     value = tl.load(K + b * M * M + i, mask=i < M * M, other=0)
@@ -82,11 +83,13 @@ def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr)
         i = start + tl.arange(0, T)
         value = tl.load(L + b * M * M + i, mask=i < M * M, other=0)
         squares += value * value
+    # 1/2 sum_ij L_ij^2, of the entries of this piece
     total = 0.5 * tl.sum(squares, 0)
     if tl.program_id(0) == 0:
         j = tl.arange(0, MP)
         mean = tl.load(m + b * M + j, mask=j < M, other=0)
         diagonal = tl.load(L + b * M * M + j * (M + 1), mask=j < M, other=1)
+        # + 1/2 (m^T m - M) - sum_j log |L_jj|
         total += 0.5 * (tl.sum(mean * mean, 0) - M) - tl.sum(tl.log(tl.abs(diagonal)), 0)
     tl.store(out + tl.program_id(0) * B + b, total)
 
@@ -98,12 +101,14 @@ def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
     i = tl.program_id(0) * T + tl.arange(0, T)
     value = tl.load(L + b * M * M + i, mask=i < M * M, other=1)
     on_diagonal = i % (M + 1) == 0
+    # d_L = d (L - diag(1 / L_jj))
     tl.store(
         d_L + b * M * M + i,
         scale * (value - tl.where(on_diagonal, 1 / tl.where(on_diagonal, value, 1), 0)),
         mask=i < M * M,
     )
     if tl.program_id(0) * T < M:
+        # d_m = d m
         mean = tl.load(m + b * M + i, mask=i < M, other=0)
         tl.store(d_m + b * M + i, scale * mean, mask=i < M)
 
