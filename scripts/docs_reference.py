@@ -62,16 +62,23 @@ def commands_page() -> str:
         "",
     ]
     lines += _help_block("dlmexp", parser)
-    (commands,) = (action for action in parser._actions if isinstance(action, Commands))
-    for name, command in commands.choices.items():
+    for name, command in _subcommands(parser).items():
         lines += _help_block(f"dlmexp {name}", command)
-        for nested in (a for a in command._actions if isinstance(a, Commands)):
-            for word, inner in nested.choices.items():
-                lines += _help_block(f"dlmexp {name} {word}", inner, level=3)
+        for word, subcommand in _subcommands(command).items():
+            lines += _help_block(f"dlmexp {name} {word}", subcommand, level=3)
     return "\n".join(lines) + "\n"
 
 
+def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands of a parser by name; none where it has no commands."""
+    for action in parser._actions:
+        if isinstance(action, Commands):
+            return action.choices
+    return {}
+
+
 def _help_block(title: str, parser: argparse.ArgumentParser, level: int = 2) -> list[str]:
+    """Return the help text of a parser under a heading."""
     formatter = parser.formatter_class
     parser.formatter_class = partial(formatter, width=WIDTH)  # pyright: ignore[reportCallIssue]
     return [f"{'#' * level} {title}", "", "```text", parser.format_help().rstrip(), "```", ""]
