@@ -96,7 +96,9 @@ def test_all_seven_kinds_from_a_run_to_a_claim(
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
     assert {"nll", "recalibrated_nll", "error", "brier", "ece"} == set(record["result"]["test"])
 
-    code, said = command("--plugins", "my_package", "plot", "waves", "--format", "png")
+    code, said = command(
+        "--plugins", "my_package", "plot", "waves", "waves-seeds", "--format", "png"
+    )
     assert code == 0, said
     points = (workplace / "results" / "figures" / "waves.csv").read_text()
     assert "joint_tempered,antithetic,4" in points
@@ -115,8 +117,8 @@ def test_all_seven_kinds_from_a_run_to_a_claim(
 def test_recipes_pass_the_checks_of_plugins(command: Callable[..., tuple[int, str]]):
     code, said = command("test", "my_package")
     assert code == 0, said
-    # Without records neither figure nor claim; the closed form is for Gaussian noise alone.
-    assert re.search(r"\d+ checks: \d+ ok, 0 failed, 4 skipped", said)
+    # Without records neither figures nor claim; the closed form is for Gaussian noise alone.
+    assert re.search(r"\d+ checks: \d+ ok, 0 failed, 5 skipped", said)
     parts = ("kernel rational", "likelihood cauchit", "likelihood laplace", "dataset waves")
     for kind in (*parts, "estimator antithetic", "method beta_tight"):
         assert f"ok       {kind}" in said

@@ -2,6 +2,8 @@
 
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from dlmexp.common.errors import UserError, shortened
@@ -33,6 +35,26 @@ def raised(error: Exception) -> Raised:
     text = "".join(traceback.format_exception(error))
     reason = f"error{where}: {type(error).__name__}: {message}".removesuffix(": ")
     return Raised(reason, text[-MAX_TRACEBACK:])
+
+
+@contextmanager
+def plugin_errors_as_user_errors(part: str) -> Iterator[None]:
+    """Report exceptions that a plugin raises in this context in one line.
+
+    Args:
+        part: What the plugin provides, such as `panel 'width'`.
+
+    Raises:
+        UserError: A plugin raised an exception.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if line_of_plugin(error) is None:
+            raise
+        raise UserError(f"{part}: {raised(error).reason}") from error
 
 
 def line_of_plugin(error: Exception) -> str | None:

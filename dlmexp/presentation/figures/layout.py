@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from dlmexp.common import catalogue
+from dlmexp.common.plugin_errors import plugin_errors_as_user_errors
 from dlmexp.presentation.figures.axes import Tile, line_style
 from dlmexp.presentation.figures.kinds.kind import LOSSES, PanelKind
 from dlmexp.presentation.figures.looks import COLUMN, GREY, METHOD_LOOKS, PAGE, TEXT
@@ -292,7 +293,8 @@ def _draw_panels(tiles: Sequence[Tile], protocols: tuple[str, ...]) -> None:
             _mark_as_not_run(tile.ax)
     for group in _groups_with_one_scale(with_results):
         facts = group[0].panel.facts
-        facts.load().draw(group)
+        with plugin_errors_as_user_errors(f"panel '{group[0].panel.kind}'"):
+            facts.load().draw(group)
         if facts.scale == "task":
             _share_limits(group, facts.shared_limits)
         elif facts.scale == "panel" and protocols:

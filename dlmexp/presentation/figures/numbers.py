@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.common.console import counted
+from dlmexp.common.errors import UserError
+from dlmexp.common.plugin_errors import plugin_errors_as_user_errors
 from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.results import ResultsFolder
@@ -340,11 +342,30 @@ def _measure_line(panel: Panel, number: int, rows: pd.DataFrame, results: Result
     complete = rows[rows["status"] != "incomplete"]
     series = Series(line)
     if len(complete):
-        series = panel.facts.load().measure(panel, line, complete, results)
+        series = _measured_by_kind(panel, line, complete, results)
     if incomplete := len(rows) - len(complete):
         repetitions = counted(incomplete, "repetition")
         series.notes.insert(0, f"{repetitions} with candidates not yet run, not drawn")
     series.notes += _warnings(complete)
+    return series
+
+
+def _measured_by_kind(
+    panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
+) -> Series:
+    """Return what the module of a kind of panel measures of a line.
+
+    Raises:
+        UserError: The module is one of a plugin, and raised an exception or returned another type.
+    """
+    module = panel.facts.load()
+    with plugin_errors_as_user_errors(f"panel '{panel.kind}'"):
+        series = module.measure(panel, line, rows, results)
+    if not isinstance(series, Series):
+        raise UserError(
+            f"panel '{panel.kind}': {module.__name__}.measure returned a {type(series).__name__}; "
+            "return a Series of dlmexp.plugins, with the numbers of the line in its points"
+        )
     return series
 
 

@@ -60,6 +60,28 @@ def test_a_panel_of_a_plugins_kind_is_checked_as_ours_are():
         Panel("seeds", "banana", "mse", (), "")
 
 
+@pytest.mark.usefixtures("seeds_kind")
+def test_measure_that_returns_no_series_is_reported_in_one_line(monkeypatch):
+    monkeypatch.setattr(sys.modules["my_seeds"], "measure", lambda *_: [1.0])
+    with pytest.raises(UserError, match=r"^panel 'seeds': my_seeds.measure returned a list; .*$"):
+        draw(made(sweep(("elbo", "beta_elbo"))), "by-seed")
+
+
+RAISES = """
+def measure(panel, line, rows, results):
+    return rows["test_nl"]
+"""
+
+
+@pytest.mark.usefixtures("seeds_kind")
+def test_exception_of_a_plugins_panel_names_its_line(monkeypatch):
+    module = sys.modules["my_seeds"]
+    exec(compile(RAISES, "my_seeds.py", "exec"), module.__dict__)
+    monkeypatch.setattr("dlmexp.common.plugin_errors.plugin_modules", lambda: {"my_seeds"})
+    with pytest.raises(UserError, match=r"^panel 'seeds': error in my_seeds.py:3: KeyError: .*"):
+        draw(made(sweep(("elbo", "beta_elbo"))), "by-seed")
+
+
 @pytest.mark.parametrize("name", PANEL_KINDS.names())
 def test_the_module_of_a_kind_measures_and_draws(name):
     module = PANEL_KINDS[name].load()
