@@ -122,6 +122,24 @@ ONE = {"method": "elbo", **SMALL, "seeds": [0], "task": "regression", "target": 
 
 
 @pytest.mark.slow
+def test_selected_rows_are_those_of_the_call_and_of_a_folder_all(here):
+    words: dict[str, Any] = {
+        "dataset.ringnorm_drawn.options.rows": 60,
+        "dataset.ringnorm_drawn.M": 3,
+        "training.max_iterations": 2,
+        "sizes": [10],
+        "device": "cpu",
+        "verbose": False,
+    }
+    for seed in (0, 1):
+        found = dlmexp.run("ringnorm_drawn", "elbo", name="py", seeds=[seed], **words)
+        assert set(found.selected["seed"]) == {seed}
+    other = dlmexp.run("ringnorm_drawn", "elbo", name="other", seeds=[2], **words)
+    assert set(other.selected["seed"]) == {2}
+    assert set(dlmexp.results("results").selected["seed"]) == {0, 1, 2}
+
+
+@pytest.mark.slow
 def test_path_of_a_table_is_a_dataset_and_its_settings_are_nested(here):
     gaps = FRAME[[*COLUMNS, "regression"]].copy()
     gaps.loc[3, "age"] = np.nan

@@ -71,3 +71,7 @@ def test_caption_is_printed_on_request(elbo_on_ringnorm, capsys):
     assert caption not in capsys.readouterr().out
     assert main(["plot", "class-log", "--captions"]) == 0
     assert caption in capsys.readouterr().out
+
+
+def test_empty_protocol_is_refused_in_one_line(elbo_on_ringnorm, refused):
+    refused(["claims", "--protocol", ""], "--protocol : nothing was run under it", "paper")

@@ -1,5 +1,8 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
+import subprocess
+import sys
+
 import pytest
 
 from dlmexp.cli import main
@@ -156,3 +159,15 @@ def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_writ
     for words in (["plan=true"], []):
         typed = ["run", *TINY, "method=mine", "--config-dir", "conf", *words]
         refused(typed, "objective 'wrong': the loss of row_loss")
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS has no such limit")
+def test_too_little_memory_to_load_a_library_is_one_line(here):
+    command = [sys.executable, "-m", "dlmexp", "run", "dataset=ringnorm_drawn"]
+    limited = ["sh", "-c", 'ulimit -v 700000; exec "$@"', "sh", *command]
+    ended = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "not enough memory" in ended.stderr
+    assert "Traceback" not in ended.stderr

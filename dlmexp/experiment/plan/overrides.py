@@ -320,7 +320,7 @@ def _no_such_file(group: str, name: str) -> str:
     if _is_registered(group, name):
         return (
             f"{group}={name}: it is registered, but there is no file {group}/{name}.yaml in a conf "
-            "folder, which says how it is used (CONTRIBUTING.md)"
+            "folder, which says how it is used (docs/PLUGINS.md)"
         )
     return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
 
