@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, IO
+from typing import IO, Any
 
 import pyarrow as pa
 from pyarrow import ipc
