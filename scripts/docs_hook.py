@@ -27,9 +27,14 @@ MADE = {
     "docs/settings.md": settings_page,
     "results/figures.md": figures_page,
 }
-RESULTS = ("results/paper/README.md", "results/paper/DETAILS.md", "results/more/README.md")
+RESULTS = (
+    "results/paper/README.md",
+    "results/paper/DETAILS.md",
+    "results/fair/README.md",
+    "results/more/README.md",
+)
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
-FOLDERS = ("docs", "results/paper/figures", "results/more/figures")
+FOLDERS = ("docs", "results/paper/figures", "results/fair/figures", "results/more/figures")
 LINKED = (
     "CITATION.cff",
     "LICENSE",

@@ -112,7 +112,8 @@ def test_many_methods_on_few_data_sets_have_a_row_each():
     axes = drawn("gains", MEANS | MANY).canvas.axes
     assert [ax.get_title(loc="left") for ax in axes] == ["pol", "pol", "song", "song"]
     labels = [label.get_text() for label in axes[0].get_yticklabels()]
-    heights = {float(line.get_ydata()[0]) for line in axes[0].lines if len(line.get_ydata()) == 1}
+    drawn_at = [np.asarray(line.get_ydata()) for line in axes[0].lines]
+    heights = {float(values[0]) for values in drawn_at if len(values) == 1}
     assert "ELBO" not in labels
     assert heights == set(range(len(labels)))
 
