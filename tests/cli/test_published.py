@@ -315,14 +315,17 @@ def test_the_page_has_the_tables_on_equal_rows() -> None:
         assert table.strip() in page
 
 
+TRUTH = {"role": "truth", "ard": False, "likelihood": "gaussian"}
 # What the page says of pairs of methods: which one is ahead by what, at its place.
 PAIRS = [
     ("pol", "nll", "joint_log_dlm", "elbo", {}, "0.750 [0.474, 1.026]"),
     ("cadata", "nll", "joint_log_dlm", "elbo", {}, "0.162 [0.134, 0.190]"),
     ("sarcos_test", "nll", "fitc", "joint_log_dlm", {}, "0.085 [0.048, 0.122]"),
-    ("cadata", "nll", "mixture_log_dlm", "fitc", {}, "0.043 [0.017, 0.068]"),
-    ("pol", "rmse", "elbo", "joint_log_dlm", {}, "0.112 [0.103, 0.121]"),
-    ("cadata", "rmse", "elbo", "joint_log_dlm", {}, "0.013 [0.002, 0.023]"),
+    ("gp_constant", "nll", "elbo", "joint_log_dlm", TRUTH, "0.037 [0.021, 0.054]"),
+    ("gp_constant", "nll", "elbo", "fitc", TRUTH, "0.184 [0.099, 0.269]"),
+    ("gp_varying", "nll", "joint_log_dlm", "elbo", TRUTH, "0.235 [0.226, 0.244]"),
+    ("pol", "rmse_by_mse", "elbo", "joint_log_dlm", {}, "0.112 [0.103, 0.121]"),
+    ("pol", "rmse_by_mse", "beta_elbo", "elbo", {}, "0.030 [0.023, 0.036]"),
     ("banana", "recalibrated_nll", "elbo", "joint_log_dlm", {}, "0.008 [0.003, 0.012]"),
     ("peds1_left", "recalibrated_nll", "joint_log_dlm", "elbo", {}, "0.007 [0.005, 0.009]"),
     ("pol", "nll", "joint_log_dlm", "fitc", {"kernel": "matern52"}, "0.424 [0.235, 0.613]"),
