@@ -173,7 +173,7 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
     records = store.cells(keys)
     statuses = records["status"].to_pylist()
     in_table = [selections.shown(selection) for selection in candidates]
-    rows = as_text(candidate_cells(records, in_table))
+    rows = candidate_cells(records, in_table)
     table = tidy(rows)
     fits = _fits_with_stopping_rule(rows.drop_duplicates("key"))
     done = statuses.count("done")
@@ -183,7 +183,7 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
         failed=len(statuses) - done,
         with_stopping_rule=len(fits),
         at_limit=int(fits["converged"].eq(False).sum()),
-        selected=rows_for(table[table["status"] == "done"], "nll"),
+        selected=as_text(rows_for(table[table["status"] == "done"], "nll")),
         gaps=largest_gaps(store, candidates),
     )
 
