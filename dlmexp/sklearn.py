@@ -41,7 +41,13 @@ from dlmexp.core.training.settings import Settings
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.dataset import MAX_ABS_VALUE
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Normalisation, Prepared, Split, most_inducing_inputs, normalised
+from dlmexp.data.splits import (
+    Normalisation,
+    Prepared,
+    Split,
+    most_inducing_inputs,
+    normalised,
+)
 from dlmexp.data.values import plain_values
 
 KERNELS = {"matern": "matern52"}
@@ -91,12 +97,15 @@ class SparseGP(BaseEstimator):
         kernel: "rbf", "matern32", "matern52" ("matern"), each also with a linear term, such as
             "matern52+linear"; or the path of a GPyTorch kernel class.
         ard: One lengthscale per feature.
-        learning_rate: Of Adam at the start; it decays to a hundredth.
-        max_iter: The number of iterations of Adam.
+        learning_rate: Of Adam at the start; it decays to a hundredth. None: 0.1, or 0.05 of
+            `DLMRegressor`, where Adam starts from a short fit of the ELBO.
+        max_iter: The number of iterations of Adam; None: 300, or 150 of `DLMRegressor`. With "elbo"
+            and "sq_dlm" `DLMRegressor` takes as many evaluations of L-BFGS at most.
         tol: `ConvergenceWarning` says when the objective per row changed by more than this over the
-            last `window` iterations.
+            last `window` iterations. It says nothing of minibatches, whose objectives differ.
         window: See `tol`.
-        batch_size: Rows of a step; None: all.
+        batch_size: Rows of a step, of more rows than that; None: all. A step sees all rows where
+            the objective has a closed form over q.
         random_state: Of the folds, the initial inducing inputs and the minibatches.
         device: "auto", "cpu" or "cuda".
 
@@ -118,6 +127,10 @@ class SparseGP(BaseEstimator):
     task: ClassVar[str]
     likelihood_name: ClassVar[str]
     prior_mean: ClassVar[str] = "constant"
+    usual_learning_rate: ClassVar[float] = 0.1
+    usual_iterations: ClassVar[int] = 300
+    pilot: ClassVar[int] = 0
+    """Evaluations of the ELBO at whose end training starts."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Add the parameters to the docstring of an estimator, for `help`."""
@@ -135,11 +148,11 @@ class SparseGP(BaseEstimator):
         n_inducing: int | str | None = None,
         kernel: str = "matern52+linear",
         ard: bool = True,
-        learning_rate: float = 0.1,
-        max_iter: int = 300,
-        tol: float = 1e-3,
+        learning_rate: float | None = None,
+        max_iter: int | None = None,
+        tol: float = 2e-3,
         window: int = 20,
-        batch_size: int | None = None,
+        batch_size: int | None = 1000,
         random_state: Any = None,
         device: str = "auto",
     ):
@@ -185,9 +198,9 @@ class SparseGP(BaseEstimator):
         trained, scores = self._trained(rows, seed)
         if trained.failed:
             raise ValueError(f"training failed: {trained.stopped}")
-        if trained.stopped == "limit":
+        if trained.stopped == "limit" and self._minibatches(len(y)) is None:
             warnings.warn(
-                f"max_iter={self.max_iter}: the objective still changes by more than "
+                f"max_iter={self._iterations}: the objective still changes by more than "
                 f"tol={self.tol:g}; give more",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -243,6 +256,7 @@ class SparseGP(BaseEstimator):
             initial={"lengthscale": "sqrt"} if split_name(kernel)[0] in STATIONARY else {},
             inducing="kmeans",
             components=components,
+            pilot=min(self.pilot, self._iterations),
         )
 
     def _trained(self, rows: Prepared, seed: int) -> tuple[Fit, dict[Any, float]]:
@@ -289,22 +303,39 @@ class SparseGP(BaseEstimator):
 
     def _settings(self) -> Settings:
         """Return how a model is trained."""
-        window = min(self.window, self.max_iter)
-        decay = self.max_iter - window or None
+        if self._is_closed:
+            return Settings(
+                optimizer="lbfgs",
+                iterations=self._iterations,
+                tolerance=self.tol,
+                calibration=False,
+            )
+        lr = self.usual_learning_rate if self.learning_rate is None else self.learning_rate
+        window = min(self.window, self._iterations)
+        decay = self._iterations - window or None
         return Settings(
-            lr=self.learning_rate,
-            iterations=self.max_iter,
+            lr=lr,
+            iterations=self._iterations,
             window=window,
             tolerance=self.tol,
-            final_lr=self.learning_rate / DECAY if decay else None,
+            final_lr=lr / DECAY if decay else None,
             decay=decay,
             calibration=False,
         )
 
+    @property
+    def _iterations(self) -> int:
+        """Return the number of iterations of Adam, or the most evaluations of L-BFGS."""
+        return self.usual_iterations if self.max_iter is None else self.max_iter
+
+    @property
+    def _is_closed(self) -> bool:
+        """Return whether the objective has a closed form over q."""
+        return OBJECTIVES[self.objective].collapses(LIKELIHOODS[self.likelihood_name])
+
     def _minibatches(self, n: int) -> int | None:
         """Return the rows of a step; None: all, as for a closed form over q."""
-        closed = OBJECTIVES[self.objective].collapses(LIKELIHOODS[self.likelihood_name])
-        if not self.batch_size or self.batch_size >= n or closed:
+        if not self.batch_size or self.batch_size >= n or self._is_closed:
             return None
         return self.batch_size
 
@@ -325,12 +356,13 @@ class SparseGP(BaseEstimator):
         self._check("betas", all_are(is_number, self._betas), "a number >= 0, or a list of them")
         self._check("n_components", all_are(is_count, self.n_components), COUNT_OR_COUNTS)
         self._check("cv", is_cv(self.cv), "a number of folds, a share of the rows, or 'loo'")
-        self._check("learning_rate", is_number(self.learning_rate, SMALLEST), "a number > 0")
+        valid_rate = self.learning_rate is None or is_number(self.learning_rate, SMALLEST)
+        self._check("learning_rate", valid_rate, "a number > 0, or None")
         self._check("tol", is_number(self.tol), "a number >= 0")
         self._check("device", device in DEVICES, f"one of {', '.join(DEVICES)}")
         self._check("batch_size", is_count_or_none(self.batch_size), COUNT_OR_NONE)
         self._check_n_inducing()
-        self._check("max_iter", is_count(self.max_iter), COUNT)
+        self._check("max_iter", is_count_or_none(self.max_iter), COUNT_OR_NONE)
         self._check("window", is_count(self.window), COUNT)
         self._check_kernel()
 
@@ -511,6 +543,9 @@ class DLMRegressor(WithIntervals):
     task = "regression"
     likelihood_name = "gaussian"
     prior_mean = "zero"  # of normalised targets
+    usual_learning_rate = 0.05
+    usual_iterations = 150
+    pilot = 60
 
 
 class DLMCountRegressor(WithIntervals):

@@ -134,6 +134,15 @@ def test_parameters_that_cant_be(name, value):
     assert isinstance(raised.value, TypeError)
 
 
+@pytest.mark.parametrize("estimator", [DLMClassifier, DLMCountRegressor])
+def test_defaults_for_labels_and_counts_are_those_of_the_command(estimator):
+    training = compose(with_default(["dataset=cadata", "protocol=own"])).training[estimator.task]
+    settings = estimator()._settings()
+    assert (settings.iterations, settings.lr) == (training.max_iterations, training.lr)
+    assert settings.final_lr == pytest.approx(training.final_lr)
+    assert training.pilot == 0
+
+
 def test_automatic_number_of_inducing_inputs_is_the_number_that_is_trained_with():
     X, f, rng = data(80)
     y = f + 0.3 * rng.normal(size=80)
@@ -317,9 +326,13 @@ def test_defaults_are_those_of_the_command():
     training, dataset = cfg.training["regression"], cfg.dataset["csv"]
     model = DLMRegressor(betas=1.0, device="cpu")
     assert (model.kernel, model.ard) == (dataset.kernel, dataset.ard)
-    assert (model.max_iter, model.learning_rate) == (training.max_iterations, training.lr)
-    assert training.final_lr == model.learning_rate / 100
+    settings = model._settings()
+    assert (settings.iterations, settings.lr) == (training.max_iterations, training.lr)
+    assert settings.final_lr == pytest.approx(training.final_lr)
+    closed = DLMRegressor("elbo")._settings()
+    assert (closed.optimizer, closed.tolerance) == (training.optimizer, training.tolerance)
     model.fit(*table_with_shops(30))
+    assert model.model_.model.pilot == training.pilot
     assert model.model_.model.inducing == training.inducing
     parameters = model.model_.model.parameters(D=5)
     own = {name: parameters[name].initial for name in ("noise", "outputscale")}

@@ -167,6 +167,10 @@ def check_model(model: Any, loss: Loss, n: int) -> Model:
     check_components(model, loss)
     if model.inducing not in INDUCING:
         raise UserError(f"inducing={_short(model.inducing)}: give one of {', '.join(INDUCING)}")
+    if not _is_whole(model.pilot) or model.pilot < 0:
+        raise UserError(f"pilot={_short(model.pilot)}: give a whole number >= 0")
+    if model.pilot and not model.likelihood.conjugate:
+        raise UserError("pilot: it is for Gaussian noise; leave it out")
     return Model(**{**vars(model), "M": int(M)})
 
 

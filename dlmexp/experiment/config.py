@@ -124,6 +124,9 @@ class TrainingConfig:
     optimizer: Annotated[str, one_of("adam", "lbfgs")] = "adam"
     # Of L-BFGS: further starts from perturbed initial values; the best end is the result.
     restarts: Annotated[int, Meta(ge=0, le=100)] = 0
+    # With Gaussian noise, training starts where so many evaluations of L-BFGS bring the ELBO; 0: at
+    # the initial values.
+    pilot: Annotated[int, Meta(ge=0, le=100_000)] = 0
     # The iteration before which a mixture is split into its components; null: half of the limit.
     split_at: Whole | None = None
     # The parameterisations of q that the protocol has; the first, unless all are asked for.

@@ -16,6 +16,8 @@ from dlmexp.core.gp.kernels import Hyper, Kernel
 MOST_ROWS = {"kmeans": 10_000, "greedy": 5000, "median": 1000}
 """Rows that a choice looks at, or twice M if that is more; of more rows, a random subset. With
 M = 1000 and 20 features `kmeans` and `greedy` then take about 5 s on one core."""
+PILOT_ROWS = 2000
+"""Rows that the hyperparameters of a pilot fit come from; of more, a random subset."""
 LLOYD_ROUNDS = 30
 """Rounds of k-means at most; it stops earlier where no row changes its cluster."""
 LEAST_RESIDUAL = 1e-10

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.collapsed import Closed, Problem
+from dlmexp.core.gp.inducing import PILOT_ROWS
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives.objective import RowOrder
 from dlmexp.core.training.parameters import Tensors
@@ -46,8 +47,13 @@ class Collapsed(Program):
         return self.loss.objective.collapsed_parameters
 
     def initial(self) -> Tensors:
-        """Return the initial hyperparameters."""
-        return self.initial_hyperparameters()
+        """Return the initial hyperparameters; of many rows, those of a pilot fit to a few."""
+        from dlmexp.core.training.pilot import started_by_pilot
+
+        values = self.initial_hyperparameters()
+        moves_inducing = not self.loss.objective.all_rows_inducing
+        has_pilot = self.model.pilot and moves_inducing and self.n > PILOT_ROWS
+        return started_by_pilot(self, values) if has_pilot else values
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]

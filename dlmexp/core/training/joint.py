@@ -15,6 +15,7 @@ from dlmexp.core.gp.posterior import (
 from dlmexp.core.gp.rbf_posterior import applies_to, rbf_marginals
 from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.parameters import Tensors, initial_q
+from dlmexp.core.training.pilot import started_by_pilot
 from dlmexp.core.training.program import Posterior, Program, Value
 
 
@@ -29,10 +30,11 @@ class Joint(Program):
             self._all_rows = (self.data.inputs_by_cell(), self.data.y[self.data.index])
 
     def initial(self) -> Tensors:
-        """Return the initial hyperparameters, and q at the prior."""
+        """Return the initial hyperparameters, and q at the prior; or both of a pilot fit."""
         values = self.initial_hyperparameters()
         hyper = self.hyperparameters(values)
-        return values | initial_q(hyper, self.model.kernel, self.model.whitened)
+        values |= initial_q(hyper, self.model.kernel, self.model.whitened)
+        return started_by_pilot(self, values) if self.model.pilot else values
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]

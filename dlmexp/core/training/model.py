@@ -58,6 +58,8 @@ class Model:
             centres of "kmeans", or at the rows of largest residual variance ("greedy").
         noise_floor: The noise variance stays above it; None: it may fall towards 0.
         components: Number of Gaussians that q is a mixture of; 1: q is a Gaussian.
+        pilot: Training starts where so many evaluations of L-BFGS bring the ELBO, for Gaussian
+            noise; 0: at the initial values and the prior.
     """
 
     kernel: Kernel
@@ -70,6 +72,7 @@ class Model:
     inducing: str
     noise_floor: float | None
     components: int
+    pilot: int = 0
 
     def __init__(  # noqa: PLR0913 - a keyword for every property of the model
         self,
@@ -83,6 +86,7 @@ class Model:
         inducing: str = "first",
         noise_floor: float | None = None,
         components: int = 1,
+        pilot: int = 0,
     ):
         if isinstance(kernel, str):
             kernel = kernel_named(kernel, typed=True)
@@ -100,6 +104,7 @@ class Model:
         self.inducing = inducing
         self.noise_floor = noise_floor
         self.components = components
+        self.pilot = pilot
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how it is pickled: with the names of kernel and likelihood."""

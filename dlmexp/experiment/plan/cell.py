@@ -89,6 +89,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     # with `fold` (from 0), to those outside of that fold.
     cv: Folding | None = None
     fold: Count | None = None
+    # Evaluations of L-BFGS of the ELBO at whose end training starts; 0: at the initial values.
+    pilot: Count = 0
 
     @cached_property
     def key(self) -> str:

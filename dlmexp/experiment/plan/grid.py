@@ -25,6 +25,7 @@ from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
 from dlmexp.core.estimators import ESTIMATORS
 from dlmexp.core.folds import LOO, fold_count, fold_size, usual_cv
+from dlmexp.core.gp.inducing import PILOT_ROWS
 from dlmexp.core.gp.kernels import Parameter, kernel_named
 from dlmexp.core.gp.mixed_kernels import with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -85,6 +86,7 @@ UNTRAINED: dict[str, Any] = {
     "resolution": None,
     "optimizer": "adam",
     "restarts": 0,
+    "pilot": 0,
 }
 # Fields of cells that L-BFGS trains.
 WITHOUT_ADAM = {
@@ -450,7 +452,9 @@ class Grid:
         for name, method in self._methods_of_protocol():
             if not self._is_closed(name, method):
                 others.append(name)
-        if self.training.optimizer == "lbfgs" and others:
+        usual = self.protocol.training[self.dataset.kind].optimizer
+        is_typed = self.training.optimizer != usual
+        if self.training.optimizer == "lbfgs" and is_typed and others:
             yield f"optimizer=lbfgs is for closed forms over q: {', '.join(others)} by Adam"
         if self.training.restarts and self.training.optimizer == "adam":
             yield "restarts have no effect on Adam; training.optimizer=lbfgs has them"
@@ -514,6 +518,7 @@ class Grid:
             epsilon=training.epsilon,
             resolution=training.resolution,
             noise_floor=training.noise_floor,
+            pilot=training.pilot if self.likelihood.conjugate else 0,
             cv=cv,
             fold=fold,
             **self._rows_of_a_step(rows),
@@ -684,17 +689,20 @@ class Grid:
             parameterisation="whitened",
             minibatch=None,
             minibatch_rows="epochs",
+            pilot=cell.pilot if cell.training_rows > PILOT_ROWS else 0,
         )
         if self.training.optimizer == "adam":
             return closed
         if self.cfg.evaluate != "end":
             raise UserError(
-                f"optimizer={self.training.optimizer}: it has no learning curves; give evaluate=end"
+                f"optimizer={self.training.optimizer}: it has no learning curves; "
+                "give evaluate=end, or training.optimizer=adam"
             )
         limits = {
             "tolerance": self.training.tolerance,
             "max_iterations": self.training.max_iterations,
             "restarts": self.training.restarts,
+            "pilot": closed.pilot,
         }
         return replace(closed, **{**WITHOUT_ADAM, **limits})
 
@@ -706,12 +714,13 @@ class Grid:
         M = start.M
         if objective.all_rows_inducing:
             M = start.training_rows + self.added_rows
+            start = replace(start, pilot=0)
         cell = replace(start, objective=method.objective, variant=method.variant, M=M)
         cell = replace(cell, objective_options=changed_options(method))
         is_fixed = method.variant == "fixed"
         if base is not None and is_fixed:
             # All but q starts at the base fit, and stays there.
-            cell = replace(cell, base=base.key, initial={}, inducing="first")
+            cell = replace(cell, base=base.key, initial={}, inducing="first", pilot=0)
         is_closed = self._is_closed(name, method)
         if objective.takes_estimator:
             yield from self._sampled(cell)

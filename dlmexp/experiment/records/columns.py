@@ -178,6 +178,7 @@ COLUMNS: list[TableColumn] = [
         "what selected in place of validation rows: `5` folds, `holdout`, `loo`",
     ),
     TableColumn("fold", int, "internal", "number of the fold that is held out"),
+    TableColumn("pilot", int, "setting", "evaluations of the ELBO at whose end training started"),
     TableColumn("iterations", int, "result", "iterations that were made", ITERATIONS),
     TableColumn("converged", bool, "result", "whether training ended before its limit"),
     TableColumn("stopped", str, "result", "why training ended"),

@@ -42,7 +42,7 @@ UNLIMITED = 1_000_000  # cells of a batch that is solved
 # Every field of a cell is in exactly one of these sets; a test fails if a new one is forgotten.
 MODEL_FIELDS = frozenset(
     {"kernel", "likelihood", "M", "mean", "ard", "parameterisation", "initial", "inducing"}
-    | {"noise_floor", "components"}
+    | {"noise_floor", "components", "pilot"}
 )
 LOSS_FIELDS = frozenset({"objective", "objective_options", "estimator", "options"})
 SETTINGS_FIELDS = frozenset(
@@ -94,6 +94,7 @@ def model(cell: Cell) -> Model:
         inducing=cell.inducing,
         noise_floor=cell.noise_floor,
         components=cell.components,
+        pilot=cell.pilot,
     )
 
 

@@ -183,6 +183,28 @@ DRAWN = "dataset=ringnorm_drawn method=elbo"
         (f"{OWN_PROTOCOL} sizes=50 cv=null", "cv fold", {(None, None)}),
         (f"{OWN_PROTOCOL} sizes=50 cv=holdout", "cv fold", {("holdout", None), ("holdout", 0)}),
         (f"{OWN_PROTOCOL} sizes=50 dataset.cadata.validation=train", "cv fold", {(None, None)}),
+        # They start from a pilot fit of the ELBO, which L-BFGS trains; of many rows that does, too.
+        (
+            f"{OWN_PROTOCOL},elbo sizes=2000,5000 cv=null",
+            "n objective optimizer pilot",
+            {
+                (2000, "log_dlm", "adam", 60),
+                (5000, "log_dlm", "adam", 60),
+                (2000, "elbo", "lbfgs", 0),
+                (5000, "elbo", "lbfgs", 60),
+            },
+        ),
+        (
+            "dataset=cadata protocol=own method=fixed_log_dlm sizes=50 cv=null",
+            "objective pilot",
+            {("elbo", 0), ("log_dlm", 0)},
+        ),
+        ("dataset=banana protocol=own method=elbo sizes=50 cv=null", "n pilot", {(50, 0)}),
+        (
+            "dataset=banana protocol=own method=elbo sizes=50 cv=null training.pilot=9",
+            "n pilot",
+            {(50, 0)},
+        ),
         # Rows that are left out in closed form need no folds.
         (
             "dataset=cadata method=beta_elbo,fitc,fixed_sq_dlm cv=loo sizes=50",
@@ -362,3 +384,27 @@ def test_what_is_asked_for_was_published(protocol):
                 asked += [group for group, _ in Grid(config, key, dataset, data).candidates()]
     assert len(asked) > 300
     assert [group for group in asked if known.get(group.identity) != group.setting] == []
+
+
+def user_table_grid(*words: str) -> Grid:
+    """Return the grid of a table of 1500 rows that a user has."""
+    cfg = compose(["experiment=own", "dataset=csv", "csv.task=regression", *words])
+    rng = np.random.default_rng(0)
+    data = Dataset(
+        rng.normal(size=(1500, 2)),
+        rng.normal(size=1500),
+        name="csv",
+        task="regression",
+        checksum="sum",
+    )
+    return Grid(cfg, "csv", cfg.dataset["csv"], data)
+
+
+def test_what_methods_do_not_follow_is_said_of_typed_settings_alone():
+    table = ["csv.path=a.csv", "csv.target=y"]
+    assert list(user_table_grid(*table).notes()) == []
+    typed = ["dataset=cadata", "method=[elbo,joint_log_dlm]", "sizes=[50]"]
+    cfg = compose([*typed, "training.optimizer=lbfgs"])
+    data = user_table_grid(*table).data
+    (note,) = Grid(cfg, "cadata", cfg.dataset["cadata"], data).notes()
+    assert note == "optimizer=lbfgs is for closed forms over q: joint_log_dlm by Adam"

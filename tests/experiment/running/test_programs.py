@@ -98,7 +98,7 @@ OTHER_VALUES = {
     "criterion": "sum", "final_lr": 1e-3, "decay": 5, "epsilon": 1e-6, "resolution": 0.25,
     "variant": "fixed", "form": "collapsed", "minibatch": 6, "minibatch_rows": "afresh",
     "beta": 0.125, "seed": 3, "components": 4, "split_at": 40, "optimizer": "lbfgs",
-    "restarts": 2, "objective_options": {"alpha": 0.25},
+    "restarts": 2, "objective_options": {"alpha": 0.25}, "pilot": 7,
 }  # fmt: skip
 
 
