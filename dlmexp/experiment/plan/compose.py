@@ -147,7 +147,9 @@ def _says_otherwise(values: dict[str, Any], kind: str, setting: str) -> bool:
     usual = getattr(protocol_config(values["protocol"], None).training[kind], name)
     default = getattr(TrainingConfig(), name)
     if entry:
-        value, usual, default = (entries.get(entry) for entries in (value, usual, default))
+        value = value.get(entry)
+        usual = usual.get(entry)
+        default = default.get(entry)
     return value not in (usual, default)
 
 
