@@ -1,6 +1,6 @@
 """The numbers of methods on equal rows: means with shared ranks, and differences of pairs.
 
-    python -m scripts.equal_rows results/fair results/fair/controls
+    python -m scripts.equal_rows results/fair results/controls
 
 writes its tables into the first folder. `means.csv` has a row per setting, data set and method:
 means over repetitions, and by metric the rank that the method shares with those that no test
