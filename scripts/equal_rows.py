@@ -16,8 +16,9 @@ selects. A mixture on pol is not ranked: the targets have 11 values, on which it
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -166,7 +167,7 @@ def write_tables(folders: Sequence[str], target: str) -> None:
     means = []
     differences = []
     for setting, rows in fits.groupby(SETTING, dropna=False):
-        named = dict(zip(SETTING, setting, strict=True))
+        named: dict[str, Any] = dict(zip(SETTING, setting, strict=True))
         dataset = str(named["dataset"])
         overlap = split_overlap(dataset, str(named["task"]), int(largest[dataset]))
         means.append(means_of(rows, overlap).reset_index().assign(**named))
@@ -193,16 +194,17 @@ def markdown_table(
     rows: pd.DataFrame, corner: str, datasets: Sequence[str], metrics: Sequence[str]
 ) -> str:
     """Return a table with a row per method and a column per data set."""
+    by_place = rows.to_dict("index")
     lines = [f"| {corner} | {' | '.join(datasets)} |", "|---" * (len(datasets) + 1) + "|"]
     for method, label in ROWS.items():
-        if (datasets[0], method) not in rows.index:
+        if (datasets[0], method) not in by_place:
             continue
-        cells = [table_cell(rows.loc[(dataset, method)], metrics) for dataset in datasets]
+        cells = [table_cell(by_place[(dataset, method)], metrics) for dataset in datasets]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def table_cell(row: pd.Series, metrics: Sequence[str]) -> str:
+def table_cell(row: Mapping[Any, float], metrics: Sequence[str]) -> str:
     """Return the means of a method on a data set; those of the first rank are bold."""
     words = []
     for metric in metrics:
