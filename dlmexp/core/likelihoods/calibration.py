@@ -4,10 +4,11 @@ These are CRPS, coverage and width of central intervals, and the Brier score. Th
 are recorded with the other metrics (docs/SPEC.md, section 7). Lower is better for all of them but
 coverage, which should be what the interval promises.
 
-For counts the distribution is a Poisson mixed over q. Where it is on few counts, it is summed count
-by count, which is exact but for tails of 1e-6. Wider ones are tabulated in blocks of counts; their
-CRPS is then good to about 1e-3. What is done with a row depends on that row alone, so that scores
-do not depend on the rows computed with it.
+For counts the distribution is a mixture of Poissons: the rate depends on a latent f, which has the
+distribution q = N(mu, v). If it spans few counts (`MAX_SINGLE`), it is summed count by count, which
+is exact but for tails of 1e-6. If it spans more, it is tabulated in blocks of counts, and its CRPS
+is good to about 1e-3. How a row is computed depends on that row alone, so its scores do not depend
+on the rows computed with it.
 """
 
 import math
@@ -41,15 +42,15 @@ def normal_scores(
 ) -> Scores:
     """Return the scores of N(mu, variance) per row.
 
-    With z = (y - mu) / s, CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)).
+    With z = |y - mu| / s, CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi)).
     """
     s = variance.sqrt()
     z = (y - mu).abs() / s
     # 2 Phi(z) - 1
-    inside = torch.erf(z * SQRT_HALF)
+    mass_within_z = torch.erf(z * SQRT_HALF)
     # 2 phi(z)
     density = (-0.5 * z.square()).exp() * SQRT_2_OVER_PI
-    scores = {"crps": s * (z * inside + density - INV_SQRT_PI)}
+    scores = {"crps": s * (z * mass_within_z + density - INV_SQRT_PI)}
     for level in LEVELS:
         half = half_width(level)
         scores[f"coverage_{level}"] = (z <= half).to(z.dtype)
@@ -74,11 +75,12 @@ def normal_mixture_scores(
     z = d / s
     # E|X_k - y| = s_k (z (2 Phi(z) - 1) + 2 phi(z))
     distance = s * (z * torch.erf(z * SQRT_HALF) + (-0.5 * z.square()).exp() * SQRT_2_OVER_PI)
-    # E|X - X'| / sqrt(2/pi). In a loop over the few nodes, as K^2 rows would not fit into memory.
-    apart = torch.zeros_like(d)
+    # E|X - X'| / sqrt(2/pi) = sum_kl w_k w_l sqrt(variance_k + variance_l). In a loop over the few
+    # components: K^2 rows at once would not fit into memory.
+    mean_gap = torch.zeros_like(d)
     for variance, weight in zip(variances, weights, strict=True):
-        apart += weight * (weights * (variance + variances).sqrt()).sum(0)
-    scores = {"crps": (weights * distance).sum(0) - apart * SQRT_2_OVER_PI / 2}
+        mean_gap += weight * (weights * (variance + variances).sqrt()).sum(0)
+    scores = {"crps": (weights * distance).sum(0) - mean_gap * SQRT_2_OVER_PI / 2}
     mass_within_d = _mass_within(d, s, weights)
     for level in LEVELS:
         half = normal_mixture_half_width(level, s, weights)
@@ -92,8 +94,10 @@ def normal_mixture_half_width(
 ) -> Float[Tensor, "*B N"]:
     """Return half the width of the central interval that holds `level` per cent of a mixture.
 
-    It is a mixture of normals with a common mean and standard deviations s. The distribution
-    function of |X - mu| is concave: from the first step on Newton stays left of the root.
+    The mixture has normal components with a common mean mu and standard deviations s. Four steps of
+    Newton's method solve P(|X - mu| <= h) = level / 100 for the half width h. As the left side is
+    concave in h, every step ends at or left of the solution. A step from far to the right may end
+    below 0, where there is no probability: h is set to 0.
     """
     h = half_width(level) * (weights * s).sum(0)
     for _ in range(4):
@@ -110,19 +114,24 @@ def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
     return (weights * torch.erf(h / s * SQRT_HALF)).sum(0)
 
 
-TAILS = {"lower_95": 0.025, "upper_95": 0.975}
-"""The probabilities at the ends of the interval of counts."""
-TAIL = 5.0
-"""Standard deviations of q beyond which the distribution ends."""
-NODE_LEVELS = (13, 17, 25, 33, 49, 65, 97, 129)
-"""Numbers of nodes of the rule over q: each row takes the first that is fine enough."""
+INTERVAL_PROBABILITIES = {"lower_95": 0.025, "upper_95": 0.975}
+"""The probabilities of which the ends of the interval of counts are the quantiles."""
+MAX_DEVIATIONS = 5.0
+"""Half the range of f, in standard deviations of q. The range of counts reaches as far beyond the
+rates at its ends, in standard deviations of a Poisson."""
+NODE_COUNTS = (13, 17, 25, 33, 49, 65, 97, 129)
+"""Numbers of nodes of the rules over q: each row takes the first rule that is fine enough."""
 MAX_SINGLE = 512
 """Ranges of up to as many counts are summed one by one."""
 LARGEST = 2048
 """Ranges that end beyond this count are not summed one by one."""
-NEAR = 128
-"""Rows are summed in groups whose ranges end within as many counts of each other. Together with
-`MAX_SINGLE` that is below 700, or the pmf at the first count would underflow."""
+GROUP_SPAN = 128
+"""Rows are summed in groups whose ranges end within as many counts of each other.
+
+The range of a group then has up to `MAX_SINGLE + GROUP_SPAN` counts. With 700 or more, the
+probability of its first count, which can be as low as exp(-range), would underflow."""
+GROUPS_PER_RULE = LARGEST // GROUP_SPAN + 1
+"""Groups of rows that take the same number of nodes."""
 BLOCKS = 160
 """Blocks of counts that a wide distribution is tabulated in."""
 BLOCK_NODES = 12
@@ -166,9 +175,9 @@ def count_scores(
 ) -> Scores:
     """Return the scores of a Poisson with rate `rate(f)`, f ~ N(mu, v).
 
-    `latent` is the inverse of `rate`. The interval runs from the smallest k with F(k) >= 2.5 % to
-    the smallest with F(k) >= 97.5 %, both ends included, so that it covers at least 95 %; its width
-    is the difference of the ends.
+    `log_prob(f, k)` is the log probability of count k at f, and `latent` is the inverse of `rate`.
+    The interval runs from the smallest k with F(k) >= 2.5 % to the smallest with F(k) >= 97.5 %,
+    both ends included, so that it covers at least 95 %; its width is the difference of the ends.
     """
     shape = torch.broadcast_shapes(mu.shape, v.shape, y.shape)
     mu = mu.double().expand(shape).reshape(-1)
@@ -213,9 +222,11 @@ def count_cdf(
     It is the regularised upper gamma function Q(k + 1, rate), averaged over q by the trapezoidal
     rule; one node at a time, so that memory is that of the rows.
     """
-    e, weights = _trapezoidal_rule(NODE_LEVELS[-1], mu)
+    e, weights = _trapezoidal_rule(NODE_COUNTS[-1], mu)
     s = v.clamp_min(0).sqrt()
+    # All negative k become -1; their probability is set to 0 at the end.
     count = k.floor().clamp_min(-1)
+    # The shape is 0 at -1, and has to be positive.
     shape_of_gamma = (count + 1).clamp_min(1e-300)
     cdf = torch.zeros_like(mu + k)
     for node, weight in zip(e, weights, strict=True):
@@ -225,8 +236,8 @@ def count_cdf(
 
 
 def _trapezoidal_rule(nodes: int, like: Tensor) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
-    """Return nodes e_k between -TAIL and TAIL, and weights, of an expectation over N(0, 1)."""
-    e = torch.linspace(-TAIL, TAIL, nodes, dtype=like.dtype, device=like.device)
+    """Return nodes and weights [K] of an expectation over N(0, 1), up to MAX_DEVIATIONS from 0."""
+    e = torch.linspace(-MAX_DEVIATIONS, MAX_DEVIATIONS, nodes, dtype=like.dtype, device=like.device)
     return e, torch.softmax(-0.5 * e.square(), 0)
 
 
@@ -240,11 +251,13 @@ def _measure(
 ) -> CountScores:
     """Return CRPS and both ends of the interval, of rows in float64."""
     s = v.clamp_min(0).sqrt()
-    low_rate = rate(mu - TAIL * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
-    high_rate = rate(mu + TAIL * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
+    # NaN and infinite rates become finite, so that every row has a range of counts. A row with NaN
+    # in mu or v has NaN in its scores all the same, as these are computed from mu and s.
+    low_rate = rate(mu - MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
+    high_rate = rate(mu + MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
     # The square root of a Poisson count has a standard deviation of about 1/2.
-    low = (low_rate.sqrt() - TAIL / 2).clamp_min(0).square().floor()
-    high = (high_rate.sqrt() + TAIL / 2).square().ceil()
+    low = (low_rate.sqrt() - MAX_DEVIATIONS / 2).clamp_min(0).square().floor()
+    high = (high_rate.sqrt() + MAX_DEVIATIONS / 2).square().ceil()
     one_by_one = (high - low <= MAX_SINGLE) & (high <= LARGEST)
     scores = CountScores.empty(mu)
     for rows, e, weights in _groups(rate, mu, s, high, one_by_one):
@@ -255,7 +268,7 @@ def _measure(
     rows_at_once = ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES)
     for rows in (~one_by_one).nonzero().squeeze(-1).split(rows_at_once):
         log_range = (high_rate[rows] / low_rate[rows]).log()
-        edges = _edges(log_range / (2 * TAIL), low[rows], high[rows])
+        edges = _edges(log_range / (2 * MAX_DEVIATIONS), low[rows], high[rows])
         F = _distribution(rate, latent, mu[rows], s[rows], edges)
         scores.fill(rows, _by_blocks(edges, F, y[rows]))
     return scores
@@ -273,21 +286,26 @@ def _groups(
     Rows of a group take the same number of nodes and end near each other; as many come together as
     fit at once.
     """
-    # The step has to be fine against the product of q and the likelihood of a high count. Beyond
-    # the last level sums over counts are still right, and quantiles to a hundredth of q's
-    # deviation.
-    nodes_needed = 2 * TAIL * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
-    levels = torch.tensor(NODE_LEVELS[:-1], dtype=mu.dtype, device=mu.device)
+    # The rule has to resolve the product of q and the likelihood of any likely count. Its standard
+    # deviation, in units of s, is about 1 / sqrt(1 + s^2 rate), and is small at high counts: take
+    # the rate two standard deviations above the mean of q. The step of the rule in these units,
+    # 2 MAX_DEVIATIONS / (nodes - 1), may be up to 1.1 such deviations.
+    nodes_needed = 2 * MAX_DEVIATIONS * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
+    # Rows that need more nodes than any rule has take the last one: sums over counts are still
+    # right, and quantiles are good to a hundredth of the standard deviation of q.
+    all_but_last = torch.tensor(NODE_COUNTS[:-1], dtype=mu.dtype, device=mu.device)
     rows = one_by_one.nonzero().squeeze(-1)
+    # Rows of a group stay in this order, as the sort below is stable: the pieces that a large group
+    # is cut into then span fewer counts than the group.
     rows = rows[high[rows].argsort()]
-    # Number of a group: the level of its nodes, then where its ranges end.
-    level = torch.searchsorted(levels, nodes_needed[rows].nan_to_num(NODE_LEVELS[-1]))
-    group = level * LARGEST + (high[rows] // NEAR).long()
+    # The number of a group says which rule it takes, and then where its ranges end.
+    rule_index = torch.searchsorted(all_but_last, nodes_needed[rows].nan_to_num(NODE_COUNTS[-1]))
+    group = rule_index * GROUPS_PER_RULE + (high[rows] // GROUP_SPAN).long()
     group, order = group.sort(stable=True)
     numbers, sizes = group.unique(return_counts=True)
     rows_by_group = rows[order].split(sizes.tolist())
     for number, rows_of_group in zip(numbers.tolist(), rows_by_group, strict=True):
-        nodes = NODE_LEVELS[number // LARGEST]
+        nodes = NODE_COUNTS[number // GROUPS_PER_RULE]
         e, weights = _trapezoidal_rule(nodes, mu)
         for piece in rows_of_group.split(ENTRIES_AT_ONCE[mu.device.type] // nodes):
             yield piece, e, weights
@@ -308,46 +326,53 @@ def _by_counts(
     """
     rates = rate(f)
     p = log_prob(f, low).exp_()
+    # The terms of counts below `low` and above `high`, where F is 0 and 1.
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
     lower = low.expand_as(y).clone()
     upper = low.expand_as(y).clone()
     if fused(y):
         from dlmexp.core.gp.fused.small import sums_over_counts
 
-        shares = (TAILS["lower_95"], TAILS["upper_95"])
-        sums = sums_over_counts(p, rates, weights, int(low), int(high), y, shares)
-        return CountScores(crps + sums[0], lower + sums[1], upper + sums[2])
+        shares = (INTERVAL_PROBABILITIES["lower_95"], INTERVAL_PROBABILITIES["upper_95"])
+        squares, below_lower, below_upper = sums_over_counts(
+            p, rates, weights, int(low), int(high), y, shares
+        )
+        return CountScores(crps + squares, lower + below_lower, upper + below_upper)
     zero = f.new_zeros(1)
     F = torch.zeros_like(y)
     for k in range(int(low), int(high) + 1):
         if k > low:
-            # p(k|f) = p(k-1|f) rate / k
+            # p(k|f) = p(k-1|f) rate / k, as 0 + p * rates * (1 / k): a single pass, in place.
             torch.addcmul(zero, p, rates, value=1 / k, out=p)
         # F(k) = sum over j <= k of E_q p(j|f)
         F += weights @ p
         # (F(k) - [y <= k])^2
         crps += (F - (y <= k).to(F.dtype)).square_()
         # An end of the interval is the number of counts with F(k) below its share.
-        lower += TAILS["lower_95"] > F
-        upper += TAILS["upper_95"] > F
+        lower += INTERVAL_PROBABILITIES["lower_95"] > F
+        upper += INTERVAL_PROBABILITIES["upper_95"] > F
     return CountScores(crps, lower, upper)
 
 
 def _edges(
-    root: Float[Tensor, "R"], low: Float[Tensor, "R"], high: Float[Tensor, "R"]
-) -> Float[Tensor, "R G"]:
+    relative_spread: Float[Tensor, "R"], low: Float[Tensor, "R"], high: Float[Tensor, "R"]
+) -> Float[Tensor, "R E"]:
     """Return the ends of the blocks of counts [R, BLOCKS + 1].
 
-    Block g is what lies above edge g, up to and with edge g + 1; it may be empty. The edges are
-    evenly spaced in asinh(root sqrt(x)) / root, which makes a variance of x + root^2 x^2 constant.
+    Block g has the counts above edge g, up to and including edge g + 1; it may be empty.
+    `relative_spread` is the standard deviation r of the log rate over q, so a count with mean x has
+    a variance of about x + r^2 x^2. The edges are evenly spaced in asinh(r sqrt(x)) / r, in which
+    this variance is constant.
     """
-    root = root.clamp_min(1e-4)[:, None]
-    first = torch.asinh(root * (low + 1).sqrt()[:, None])
-    last = torch.asinh(root * (high + 1).sqrt()[:, None])
-    steps = torch.linspace(0, 1, BLOCKS + 1, dtype=root.dtype, device=root.device)
+    relative_spread = relative_spread.clamp_min(1e-4)[:, None]
+    first = torch.asinh(relative_spread * (low + 1).sqrt()[:, None])
+    last = torch.asinh(relative_spread * (high + 1).sqrt()[:, None])
+    steps = torch.linspace(
+        0, 1, BLOCKS + 1, dtype=relative_spread.dtype, device=relative_spread.device
+    )
     t = first + (last - first) * steps
-    # t = asinh(root sqrt(x)), with x = edge + 1
-    edges = ((torch.sinh(t) / root).square() - 1).round()
+    # t = asinh(r sqrt(x)), with x = edge + 1
+    edges = ((torch.sinh(t) / relative_spread).square() - 1).round()
     edges[:, 0] = low - 1
     edges[:, -1] = high
     return edges
@@ -358,8 +383,8 @@ def _distribution(
     latent: Elementwise,
     mu: Float[Tensor, "R"],
     s: Float[Tensor, "R"],
-    k: Float[Tensor, "R G"],
-) -> Float[Tensor, "R G"]:
+    k: Float[Tensor, "R E"],
+) -> Float[Tensor, "R E"]:
     """Return F(k) = P(rate(f) < G) [R, G] with G ~ Gamma(k + 1).
 
     (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). Of the two, f and G, one is
@@ -367,6 +392,7 @@ def _distribution(
     counts, for which G is not so close, are summed.
     """
     first_counts = _first_distribution(rate, mu, s)
+    # An edge may be -1, for which this takes F(0); `_by_blocks` sets F at the first edge to 0.
     summed = first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
     few = k < FIRST_COUNTS
     mu = mu[:, None]
@@ -393,7 +419,7 @@ def _first_distribution(
     rate: Elementwise, mu: Float[Tensor, "R"], s: Float[Tensor, "R"]
 ) -> Float[Tensor, "R first"]:
     """Return F(k) of the first counts k, by the rule over q."""
-    e, weights = _trapezoidal_rule(NODE_LEVELS[-1], mu)
+    e, weights = _trapezoidal_rule(NODE_COUNTS[-1], mu)
     rates = rate(mu + s * e[:, None])
     # p(0|f) = exp(-rate)
     p = torch.exp(-rates)
@@ -406,24 +432,26 @@ def _first_distribution(
 
 
 def _by_blocks(
-    edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], y: Float[Tensor, "R"]
+    edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], y: Float[Tensor, "R"]
 ) -> CountScores:
     """Return the scores from F at the edges of blocks, taken as linear in between."""
+    # F is 0 at the first edge, which lies below all counts of the range (it may be -1). From
+    # there on it increases: the running maximum removes falls that the approximation may have.
     F = torch.cat((torch.zeros_like(F[:, :1]), F[:, 1:].cummax(-1).values.clamp(0, 1)), -1)
     return CountScores(
         crps=_crps_by_blocks(edges, F, y),
-        lower=_quantile_by_blocks(edges, F, TAILS["lower_95"]),
-        upper=_quantile_by_blocks(edges, F, TAILS["upper_95"]),
+        lower=_quantile_by_blocks(edges, F, INTERVAL_PROBABILITIES["lower_95"]),
+        upper=_quantile_by_blocks(edges, F, INTERVAL_PROBABILITIES["upper_95"]),
     )
 
 
-def _block_of(table: Float[Tensor, "R G"], value: Float[Tensor, "R 1"]) -> Int[Tensor, "R 1"]:
+def _block_of(table: Float[Tensor, "R E"], value: Float[Tensor, "R 1"]) -> Int[Tensor, "R 1"]:
     """Return the block in which an increasing table reaches a value."""
     return (torch.searchsorted(table, value) - 1).clamp(0, BLOCKS - 1)
 
 
 def _crps_by_blocks(
-    edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], y: Float[Tensor, "R"]
+    edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], y: Float[Tensor, "R"]
 ) -> Float[Tensor, "R"]:
     """Return CRPS = E|X - y| - E|X - X'|/2, with E|X - y| = E X - y + 2 E(y - X)+.
 
@@ -434,30 +462,33 @@ def _crps_by_blocks(
     start = F[:, :-1]
     end = F[:, 1:]
 
-    def over_block(at_start: Tensor, at_end: Tensor) -> Tensor:
-        """Return the sum over the counts of a block of something that is linear in between."""
+    def sum_in_block(at_start: Tensor, at_end: Tensor) -> Tensor:
+        """Return the sum, over the counts of each block, of values linear between its edges.
+
+        The counts are those of the half-open interval (edge g, edge g + 1].
+        """
         return size * at_start + (at_end - at_start) * (size + 1) / 2
 
     # E|X - X'|/2 and E X
-    half_distance = over_block(start * (1 - start), end * (1 - end)).sum(-1)
-    mean = edges[:, 0] + 1 + over_block(1 - start, 1 - end).sum(-1)
+    half_distance = sum_in_block(start * (1 - start), end * (1 - end)).sum(-1)
+    mean = edges[:, 0] + 1 + sum_in_block(1 - start, 1 - end).sum(-1)
     # E(y - X)+: whole blocks below y - 1, a part of its own block, and counts beyond the table,
     # where F is 1.
-    below = torch.nn.functional.pad(over_block(start, end).cumsum(-1), (1, 0))
+    below = torch.nn.functional.pad(sum_in_block(start, end).cumsum(-1), (1, 0))
     last = (y - 1).unsqueeze(-1)
     block = _block_of(edges, last)
-    inside = (last - edges.gather(-1, block)).clamp_min(0)
+    past_start = (last - edges.gather(-1, block)).clamp_min(0)
     n = size.gather(-1, block).clamp_min(1)
-    part = torch.minimum(inside, n)
+    part = torch.minimum(past_start, n)
     # Within its block F(k) = start + (end - start) j / n, with j = 1 ... part.
     rise = (end - start).gather(-1, block) / n * part * (part + 1) / 2
-    beyond = inside - part
-    short = below.gather(-1, block) + start.gather(-1, block) * part + rise + beyond
-    return 2 * short.squeeze(-1) - y + mean - half_distance
+    beyond = past_start - part
+    expected_shortfall = below.gather(-1, block) + start.gather(-1, block) * part + rise + beyond
+    return 2 * expected_shortfall.squeeze(-1) - y + mean - half_distance
 
 
 def _quantile_by_blocks(
-    edges: Float[Tensor, "R G"], F: Float[Tensor, "R G"], share: float
+    edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], share: float
 ) -> Float[Tensor, "R"]:
     """Return the smallest count k with F(k) >= share."""
     size = edges.diff(dim=-1)
