@@ -22,13 +22,14 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings:
     Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a
     step; from there they grow tenfold within a few iterations (docs/SPEC.md, section 6). With a
     `resolution` every step is a whole multiple of `lr * resolution`. Gradients that differ by
-    rounding then make the same step, to the last bit, unless they lie on two sides of a border
-    between multiples; a larger `epsilon` makes that rare where gradients are small.
+    rounding then make the same step, to the last bit, unless they round to different multiples; a
+    larger `epsilon` makes that rare where gradients are small.
 
     The public `torch.optim.adam.adam` has one number of steps per tensor where we have one per
     cell, and no resolution. The `torch._foreach_*` functions below are what it calls itself.
-    Public functions, tensor by tensor, took 1.4 times as long (CPU: 11 instead of 7.5 ms for 100
-    cells with M = 74, 226 instead of 167 us for one with M = 10: 1.5 to 3 % of a step).
+    Public functions, tensor by tensor, took 1.4 times as long on a CPU: 11 instead of 7.5 ms for
+    100 cells with M = 74, and 226 instead of 167 us for one cell with M = 10. The difference is 1.5
+    to 3 % of a training step.
 
     Args:
         state: Changed in place.
@@ -48,7 +49,9 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings:
     torch._foreach_mul_(second, BETA2)
     torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA2)
     # sizes = sqrt(second / (1 - BETA2^steps)) + epsilon
-    steps = state.steps.clamp(min=1).to(torch.float64)  # powers of integers would be float32
+    # A cell that has not moved yet has 0 steps, for which both corrections would be 0. As float64,
+    # since a number to the power of an integer tensor is float32.
+    steps = state.steps.clamp(min=1).to(torch.float64)
     scale = (1.0 - BETA2**steps).sqrt_()
     sizes = torch._foreach_sqrt(second)
     torch._foreach_div_(sizes, _views(scale, values))
@@ -71,7 +74,10 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings:
 
 
 def _rounded(direction: Tensor, resolution: float, lr: float | Tensor) -> Tensor:
-    """Return `lr` times the direction, rounded to a multiple of the resolution; in place."""
+    """Return `lr` times the direction, rounded to a multiple of the resolution.
+
+    Overwrites `direction`.
+    """
     return torch.round(direction.div_(resolution)).mul_(lr * resolution)
 
 
