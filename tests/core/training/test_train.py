@@ -233,7 +233,7 @@ def test_training_on_a_gpu_ends_as_on_a_cpu():
 @pytest.mark.parametrize("case", CASES)
 def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     before, made = torch.get_num_threads(), program(**CASES[case])
-    monkeypatch.setattr(stepper_module, "LEAST_ENTRIES", 1)
+    monkeypatch.setattr(stepper_module, "MIN_ENTRIES_PER_PART", 1)
     try:
         torch.set_num_threads(3)
         assert len(stepper_module.divided(made, State.fresh(made.initial(), STEPS))) == 3
