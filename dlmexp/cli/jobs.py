@@ -21,7 +21,7 @@ folder; iteration, objective and time left of batches in training, on any node; 
 cluster that are pending, running, can't start, or ended without a record, with their logs."""
 LOGS = """\
 Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs of
-blocks with some overrides (dataset=pol). Without words: lists all jobs with their logs."""
+blocks with some overrides (dataset=pol). Without arguments: lists all jobs with their logs."""
 CANCEL = """\
 Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs
 (12, or 12_3 for one task of an array) and processes (their ids) that are named. What trains
@@ -44,7 +44,7 @@ def add_commands(commands: Commands) -> None:
     parser = add_command(commands, "logs", logs, summary="what jobs have printed", description=LOGS)
     add_results_option(parser)
     parser.add_argument(
-        "words",
+        "job_or_overrides",
         nargs="*",
         metavar="JOB",
         help="a job, or overrides of its block, such as dataset=pol",
@@ -63,8 +63,10 @@ def results_folder(args: argparse.Namespace) -> Path:
     """Return the folder that `--results` names; raise `UserError` if there is none."""
     folder = Path(args.results)
     if not folder.is_dir():
-        run = with_results_option("dlmexp run", folder)
-        raise UserError(f"--results {args.results}: there is no such folder; `{run}` makes one")
+        run_command = with_results_option("dlmexp run", folder)
+        raise UserError(
+            f"--results {args.results}: there is no such folder; `{run_command}` makes one"
+        )
     return folder
 
 
@@ -86,14 +88,14 @@ def logs(args: argparse.Namespace) -> None:
     """Print the logs of jobs, or the list of all jobs."""
     from dlmexp.experiment.cluster.jobs import jobs_of, text_of_log
 
-    jobs = jobs_of(results_folder(args), args.words)
+    jobs = jobs_of(results_folder(args), args.job_or_overrides)
     if not jobs:
         print(
             f"no job was submitted for {args.results}; runs on this machine print to the terminal, "
             "and keep no log"
         )
     for job in jobs:
-        if args.words:
+        if args.job_or_overrides:
             print(f"== job {job.id}: {job.overrides} ({job.log})")
             print(text_of_log(job))
         else:
@@ -106,9 +108,11 @@ def cancel(args: argparse.Namespace) -> None:
     from dlmexp.experiment.cluster.jobs import cancellable
 
     folder = results_folder(args)
-    jobs, processes, foreign = cancellable(folder, args.names)
-    if foreign and not args.names:
-        print(f"left alone, as they do not run for this folder: {', '.join(foreign)}")
+    # Files of this folder may also name jobs and processes that do not run for it: those of the
+    # folder that it was copied from, or a process that has the id of an earlier one.
+    jobs, processes, unrelated = cancellable(folder, args.names)
+    if unrelated and not args.names:
+        print(f"left alone, as they do not run for this folder: {', '.join(unrelated)}")
     if not jobs and not processes:
         print(f"nothing to cancel in {args.results}")
         return
@@ -123,7 +127,8 @@ def cancel(args: argparse.Namespace) -> None:
 
 def _print_active(jobs: Sequence["Job"], processes: Sequence["ActiveProcess"]) -> None:
     for job in jobs:
-        print(f"job {job.id}: {job.description}; {counted(len(job.left), 'cell')} to do")
+        cells_left = len(job.left)
+        print(f"job {job.id}: {job.description}; {counted(cells_left, 'cell')} to do")
     for process in processes:
         print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
 
