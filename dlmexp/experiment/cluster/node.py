@@ -47,8 +47,11 @@ class BlockOnNode:
         of_node = [entry for entry in sys.path if entry not in self.search_path]
         sys.path[:] = self.search_path + of_node
         code = run_block(self.overrides)
-        if code >= STOPPED and returns_to_queue(own_job() or "", code - STOPPED):
-            _requeue()
+        if code >= STOPPED:
+            job_id = own_job() or ""  # empty only outside of a SLURM job
+            signal_number = code - STOPPED
+            if returns_to_queue(job_id, signal_number):
+                _requeue()  # does not return if SLURM requeues the job
         if code:
             sys.exit(code)
         return code
@@ -61,6 +64,7 @@ class BlockOnNode:
 
 
 def _requeue() -> None:
+    """Requeue this job and end its process. If the cluster forbids it, say so and return."""
     try:
         # The handler of submitit counts time-outs, requeues the job, and exits.
         signal.raise_signal(signal.SIGUSR2)
@@ -74,9 +78,10 @@ def _requeue() -> None:
 def returns_to_queue(job_id: str, received: int) -> bool:
     """Return whether a job has to be requeued after a signal.
 
-    SIGUSR2 announces the time limit or a preemption. SIGTERM is ambiguous: a job that was cancelled
-    or requeued is not RUNNING any more, while one in the grace time before its preemption is, and
-    is not requeued if it exits.
+    SIGUSR2 announces the time limit or a preemption. SIGTERM has two meanings, which the state of
+    the job tells apart. If the job was cancelled, or SLURM has requeued it already, it is no longer
+    RUNNING. If it is about to be preempted, it is still RUNNING, and SLURM does not requeue it once
+    it exits by itself.
     """
     if received == signal.SIGUSR2:
         return True
@@ -89,7 +94,8 @@ def returns_to_queue(job_id: str, received: int) -> bool:
 def run_block(overrides: Sequence[str]) -> int:
     """Train a block in this process and return the exit code.
 
-    Errors are printed, so that other blocks can go on.
+    Errors are printed and not raised: without a cluster, `multirun` runs one block after another in
+    the same process.
     """
     try:
         return execute(compose(overrides), overrides)
