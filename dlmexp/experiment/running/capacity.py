@@ -12,11 +12,12 @@ from dlmexp.experiment.running.programs import bytes_of, entries_of, needs_the_d
 # Measured on an H200: with this many entries of [B, M, n] arrays in training for each processor,
 # further batches at the same time gain nothing.
 ENTRIES_PER_PROCESSOR = 400_000
-# One thread launches the kernels of all batches, and torch has 32 streams, two for each batch.
+# A batch uses up to two streams, its own and one that an estimator forks off. As torch has only 32,
+# 12 batches do not have to share any. One thread launches the kernels of all batches.
 MAX_CONCURRENT_BATCHES = 12
 MEMORY_SHARE = 0.8  # of the memory that is free when the run starts
-# Batches in training that are chosen for their number of steps; the others are the next ones in the
-# queue.
+# Up to this many of the batches in training are those with the most steps. The others start in the
+# order of the queue.
 MAX_LONG_BATCHES = 2
 
 
@@ -39,6 +40,23 @@ class BatchJob:
         """The keys of the pending cells."""
         return frozenset(cell.key for cell in self.pending)
 
+    # All cells of a batch agree in what these three depend on.
+
+    @property
+    def iterations(self) -> int:
+        """The limit of steps of each cell."""
+        return self.batch[0].iterations
+
+    @property
+    def entries_per_cell(self) -> int:
+        """The entries of the largest arrays in a step of one cell."""
+        return entries_of(self.batch[:1])
+
+    @property
+    def needs_device_alone(self) -> bool:
+        """Whether no other batch may train at the same time."""
+        return needs_the_device(self.batch[0])
+
     @property
     def is_ready(self) -> bool:
         """Whether the device has finished everything that this batch has launched."""
@@ -47,15 +65,19 @@ class BatchJob:
     def advance(self) -> bool:
         """Work until the batch waits for the device again. Return False when it has ended."""
         with torch.cuda.stream(self.stream):  # without a stream, this does nothing
+            # It yields None to wait; at its end, `next` returns the default.
             return next(self.work, "ended") is None
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Limits for the batches in training together."""
+    """Limits for the batches in training together.
+
+    With a single batch at a time, as on a CPU, the limits of entries and bytes are not used.
+    """
 
     batches: int = 1
-    entries: float = 0.0  # of their largest arrays
+    entries: float = 0.0  # of the largest arrays of all batches
     bytes: float = 0.0
 
     @classmethod
@@ -79,8 +101,9 @@ class Capacity:
     def admits(self, batch: Batch, training: Sequence[BatchJob]) -> bool:
         """Return whether a batch may start while others are in training.
 
-        The first batch always may, another one until the device is full. Cells that have left their
-        batch take no time, but their memory stays allocated.
+        The first batch always may, another one until the device is full. The entries are those of
+        the batches in training, without the candidate; the memory is that of all, with it. Cells
+        that have left their batch take no time, but their memory stays allocated.
         """
         if not training:
             return True
@@ -88,28 +111,28 @@ class Capacity:
             return False
         if needs_the_device(batch[0]):
             return False
-        if any(needs_the_device(job.pending[0]) for job in training):
+        if any(job.needs_device_alone for job in training):
             return False
-        entries = sum(entries_of(job.pending[:1]) * job.live_cells for job in training)
+        entries = sum(job.entries_per_cell * job.live_cells for job in training)
         if entries >= self.entries:
             return False
         allocated = sum(bytes_of(job.pending) for job in training)
         return allocated + bytes_of(batch) <= self.bytes
 
     def move_longest_forward(self, queue: deque[BatchJob], training: Sequence[BatchJob]) -> None:
-        """Move the batches with the most steps to the front of the queue.
+        """Move batches with the most steps to the front of the queue.
 
-        Only as many are moved as are needed for `MAX_LONG_BATCHES` batches in training with as many
-        steps as any that waits. Many small steps cost little while other batches train, and much if
-        they are left over at the end.
+        A long batch costs little time while others train beside it, and much if it is left over at
+        the end. So `MAX_LONG_BATCHES` batches in training should have at least as many steps as any
+        batch in the queue; only those that are missing are moved.
         """
-        longest = max((job.batch[0].iterations for job in queue), default=0)
-        long_in_training = sum(job.pending[0].iterations >= longest for job in training)
+        longest = max((job.iterations for job in queue), default=0)
+        long_in_training = sum(job.iterations >= longest for job in training)
         wanted = MAX_LONG_BATCHES - long_in_training
         if not self.is_concurrent or wanted <= 0:
             return
-        candidates = [job for job in queue if not needs_the_device(job.batch[0])]
-        candidates.sort(key=lambda job: job.batch[0].iterations, reverse=True)
+        candidates = [job for job in queue if not job.needs_device_alone]
+        candidates.sort(key=lambda job: job.iterations, reverse=True)
         chosen = candidates[:wanted]
         for job in chosen:
             queue.remove(job)
