@@ -480,7 +480,7 @@ def _gains_of_board(board: Board, duel: Duel) -> list[dict[str, Any]]:
                 "half_width": duel.half_width[k, d],
                 "won": duel.won[k, d],
                 "lost": duel.lost[k, d],
-                "splits": board.splits[name],
+                "splits": board.split_counts[name],
             }
             rows.append(row)
     return rows

@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
@@ -35,8 +35,14 @@ from dlmexp.presentation.ranking.statistics import (
 )
 
 REFERENCE = "elbo"
-"""The method that others are compared with, if users name no other one."""
+"""The method that others are compared with unless users name another."""
 TOO_FEW = "a leaderboard needs two methods with results on the same data set; run another one"
+
+Identity = tuple[str, ...]
+"""The method and its settings, in the order of `IDENTITY`."""
+DataSetsByMethod = dict[Identity, frozenset[str]]
+"""Names of data sets by method."""
+Method = TypeVar("Method")
 
 
 @dataclass(frozen=True)
@@ -44,24 +50,25 @@ class Contender:
     """A method under one setting: a row of a leaderboard.
 
     Attributes:
-        method: Its name in `conf/method`, or as others wrote it.
-        trained_by: `dlmexp`, or who else.
-        setting: What else tells it apart, by name; values that do not apply are ''.
-        rows: Its training rows by data set.
-        inducing: Its inducing inputs by data set.
+        method: Its name in `conf/method`, or its name in a file of baselines.
+        trained_by: `dlmexp`, or the software that trained a baseline.
+        setting: The settings that distinguish rows of the same method, by name; '' where a setting
+            does not apply.
+        training_rows: Number of training rows by data set.
+        inducing: Number of inducing inputs by data set.
         seconds: Mean seconds to train it on a split, by data set.
-        data_sets: Number of data sets that it has, also where they are not on the board.
-        unconverged: Selected fits that stopped at their limit.
-        fits: Selected fits.
+        data_set_count: Number of data sets that it has results on, also outside of the board.
+        unconverged: Number of selected fits that stopped at their limit.
+        fits: Number of selected fits.
     """
 
     method: str
     trained_by: str
     setting: dict[str, str]
-    rows: dict[str, int]
+    training_rows: dict[str, int]
     inducing: dict[str, int]
     seconds: dict[str, float]
-    data_sets: int
+    data_set_count: int
     unconverged: int
     fits: int
 
@@ -73,7 +80,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a leaderboard is about: the kernel of its Gaussian processes, and the task."""
+    """The kernel and the task of a leaderboard: methods are ranked within these only."""
 
     kernel: str
     task: str
@@ -90,25 +97,26 @@ class Board:
         subject: The kernel and the task.
         contenders: K methods with their settings.
         data_sets: Names of D data sets.
-        splits: Number of splits that all methods have, by data set.
+        split_counts: Number of splits that all methods have, by data set.
         scores: Scores [K, D, R] by split; NaN: missing.
         means: Means [K, D] over common splits.
-        overlaps: Test rows over all other rows, [D].
+        overlaps: Ratio of test rows to all other rows, [D]; it corrects variances for the rows that
+            splits share.
         mean_rank: [K].
         interval: Bootstrap interval of the mean rank, [2, K].
         better: `[i, j]` says that i is separated from j and better.
         friedman: P-value of Friedman's test.
         nemenyi: Nemenyi's critical difference.
         reference: Position of the reference; None where it is not on the board.
-        of: Number of data sets that some method of this kernel and task has.
-        notes: What was left out, for people.
+        data_sets_in_all: Number of data sets of this kernel and task that any method has.
+        notes: Lines for users that say what was left out.
     """
 
     metric: RankedMetric
     subject: Subject
     contenders: list[Contender]
     data_sets: list[str]
-    splits: dict[str, int]
+    split_counts: dict[str, int]
     scores: Scores
     means: np.ndarray
     overlaps: np.ndarray
@@ -118,7 +126,7 @@ class Board:
     friedman: float
     nemenyi: float
     reference: int | None
-    of: int
+    data_sets_in_all: int
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -149,7 +157,10 @@ class Board:
         return seconds
 
     def setting(self, name: str) -> str:
-        """Return the values of a setting over our rows, as text; '' where it never applies."""
+        """Return the distinct values of a setting among contenders trained by dlmexp.
+
+        They are joined by commas; '' where the setting applies to none of them.
+        """
         values: dict[str, None] = {}
         for contender in self.contenders:
             if contender.trained_by == OURS and contender.setting[name]:
@@ -165,14 +176,15 @@ def boards(
 ) -> list[Board]:
     """Return the leaderboards of a results folder.
 
-    Each kernel and task has one over the data sets that most methods have. Where some methods lack
-    data sets of it, a second one has all methods on the data sets that they have in common.
+    The main board of a kernel and task is the block of methods and data sets with the most cells
+    (`largest_block`). Where more methods than these have data sets in common, a second board ranks
+    them on those data sets.
 
     Args:
         results: The folder.
-        metric: What to rank by.
-        against: The method to compare with; None: ELBO, where there is one.
-        protocol: The only protocol; None: all.
+        metric: The metric to rank by.
+        against: The method to compare with; None: ELBO, if it has results.
+        protocol: The only protocol to rank; None: all.
 
     Raises:
         UserError: There is nothing to rank, or no such method.
@@ -187,6 +199,7 @@ def boards(
         raise UserError(TOO_FEW)
     if against is not None:
         _note_missing_reference(boards, against)
+    # `scores_of_splits` drops results on smaller training sets or on other rows.
     left_out = sorted(set(results.table["method"]) - set(methods))
     if protocol is None and left_out:
         names = ", ".join(map(method_label, left_out))
@@ -210,7 +223,7 @@ def _note_missing_reference(boards: Sequence[Board], against: str) -> None:
 
 
 def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Subject, list[Board]]:
-    """Return the boards over the data sets that most methods have, one per metric, by subject.
+    """Return the main board of each subject for every metric in `RANKED` (`boards`).
 
     Raises:
         UserError: There is nothing to rank.
@@ -218,10 +231,11 @@ def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Sub
     scores = _scores(results, protocol)
     main: dict[Subject, list[Board]] = {}
     for metric in RANKED:
-        is_ranked: set[Subject] = set()
+        seen: set[Subject] = set()
         for board in _boards_of_scores(scores, metric, REFERENCE):
-            if board.subject not in is_ranked:
-                is_ranked.add(board.subject)
+            # The first board of a subject is its main one; the second one has more methods.
+            if board.subject not in seen:
+                seen.add(board.subject)
                 main.setdefault(board.subject, []).append(board)
     if not main:
         raise UserError(TOO_FEW)
@@ -229,7 +243,11 @@ def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Sub
 
 
 def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
-    """Return the scores of every split; raise UserError where there are none."""
+    """Return the scores of every split (`scores_of_splits`).
+
+    Raises:
+        UserError: There are none.
+    """
     scores = scores_of_splits(results, protocol)
     if scores.empty:
         known = ", ".join(sorted(map(str, results.table["protocol"].dropna().unique())))
@@ -240,7 +258,7 @@ def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str) -> list[Board]:
     """Return the boards of all subjects by one metric."""
     usable = scores[np.isfinite(scores[metric.name].astype(float))]
-    # Methods that are no Gaussian processes have no kernel: they are compared with all of them.
+    # Methods other than Gaussian processes have no kernel: they are on the boards of all kernels.
     without_kernel = usable[usable["kernel"].isna()]
     boards: list[Board] = []
     for subject, rows in _by_subject(usable[usable["kernel"].notna()]):
@@ -250,10 +268,10 @@ def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str
     return boards
 
 
-def _by_subject(ours: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
-    """Return each kernel and task with its rows, that with the most rows first."""
+def _by_subject(with_kernel: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
+    """Return the rows of each kernel and task, the subject with the most rows first."""
     subjects: list[tuple[Subject, pd.DataFrame]] = []
-    for (kernel, ard, task), rows in ours.groupby([*KERNEL, "task"], sort=True):
+    for (kernel, ard, task), rows in with_kernel.groupby([*KERNEL, "task"], sort=True):
         name = f"{kernel}, ARD" if ard else str(kernel)
         subjects.append((Subject(name, str(task)), rows))
     return sorted(subjects, key=lambda subject: -len(subject[1]))
@@ -262,59 +280,61 @@ def _by_subject(ours: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
 def _boards_of(
     rows: pd.DataFrame, metric: RankedMetric, subject: Subject, reference: str
 ) -> list[Board]:
-    """Return the boards of one kernel and task: the main one, and that of all methods."""
+    """Return the main board of one kernel and task, then that with more methods, if any."""
     rows = rows.assign(identity=_identities(rows))
-    data_sets: DataSets = {}
+    data_sets: DataSetsByMethod = {}
     for identity, of_identity in rows.groupby("identity", sort=True):
         data_sets[cast(Identity, identity)] = frozenset(of_identity["dataset"])
     count = len(frozenset().union(*data_sets.values()))
     main = largest_block(data_sets)
-    overlapping, apart = _with_common_data_sets(data_sets)
+    sharing, left_out = _with_common_data_sets(data_sets)
     boards: list[Board] = []
-    if len(main) > 1:
+    main_has_rivals = len(main) > 1
+    if main_has_rivals:
         board = _board(rows, metric, subject, main, reference, count)
-        board.notes.extend(_notes_on_missing(data_sets, main, overlapping))
+        board.notes.extend(_notes_on_missing(data_sets, main, sharing))
         boards.append(board)
-    if len(overlapping) > len(main):
-        boards.append(_board(rows, metric, subject, overlapping, reference, count))
-    if boards and apart:
+    has_more_methods = len(sharing) > len(main)
+    if has_more_methods:
+        boards.append(_board(rows, metric, subject, sharing, reference, count))
+    if boards and left_out:
         words = _words(data_sets)
-        names = ", ".join(sorted(words[identity] for identity in apart))
+        names = ", ".join(sorted(words[identity] for identity in left_out))
         boards[0].notes.append(f"left out, as they share no data set with the others: {names}")
     return boards
 
 
 def _identities(rows: pd.DataFrame) -> pd.Series:
-    """Return the values that tell apart methods, as texts, a tuple for each row."""
+    """Return the identity of each row: its values of `IDENTITY` as texts, '' where missing."""
     values = rows[IDENTITY]
     texts = values.astype(object).where(values.notna(), "").astype(str)
     return pd.Series(list(texts.itertuples(index=False, name=None)), index=rows.index)
 
 
 def _notes_on_missing(
-    data_sets: "DataSets", main: "DataSets", overlapping: "DataSets"
+    data_sets: DataSetsByMethod, main: DataSetsByMethod, sharing: DataSetsByMethod
 ) -> list[str]:
-    """Return which methods are not on the main board, though another one has them."""
-    missing = [identity for identity in overlapping if identity not in main]
+    """Return a note naming the methods that only the second board has, if there are any.
+
+    Args:
+        data_sets: The data sets of each method.
+        main: The methods of the main board.
+        sharing: The methods of the second board.
+    """
+    missing = [identity for identity in sharing if identity not in main]
     if not missing:
         return []
     words = _words(data_sets)
     names = sorted(f"{words[identity]} ({len(data_sets[identity])})" for identity in missing)
-    where = f"the table of all {len(overlapping)} methods has them"
+    where = f"the table of all {len(sharing)} methods has them"
     return [f"not in this table, as they lack data sets: {', '.join(names)}; {where}"]
 
 
-# The values of a method and its settings that tell it apart, in the order of `IDENTITY`.
-Identity = tuple[str, ...]
-# Names of data sets by method.
-DataSets = dict[Identity, frozenset[str]]
-Method = TypeVar("Method")
-
-
 def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, frozenset[str]]:
-    """Return the methods that share the data sets of one of them, the most cells of all choices.
+    """Return the largest block of methods that all have the same data sets, with these.
 
-    A cell is a method on a data set.
+    The data sets of each method in turn, with all methods that have them, are a candidate. The
+    candidate with the most cells is taken, where a cell is a method on a data set.
 
     Args:
         data_sets: The data sets of each method.
@@ -323,7 +343,7 @@ def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, fr
     most = (-1, -1)
     for shared in sorted(set(data_sets.values()), key=_count_and_names):
         methods = [method for method, names in data_sets.items() if shared <= names]
-        # A single method is no comparison, so the first one does not count.
+        # The first method does not count, as a block of a single method compares nothing.
         cells = (len(methods) - 1) * len(shared)
         size = (cells, len(methods))
         if size > most:
@@ -333,69 +353,78 @@ def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, fr
 
 
 def _count_and_names(names: frozenset[str]) -> tuple[int, list[str]]:
-    """Return the key that sorts sets of names in the same way on every machine."""
+    """Return a sort key for sets of names that gives the same order on every machine."""
     return len(names), sorted(names)
 
 
-def _with_common_data_sets(data_sets: DataSets) -> tuple[DataSets, list[Identity]]:
-    """Return the rows that have data sets in common, with those, and the rows left out.
+def _with_common_data_sets(
+    data_sets: DataSetsByMethod,
+) -> tuple[DataSetsByMethod, list[Identity]]:
+    """Return methods with the data sets that all of them have, and the methods left out.
 
-    Rows with the fewest data sets are left out first.
+    The methods with the fewest data sets are left out, until the others have a data set in common.
     """
     remaining = dict(sorted(data_sets.items(), key=lambda item: -len(item[1])))
-    apart: list[Identity] = []
+    left_out: list[Identity] = []
     while not (common := frozenset.intersection(*remaining.values())):
-        name, _ = remaining.popitem()
-        apart.append(name)
-    return dict.fromkeys(remaining, common), apart
+        identity, _ = remaining.popitem()
+        left_out.append(identity)
+    return dict.fromkeys(remaining, common), left_out
 
 
 def _board(
     rows: pd.DataFrame,
     metric: RankedMetric,
     subject: Subject,
-    block: DataSets,
+    block: DataSetsByMethod,
     reference: str,
-    of: int,
+    data_sets_in_all: int,
 ) -> Board:
-    """Return the board of these rows on the data sets that they share."""
+    """Return the board of the methods of a block on the data sets that they share.
+
+    Args:
+        rows: The scores of every split, with the identities of all methods of the subject.
+        metric: The metric to rank by.
+        subject: The kernel and the task.
+        block: The methods with their common data sets.
+        reference: The method to compare with.
+        data_sets_in_all: Number of data sets that any method of the subject has.
+    """
     identities = list(block)
     data_sets = sorted(next(iter(block.values())))
-    of_methods = rows[rows["identity"].isin(identities)]
-    used = of_methods[of_methods["dataset"].isin(data_sets)]
-    scores = _arranged(used, metric.name, identities, data_sets)
-    splits = _common_splits(scores)
+    rows_of_methods = rows[rows["identity"].isin(identities)]
+    rows_on_board = rows_of_methods[rows_of_methods["dataset"].isin(data_sets)]
+    scores = _arranged(rows_on_board, metric.name, identities, data_sets)
+    split_counts = _count_common_splits(scores)
     notes = []
-    if not splits.all():
-        dropped = [data_sets[d] for d in np.flatnonzero(splits == 0)]
+    if not split_counts.all():
+        dropped = [data_sets[d] for d in np.flatnonzero(split_counts == 0)]
         notes.append(f"no split in common: {', '.join(dropped)}")
         data_sets = [name for name in data_sets if name not in dropped]
-        scores = scores[:, splits > 0]
-        splits = splits[splits > 0]
-    overlaps = np.array([_overlap(used[used["dataset"] == name]) for name in data_sets])
-    better = separations(scores, overlaps)
-    mean_rank = ranks_of(common_means(scores)).mean(axis=0)
-    order = np.argsort(mean_rank, kind="stable")
-    contenders = _contenders([identities[k] for k in order], used, of_methods)
+        scores = scores[:, split_counts > 0]
+        split_counts = split_counts[split_counts > 0]
+    order = _order_by_mean_rank(scores)
     scores = scores[order]
+    contenders = _contenders([identities[k] for k in order], rows_on_board, rows_of_methods)
     means = common_means(scores)
     ranks = ranks_of(means)
+    overlaps = _overlaps(rows_on_board, data_sets)
     return Board(
         metric=metric,
         subject=subject,
         contenders=contenders,
         data_sets=data_sets,
-        splits=dict(zip(data_sets, map(int, splits), strict=True)),
+        split_counts=dict(zip(data_sets, map(int, split_counts), strict=True)),
         scores=scores,
         means=means,
         overlaps=overlaps,
         mean_rank=ranks.mean(axis=0),
         interval=bootstrap_interval(ranks),
-        better=better[np.ix_(order, order)],
+        better=separations(scores, overlaps),
         friedman=friedman_p(means),
         nemenyi=nemenyi_difference(len(means), len(data_sets)),
         reference=_position_of(reference, contenders),
-        of=of,
+        data_sets_in_all=data_sets_in_all,
         notes=notes,
     )
 
@@ -414,20 +443,31 @@ def _arranged(
     return scores
 
 
-def _common_splits(scores: Scores) -> Int[np.ndarray, " D"]:
+def _count_common_splits(scores: Scores) -> Int[np.ndarray, " D"]:
     """Return the number of splits that all methods have, by data set."""
     return np.isfinite(scores).all(axis=0).sum(axis=-1)
 
 
+def _order_by_mean_rank(scores: Scores) -> Int[np.ndarray, " K"]:
+    """Return the positions of the methods in the order of their mean ranks, the best one first."""
+    mean_rank: Float[np.ndarray, " K"] = ranks_of(common_means(scores)).mean(axis=0)
+    return np.argsort(mean_rank, kind="stable")
+
+
+def _overlaps(rows: pd.DataFrame, data_sets: Sequence[str]) -> Float[np.ndarray, " D"]:
+    """Return the ratio of test rows to all other rows, by data set."""
+    return np.array([_overlap(rows[rows["dataset"] == name]) for name in data_sets])
+
+
 def _overlap(rows: pd.DataFrame) -> float:
-    """Return the number of test rows of a data set's splits over that of all other rows."""
-    ours = rows[rows["task"].notna()]
-    first = ours.iloc[0]
-    return split_overlap(str(first["dataset"]), str(first["task"]), int(ours["n"].max()))
+    """Return the ratio of test rows to all other rows in the splits of one data set."""
+    with_task = rows[rows["task"].notna()]
+    first = with_task.iloc[0]
+    return split_overlap(str(first["dataset"]), str(first["task"]), int(with_task["n"].max()))
 
 
 def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
-    """Return identities for people: the method, and the settings that not all of them share."""
+    """Return the label of each identity: the method, and the settings that not all share."""
     settings = {identity: _setting_words(identity) for identity in identities}
     shared = set.intersection(*map(set, settings.values()))
     words = {}
@@ -438,7 +478,7 @@ def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
 
 
 def _setting_words(identity: Identity) -> list[str]:
-    """Return the settings of an identity, each change by itself."""
+    """Return the settings of an identity as single values; `changes` may hold several."""
     values = dict(zip(IDENTITY, identity, strict=True))
     words: list[str] = []
     for name in SETTING:
@@ -455,18 +495,18 @@ def _contenders(
     Args:
         identities: The methods.
         rows: Their rows on the data sets of the board.
-        rows_on_all_data: Those on all data sets of the kernel and task.
+        rows_on_all_data: Their rows on all data sets of the kernel and task.
     """
-    data_sets = rows_on_all_data.groupby("identity")["dataset"].nunique()
+    data_set_counts = rows_on_all_data.groupby("identity")["dataset"].nunique()
     contenders = []
     for identity in identities:
         of_identity = rows[rows["identity"] == identity]
-        contenders.append(_contender(of_identity, identity, int(data_sets[identity])))
+        contenders.append(_contender(of_identity, identity, int(data_set_counts[identity])))
     return contenders
 
 
-def _contender(rows: pd.DataFrame, identity: Identity, data_sets: int) -> Contender:
-    """Return a method with what is known of its rows on the data sets of a board."""
+def _contender(rows: pd.DataFrame, identity: Identity, data_set_count: int) -> Contender:
+    """Return a contender from its rows on the data sets of a board."""
     values = dict(zip(IDENTITY, identity, strict=True))
     setting = {name: values[name] for name in SETTING if name not in ("trained_by", "samples")}
     if values["estimator"]:
@@ -479,28 +519,31 @@ def _contender(rows: pd.DataFrame, identity: Identity, data_sets: int) -> Conten
         method=values["method"],
         trained_by=values["trained_by"],
         setting=setting,
-        rows=_whole_numbers(by_data_set["n"].max()),
+        training_rows=_whole_numbers(by_data_set["n"].max()),
         inducing=_whole_numbers(with_inducing["M"].max()),
         seconds={str(name): float(mean) for name, mean in by_data_set["seconds"].mean().items()},
-        data_sets=data_sets,
+        data_set_count=data_set_count,
         unconverged=int((converged == False).sum()),  # noqa: E712 -- a column of objects
         fits=len(converged),
     )
 
 
 def _whole_numbers(column: pd.Series) -> dict[str, int]:
-    """Return a column as whole numbers by the texts of its index."""
+    """Return the values of a column as whole numbers, by its index as text."""
     return {str(name): int(value) for name, value in column.items()}
 
 
 def _position_of(method: str, contenders: Sequence[Contender]) -> int | None:
-    """Return the position of a method's row with the fewest words of settings."""
+    """Return the position of a method on the board; None where it is not there.
+
+    Of several rows of the method, that with the shortest text of settings counts.
+    """
     positions = [k for k, contender in enumerate(contenders) if contender.method == method]
     if not positions:
         return None
 
-    def words(position: int) -> tuple[int, str]:
+    def length_and_text(position: int) -> tuple[int, str]:
         text = " ".join(contenders[position].setting.values())
         return len(text), text
 
-    return min(positions, key=words)
+    return min(positions, key=length_and_text)

@@ -82,7 +82,7 @@ def _row(board: Board, k: int) -> list[str]:
         cells.append(_number(median_seconds(board, k), ".3g"))
     if _unconverged(board):
         cells.append(_share(contender.unconverged, contender.fits))
-    cells.append(f"{contender.data_sets} of {board.of}")
+    cells.append(f"{contender.data_set_count} of {board.data_sets_in_all}")
     return cells
 
 
@@ -219,10 +219,10 @@ def _median(values: np.ndarray) -> float:
 def title(board: Board) -> str:
     """Return the line above a board: metric, data sets, splits, kernel and M."""
     metric = board.metric
-    data_sets = counted(board.of, f"{board.subject.task} data set")
-    if len(board.data_sets) < board.of:
+    data_sets = counted(board.data_sets_in_all, f"{board.subject.task} data set")
+    if len(board.data_sets) < board.data_sets_in_all:
         data_sets = f"{len(board.data_sets)} of {data_sets}"
-    splits = _range(board.splits.values())
+    splits = _range(board.split_counts.values())
     splits = "1 split" if splits == "1" else f"{splits} splits"
     counts = _inducing(board)
     inducing = f"M {_range(counts)}" if counts else "M = n"
@@ -306,7 +306,7 @@ def _training_rows(board: Board) -> list[int]:
     """Return the training rows of all methods on all data sets of the board."""
     counts: list[int] = []
     for contender in board.contenders:
-        counts += contender.rows.values()
+        counts += contender.training_rows.values()
     return counts
 
 
@@ -315,7 +315,7 @@ def _inducing(board: Board) -> list[int]:
     counts = []
     for contender in board.contenders:
         for name, count in contender.inducing.items():
-            if count < contender.rows[name]:
+            if count < contender.training_rows[name]:
                 counts.append(count)
     return counts
 
@@ -332,7 +332,7 @@ def _range(values: Iterable[int]) -> str:
 
 def _most_rows(board: Board, data_set: str) -> int:
     """Return the training rows of the method that has the most on a data set."""
-    return max(contender.rows[data_set] for contender in board.contenders)
+    return max(contender.training_rows[data_set] for contender in board.contenders)
 
 
 def _rows_words(board: Board) -> str:
@@ -341,7 +341,7 @@ def _rows_words(board: Board) -> str:
     most_rows = {name: _most_rows(board, name) for name in board.data_sets}
     fewer = []
     for label, contender in zip(distinct_labels(board), board.contenders, strict=True):
-        share = min(contender.rows[name] / most_rows[name] for name in board.data_sets)
+        share = min(contender.training_rows[name] / most_rows[name] for name in board.data_sets)
         if share < SAME_ROWS:
             fewer.append(f"{label} {100 * share:.0f} %")
     if not fewer:
@@ -390,7 +390,7 @@ def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) ->
     for k in methods:
         table.add_column(labels[k], justify="right", max_width=SCORE_WIDTH - 2, overflow="fold")
     for d, name in enumerate(board.data_sets):
-        cells = [name, str(_most_rows(board, name)), str(board.splits[name])]
+        cells = [name, str(_most_rows(board, name)), str(board.split_counts[name])]
         for k in methods:
             mark = BEST if best[d][k] else " "
             cells.append(f"{board.means[k, d]:#.4g}{mark}")
@@ -418,7 +418,7 @@ def _board_values(board: Board) -> dict[str, Any]:
         "kernel": board.subject.kernel,
         "task": board.subject.task,
         "data_sets": _data_set_values(board),
-        "of": board.of,
+        "of": board.data_sets_in_all,
         "friedman_p": rounded(board.friedman),
         "nemenyi_difference": rounded(board.nemenyi),
         "against": None if reference is None else board.contenders[reference].method,
@@ -431,7 +431,7 @@ def _data_set_values(board: Board) -> list[dict[str, Any]]:
     """Return the data sets with their splits and overlaps."""
     data_sets = []
     for name, overlap in zip(board.data_sets, board.overlaps, strict=True):
-        splits = board.splits[name]
+        splits = board.split_counts[name]
         data_sets.append({"data_set": name, "splits": splits, "overlap": rounded(overlap)})
     return data_sets
 
@@ -450,7 +450,7 @@ def _method_values(board: Board, k: int) -> dict[str, Any]:
         "interval": [rounded(bound) for bound in board.interval[:, k]],
         "score": rounded(board.means[k].mean()),
         "seconds": rounded(median_seconds(board, k)),
-        "data_sets": contender.data_sets,
+        "data_sets": contender.data_set_count,
         "unconverged": contender.unconverged,
         "fits": contender.fits,
     }
@@ -469,7 +469,7 @@ def _values_on_data_set(board: Board, k: int, d: int) -> dict[str, Any]:
     values: dict[str, Any] = {
         "data_set": name,
         "score": rounded(board.means[k, d]),
-        "rows": contender.rows[name],
+        "rows": contender.training_rows[name],
         "inducing": contender.inducing.get(name),
         "seconds": rounded(contender.seconds.get(name, math.nan)),
     }

@@ -134,5 +134,5 @@ def _seconds_cell(board: Board, k: int) -> Cell:
 
 
 def _data_sets_cell(board: Board, k: int) -> Cell:
-    count = board.contenders[k].data_sets
-    return Cell(f"{count} of {board.of}", float(count))
+    count = board.contenders[k].data_set_count
+    return Cell(f"{count} of {board.data_sets_in_all}", float(count))

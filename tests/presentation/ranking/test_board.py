@@ -41,7 +41,7 @@ def test_better_methods_stand_first():
     assert distinct_labels(board) == ["joint DLM", "β-ELBO", "ELBO"]
     assert board.mean_rank.tolist() == [1.0, 2.0, 3.0]
     assert board.data_sets == sorted(DATA_SETS)
-    assert set(board.splits.values()) == {5}
+    assert set(board.split_counts.values()) == {5}
 
 
 def test_wins_and_gains_are_against_the_reference():
@@ -75,9 +75,9 @@ def test_method_that_lacks_data_sets_is_ranked_on_the_common_ones():
     assert main.data_sets == sorted(DATA_SETS)
     assert distinct_labels(common)[0] == "exact GP"
     assert common.data_sets == ["pol", "song"]
-    counts = {row.label: row.data_sets for row in common.contenders}
+    counts = {row.label: row.data_set_count for row in common.contenders}
     assert counts == {"ELBO": 4, "β-ELBO": 4, "joint DLM": 4, "exact GP": 2}
-    assert common.of == 4
+    assert common.data_sets_in_all == 4
 
 
 def test_board_names_the_methods_that_it_lacks():
@@ -112,14 +112,14 @@ def test_method_without_common_data_sets_is_left_out_and_named():
 def test_split_that_one_method_lacks_counts_for_none():
     made = [row for row in rows() if (row["method"], row["seed"]) != ("elbo", 1)]
     board = only_board(made)
-    assert set(board.splits.values()) == {4}
+    assert set(board.split_counts.values()) == {4}
     assert distinct_labels(board) == ["joint DLM", "β-ELBO", "ELBO"]
 
 
 def test_failed_split_counts_for_none():
     made = rows()
     made[0] |= {"status": "failed", "test_nll": np.nan}
-    assert min(only_board(made).splits.values()) == 4
+    assert min(only_board(made).split_counts.values()) == 4
 
 
 def test_kernels_and_tasks_have_boards_of_their_own():
@@ -171,7 +171,10 @@ def test_rows_for_validation_that_are_trained_on_count():
     )
     made = [row | {"n": 277 if row["method"] == "elbo" else 249} for row in made]
     board = only_board(made)
-    assert [row.rows for row in board.contenders] == [{"uci_yacht": 277}, {"uci_yacht": 277}]
+    assert [row.training_rows for row in board.contenders] == [
+        {"uci_yacht": 277},
+        {"uci_yacht": 277},
+    ]
 
 
 def test_same_cell_asked_for_by_two_experiments_is_one_row():
