@@ -1,7 +1,7 @@
 """How much each column of a table matters to a trained model (docs/SPEC.md, section 7).
 
-The values of a column are permuted among the rows, all else kept: what the loss on these rows gains
-is what the model loses without the column.
+The values of one column are permuted among the rows, and all other columns are kept. The rise in
+the mean loss over these rows is the importance of the column.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,14 @@ from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.models.relevance import column_lengthscales
 
 REPEATS = 10
-"""Permutations of every column."""
+"""Number of permutations of every column."""
 STANDARD_ERRORS = 1.96
-"""From the mean to the ends of a 95 % interval."""
+"""Distance from the mean to the ends of a 95 % interval."""
 MAX_ROWS = 2000
-"""More rows than that are sampled: the intervals are narrow enough then."""
+"""Of more rows, a sample of this size is used: its intervals are narrow enough."""
 
 RowLosses = Callable[[Float[np.ndarray, "N D"]], Float[np.ndarray, " N"]]
+"""Computes the loss of every row from features, for fixed targets."""
 
 
 class Rows(NamedTuple):
@@ -32,7 +33,8 @@ class Rows(NamedTuple):
 
     Attributes:
         X: Features, as the schema encodes them.
-        y: Targets as the model is trained on, 0 and 1 for binary data.
+        y: Targets, as the schema encodes them: logarithms if the model predicts these
+            (`Schema.log`), 0 and 1 for binary data.
     """
 
     X: Float[np.ndarray, "N D"]
@@ -47,18 +49,23 @@ def importance(
     Args:
         predictor: The model, or a mixture of models.
         rows: Rows that no model was trained on.
-        repeats: Permutations of every column.
-        seed: Of the permutations.
+        repeats: Number of permutations of every column.
+        seed: Seed of the permutations.
 
     Returns:
-        A row per column: by how much the NLL per row grows (the squared error in units of the
-        target, for models that predict a mean only), the ends of a 95 % interval, and the
-        lengthscale, which is small where the function varies much with the column, infinite for a
-        column that was constant in training. The interval is over rows, each with its mean over
-        the permutations.
+        A row per column of the table, with five columns:
+
+        - `column`: its name.
+        - `nll_increase`: by how much the NLL per row rises. For models that predict a mean only,
+          it is `squared_error_increase` in its place, in squared units of the target.
+        - `lower_95` and `upper_95`: the ends of a 95 % interval of the rise. It is over rows, each
+          with its mean over the permutations.
+        - `lengthscale`: small where the function varies much with the column, infinite if the
+          column was constant in training; NaN if the column has none of its own, and in mixtures
+          of several models.
 
     Raises:
-        UserError: there are fewer than two rows, or no permutation.
+        UserError: There are fewer than two rows, or no permutation.
     """
     if repeats < 1 or len(rows.y) < 2:
         raise UserError("importance needs at least 2 rows and repeats=1 or more")
@@ -70,46 +77,55 @@ def importance(
     def losses(X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
         return row_losses(predictor, X, y)
 
-    increase = "nll_increase" if predictor.has_distribution else "squared_error_increase"
+    increase_column = "nll_increase" if predictor.has_distribution else "squared_error_increase"
     table = []
-    base = losses(X)
+    losses_before = losses(X)
     lengthscales = _lengthscales(predictor)
     for column, features in column_features(predictor.schema).items():
-        gain = _mean_gain(losses, X, base, features, repeats, random)
-        mean = gain.mean()
-        standard_error = gain.std(ddof=1) / np.sqrt(len(gain))
+        increase = _mean_increase(losses, X, losses_before, features, repeats, random)
+        mean = increase.mean()
+        standard_error = increase.std(ddof=1) / np.sqrt(len(increase))
         half_width = STANDARD_ERRORS * standard_error
         row = {
             "column": column,
-            increase: mean,
+            increase_column: mean,
             "lower_95": mean - half_width,
             "upper_95": mean + half_width,
             "lengthscale": lengthscales.get(column, np.nan),
         }
         table.append(row)
-    frame = pd.DataFrame(table).sort_values(increase, ascending=False, kind="stable")
+    frame = pd.DataFrame(table).sort_values(increase_column, ascending=False, kind="stable")
     return frame.reset_index(drop=True)
 
 
-def _mean_gain(
+def _mean_increase(
     losses: RowLosses,
     X: Float[np.ndarray, "N D"],
-    base: Float[np.ndarray, " N"],
+    losses_before: Float[np.ndarray, " N"],
     features: slice,
     repeats: int,
     random: np.random.Generator,
 ) -> Float[np.ndarray, " N"]:
-    """Return by how much the loss of each row grows if a column is permuted."""
+    """Return the rise in the loss of each row when a column is permuted, over all permutations.
+
+    Args:
+        losses: Computes the loss of every row.
+        X: The rows.
+        losses_before: Their losses before the permutation.
+        features: The features of the column.
+        repeats: Number of permutations, over which the mean is taken.
+        random: Draws the permutations.
+    """
     total = np.zeros(len(X))
     for _ in range(repeats):
-        changed = X.copy()
-        changed[:, features] = X[random.permutation(len(X)), features]
-        total += losses(changed) - base
+        permuted = X.copy()
+        permuted[:, features] = X[random.permutation(len(X)), features]
+        total += losses(permuted) - losses_before
     return total / repeats
 
 
 def column_features(schema: Schema) -> dict[str, slice]:
-    """Return which features a column has become, by its name."""
+    """Return the positions of the features that each column is encoded as, by column name."""
     features = {}
     start = 0
     for column in schema.columns_of_features:
@@ -123,15 +139,18 @@ def column_features(schema: Schema) -> dict[str, slice]:
 def row_losses(
     predictor: Predictor, X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, " N"]:
-    """Return the loss of every row: -log p(y) of normalised targets, or the squared error.
+    """Return the loss of every row.
 
-    The density of a mixture of models is the mean of theirs.
+    It is -log p(y) of normalised targets. The density of a mixture of models is the mean of theirs.
+    For models that predict a mean only, it is the squared error in the units of the target.
     """
     if not predictor.has_distribution:
+        # Predictions are in the units of the target, but y has logarithms if the schema says so.
         targets = np.exp(y) if predictor.schema.log else y
         return (predictor.predict(X)["mean"] - targets) ** 2
     log_densities = []
     for member in predictor.members:
+        # Tensors have a leading dimension [1] for the cells of a batch.
         mu, v = member.marginals(X)
         normalised = (y - member.model.y_mean) / member.model.y_std
         targets = torch.as_tensor(normalised).to(mu)[None]
@@ -139,11 +158,12 @@ def row_losses(
     # log p(y) = log(1/K sum_k p_k(y))
     log_sum = torch.logsumexp(torch.stack(log_densities), 0)
     log_density = log_sum - np.log(len(log_densities))
-    return -log_density[0].cpu().numpy()
+    only_cell = log_density[0]
+    return -only_cell.cpu().numpy()
 
 
 def _lengthscales(predictor: Predictor) -> dict[str, float]:
-    """Return the lengthscale of every column; none of a mixture of several models."""
+    """Return the lengthscales by column (`column_lengthscales`); none for several models."""
     if len(predictor.members) > 1:
         return {}
     model = predictor.members[0].model
