@@ -95,10 +95,13 @@ def reg_sq() -> Figure:
 @declare
 def reg_learning() -> Figure:
     """Return learning curves of regression with exact and bMC gradients."""
-    lines = sampling(0.1)
+    sampling_lines = sampling(0.1)
+    panels = [
+        Panel("curve", dataset, "nll", sampling_lines, "reg-learning") for dataset in REGRESSION
+    ]
     return Figure(
         "reg-learning",
-        tuple(Panel("curve", dataset, "nll", lines, "reg-learning") for dataset in REGRESSION),
+        tuple(panels),
         columns=2,
         title="Regression, exact and sampled gradients",
         caption="Learning curves of the joint DLM at β = 0.1 with exact and bMC gradients.",
@@ -158,9 +161,12 @@ def _count_curves(name: str, rival: str) -> Figure:
     panels: list[Panel] = []
     for dataset in ("abalone", "peds1_dir2"):
         for samples in (1, 10, 100):
-            lines = estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,)))
+            pairs = (("bmc", (samples,)), (rival, (samples,)))
+            estimator_lines = estimators("joint_log_dlm", 0.1, *pairs)
             title = f"S = {samples}"
-            panels.append(Panel("curve", dataset, "nll", lines, name, title=title, median=True))
+            panels.append(
+                Panel("curve", dataset, "nll", estimator_lines, name, title=title, median=True)
+            )
     return Figure(
         name,
         tuple(panels),
@@ -203,7 +209,7 @@ def airline() -> Figure:
     )
 
 
-def _airline_sampling(beta: float) -> Figure:
+def _airline_sampling_figure(beta: float) -> Figure:
     """Return learning curves on airline with exact and sampled gradients at one beta."""
     name = f"airline-sampling-{beta:g}"
     return Figure(
@@ -220,7 +226,7 @@ def _airline_sampling(beta: float) -> Figure:
 
 # fig:airlineB1, B2, B3
 for _beta in AIRLINE_BETAS:
-    FIGURES.add(f"airline-sampling-{_beta:g}", _airline_sampling(_beta))
+    FIGURES.add(f"airline-sampling-{_beta:g}", _airline_sampling_figure(_beta))
 
 
 # fig:airline-smooth-bMC
@@ -244,6 +250,8 @@ def airline_smooth() -> Figure:
 @declare
 def bias() -> Figure:
     """Return histograms of three statistics of gradient draws, a row for each estimator."""
+    # The statistics (docs/SPEC.md, section 8): (i) g.G / |G|^2, (ii) |g|^2 / |G|^2, and the error
+    # |g - G|^2 / |G|^2. The caption names the first two by their numbers.
     panels: list[Panel] = []
     for estimator in ("ups", "bmc", "smooth_bmc"):
         panels += [gradient_histogram(estimator, statistic) for statistic in STATISTICS]
