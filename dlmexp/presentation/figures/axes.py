@@ -1,5 +1,6 @@
 """What kinds of panels share when they draw: bands, frames, ticks and words at the axes."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
-from dlmexp.presentation.figures.looks import GREY, Look
+from dlmexp.presentation.figures.looks import GREY, INK, Look
 from dlmexp.presentation.figures.numbers import Measured, Series
 from dlmexp.presentation.figures.panels import Panel
 from dlmexp.presentation.figures.stats import half_width
@@ -19,6 +21,9 @@ STEPS = [1, 2, 2.5, 5, 10]  # between ticks of linear axes, times a power of ten
 MARGIN = 0.06  # of the height of a frame, above and below what it holds
 UNITS = {"regression": "std(y)", "count": "counts"}
 GUIDE: dict[str, Any] = {"color": GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
+LANE = 10.0  # height in points of a lane with points off the scale: marker and value
+LANE_MARK = 2.0  # points from the edge of a lane to the middle of its markers
+ENDS_ACROSS = (0.03, 0.97)  # of the axes, where a line across has its marker
 Values = np.ndarray  # [P]
 
 
@@ -59,6 +64,11 @@ class Band:
     def at(self, places: np.ndarray) -> "Band":
         """Return the band at some of its places."""
         return Band(self.x[places], self.mean[places], self.half[places], self.look)
+
+    def without(self, places: np.ndarray) -> "Band":
+        """Return the band with gaps at some of its places."""
+        mean = np.where(places, np.nan, self.mean)
+        return Band(self.x, mean, self.half, self.look)
 
 
 def bands(lines: Sequence[Series], nominal: float = 0.0) -> list[Band]:
@@ -115,8 +125,9 @@ def draw_band(ax: Axes, band: Band, **style: Any) -> None:
     axis and is a line across.
     """
     look = band.look
-    for value in band.mean[np.isnan(band.x)]:
-        ax.axhline(value, color=look.colour, linestyle=look.dashes, label=look.label)
+    has_no_place = np.isnan(band.x)
+    for mean, half in zip(band.mean[has_no_place], band.half[has_no_place], strict=True):
+        _draw_across(ax, mean, np.nan_to_num(half), look)
     ax.plot(band.x, band.mean, **line_style(look), **style)
     known = np.isfinite(band.mean) & np.isfinite(band.x)
     half = np.nan_to_num(band.half)
@@ -138,6 +149,106 @@ def draw_band(ax: Axes, band: Band, **style: Any) -> None:
             ecolor=look.colour,
             elinewidth=0.7,
         )
+
+
+def _draw_across(ax: Axes, mean: float, half: float, look: Look) -> None:
+    """Draw a line across with its interval, and its marker at both ends to tell lines apart."""
+    ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
+    ax.axhspan(mean - half, mean + half, color=look.colour, alpha=0.1, linewidth=0)
+    ax.plot(
+        ENDS_ACROSS,
+        [mean] * len(ENDS_ACROSS),
+        color=look.colour,
+        marker=look.marker,
+        linestyle="none",
+        label="_ends",
+        transform=ax.get_yaxis_transform(),
+    )
+
+
+@dataclass(frozen=True)
+class OffScale:
+    """A point that the frame does not hold: it stands in a lane at the edge."""
+
+    x: float
+    value: float
+    look: Look
+    is_above: bool
+    level: int  # number of points that stand between it and the edge
+
+
+def draw_off_scale(ax: Axes, curves: Sequence[Band], are_off: Sequence[np.ndarray]) -> None:
+    """Draw points that the frame does not hold in a lane at its edge, each with its value.
+
+    Args:
+        ax: The axes, with their limits.
+        curves: All lines.
+        are_off: Which points of each line to draw so.
+    """
+    points = _points_off_scale(ax, curves, are_off)
+    for is_above in (True, False):
+        levels = [point.level for point in points if point.is_above == is_above]
+        if levels:
+            _add_lane(ax, is_above, height=(1 + max(levels)) * LANE)
+    x = np.concatenate([band.x for band in curves]) if points else np.zeros(1)
+    for point in points:
+        _draw_in_lane(ax, point, first=point.x == np.nanmin(x), last=point.x == np.nanmax(x))
+
+
+def _points_off_scale(
+    ax: Axes, curves: Sequence[Band], are_off: Sequence[np.ndarray]
+) -> list[OffScale]:
+    """Return the points that the frame does not hold; those at one place in levels."""
+    low, high = ax.get_ylim()
+    points: list[OffScale] = []
+    counts: Counter[tuple[float, bool]] = Counter()  # at a place of one edge
+    for band, off in zip(curves, are_off, strict=True):
+        for x, value in zip(band.x[off], band.mean[off], strict=True):
+            is_above = bool(value > (low + high) / 2)
+            points.append(OffScale(x, value, band.look, is_above, counts[x, is_above]))
+            counts[x, is_above] += 1
+    return points
+
+
+def _add_lane(ax: Axes, is_above: bool, height: float) -> None:
+    """Make room of a height in points beyond the frame, behind a dotted line."""
+    low, high = ax.get_ylim()
+    share = height / (72 * inches(ax)[1])
+    room = (high - low) * share / (1 - share)
+    ax.axhline(high if is_above else low, linestyle=":", **GUIDE)
+    ax.set_ylim(low if is_above else low - room, high + room if is_above else high)
+
+
+def _draw_in_lane(ax: Axes, point: OffScale, first: bool, last: bool) -> None:
+    """Draw the marker of a point at the edge, and its value with an arrow.
+
+    Args:
+        ax: The axes.
+        point: The point.
+        first: Whether no point is further to the left: its value may not cross the y-axis.
+        last: Whether no point is further to the right.
+    """
+    look = point.look
+    edge = 1.0 if point.is_above else 0.0
+    inwards = -1 if point.is_above else 1
+    distance = inwards * (point.level * LANE + LANE_MARK)
+    frame_edge = ax.get_xaxis_transform()
+    assert ax.figure is not None
+    place = frame_edge + ScaledTranslation(0.0, distance / 72, ax.figure.dpi_scale_trans)
+    style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 2.6}
+    ax.plot([point.x], [edge], linestyle="none", label="_off", transform=place, **style)
+    arrow = "↑" if point.is_above else "↓"
+    ax.annotate(
+        f"{arrow}{point.value:.2g}".replace("-", "−"),
+        (point.x, edge),
+        (2 * last - 2 * first, distance + inwards * LANE_MARK),
+        xycoords=frame_edge,
+        textcoords="offset points",
+        ha="left" if first else "right" if last else "center",
+        va="top" if point.is_above else "bottom",
+        fontsize=5,
+        color=INK,
+    )
 
 
 def _without_neighbours(known: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from dlmexp.presentation.figures.axes import (
     Band,
     draw_band,
     draw_bands,
+    draw_off_scale,
     frame,
     inches,
     log_ticks,
@@ -52,6 +53,29 @@ def test_a_mean_without_a_place_is_a_line_across(ax):
     draw_band(ax, band([np.nan], [5.0], [0.5]))
     across = [line for line in ax.lines if np.asarray(line.get_xdata()).tolist() == [0, 1]]
     assert [np.asarray(line.get_ydata()).tolist() for line in across] == [[5.0, 5.0]]
+
+
+def test_a_line_across_has_its_interval_and_its_marker_at_both_ends(ax):
+    draw_band(ax, band([np.nan], [5.0], [0.5]))
+    (interval,) = ax.patches
+    low = interval.get_y()  # pyright: ignore[reportAttributeAccessIssue]
+    height = interval.get_height()  # pyright: ignore[reportAttributeAccessIssue]
+    assert (low, height) == pytest.approx((4.5, 1.0))
+    (ends,) = [line for line in ax.lines if line.get_label() == "_ends"]
+    assert len(np.asarray(ends.get_xdata())) == 2
+    assert ends.get_marker() == method_look("elbo").marker
+
+
+def test_points_off_the_scale_stand_in_lanes_of_their_own_with_their_values(ax):
+    curves = [band([1, 2], [0.5, 9.0], [0, 0]), band([1, 2], [-7.0, 8.0], [0, 0])]
+    ax.set_ylim(0.0, 1.0)
+    draw_off_scale(ax, curves, [np.array([False, True]), np.array([True, True])])
+    assert [text.get_text() for text in ax.texts] == ["↑9", "↓−7", "↑8"]
+    low, high = ax.get_ylim()
+    assert low < 0.0
+    assert high > 1.0
+    places = [text.xyann[1] for text in ax.texts]  # pyright: ignore[reportAttributeAccessIssue]
+    assert places[2] < places[0] < 0 < places[1], "the second value below the first"
 
 
 def test_the_frame_holds_intervals_that_are_as_wide_as_the_means_are_apart(ax):

@@ -20,6 +20,7 @@ from dlmexp.presentation.figures.axes import (
     bands,
     draw_band,
     draw_bands,
+    draw_off_scale,
     inches,
     log_ticks,
     metric_axis_label,
@@ -33,6 +34,8 @@ from dlmexp.presentation.labels import metric_label
 
 # A line this many times as far from the ELBO as the median line may leave the frame of differences.
 FAR = 10.0
+STRAY = 3.0  # likewise, for a point that cannot be told from the ELBO
+OUTLYING = 0.5  # of the range of all other points: so far beyond it, a point may leave the frame
 X_LABELS = {
     "n": "training rows n",
     "M": "inducing inputs M",
@@ -160,7 +163,13 @@ def _draw_as_lines(tile: Tile) -> None:
     nominal = nominal_coverage(panel)
     curves = bands(tile.lines, nominal)
     ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
-    draw_bands(ax, curves, zero_line=nominal > 0 or panel.metric == "excess_nll")
+    zero_line = nominal > 0 or panel.metric == "excess_nll"
+    if tile.below is None or panel.log:
+        draw_bands(ax, curves, zero_line)
+    else:
+        outliers = _outliers(tile, curves)
+        framed = [band.without(off) for band, off in zip(curves, outliers, strict=True)]
+        _draw_in_frame(ax, curves, framed, zero_line)
     if panel.log:
         _set_log_y_axis(ax, curves)
     x = np.unique(np.concatenate([band.x for band in curves]))
@@ -220,17 +229,75 @@ def _differences(lines: Sequence[Series]) -> list[Band]:
 
 
 def _draw_differences(ax: Axes, tile: Tile) -> None:
-    """Draw each line minus the ELBO; one far from all others may leave the frame."""
+    """Draw each line minus the ELBO; points off the scale stand at the edge with their value."""
     style: dict[str, Any] = {"markersize": 2.6}
     ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
     differences = _differences(tile.lines)
-    largest = np.array([np.nanmax(abs(band.mean)) for band in differences])
-    is_near = largest <= FAR * np.median(largest)
-    near: list[Band] = []
-    for number, band in enumerate(differences):
-        if is_near[number]:
-            near.append(band)
-        else:
-            draw_band(ax, band, **style)
-    draw_bands(ax, near, zero_line=True, **style)  # in a frame that holds these alone
+    far = _far_points(differences)
+    framed = [band.without(off) for band, off in zip(differences, far, strict=True)]
+    _draw_in_frame(ax, differences, framed, zero_line=True, **style)
     ax.set_ylabel(f"Δ {metric_label(tile.panel.metric)}\nvs ELBO")
+
+
+def _draw_in_frame(
+    ax: Axes, curves: Sequence[Band], framed: Sequence[Band], zero_line: bool, **style: Any
+) -> None:
+    """Draw lines in a frame that holds some of their points, the others at its edge.
+
+    Args:
+        ax: The axes.
+        curves: All lines.
+        framed: The same lines without the points that the frame need not hold.
+        zero_line: Whether there is to be a line at 0.
+        style: Further arguments of matplotlib.
+    """
+    draw_bands(ax, framed, zero_line, **style)
+    low, high = ax.get_ylim()
+    are_off: list[np.ndarray] = []
+    for band, part in zip(curves, framed, strict=True):
+        is_left_out = np.isnan(part.mean) & np.isfinite(band.mean)
+        is_inside = is_left_out & (low < band.mean) & (band.mean < high)
+        are_off.append(is_left_out & ~is_inside)
+        if is_inside.any():
+            draw_band(ax, band.without(~is_inside & np.isnan(part.mean)), **style)
+    draw_off_scale(ax, curves, are_off)
+
+
+def _far_points(differences: Sequence[Band]) -> list[np.ndarray]:
+    """Return which points of each line the frame of differences need not hold.
+
+    Those are all points of a line that is far from all others, and points far from 0 that cannot be
+    told from it: a single repetition makes them.
+    """
+    largest = [np.nanmax(abs(band.mean)) for band in differences]
+    usual = float(np.median(largest)) if largest else 0.0
+    far: list[np.ndarray] = []
+    for band, most in zip(differences, largest, strict=True):
+        is_far_line = most > FAR * usual
+        is_stray = (abs(band.mean) > STRAY * usual) & (abs(band.mean) <= band.half)
+        far.append(is_stray | is_far_line)
+    return far
+
+
+def _outliers(tile: Tile, curves: Sequence[Band]) -> list[np.ndarray]:
+    """Return which points the frame of a panel need not hold.
+
+    Those are far in the frame of differences, and further from all other points than these are
+    apart.
+    """
+    nothing = [np.zeros(len(band.mean), dtype=bool) for band in curves]
+    with_difference = [series for series in tile.lines if _differences([series])]
+    far = dict(
+        zip(map(id, with_difference), _far_points(_differences(with_difference)), strict=True)
+    )
+    are_far = [far.get(id(series), off) for series, off in zip(tile.lines, nothing, strict=True)]
+    near = np.concatenate([band.mean[~off] for band, off in zip(curves, are_far, strict=True)])
+    near = near[np.isfinite(near)]
+    if not len(near):
+        return nothing
+    reach = OUTLYING * np.ptp(near)
+    outliers: list[np.ndarray] = []
+    for band, off in zip(curves, are_far, strict=True):
+        is_outside = (band.mean > near.max() + reach) | (band.mean < near.min() - reach)
+        outliers.append(off & is_outside)
+    return outliers

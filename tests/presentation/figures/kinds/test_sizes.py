@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
+from dlmexp.presentation.figures.drawn import Drawn
 from dlmexp.presentation.figures.kinds.sizes import _ticks_in_decade
 from dlmexp.presentation.figures.panels import Line, Panel, methods
 from dlmexp.presentation.figures.plot import draw
@@ -140,13 +143,41 @@ def test_a_log_axis_needs_positive_means():
     assert (positive.ax.get_yscale(), negative.ax.get_yscale()) == ("log", "linear")
 
 
-def test_a_line_far_from_all_others_may_leave_the_frame_of_differences():
-    lines = methods("elbo", "joint_log_dlm", "beta_elbo", "fixed_log_dlm")
+def test_a_line_far_from_all_others_stands_at_the_edge_with_its_values():
     rows = [*sweep(("elbo", "joint_log_dlm", "beta_elbo")), *sweep(("fixed_log_dlm",), shift=50.0)]
     drawn = draw(made(rows), "class-log")
-    (strip,) = [ax for ax in drawn.canvas.axes if "vs ELBO" in ax.get_ylabel()]
+    assert len(drawn.measured[0].filled) == 4
+    strip = strip_of(drawn)
     assert strip.get_ylim()[1] < 1.0
-    assert len(lines) == len(drawn.measured[0].filled)
+    far = next(band for band in drawn.measured[0].filled if band.line.method == "fixed_log_dlm")
+    expected = [f"↑{value:.2g}" for value in far.points["minus_elbo"]]
+    assert [text.get_text() for text in strip.texts] == expected
+    assert all(is_inside(line, strip) for line in strip.lines if line.get_label() == "fixed DLM")
+
+
+def test_a_far_point_that_cannot_be_told_from_the_elbo_does_not_set_the_frame():
+    rows = [*sweep(("elbo", "joint_log_dlm", "beta_elbo", "fixed_log_dlm"))]
+    for row in rows:
+        if (row["method"], row["n"], row["seed"]) == ("fixed_log_dlm", 500, 0):
+            row["test_nll"] += 5.0
+    strip = strip_of(draw(made(rows), "class-log"))
+    assert strip.get_ylim()[1] < 1.0
+    (value,) = [text.get_text() for text in strip.texts]
+    assert value.startswith("↑1")
+
+
+def strip_of(drawn: Drawn) -> Axes:
+    """Return the axes of differences of a figure of one panel."""
+    (strip,) = [ax for ax in drawn.canvas.axes if "vs ELBO" in ax.get_ylabel()]
+    return strip
+
+
+def is_inside(line: Line2D, ax: Axes) -> bool:
+    """Return whether all points of a line lie in the frame; gaps do."""
+    low, high = ax.get_ylim()
+    heights = np.asarray(line.get_ydata(), dtype=float)
+    heights = heights[np.isfinite(heights)]
+    return bool(((low <= heights) & (heights <= high)).all())
 
 
 @pytest.mark.parametrize(("inches", "ticks"), [(1.1, 3), (0.9, 2), (0.5, 2), (0.4, 1)])
