@@ -23,7 +23,6 @@ UNITS = {"regression": "std(y)", "count": "counts"}
 GUIDE: dict[str, Any] = {"color": GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 LANE = 10.0  # height in points of a lane with points off the scale: marker and value
 LANE_MARK = 2.0  # points from the edge of a lane to the middle of its markers
-ENDS_ACROSS = (0.03, 0.97)  # of the axes, where a line across has its marker
 Values = np.ndarray  # [P]
 
 
@@ -152,16 +151,17 @@ def draw_band(ax: Axes, band: Band, **style: Any) -> None:
 
 
 def _draw_across(ax: Axes, mean: float, half: float, look: Look) -> None:
-    """Draw a line across with its interval, and its marker at both ends to tell lines apart."""
+    """Draw a line across with its interval, and its marker at the right to tell lines apart."""
     ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
     ax.axhspan(mean - half, mean + half, color=look.colour, alpha=0.1, linewidth=0)
     ax.plot(
-        ENDS_ACROSS,
-        [mean] * len(ENDS_ACROSS),
+        [1.0],
+        [mean],
         color=look.colour,
         marker=look.marker,
         linestyle="none",
-        label="_ends",
+        label="_end",
+        clip_on=False,
         transform=ax.get_yaxis_transform(),
     )
 

@@ -23,7 +23,6 @@ from dlmexp.presentation.figures.panels import Figure, Line, Panel
 # Heights of rows of the grid, in inches.
 PANEL_HEIGHT = 1.55
 SINGLE_COLUMN_HEIGHT = 1.9
-EFFECTS_HEIGHT = 2.5
 STRIP_HEIGHT = 0.75
 LEGEND_HEIGHT = 0.19  # of each of its lines
 EDGE = 0.04  # inches that stay free at the right edge of the figure
@@ -47,7 +46,8 @@ class Place:
     @property
     def has_strip(self) -> bool:
         """Whether differences to the ELBO are drawn below the panel."""
-        if self.panel.x != "n" or self.panel.metric not in LOSSES:
+        panel = self.panel
+        if panel.kind == "forest" or panel.x != "n" or panel.metric not in LOSSES:
             return False
         return any("minus_elbo" in series.points for series in self.measured.filled)
 
@@ -198,8 +198,8 @@ def _add_panel_lines(grid: Grid, in_row: Sequence[Place]) -> None:
 
 def _panel_height(facts: PanelKind, columns: int) -> float:
     """Return the height of panels of a kind, in inches, in a figure with so many columns."""
-    if facts.compares_methods:
-        return EFFECTS_HEIGHT
+    if facts.height:
+        return facts.height
     if columns == 1:
         return SINGLE_COLUMN_HEIGHT
     return PANEL_HEIGHT

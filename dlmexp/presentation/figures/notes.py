@@ -103,7 +103,7 @@ def _intervals(run: Iterable[Measured]) -> str:
     with_intervals = [panel for panel in panels if panel.facts.has_intervals and not panel.median]
     if not with_intervals:
         return ""
-    if all(panel.facts.compares_methods for panel in with_intervals):
+    if all(panel.facts.compares_methods or panel.kind == "forest" for panel in with_intervals):
         return f"Intervals: {INTERVAL} of paired differences."
     return f"Bands: {INTERVAL}."
 
@@ -193,7 +193,7 @@ def _missing_lines(measured: Measured) -> list[str]:
 def _missing_sizes(measured: Measured) -> list[str]:
     """Return `: FITC at n = 500` for each line that lacks sizes which another line has."""
     panel = measured.panel
-    if panel.kind != "sizes" or panel.x not in ("n", "M"):
+    if panel.kind not in ("sizes", "forest") or panel.x not in ("n", "M"):
         return []
     sizes_of: dict[str, set[int]] = {}
     for series in measured.filled:

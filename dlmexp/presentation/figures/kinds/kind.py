@@ -48,6 +48,7 @@ class PanelKind:
     # Which panels share a scale: one panel under several protocols, or all of one metric or task.
     scale: Literal["panel", "metric", "task"] = "panel"
     shared_limits: Literal["x", "y", "xy"] = "y"
+    height: float = 0.0  # of a panel, in inches; 0: that of most panels
 
     @property
     def compares_methods(self) -> bool:
@@ -68,6 +69,19 @@ PANEL_KINDS.add(
         at_one_size=False,
         by_selection=True,
         shared_limits="xy",
+    ),
+)
+PANEL_KINDS.add(
+    "forest",
+    PanelKind(
+        f"{MODULES}.forest",
+        metrics=LOSSES,
+        at_one_size=False,
+        by_selection=True,
+        legend="module",
+        scale="metric",
+        shared_limits="x",
+        height=2.0,
     ),
 )
 PANEL_KINDS.add(
@@ -107,5 +121,6 @@ PANEL_KINDS.add(
         legend="module",
         scale="task",
         shared_limits="x",
+        height=2.5,
     ),
 )
