@@ -29,7 +29,7 @@ CAPTION = (
     "Each mark is a test of a claim at one size of a data set (and one parameterisation of q): "
     "supported, contradicted, no difference, or can't tell. Right: the verdict, with the number of "
     "tests that support it. Light boxes: the claim names the data set, which is not available. "
-    "Stars: stand-ins."
+    "Stars: stand-ins. No data: the claim needs none."
 )
 NO_DATA = "none"
 """The column of claims that need no data."""
@@ -49,15 +49,19 @@ MARKS: dict[Outcome, dict[str, Any]] = {
 BOX = {"facecolor": "#f0f0f0", "edgecolor": "none", "zorder": 0}
 # In inches.
 LABELS = 2.25
-VERDICTS = 0.95
+VERDICTS = 1.1
 STEP = 0.047  # from mark to mark
 LINE = 0.052  # from one line of marks to the next
-LETTERS = 0.088  # a line of words
-GAP = 0.05  # between rows
-SECTION = 0.17
-HEAD = 0.62  # the legend and the names of data sets
+LETTERS = 0.081  # a line of words
+GAP = 0.035  # between rows
+SECTION = 0.15
+HEAD = 0.74  # the legend, what it leaves open, and the names of data sets
 WORDS_ACROSS = 60
 SMALL = 5.0
+EXPLANATION = (
+    "Protocol: {}.  Right: supported of all tests.\n"
+    "* stand-in for the paper's data.  no data: needs none."
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def draw_verdicts(judged: Judged) -> list[DrawnVerdicts]:
         name = "claims" if position == 0 else f"claims-{column.label.split(',')[0]}"
         sections = _sections(judged, column.label)
         with paper_style():
-            canvas = render(sections)
+            canvas = render(sections, column.label)
         text = f"# {TITLE}\n\n{CAPTION}\n\n- Setting: {column.label}.\n"
         drawn.append(DrawnVerdicts(name, canvas, numbers(sections), text))
     return drawn
@@ -122,8 +126,7 @@ def _row(verdict: ClaimVerdict) -> Row:
     for part in verdict.parts_run:
         if not part.supplementary:
             tests.setdefault(_column_of(part), []).extend(part.tests)
-    sentence = textwrap.shorten(verdict.claim.text, 2 * WORDS_ACROSS - 8, placeholder=" …")
-    words = textwrap.wrap(f"{verdict.claim.number}  {sentence}", WORDS_ACROSS)
+    words = textwrap.wrap(f"{verdict.claim.number}  {verdict.claim.text}", WORDS_ACROSS)
     return Row(verdict, words, tests, verdict.not_available)
 
 
@@ -163,8 +166,8 @@ def _place_in_paper(column: str) -> tuple[int, str]:
     return of_family, column
 
 
-def render(sections: Sequence[tuple[str, Sequence[Row]]]) -> Canvas:
-    """Draw the claims from top to bottom; all places are in inches."""
+def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Canvas:
+    """Draw the claims from top to bottom under the name of a setting; all places are in inches."""
     rows = [row for _, of_section in sections for row in of_section]
     columns = _columns(rows)
     width = (TEXT - LABELS - VERDICTS) / max(len(columns), 1)
@@ -176,9 +179,11 @@ def render(sections: Sequence[tuple[str, Sequence[Row]]]) -> Canvas:
     ax.set_axis_off()
     lefts = {column: LABELS + number * width for number, column in enumerate(columns)}
     _draw_head(ax, lefts)
+    words = EXPLANATION.format(setting)
+    ax.text(0.03, HEAD - 0.03, words, fontsize=SMALL, va="bottom", linespacing=1.15, color=INK)
     y = HEAD
     for section, of_section in sections:
-        ax.text(0.03, y + 0.12, section, fontsize=6, weight="bold", color=INK)
+        ax.text(0.03, y + 0.11, section, fontsize=6, weight="bold", color=INK)
         ax.plot([0.03, TEXT - 0.03], [y + 0.02] * 2, color="#cccccc", linewidth=0.5)
         y += SECTION
         for row in of_section:
@@ -204,7 +209,8 @@ def _draw_head(ax: Axes, lefts: dict[str, float]) -> None:
         handlelength=1.2,
     )
     for column, left in lefts.items():
-        ax.text(left + 0.06, HEAD - 0.03, column, rotation=45, fontsize=5.5, color=INK)
+        name = "no data" if column == NO_DATA else column
+        ax.text(left + 0.06, HEAD - 0.03, name, rotation=45, fontsize=5.5, color=INK)
 
 
 def _draw_row(

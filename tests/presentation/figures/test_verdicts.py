@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 from msgspec.structs import replace
 
 from dlmexp.cli import main
+from dlmexp.presentation.claims.claim import claims
 from dlmexp.presentation.claims.judge import judge
 from dlmexp.presentation.claims.rules import Outcome
 from dlmexp.presentation.figures.verdicts import MARKS, draw_verdicts
@@ -49,6 +50,26 @@ def test_a_data_set_that_is_not_available_has_a_box_and_a_stand_in_a_star():
     words = {text.get_text() for text in figure.canvas.axes[0].texts}
     assert {"sarcos_test*", "song", "pol"} <= words
     assert len(figure.canvas.axes[0].patches) == 2
+
+
+def test_sentences_are_whole_and_the_picture_names_protocol_and_stand_ins():
+    (figure,) = drawn(ROWS, 7)
+    texts = [text.get_text() for text in figure.canvas.axes[0].texts]
+    (sentence,) = [text for text in texts if text.startswith("7 ")]
+    (claim,) = [claim for claim in claims() if claim.number == 7]
+    assert sentence.replace("\n", " ") == f"7  {claim.text}"
+    (explanation,) = [text for text in texts if text.startswith("Protocol")]
+    assert explanation.startswith("Protocol: paper.")
+    assert "* stand-in" in explanation
+
+
+def test_verdicts_of_hundreds_of_tests_stay_in_the_picture():
+    (figure,) = drawn(ROWS, 7)
+    (ax,) = figure.canvas.axes
+    (verdict,) = [text for text in ax.texts if " of " in text.get_text() and "," in text.get_text()]
+    verdict.set_text("reproduced, 234 of 234")
+    verdict.set_fontweight("bold")
+    assert verdict.get_window_extent().x1 <= figure.canvas.bbox.x1
 
 
 def test_each_protocol_has_a_figure_the_first_with_the_plain_name():
