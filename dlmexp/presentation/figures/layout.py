@@ -377,7 +377,7 @@ def _add_entries(entries: dict[str, Line2D], facts: PanelKind, lines: Iterable[L
         if facts.legend == "betas" and line.names != "beta":
             continue
         look = line.look
-        if facts.legend == "markers":
+        if facts.legend in ("markers", "betas"):
             entries[look.label] = Line2D([], [], **line_style(look))
         elif look.label not in entries:
             plain = replace(look, marker="", dashes="-")

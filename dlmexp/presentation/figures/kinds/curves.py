@@ -1,7 +1,10 @@
-"""Panels of learning curves: a test metric against epochs or iterations."""
+"""Panels of learning curves: a test metric against epochs or iterations.
+
+Markers show the method and dashes beta, where the lines of a panel differ in both.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -10,8 +13,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.presentation.figures.axes import Tile, frame, inches, metric_axis_label
-from dlmexp.presentation.figures.looks import Look
+from dlmexp.presentation.figures.axes import Tile, frame, inches, line_style, metric_axis_label
+from dlmexp.presentation.figures.looks import Dashes, Look
 from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import half_width, statistics
@@ -20,6 +23,8 @@ from dlmexp.presentation.figures.stats import half_width, statistics
 START = 0.1
 START_OF_MEDIANS = 0.25
 BLOCKS = 40  # of evaluations: medians of few repetitions have spikes
+MARKERS = 7  # on a curve whose method they show
+DASHES_OF_BETAS: tuple[Dashes, ...] = (":", "-", "--", "-.")  # from the smallest beta up
 LABEL_GAP = 7.5  # points between labels at the ends of curves
 
 
@@ -75,12 +80,12 @@ def _draw_panel(tile: Tile) -> None:
     ends: list[End] = []
     framed: list[np.ndarray] = []  # centre, up, down [3, P]
     for series in tile.lines:
-        look = series.line.look
         points = series.points[series.points["repetitions"] > 0]
         x = points["x"].to_numpy()
         interval = _centre_and_reach(points, panel.median)
         if panel.median:
             x, interval = _means_of_blocks(x, interval)
+        look = curve_look(series.line, panel)
         _draw_curve(ax, x, interval, look, width=0.8 if panel.median else 1.1)
         # A block may begin before the place at which it is drawn.
         start = START_OF_MEDIANS + 1 / BLOCKS if panel.median else START
@@ -95,6 +100,14 @@ def _draw_panel(tile: Tile) -> None:
     ax.margins(x=0.02)
     ends.sort(key=lambda end: (end.y, end.x, end.label, end.colour))
     _label_ends(ax, ends)
+
+
+def curve_look(line: Line, panel: Panel) -> Look:
+    """Return how a line is drawn: where several have beta in their names, dashes show it."""
+    betas = sorted({other.beta for other in panel.lines if other.names == "beta" and other.beta})
+    if line.names != "beta" or line.beta not in betas:
+        return replace(line.look, marker="")
+    return replace(line.look, dashes=DASHES_OF_BETAS[betas.index(line.beta) % 4])
 
 
 def _centre_and_reach(points: pd.DataFrame, median: bool) -> np.ndarray:
@@ -120,7 +133,8 @@ def _means_of_blocks(x: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, n
 
 def _draw_curve(ax: Axes, x: np.ndarray, interval: np.ndarray, look: Look, width: float) -> None:
     centre, up, down = interval
-    ax.plot(x, centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
+    markers = max(len(x) // MARKERS, 1)
+    ax.plot(x, centre, **line_style(look), linewidth=width, markersize=2.6, markevery=markers)
     ax.fill_between(x, centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlmexp.presentation.figures.kinds.curves import _set_apart
+from dlmexp.presentation.figures.kinds.curves import _set_apart, curve_look
 from dlmexp.presentation.figures.panels import Line, Panel
 from tests.support.drawings import draw_tile, ends_of_band, made, measure_panel, points
 
@@ -90,6 +90,23 @@ def test_ends_are_labelled_with_the_beta_that_tells_lines_apart():
     tables = {line: points([0.0, 5.0], [3.0, line.beta or 0.0]) for line in lines}
     texts = [text.get_text() for text in draw_tile(panel, tables).ax.texts]
     assert texts == ["β = 0.1", "β = 10"]
+
+
+def test_dashes_show_beta_and_markers_the_method():
+    lines = [
+        Line(method, beta=beta, names="beta")
+        for method in ("joint_log_dlm", "fixed_log_dlm")
+        for beta in (0.1, 1.0, 10.0)
+    ]
+    panel = Panel("curve", "airline", "nll", tuple(lines), "airline")
+    looks = [curve_look(line, panel) for line in lines]
+    assert [look.dashes for look in looks] == [":", "-", "--"] * 2
+    assert [len({look.marker for look in looks[start : start + 3]}) for start in (0, 3)] == [1, 1]
+    assert looks[0].marker != looks[3].marker
+
+
+def test_a_curve_of_an_estimator_has_no_markers():
+    assert curve_look(DLM, PANEL).marker == ""
 
 
 def test_labels_that_are_apart_stay_at_their_ends():
