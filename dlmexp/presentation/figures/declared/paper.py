@@ -173,8 +173,9 @@ def _count_curves(name: str, rival: str) -> Figure:
         columns=3,
         title=f"Counts, {gradients}",
         caption=(
-            f"Learning curves of the joint DLM at β = 0.1 with {gradients} of S samples: "
-            "median and quartiles, averaged over 40 blocks of evaluations."
+            f"Learning curves of the joint DLM at β = 0.1 with {gradients} of S samples: median "
+            "and quartiles in 20 blocks; after the gap, the mean over the last quarter with its "
+            "95 % interval."
         ),
     )
 

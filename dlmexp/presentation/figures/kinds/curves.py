@@ -22,7 +22,8 @@ from dlmexp.presentation.figures.stats import half_width, statistics
 # Shares of a learning curve in which it falls from anywhere, and may leave the frame.
 START = 0.1
 START_OF_MEDIANS = 0.25
-BLOCKS = 40  # of evaluations: medians of few repetitions have spikes
+TAIL = 0.75  # share of a curve of medians after which it is summarised by its mean
+BLOCKS = 20  # of evaluations: medians of few repetitions have spikes
 MARKERS = 7  # on a curve whose method they show
 DASHES_OF_BETAS: tuple[Dashes, ...] = (":", "-", "--", "-.")  # from the smallest beta up
 LABEL_GAP = 7.5  # points between labels at the ends of curves
@@ -39,10 +40,32 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
         times = np.unique(np.concatenate([curve.index for curve in curves]))
         values = np.stack([curve.reindex(times, method="ffill") for curve in curves])
         series.points = statistics(times.astype(float), values, len(rows), panel.median)
+        if panel.median:
+            series.points = series.points.assign(**_tail(times, values))
     missing = len(rows) - len(curves)
     if missing:
         series.notes.append(f"{counted(missing, 'repetition')} without a learning curve")
     return series
+
+
+def _tail(times: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return mean and 95 % interval of what each repetition has on average in its tail.
+
+    Args:
+        times: Of evaluations, `[P]`.
+        values: By repetition and time, `[R, P]`.
+
+    Returns:
+        Columns that have the same numbers at all times of the tail, and NaN before.
+    """
+    is_tail = times >= TAIL * times.max()
+    with np.errstate(invalid="ignore"):
+        means = np.where(np.isfinite(values), values, np.nan)[:, is_tail].mean(axis=1)
+    tail = statistics([0], means[:, None], len(means))
+    mean = float(tail["mean"].iloc[0])
+    half = float(half_width(tail)[0])
+    numbers = {"tail": mean, "tail_low": mean - half, "tail_high": mean + half}
+    return {name: np.where(is_tail, number, np.nan) for name, number in numbers.items()}
 
 
 def _curves(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) -> list[pd.Series]:
@@ -85,6 +108,7 @@ def _draw_panel(tile: Tile) -> None:
         interval = _centre_and_reach(points, panel.median)
         if panel.median:
             x, interval = _means_of_blocks(x, interval)
+            interval = _with_tail(x, interval, points)
         look = curve_look(series.line, panel)
         _draw_curve(ax, x, interval, look, width=0.8 if panel.median else 1.1)
         # A block may begin before the place at which it is drawn.
@@ -129,6 +153,23 @@ def _means_of_blocks(x: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, n
     parts = np.array_split(np.arange(len(x)), BLOCKS)
     ends = np.array([x[part[-1]] for part in parts])
     return ends, np.stack([interval[:, part].mean(axis=1) for part in parts], axis=1)
+
+
+def _with_tail(x: np.ndarray, interval: np.ndarray, points: pd.DataFrame) -> np.ndarray:
+    """Return centre, up and down with the mean of the tail and its interval in their last part.
+
+    A gap precedes it: a mean does not continue a median.
+    """
+    in_tail = points.get("tail", pd.Series(dtype=float)).notna()
+    if not in_tail.any():
+        return interval
+    tail = points[in_tail].iloc[0]
+    half = np.nan_to_num(float(tail["tail_high"] - tail["tail"]))
+    is_tail = x >= tail["x"]
+    numbers = np.array([[float(tail["tail"])], [half], [half]])
+    summarised = np.where(is_tail, numbers, interval)
+    summarised[:, np.argmax(is_tail)] = np.nan
+    return summarised
 
 
 def _draw_curve(ax: Axes, x: np.ndarray, interval: np.ndarray, look: Look, width: float) -> None:

@@ -75,6 +75,22 @@ def test_a_curve_of_medians_is_a_mean_over_blocks_of_evaluations():
     assert line.get_xdata()[-1] == x[-1]  # pyright: ignore[reportIndexIssue]
 
 
+def test_the_tail_of_medians_is_a_mean_over_repetitions_with_its_interval():
+    panel = Panel("curve", "abalone", "nll", (DLM,), "count-learning", median=True)
+    times = [0, 25, 50, 75, 100]
+    curves = [
+        {"evaluated_at": times, "test_nll": [9.0, 5.0, 4.0, end - 0.5, end + 0.5]}
+        for end in (1.0, 2.0, 3.0)
+    ]
+    table = measure_panel(panel, results_with(*curves)).series[0].points
+    assert table["tail"].isna().tolist() == [True, True, True, False, False]
+    half = 4.302652729749462 / np.sqrt(3)  # Student's t with two degrees of freedom
+    last = table[["tail", "tail_low", "tail_high"]].iloc[-1].tolist()
+    assert last == pytest.approx([2.0, 2.0 - half, 2.0 + half])
+    (line,) = draw_tile(panel, {DLM: table}).ax.lines
+    assert np.asarray(line.get_ydata()).tolist()[-1] == 2.0
+
+
 def test_bands_are_intervals_of_means_or_quartiles():
     x = [0.0, 10.0]
     quartiles = points(x, [2.0, 2.0]).assign(median=2.0, q25=1.5, q75=2.25)
