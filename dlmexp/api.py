@@ -23,7 +23,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import flat, literal
 from dlmexp.common.provenance import COMMAND, portable
 from dlmexp.common.reading.tables import SUFFIXES
-from dlmexp.experiment.records.columns import OWN_UNITS, TEST
+from dlmexp.experiment.records.columns import SHOWN_TEST_METRICS, USER_TABLE_METRICS
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import parse_terms
 from dlmexp.experiment.records.table import as_text, rows_for
@@ -385,7 +385,9 @@ class Results:
         is_finished_fit = (self.table["role"] == "fit") & (self.table["status"] == "done")
         rows = rows_for(self.table[is_finished_fit], "nll").reset_index(drop=True)
         in_own_units = "test_rmse" in rows and rows["test_rmse"].notna().any()
-        metrics = [*OWN_UNITS, *TEST] if in_own_units else list(TEST)
+        metrics = list(SHOWN_TEST_METRICS)
+        if in_own_units:
+            metrics = [*USER_TABLE_METRICS, *SHOWN_TEST_METRICS]
         measured = [name for name in metrics if rows[name].notna().any()]
         columns = [*SELECTED_COLUMNS, *measured, "validation_nll", "protocol", "changes", "key"]
         return rows[[name for name in columns if name in rows]]

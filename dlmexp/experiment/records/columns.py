@@ -1,8 +1,8 @@
 """The schema of the tidy table: what its columns mean, their types, units and roles.
 
-`COLUMNS` is the one list of them. Tables are built and checked by it, and docs/api.md lists it.
-Plugins may add metrics, hyperparameters and options of estimators; `column_named` tells from the
-name what such a column is.
+`COLUMNS` is the only list of them: tables are built and checked by it, and docs/api.md repeats it.
+Plugins may add metrics, hyperparameters and options of estimators; `column_named` describes such a
+column by its name.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,10 +16,10 @@ Role = Literal[
     "asked for",  # further facts about the run that asked for it
     "setting",  # fields of its cell
     "option",  # options of its gradient estimator
-    "result",  # what came out of training, apart from metrics
-    "test",  # metrics by part of the data
-    "validation",
-    "trivial",
+    "result",  # results of training other than metrics
+    "test",  # metrics on test rows
+    "validation",  # metrics on validation rows
+    "trivial",  # metrics, on either, of a predictor that knows only the training targets
     "hyperparameter",
     "provenance",
     "internal",  # not in tables for users
@@ -28,7 +28,16 @@ Role = Literal[
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of the tidy table; a value that does not apply is missing."""
+    """A column of the tidy table; a value that does not apply is missing.
+
+    Attributes:
+        name: The name in the table.
+        type: The type of its values.
+        role: The group of columns that it belongs to. The table has also a column named `role`,
+            which says what a cell was run for, and one named `kind`: what the cell computes.
+        meaning: A phrase for the documentation.
+        unit: The unit of its values; '' where they have none.
+    """
 
     name: str
     type: type[str] | type[int] | type[float] | type[bool]
@@ -39,7 +48,14 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, which is a column for each part of the data that it is computed on."""
+    """A metric, with a column for each part of the data that it is computed on.
+
+    Attributes:
+        name: The name without the part.
+        meaning: A phrase for the documentation.
+        unit: The unit of its values; '' where they have none.
+        parts: The parts, as in `PARTS`.
+    """
 
     name: str
     meaning: str
@@ -53,24 +69,25 @@ PARTS: dict[str, Role] = {
     "trivial_validation": "trivial",
     "trivial_test": "trivial",
 }
-"""How the names of metrics begin, with the role of such columns."""
+"""The role of the columns whose names begin with a part: `test_nll` is the NLL on test rows."""
 
 EVERY_PART = tuple(PARTS)
 MODEL_PARTS = ("validation", "test")
 TEST_PART = ("test",)
 SCALED = "standard deviations of the target"
+SCALED_OR_COUNTS = f"{SCALED}; for count data, counts"
 METRICS = (
     Metric("nll", "negative log likelihood (SPEC, 7)", "nats per row", EVERY_PART),
     Metric("mse", "mean squared error; regression", f"squared {SCALED}", EVERY_PART),
     Metric("error", "share of wrong classes; binary data", "", EVERY_PART),
     Metric("mre", "mean relative error; counts", "", EVERY_PART),
-    Metric("crps", "continuous ranked probability score", f"{SCALED}; counts: counts", EVERY_PART),
-    Metric("coverage_50", "share of rows inside of the central 50 % interval", "", EVERY_PART),
-    Metric("width_50", "width of this interval", SCALED, EVERY_PART),
-    Metric("coverage_90", "share of rows inside of the central 90 % interval", "", EVERY_PART),
-    Metric("width_90", "width of this interval", SCALED, EVERY_PART),
-    Metric("coverage_95", "share of rows inside of the central 95 % interval", "", EVERY_PART),
-    Metric("width_95", "width of this interval", f"{SCALED}; counts: counts", EVERY_PART),
+    Metric("crps", "continuous ranked probability score", SCALED_OR_COUNTS, EVERY_PART),
+    Metric("coverage_50", "share of rows inside the central 50 % interval", "", EVERY_PART),
+    Metric("width_50", "mean width of the central 50 % interval", SCALED, EVERY_PART),
+    Metric("coverage_90", "share of rows inside the central 90 % interval", "", EVERY_PART),
+    Metric("width_90", "mean width of the central 90 % interval", SCALED, EVERY_PART),
+    Metric("coverage_95", "share of rows inside the central 95 % interval", "", EVERY_PART),
+    Metric("width_95", "mean width of the central 95 % interval", SCALED_OR_COUNTS, EVERY_PART),
     Metric("brier", "Brier score; binary data", "", EVERY_PART),
     Metric("ece", "expected calibration error; binary data", "", EVERY_PART),
     Metric("recalibrated_nll", "`nll` after recalibration", "nats per row", MODEL_PARTS),
@@ -110,14 +127,17 @@ COLUMNS: list[TableColumn] = [
     TableColumn("stands_for", str, "identity", "the paper's dataset that it stands in for"),
     TableColumn("task", str, "identity", "`regression`, `binary` or `count`"),
     TableColumn("n", int, "identity", "training rows", ROWS),
-    TableColumn("size", str, "identity", "the training size as it was typed: `100`, `5%`"),
+    TableColumn("size", str, "identity", "the training size as typed: `100`, `5%`"),
     TableColumn("seed", int, "identity", "number of the repetition"),
     TableColumn("method", str, "identity", "name of the method (`conf/method`)"),
     TableColumn("estimator", str, "identity", "estimator of the log loss (SPEC, 4)"),
     TableColumn("samples", float, "identity", "samples per row that it draws"),
     TableColumn("parameterisation", str, "identity", "of q: `whitened` or `unwhitened`"),
     TableColumn(
-        "role", str, "identity", "`fit`, `curve`, `gradient`, or the role of an experiment"
+        "role",
+        str,
+        "identity",
+        "what the cell was run for: `fit`, `curve`, `gradient`, or as its experiment says",
     ),
     TableColumn("protocol", str, "identity", "the protocol (SPEC, 6), with its preset"),
     TableColumn("changes", str, "identity", "values that differ from the protocol's, as typed"),
@@ -132,9 +152,11 @@ COLUMNS: list[TableColumn] = [
     TableColumn("smallest_beta", float, "internal", "the smallest beta of all candidates"),
     TableColumn("largest_beta", float, "internal", "the largest beta of all candidates"),
     TableColumn("group", int, "internal", "number of the selection that a row belongs to"),
-    TableColumn("selection", str, "asked for", "`nll`: beta is always selected by NLL"),
+    TableColumn(
+        "selection", str, "asked for", "the metric that selects beta: `reported`, or `nll` always"
+    ),
     TableColumn("experiment", str, "asked for", "the experiments that asked for it"),
-    TableColumn("kind", str, "setting", "`fit` or `gradient`"),
+    TableColumn("kind", str, "setting", "what the cell computes: `fit` or `gradient`"),
     TableColumn("data", str, "setting", "checksum of the data"),
     TableColumn("split", str, "setting", "kind and version of the split"),
     TableColumn("likelihood", str, "setting", "likelihood (SPEC, 3)"),
@@ -143,17 +165,26 @@ COLUMNS: list[TableColumn] = [
     TableColumn("mean", str, "setting", "prior mean: `zero` or `constant`"),
     TableColumn("M", int, "setting", "inducing inputs"),
     TableColumn("objective", str, "setting", "objective (SPEC, 2)"),
-    TableColumn("variant", str, "setting", "`joint` or `fixed`"),
+    TableColumn(
+        "variant",
+        str,
+        "setting",
+        "whether hyperparameters are trained with q: `joint`; or not: `fixed`",
+    ),
     TableColumn("form", str, "setting", "`collapsed` or `explicit` q"),
     TableColumn("options", str, "internal", "options of the estimator as JSON"),
     TableColumn("lr", float, "setting", "learning rate"),
     TableColumn("minibatch", int, "setting", "rows of a minibatch", ROWS),
-    TableColumn("window", int, "setting", "what the stopping rule looks at", ITERATIONS),
+    TableColumn("window", int, "setting", "length of the window of the stopping rule", ITERATIONS),
     TableColumn("tolerance", float, "setting", "tolerance of the stopping rule"),
     TableColumn("max_iterations", int, "setting", "limit of training", ITERATIONS),
-    TableColumn("epochs", int, "setting", "passes over the data, in place of the limit"),
+    TableColumn(
+        "epochs", int, "setting", "passes over the data, in place of a limit of iterations"
+    ),
     TableColumn("evaluate", str, "setting", "when test metrics are computed: `end`, `epoch`, `10`"),
-    TableColumn("dtype", str, "setting", "type of numbers by row: `float64` or `float32`"),
+    TableColumn(
+        "dtype", str, "setting", "type of arrays with an entry per row: `float64` or `float32`"
+    ),
     TableColumn("base", str, "setting", "key of the fit that gave the hyperparameters"),
     TableColumn("initial", str, "setting", "initial hyperparameters other than the model's own"),
     TableColumn("inducing", str, "setting", "how the initial inducing inputs are chosen"),
@@ -168,45 +199,75 @@ COLUMNS: list[TableColumn] = [
         "objective_options", str, "setting", "options of the objective other than its defaults"
     ),
     TableColumn("components", int, "setting", "Gaussians that q is a mixture of"),
-    TableColumn("split_at", int, "setting", "when a mixture is split, if not half-way", ITERATIONS),
+    TableColumn(
+        "split_at", int, "setting", "when a mixture is split; missing: half-way", ITERATIONS
+    ),
     TableColumn("optimizer", str, "setting", "`adam` or `lbfgs`"),
     TableColumn("restarts", int, "setting", "further starts of L-BFGS"),
     TableColumn(
         "cv",
         str,
         "setting",
-        "what selected in place of validation rows: `5` folds, `holdout`, `loo`",
+        "what selects in place of validation rows: `5` folds, `holdout`, `loo`",
     ),
     TableColumn("fold", int, "internal", "number of the fold that is held out"),
-    TableColumn("pilot", int, "setting", "evaluations of the ELBO at whose end training started"),
+    TableColumn(
+        "pilot",
+        int,
+        "setting",
+        "limit of evaluations in the ELBO fit that training starts from",
+    ),
     TableColumn("iterations", int, "result", "iterations that were made", ITERATIONS),
     TableColumn("converged", bool, "result", "whether training ended before its limit"),
     TableColumn("stopped", str, "result", "why training ended"),
     TableColumn("seconds", float, "result", "training time", SECONDS),
-    TableColumn("recalibration_factor", float, "result", "factor under `cv` that recalibrates"),
+    TableColumn(
+        "recalibration_factor",
+        float,
+        "result",
+        "factor that recalibrates predictions; under `cv` only",
+    ),
     TableColumn("alone", bool, "result", "whether no other batch shared the device"),
     TableColumn("acceptance", float, "result", "share of accepted proposals of a sampler"),
     TableColumn("objective_value", float, "result", "last value of the objective", "nats per row"),
-    TableColumn("jitter", float, "result", "added to the diagonal of Kuu, relative to its mean"),
     TableColumn(
-        "evidence_gap", float, "result", "what a larger M could gain at most", "nats per row"
+        "jitter", float, "result", "value added to the diagonal of Kuu, relative to its mean"
+    ),
+    TableColumn(
+        "evidence_gap", float, "result", "upper bound of the gain from a larger M", "nats per row"
     ),
     TableColumn("best_start", int, "result", "which start of L-BFGS ended lowest; 0: the first"),
     TableColumn(
-        "restart_gain", float, "result", "by how much it ended below the first", "nats per row"
+        "restart_gain",
+        float,
+        "result",
+        "how much lower that start ended than the first one",
+        "nats per row",
     ),
     TableColumn("y_mean", float, "result", "mean of the training targets", "units of the target"),
     TableColumn("y_std", float, "result", "their standard deviation", "units of the target"),
     TableColumn("reason", str, "result", "why the cell failed"),
     TableColumn("note", str, "result", "what a reader of the result must know"),
-    TableColumn("draws", int, "result", "measured gradients"),
-    TableColumn("bias", float, "result", "squared distance of their mean from G", SQUARED_GRADIENT),
+    TableColumn("draws", int, "result", "number of gradients that were sampled"),
     TableColumn(
-        "bias_quadrature", float, "result", "the same, with G by quadrature", SQUARED_GRADIENT
+        "bias",
+        float,
+        "result",
+        "squared distance of the mean draw from the true gradient G",
+        SQUARED_GRADIENT,
     ),
-    TableColumn("norm2_G", float, "result", "size of the gradient G", SQUARED_GRADIENT),
     TableColumn(
-        "norm2_G_quadrature", float, "result", "the same, with G by quadrature", SQUARED_GRADIENT
+        "bias_quadrature", float, "result", "`bias`, with G by quadrature", SQUARED_GRADIENT
+    ),
+    TableColumn(
+        "norm2_G",
+        float,
+        "result",
+        "squared norm of G, from 10 000 bMC samples",
+        SQUARED_GRADIENT,
+    ),
+    TableColumn(
+        "norm2_G_quadrature", float, "result", "`norm2_G`, with G by quadrature", SQUARED_GRADIENT
     ),
     TableColumn("version", str, "provenance", "version of dlmexp"),
     TableColumn("commit", str, "provenance", "its commit; `+`: with uncommitted changes"),
@@ -216,7 +277,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("numpy", str, "provenance", "version of NumPy"),
     TableColumn("device", str, "provenance", "`cpu` or `cuda`"),
     TableColumn("host", str, "provenance", "name of the machine"),
-    TableColumn("command", str, "provenance", "the command that was typed"),
+    TableColumn("command", str, "provenance", "the command as typed"),
     TableColumn("job", str, "provenance", "job of the cluster's scheduler"),
     TableColumn("plugins", str, "provenance", "plugins it depends on, with a hash of their code"),
     TableColumn("time", str, "provenance", "when the record was written, UTC"),
@@ -243,46 +304,45 @@ BY_NAME = {column.name: column for column in COLUMNS}
 IDENTITY = [column.name for column in COLUMNS if column.role == "identity"]
 SELECTION = [column.name for column in COLUMNS if column.role == "selection"]
 INTERNAL = [column.name for column in COLUMNS if column.role == "internal"]
-TEST = ["test_nll", "test_mse", "test_error", "test_mre"]
+SHOWN_TEST_METRICS = ["test_nll", "test_mse", "test_error", "test_mre"]
 """The test metrics that figures and closing tables show."""
-OWN_UNITS = ["test_rmse", "test_mae", "test_r2", "test_coverage_95"]
-"""The test errors of user tables, in the units of their target."""
-
-OWN_LABELS = ["test_error", "test_auc", "test_brier", "test_base_rate", "test_nll"]
-"""The test metrics of user tables with labels."""
+USER_TABLE_METRICS = ["test_rmse", "test_mae", "test_r2", "test_coverage_95"]
+"""The test metrics of user tables with numbers as targets; RMSE and MAE are in their units."""
+USER_LABEL_METRICS = ["test_error", "test_auc", "test_brier", "test_base_rate", "test_nll"]
+"""The test metrics of user tables with labels as targets."""
 
 ColumnFilter = Callable[[TableColumn], bool]
-"""Says of a column whether it is read."""
+"""Returns whether a column is read."""
 
 
 def every_column(_: TableColumn) -> bool:
-    """Return True: nothing is left out."""
+    """Return True: every column is read."""
     return True
 
 
 def columns_with(names: Collection[str], roles: Collection[Role] = ()) -> ColumnFilter:
-    """Return a filter that reads the columns with these names, and all with these roles."""
+    """Return a filter for the columns with these names, and all columns with these roles."""
     return lambda column: column.name in names or column.role in roles
 
 
-def chosen_names(names: Iterable[str], columns: ColumnFilter) -> list[str]:
-    """Return those of the `names` of columns that the filter reads."""
-    return [name for name in names if columns(column_named(name))]
+def chosen_names(names: Iterable[str], is_read: ColumnFilter) -> list[str]:
+    """Return the names of those columns that the filter accepts."""
+    return [name for name in names if is_read(column_named(name))]
 
 
 def names_with_role(names: Iterable[object], *roles: Role) -> list[str]:
-    """Return those of the `names` of columns that have one of these roles."""
+    """Return the names of those columns that have one of these roles."""
     return chosen_names(map(str, names), columns_with((), roles))
 
 
 def column_named(name: str) -> TableColumn:
-    """Return the column of that name: a declared one, or one that a plugin has added."""
+    """Return the column with this name: a declared column, or one that a plugin has added."""
     if name in BY_NAME:
         return BY_NAME[name]
-    # The names of parts are no beginnings of one another, so their order does not matter.
     if name.startswith("hyper_lengthscale["):
         meaning = "lengthscale of a column of a user table; inf: constant in training rows"
         return TableColumn(name, float, "hyperparameter", meaning)
+    # No part begins with another one, so their order does not matter.
     for part, role in PARTS.items():
         if name.startswith(f"{part}_"):
             return TableColumn(name, float, role, "metric of a plugin")

@@ -17,9 +17,9 @@ from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, Asked
 from dlmexp.experiment.records.columns import (
     IDENTITY,
-    OWN_UNITS,
     SELECTION,
-    TEST,
+    SHOWN_TEST_METRICS,
+    USER_TABLE_METRICS,
     chosen_names,
     names_with_role,
 )
@@ -131,7 +131,7 @@ def _records(cells: pa.Table) -> pd.DataFrame:
         sorted_texts = sorted(frame[name].cat.categories)
         frame[name] = frame[name].cat.set_categories(sorted_texts)
     frame = frame.join(options, on="options").drop(columns="options")
-    absent = [name for name in TEST if name not in frame]
+    absent = [name for name in SHOWN_TEST_METRICS if name not in frame]
     return frame.join(pd.DataFrame(np.nan, index=frame.index, columns=absent))
 
 
@@ -276,7 +276,8 @@ def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns in the order in which people look for them."""
-    leading = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
+    in_order = (*IDENTITY, *SELECTION, *USER_TABLE_METRICS, *SHOWN_TEST_METRICS)
+    leading = [name for name in in_order if name in frame]
     rest = [name for name in frame.columns if name not in leading]
     return _joined(frame[[*leading, *rest]].reset_index(drop=True))
 

@@ -14,7 +14,11 @@ from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
 from dlmexp.experiment.plan.plugin_code import plugin_packages
-from dlmexp.experiment.records.columns import OWN_LABELS, OWN_UNITS, TEST
+from dlmexp.experiment.records.columns import (
+    SHOWN_TEST_METRICS,
+    USER_LABEL_METRICS,
+    USER_TABLE_METRICS,
+)
 from dlmexp.experiment.records.gaps import EvidenceGap, largest_gaps
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.refits import Selections
@@ -26,7 +30,7 @@ from dlmexp.experiment.running.table_baselines import which_is_best
 MOST_DISPERSION = 1.5
 """Above this ratio of squared errors to the predicted variance, a line says so."""
 MAX_RESULT_LINES = 60
-IN_TARGET_UNITS = [*OWN_UNITS, "test_nll"]
+IN_TARGET_UNITS = [*USER_TABLE_METRICS, "test_nll"]
 """The metrics of the closing table if all targets have units."""
 UNITS = (
     "mean±standard deviation over seeds at the betas with the lowest validation metric; "
@@ -269,7 +273,7 @@ def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
     # Errors in the units of the target say more than the MSE of scaled targets.
     if "test_rmse" in rows and rows["test_rmse"].notna().all():
         return IN_TARGET_UNITS
-    return OWN_LABELS if _has_values(rows, "test_auc") else TEST
+    return USER_LABEL_METRICS if _has_values(rows, "test_auc") else SHOWN_TEST_METRICS
 
 
 def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
@@ -282,7 +286,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
         units += "; rmse, mae: in the units of the target"
     elif is_scaled:
         units += f"; `{collect}` writes their y_std"
-    if metrics == OWN_LABELS:
+    if metrics == USER_LABEL_METRICS:
         units += "; auc: area under the ROC curve; base_rate: share of class 1"
     return units
 

@@ -15,10 +15,10 @@ from dlmexp.experiment.records.columns import (
     IDENTITY,
     INTERNAL,
     METRICS,
-    OWN_UNITS,
     PARTS,
     SELECTION,
-    TEST,
+    SHOWN_TEST_METRICS,
+    USER_TABLE_METRICS,
     chosen_names,
     column_named,
     columns_with,
@@ -108,8 +108,9 @@ def test_the_leading_columns_of_tables():
     assert SELECTION == [
         "selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key",
     ]  # fmt: skip
-    assert {column_named(name).role for name in (*TEST, *OWN_UNITS)} == {"test"}
-    assert set(TEST + OWN_UNITS) <= {column.name for column in COLUMNS}
+    metrics = [*SHOWN_TEST_METRICS, *USER_TABLE_METRICS]
+    assert {column_named(name).role for name in metrics} == {"test"}
+    assert set(metrics) <= {column.name for column in COLUMNS}
     folds = ["fold", "largest_beta", "smallest_beta"]
     assert sorted(INTERNAL) == sorted(["arrays", "group", "model", "options", *folds])
 
