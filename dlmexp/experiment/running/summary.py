@@ -49,27 +49,28 @@ PLAN_COLUMNS = (
     "failed",
     "batches",
 )
-# Columns by which the lines of results are sorted; the first four are always shown.
-RESULT_ORDER = ["dataset", "n", "M", "method", "estimator", "samples", "parameterisation"]
+# Columns that are in every table of results; others are there where their values differ.
+ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
+# Columns by which the lines of results are sorted.
+RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
+# What cells of one batch share (`Cell.group`); a line of the plan shows one group.
+Group = tuple[Any, ...]
 
 
 def print_plan(plan: Plan, sweep: Sweep) -> None:
-    """Print how many cells of each kind there are, how many are done, and in how many batches.
-
-    One line per dataset, size, method and estimator, then the totals.
-    """
+    """Print the cells of each group and their totals: how many are done, failed and to run."""
     print_table(wide_console(), _plan_table(plan, sweep))
-    pending = [*plan.batches, *plan.later]
-    to_run = sum(len(batch) for batch in pending)
+    pending_batches = [*plan.batches, *plan.later]
+    cells_to_run = sum(len(batch) for batch in pending_batches)
     print(
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{to_run} to run in {counted(len(pending), 'batch')}"
+        f"{cells_to_run} to run in {counted(len(pending_batches), 'batch')}"
     )
     print_changed(plan, sweep)
 
 
 def _plan_table(plan: Plan, sweep: Sweep) -> Table:
-    """Return the table of the cells, with a line per dataset, size, method and estimator."""
+    """Return the table of the cells, with a line per group (`Cell.group`)."""
     pending_batches = Counter(batch[0].group for batch in (*plan.batches, *plan.later))
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
@@ -122,24 +123,29 @@ def print_changed(plan: Plan, sweep: Sweep) -> None:
         print(f"{text}; rerun=changed trains them again")
 
 
-def _methods_by_group(sweep: Sweep) -> dict[tuple, list[str]]:
-    """Return the methods for which the cells of each group are candidates."""
-    methods = defaultdict[tuple, list[str]](list)
+def _methods_by_group(sweep: Sweep) -> dict[Group, list[str]]:
+    """Return the names of the methods that have cells of each group among their candidates."""
+    methods = defaultdict[Group, list[str]](list)
     for selection in sweep.candidates:
-        # Candidates with other numbers of components are of other groups.
         keys = (*selection.keys, *selection.folds)
-        for group in dict.fromkeys(sweep.by_key[key].group for key in keys):
+        # Several groups if candidates differ in the number of components, or are fitted to folds.
+        groups = dict.fromkeys(sweep.by_key[key].group for key in keys)
+        for group in groups:
             if selection.method not in methods[group]:
                 methods[group].append(selection.method)
     return methods
 
 
-def _cells_by_group(cells: Sequence[Cell]) -> dict[tuple, list[Cell]]:
-    def rank(cell: Cell) -> tuple:
-        return cell.n, cell.M, cell.dataset, cell.base is not None
+def _cells_by_group(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
+    """Return the cells of each group, the groups in the order of the lines of the plan."""
 
-    groups = defaultdict[tuple, list[Cell]](list)
-    for cell in sorted(cells, key=rank):
+    def order(cell: Cell) -> tuple[int, int, str, bool]:
+        # Small fits come first, and for the same data, cells without a base fit.
+        has_base = cell.base is not None
+        return cell.n, cell.M, cell.dataset, has_base
+
+    groups = defaultdict[Group, list[Cell]](list)
+    for cell in sorted(cells, key=order):
         groups[cell.group].append(cell)
     return groups
 
@@ -167,18 +173,26 @@ class Summary:
         return 1 if self.failed or self.missing else 0
 
 
-@paused_collector()
+@paused_collector()  # many objects are made that stay
 def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
-    """Return how the cells ended that were candidates of these selections."""
+    """Return how the cells of these groups of candidates ended, and what was selected.
+
+    Args:
+        candidates: Groups of candidates: each group has one selection.
+        store: Where the records are.
+    """
     selections = Selections.of(store, candidates)
     keys: set[str] = set()
-    for selection in candidates:
-        keys.update(selections.needed(selection))
+    for group in candidates:
+        # With folds, only the fits to all rows that the folds select are needed.
+        keys.update(selections.needed(group))
     records = store.cells(keys)
     statuses = records["status"].to_pylist()
-    in_table = [selections.shown(selection) for selection in candidates]
-    rows = candidate_cells(records, in_table)
+    # With folds, tables show the selected fits in place of the candidates.
+    shown_groups = [selections.shown(group) for group in candidates]
+    rows = candidate_cells(records, shown_groups)
     table = tidy(rows)
+    # A cell that is a candidate of several groups has several rows.
     fits = _fits_with_stopping_rule(rows.drop_duplicates("key"))
     done = statuses.count("done")
     return Summary(
@@ -231,11 +245,11 @@ def _print_counts(summary: Summary, store: Store) -> None:
         f"{summary.done} of {counted(summary.total, 'cell')} done, {summary.failed} failed"
         f"{without}; records in {store.records}"
     )
-    status = with_results_option("dlmexp status", store.root)
+    status_command = with_results_option("dlmexp status", store.root)
     if summary.failed:
-        print(f"`{status} --failed` lists them, retry_failed=true runs them again")
+        print(f"`{status_command} --failed` lists them, retry_failed=true runs them again")
     if summary.missing:
-        print(f"`{status} --missing` lists what has no record, the same command runs it")
+        print(f"`{status_command} --missing` lists what has no record, the same command runs it")
 
 
 def warnings_of(rows: pd.DataFrame) -> list[str]:
@@ -254,14 +268,14 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
     if baselines is None:
         baselines = pd.DataFrame()
     metrics = _metrics_of_table(rows)
-    lines = rows if baselines.empty else with_baselines(rows, baselines)
-    collect = with_results_option("dlmexp collect", store.root)
-    count = _by_line(lines).ngroups
-    if count > MAX_RESULT_LINES:
-        print(f"{counted(count, 'result')}: `{collect}` writes them as a table")
+    rows_to_show = rows if baselines.empty else with_baselines(rows, baselines)
+    collect_command = with_results_option("dlmexp collect", store.root)
+    line_count = _by_line(rows_to_show).ngroups
+    if line_count > MAX_RESULT_LINES:
+        print(f"{counted(line_count, 'result')}: `{collect_command}` writes them as a table")
         return
-    print_table(wide_console(), results_table(lines, metrics))
-    print(_units(rows, metrics, collect))
+    print_table(wide_console(), results_table(rows_to_show, metrics))
+    print(_units(rows, metrics, collect_command))
     for line in which_is_best(rows, baselines):
         print(line)
     for line in overdispersed(rows):
@@ -276,8 +290,14 @@ def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
     return USER_LABEL_METRICS if _has_values(rows, "test_auc") else SHOWN_TEST_METRICS
 
 
-def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
-    """Return the line about the units of the metrics; `collect` writes the table of all results."""
+def _units(rows: pd.DataFrame, metrics: Sequence[str], collect_command: str) -> str:
+    """Return the line about the units of the metrics.
+
+    Args:
+        rows: The selected results.
+        metrics: The metrics of the closing table.
+        collect_command: The command that writes the table of all results.
+    """
     units = UNITS
     is_scaled = (rows["task"] == "regression").any()
     if is_scaled:
@@ -285,7 +305,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect: str) -> str:
     if metrics == IN_TARGET_UNITS:
         units += "; rmse, mae: in the units of the target"
     elif is_scaled:
-        units += f"; `{collect}` writes their y_std"
+        units += f"; `{collect_command}` writes their y_std"
     if metrics == USER_LABEL_METRICS:
         units += "; auc: area under the ROC curve; base_rate: share of class 1"
     return units
@@ -329,11 +349,12 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     headers = [*columns, "seeds", *selected.values()]
     headers += [name.removeprefix("test_") for name in metrics]
     table = Table(*headers, box=SIMPLE, pad_edge=False)
-    for _, seeds in _by_line(rows):
-        settings = seeds.iloc[0][columns].map(_text)
-        values = [_selected_values(seeds, name) for name in selected]
-        means = [mean_and_deviation(seeds[name]) for name in metrics]
-        table.add_row(*settings, str(len(seeds)), *values, *means)
+    for _, rows_of_line in _by_line(rows):
+        settings = rows_of_line.iloc[0][columns].map(_text)
+        seed_count = str(len(rows_of_line))
+        values = [_selected_values(rows_of_line, name) for name in selected]
+        means = [mean_and_deviation(rows_of_line[name]) for name in metrics]
+        table.add_row(*settings, seed_count, *values, *means)
     return table
 
 
@@ -346,13 +367,13 @@ def _text(value: Any) -> str:
 
 
 def _by_line(rows: pd.DataFrame) -> Any:
-    """Return results grouped by the lines of their table."""
+    """Return the rows of each line of a table of results: they differ in their seeds only."""
     return rows.groupby(_line_columns(rows), dropna=False, sort=False)
 
 
 def _line_columns(rows: pd.DataFrame) -> list[str]:
-    """Return the columns in which the lines of a table of results differ, their seeds aside."""
-    return RESULT_ORDER[:4] + _differing_settings(rows)
+    """Return the columns that identify a line of a table of results."""
+    return ALWAYS_SHOWN + _differing_settings(rows)
 
 
 def _differing_settings(rows: pd.DataFrame) -> list[str]:
@@ -360,16 +381,18 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
     groups = rows.groupby(["dataset", "n", "method"], dropna=False)
     differing: list[str] = []
     for name in (*SHARED, *FIRST_OPTIONS, "changes"):
-        if name not in rows or name in (*RESULT_ORDER[:4], *SELECTED):
+        # Fields that candidates differ in (`SELECTED`) have columns of selected values.
+        has_column = name in ALWAYS_SHOWN or name in SELECTED
+        if name not in rows or has_column:
             continue
         if (groups[name].nunique(dropna=False) > 1).any():
             differing.append(name)
     return differing
 
 
-def _selected_values(seeds: pd.DataFrame, name: str) -> str:
-    """Return the value that all seeds have selected, or, if they differ, that of each in order."""
-    in_order = seeds.sort_values("seed")[name].dropna()
+def _selected_values(rows_of_line: pd.DataFrame, name: str) -> str:
+    """Return the value that all seeds have selected; if they differ, the values by seed."""
+    in_order = rows_of_line.sort_values("seed")[name].dropna()
     values = [f"{value:.3g}" for value in in_order]
     if len(set(values)) == 1:
         return values[0]
