@@ -10,13 +10,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.gridspec import GridSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from dlmexp.common import catalogue
 from dlmexp.common.plugin_errors import plugin_errors_as_user_errors
 from dlmexp.presentation.figures.axes import Tile, line_style
 from dlmexp.presentation.figures.kinds.kind import LOSSES, PanelKind
-from dlmexp.presentation.figures.looks import COLUMN, GREY, METHOD_LOOKS, PAGE, TEXT
+from dlmexp.presentation.figures.looks import COLUMN, INK, METHOD_LOOKS, PAGE, TEXT
+from dlmexp.presentation.figures.notes import usual_repetitions
 from dlmexp.presentation.figures.numbers import Measured
 from dlmexp.presentation.figures.panels import Figure, Line, Panel
 
@@ -239,14 +241,16 @@ def _set_title(
 ) -> Text:
     """Set the title of a panel above its left end, and return it."""
     letter = _letter(tile.panel, places)
+    repetitions = _repetitions(tile.measured, [place.measured for place in places])
     protocol = str(tile.measured.requested_protocol)
     if not protocols:
         has_room = columns < 4  # for the dataset that a stand-in stands for
-        title = letter + _title(tile.measured, stands_for=has_room)
+        title = letter + _title(tile.measured, has_room, repetitions)
     elif protocol == protocols[0]:
-        title = letter + _title(tile.measured, stands_for=False, protocol=protocol)
+        title = letter + _title(tile.measured, False, repetitions, protocol)
     else:
-        title = protocol  # the letter and the dataset stand above the first protocol alone
+        # The letter and the dataset stand above the first protocol alone.
+        title = _separator(tile.panel).join(filter(None, [protocol, repetitions]))
     return tile.ax.set_title(title, loc="left")
 
 
@@ -259,12 +263,20 @@ def _letter(panel: Panel, places: Sequence[Place]) -> str:
     return f"({letter}) "
 
 
-def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
-    """Return `dataset, n = 500`, with the panel's own title and the protocol where there are any.
+def _repetitions(measured: Measured, others: Iterable[Measured]) -> str:
+    """Return `R = 10`, the repetitions of a panel; '' where all panels have the same number."""
+    counts = {usual_repetitions(numbers) for numbers in others} - {0}
+    count = usual_repetitions(measured)
+    return f"R = {count}" if len(counts) > 1 and count else ""
+
+
+def _title(measured: Measured, stands_for: bool, repetitions: str = "", protocol: str = "") -> str:
+    """Return `dataset, n = 500, R = 10`, with the panel's own title where there is one.
 
     Args:
         measured: The numbers of the panel.
         stands_for: Whether the dataset is named that a stand-in stands for.
+        repetitions: `R = 10`, where panels differ in it.
         protocol: The protocol, where protocols stand side by side.
     """
     panel = measured.panel
@@ -273,8 +285,13 @@ def _title(measured: Measured, stands_for: bool, protocol: str = "") -> str:
     if stands_for and paper_dataset:
         dataset = f"{dataset} (for {catalogue.family(paper_dataset)})"
     size = f"n = {measured.n}" if measured.n and _names_size(panel) else ""
-    separator = "\n" if panel.facts.compares_methods else ", "
-    return separator.join(filter(None, [dataset, panel.title, size, protocol]))
+    counts = ", ".join(filter(None, [size, repetitions]))
+    return _separator(panel).join(filter(None, [dataset, panel.title, counts, protocol]))
+
+
+def _separator(panel: Panel) -> str:
+    """Return what stands between the parts of a title; panels of effects are narrow."""
+    return "\n" if panel.facts.compares_methods else ", "
 
 
 def _names_size(panel: Panel) -> bool:
@@ -290,7 +307,7 @@ def _draw_panels(tiles: Sequence[Tile], protocols: tuple[str, ...]) -> None:
         if tile.lines:
             with_results.append(tile)
         else:
-            _mark_as_not_run(tile.ax)
+            _mark_as_not_run(tile)
     for group in _groups_with_one_scale(with_results):
         facts = group[0].panel.facts
         with plugin_errors_as_user_errors(f"panel '{group[0].panel.kind}'"):
@@ -303,9 +320,14 @@ def _draw_panels(tiles: Sequence[Tile], protocols: tuple[str, ...]) -> None:
             _keep_first_labels(group)
 
 
-def _mark_as_not_run(ax: Axes) -> None:
+def _mark_as_not_run(tile: Tile) -> None:
+    """Draw a light box with the reason why a panel has no results."""
+    ax = tile.ax
     ax.set_axis_off()
-    ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=GREY)
+    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, facecolor="#f0f0f0"))
+    was_run = tile.measured.protocol is not None
+    reason = "no result has\nthis metric" if was_run else "not run under\nthis protocol"
+    ax.text(0.5, 0.5, reason, transform=ax.transAxes, ha="center", va="center", color=INK)
 
 
 def _groups_with_one_scale(tiles: Sequence[Tile]) -> list[list[Tile]]:

@@ -71,7 +71,9 @@ def repetitions(run: Sequence[Measured]) -> list[str]:
     counts = ", ".join(_with_places(_repetitions_by_task(run), "{} ({})"))
     if not counts:
         return []
-    note = f"Repetitions: {counts}. {_intervals(run)}"
+    differ = len({usual_repetitions(measured) for measured in run} - {0}) > 1
+    name = "Repetitions (R)" if differ else "Repetitions"  # titles have R where panels differ
+    note = f"{name}: {counts}. {_intervals(run)}"
     return [note.strip()]
 
 
@@ -95,6 +97,15 @@ def _repetition_counts(measured: Measured) -> set[int]:
             repetitions = series.points["repetitions"]
             counts.update(map(int, repetitions[repetitions > 0]))
     return counts
+
+
+def usual_repetitions(measured: Measured) -> int:
+    """Return the number of repetitions that most points of a panel have; 0 without intervals."""
+    if not measured.panel.facts.has_intervals or not measured.filled:
+        return 0
+    counts = pd.concat([series.points["repetitions"] for series in measured.filled])
+    counts = counts[counts > 0]
+    return int(counts.mode().max()) if len(counts) else 0
 
 
 def _intervals(run: Iterable[Measured]) -> str:

@@ -168,7 +168,20 @@ def test_side_by_side_a_panel_without_results_says_so():
     only = panel("banana")
     numbers = [measured(only, "paper"), without_results(only, "released")]
     _, second = drawn_axes(figure_of(only), numbers, ("paper", "released"))
-    assert [text.get_text() for text in second.texts] == ["not run"]
+    assert [text.get_text() for text in second.texts] == ["not run under\nthis protocol"]
+    assert len(second.patches) == 1, "a light box"
+
+
+def test_titles_have_the_repetitions_where_panels_differ_in_them():
+    panels = [panel("banana"), panel("thyroid")]
+    numbers = [measured(each) for each in panels]
+    for series in numbers[1].series:
+        series.points["repetitions"] = 20
+    titles = [ax.get_title(loc="left") for ax in drawn_axes(figure_of(*panels), numbers)]
+    assert [title.partition(", ")[2] for title in titles] == ["R = 3", "R = 20"]
+    alike = [measured(each) for each in panels]
+    titles = [ax.get_title(loc="left") for ax in drawn_axes(figure_of(*panels), alike)]
+    assert not any("R =" in title for title in titles)
 
 
 def legends(figure: Figure, numbers: list[Measured]) -> list[list[str]]:

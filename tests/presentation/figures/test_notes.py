@@ -85,14 +85,14 @@ def test_repetitions_are_a_range_where_points_differ():
     second = measured(panel("thyroid"))
     second.series[0].points["repetitions"] = 5
     (note,) = notes.repetitions([first, second])
-    assert note == "Repetitions: 3 to 5. Bands: 95 % interval of the mean (Student's t)."
+    assert note == "Repetitions (R): 3 to 5. Bands: 95 % interval of the mean (Student's t)."
 
 
 def test_repetitions_are_by_task_where_tasks_differ():
     regression = measured(panel("pol"), task="regression")
     regression.series[0].points["repetitions"] = 10
     (note,) = notes.repetitions([measured(), regression])
-    assert note.startswith("Repetitions: 3 (binary), 10 (regression).")
+    assert note.startswith("Repetitions (R): 3 (binary), 10 (regression).")
 
 
 def test_points_without_repetitions_do_not_count():

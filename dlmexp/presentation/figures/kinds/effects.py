@@ -40,8 +40,8 @@ FORMULAS = {
 TERM = re.compile("[A-Z][uf]?")
 # What marks stand for; their shapes are those of the methods.
 MARKS = {
-    "elbo": "in ELBO alone",
-    "joint_log_dlm": "in joint DLM alone",
+    "elbo": "the change in ELBO alone",
+    "joint_log_dlm": "the change in joint DLM alone",
     "ppgpr": "PPGPR − ELBO",
     "beta_elbo": "joint DLM − β-ELBO",
 }
@@ -95,10 +95,17 @@ def _metric_by_seed(rows: pd.DataFrame, term: str, metric: str) -> pd.Series:
 
 
 def legend() -> list[Line2D]:
-    """Return what the marks stand for; bars are labelled at the axis."""
+    """Return what bars, lines, numbers and marks stand for; rows are named at the axis."""
+    bar = {"marker": "s", "color": GREY, "markersize": 5.5}
+    number = {"marker": "$+.01$", "color": GREY, "markersize": 11, "markeredgewidth": 0.1}
     return [
-        Line2D([], [], linestyle="none", label=words, **_marker(part))
-        for part, words in MARKS.items()
+        Line2D([], [], linestyle="none", label="effect (mean of both orders)", **bar),
+        Line2D([], [], color=INK, linewidth=0.8, label="its 95 % interval"),
+        Line2D([], [], linestyle="none", label="grey number: interval holds 0", **number),
+        *(
+            Line2D([], [], linestyle="none", label=words, **_marker(part))
+            for part, words in MARKS.items()
+        ),
     ]
 
 

@@ -153,7 +153,8 @@ def test_rows_are_labelled_in_the_first_column_alone():
     assert len(ROWS) == 6
 
 
-def test_marks_are_explained_in_the_legend():
-    labels = [entry.get_label() for entry in effects.legend()]
-    assert labels[0] == "in ELBO alone"
-    assert len(labels) == 4
+def test_bars_lines_numbers_and_marks_are_explained_in_the_legend():
+    labels = [str(entry.get_label()) for entry in effects.legend()]
+    assert [label.split(" ")[0] for label in labels[:3]] == ["effect", "its", "grey"]
+    assert labels[3:] == list(effects.MARKS.values())
+    assert len(labels) == 7
