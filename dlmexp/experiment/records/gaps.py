@@ -1,11 +1,11 @@
 """How much a larger M could gain, as recorded: a line per dataset and method."""
 
+import contextlib
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
-import pyarrow.compute as pc
 
+from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.plan.cell import Asked
 from dlmexp.experiment.records.store import Store
 
@@ -42,29 +42,26 @@ def largest_gaps(store: Store, candidates: Iterable[Asked]) -> list[EvidenceGap]
     Methods that select beta are left out: their candidate with beta = 1 is a fit of another one.
     Packed records are not read.
     """
-    singles = [asked for asked in candidates if _is_single(asked)]
-    recorded = _recorded_gaps(store, {asked.keys[0] for asked in singles})
     largest: dict[tuple[str, str], EvidenceGap] = {}
-    for asked in singles:
-        row = recorded.get(asked.keys[0])
-        if row is None:
+    for asked in candidates:
+        if len(asked.keys) > 1 or asked.betas[0] not in (1.0, None):
             continue
-        gap = EvidenceGap(asked.dataset, asked.method, row["n"], row["M"], row["evidence_gap"])
+        gap = _recorded_gap(store, asked)
+        if gap is None:
+            continue
         known = largest.get((gap.dataset, gap.method))
         if known is None or gap.gap > known.gap:
             largest[gap.dataset, gap.method] = gap
     return list(largest.values())
 
 
-def _is_single(asked: Asked) -> bool:
-    """Return whether nothing is selected, and the KL divergence has its usual weight."""
-    return len(asked.keys) == 1 and asked.betas[0] in (1.0, None)
-
-
-def _recorded_gaps(store: Store, keys: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the gaps of cells that have a sound record with one, by key, with their n and M."""
-    if not keys:
-        return {}
-    cells = store.own_cells(keys, warn=False).select(["key", "n", "M", "evidence_gap"])
-    has_gap = pc.field("evidence_gap").is_valid()
-    return {row["key"]: row for row in cells.filter(has_gap).to_pylist()}
+def _recorded_gap(store: Store, asked: Asked) -> EvidenceGap | None:
+    """Return the gap of a single candidate; None if it has no sound record, or none there."""
+    (key,) = asked.keys
+    record = None
+    with contextlib.suppress(Unreadable):
+        record = store.read(store.path(asked.dataset, key))
+    if record is None or record.result.evidence_gap is None:
+        return None
+    cell = record.cell
+    return EvidenceGap(cell.dataset, asked.method, cell.n, cell.M, record.result.evidence_gap)

@@ -95,7 +95,7 @@ class Store:
         self.read_only = read_only
         self.others = [Path(other) for other in others]
         self.records = self.root / "records"
-        self._own = OwnRecords(arrow_table([]), {})
+        self._own: OwnRecords | None = None
 
     @cached_property
     def packs(self) -> list[Pack]:
@@ -354,19 +354,20 @@ class Store:
         """
         files = self._chosen(keys)
         versions = _versions(files)
-        if not versions.items() <= self._own.versions.items():
+        own = self._own
+        if own is None or not versions.items() <= own.versions.items():
             skipped: list[str] = []
             tables = [arrow_table([])]
             records = self._sound(files, skipped)
             while chunk := list(islice(records, READ_AT_ONCE)):
                 tables.append(arrow_table(chunk))
-            self._own = OwnRecords(concatenated(tables), versions)
+            own = OwnRecords(concatenated(tables), versions)
+            self._own = own
             if warn:
                 _warn_of_skipped(skipped)
-        table = self._own.table
-        if len(versions) == len(self._own.versions):
-            return table
-        return without_empty_columns(_with_keys(table, [file.key for file in files]))
+        if len(versions) == len(own.versions):
+            return own.table
+        return without_empty_columns(_with_keys(own.table, [file.key for file in files]))
 
     def cells(
         self, keys: Collection[str] | None = None, columns: ColumnFilter = every_column

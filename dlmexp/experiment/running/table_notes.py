@@ -69,8 +69,9 @@ def _validation(fits: Sequence[Cell]) -> str:
 def _rows_without_a_category(data: Dataset) -> int:
     """Return how many rows have no level in a category; only rows with gaps have none."""
     ending = f"={OTHER_LEVEL}"
-    is_other = [name.endswith(ending) for name in data.schema.features]
-    has_other = data.X[:, is_other].any(axis=1)
+    names = data.schema.features
+    others = [column for column, name in enumerate(names) if name.endswith(ending)]
+    has_other = data.X[:, others].any(axis=1)
     return int(has_other.sum())
 
 
