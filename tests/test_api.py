@@ -61,7 +61,8 @@ def test_a_session_on_a_data_frame(here, capsys):
     with pytest.raises(UserError, match="choose a seed"):
         found.model(seeds="all").to_gpytorch()
     pd.testing.assert_frame_equal(dlmexp.results("results").cells, found.cells)
-    by_adam = {"training.optimizer": "adam"}  # L-BFGS, the default, has no learning curves
+    # L-BFGS, the default, has no learning curves.
+    by_adam: dict[str, Any] = {"training.optimizer": "adam"}
     watched = dlmexp.run(frame, "elbo", **about, **SMALL, evaluate=10, **by_adam)
     curve = watched.curves(watched.cells.query("evaluate == '10'")["key"].iloc[0])
     assert (curve["objective"].notna().sum(), curve["test_nll"].notna().sum()) == (30, 4)
