@@ -216,15 +216,15 @@ def test_plot_and_claims(tmp_path):
     assert len(verdicts) == 33
 
 
-VALUES = st.recursive(
+PLAIN_VALUES = (
     st.none()
     | st.booleans()
     | st.integers(-(10**9), 10**9)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), min_size=1),
-    lambda inner: st.lists(inner, max_size=3),
-    max_leaves=5,
+    | st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), min_size=1)
 )
+FLAT_LISTS = st.lists(PLAIN_VALUES, max_size=3)
+VALUES = PLAIN_VALUES | st.lists(PLAIN_VALUES | FLAT_LISTS, max_size=3)
 
 
 @given(VALUES)
