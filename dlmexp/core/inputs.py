@@ -167,11 +167,16 @@ def check_model(model: Any, loss: Loss, n: int) -> Model:
     check_components(model, loss)
     if model.inducing not in INDUCING:
         raise UserError(f"inducing={_short(model.inducing)}: give one of {', '.join(INDUCING)}")
+    _check_pilot(model)
+    return Model(**{**vars(model), "M": int(M)})
+
+
+def _check_pilot(model: Model) -> None:
+    """Check the length of the pilot fit, and that the likelihood allows one."""
     if not _is_whole(model.pilot) or model.pilot < 0:
         raise UserError(f"pilot={_short(model.pilot)}: give a whole number >= 0")
     if model.pilot and not model.likelihood.conjugate:
         raise UserError("pilot: it is for Gaussian noise; leave it out")
-    return Model(**{**vars(model), "M": int(M)})
 
 
 def check_components(model: Model, loss: Loss) -> None:

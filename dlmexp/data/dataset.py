@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError, nearest, shortened
 from dlmexp.common.limits import converted
-from dlmexp.common.plugin_errors import line_of_plugin, raised
+from dlmexp.common.plugin_errors import plugin_errors_as_user_errors
 from dlmexp.common.registry import Registry
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.splits import RANDOM, Arrangement
@@ -200,14 +200,8 @@ def _loaded(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
         UserError: The loader is one of a plugin, and raised an exception.
     """
     loader = LOADERS[spec.loader]
-    try:
+    with plugin_errors_as_user_errors(f"dataset '{spec.name}' can't be read"):
         return loader(spec, files)
-    except UserError:
-        raise
-    except Exception as error:
-        if line_of_plugin(error) is None:
-            raise
-        raise UserError(f"dataset '{spec.name}' can't be read: {raised(error).reason}") from error
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.core.gp.inducing import Start, greedy, sampled_rows
 from dlmexp.core.gp.precision import PARAMETERS
-from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.collapsed import Collapsed
-from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.gap import least_negative_evidence
-from dlmexp.core.training.model import AutoM, Loss, Model
+from dlmexp.core.training.model import AutoM, Model
 from dlmexp.core.training.parameters import Tensors
-from dlmexp.core.training.program import Posterior
-from dlmexp.core.training.quasi_newton import train_by_lbfgs
+from dlmexp.core.training.pilot import elbo_of_rows, short_fit
 from dlmexp.core.training.settings import Settings
 
 MOST_ROWS = 2000
@@ -98,22 +95,14 @@ def _program(
     model: Model, X: Float[Tensor, "n D"], y: Float[Tensor, "n"], M: int, seed: int
 ) -> Collapsed:
     """Return an ELBO with M inducing inputs and one Gaussian."""
-    with_M = Model(**{**vars(model), "M": M, "components": 1})
-    data = BatchData(X[None], y[None], {}, [seed], [0])
-    beta = torch.ones(1, dtype=PARAMETERS, device=X.device)
-    return Collapsed(with_M, Loss(OBJECTIVES["elbo"]), data, beta)
+    return elbo_of_rows(Model(**{**vars(model), "M": M}), X, y, seed)
 
 
 def _pilot_hyperparameters(
     model: Model, X: Float[Tensor, "n D"], y: Float[Tensor, "n"], M: int, seed: int
 ) -> Tensors:
     """Return the hyperparameters of a short fit, with a leading dimension of 1."""
-    program = _program(model, X, y, M, seed)
-    posterior: Posterior | None = None
-    for finished in train_by_lbfgs(Training.start(program, PILOT), PILOT):
-        if finished is not None:
-            posterior = finished.posterior
-    assert posterior is not None
+    posterior = short_fit(_program(model, X, y, M, seed), PILOT).posterior
     return {name: value.to(X.device) for name, value in posterior.hyper.items()}
 
 

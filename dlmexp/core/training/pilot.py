@@ -18,6 +18,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
+from dlmexp.core.training.finished import FinishedFit
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.parameters import Tensors, unconstrain
 from dlmexp.core.training.program import Posterior, Program
@@ -78,23 +79,29 @@ def pilot_posterior(
     )
     most = max(PILOT_ROWS, 2 * model.inducing_count(len(X)))
     table = sampled_rows(torch.cat([X, y[:, None]], dim=1), most, seed).to(X)
-    program = _elbo(model, table[:, :-1], table[:, -1], seed)
-    posterior = None
-    for finished in train_by_lbfgs(Training.start(program, settings), settings):
-        if finished is not None and not finished.failed:
-            posterior = finished.posterior
-    if posterior is None:
+    pilot = short_fit(elbo_of_rows(model, table[:, :-1], table[:, -1], seed), settings)
+    if pilot.failed:
         return None
+    posterior = pilot.posterior
     hyper = {name: value.to(X.device) for name, value in posterior.hyper.items()}
-    return _with_best_q(_elbo(model, X, y, seed), hyper, posterior.jitter.to(X.device))
+    return _with_best_q(elbo_of_rows(model, X, y, seed), hyper, posterior.jitter.to(X.device))
 
 
-def _elbo(model: Model, X: Float[Tensor, "n D"], y: Float[Tensor, "n"], seed: int) -> Collapsed:
-    """Return the ELBO of a split, with a q of one Gaussian."""
+def elbo_of_rows(
+    model: Model, X: Float[Tensor, "n D"], y: Float[Tensor, "n"], seed: int
+) -> Collapsed:
+    """Return the ELBO of these rows, with a q of one Gaussian."""
     single = Model(**{**vars(model), "components": 1, "pilot": 0})
     beta = torch.ones(1, dtype=PARAMETERS, device=X.device)
     data = BatchData(X[None], y[None], {}, [seed], [0])
     return Collapsed(single, Loss(OBJECTIVES["elbo"]), data, beta)
+
+
+def short_fit(program: Collapsed, settings: Settings) -> FinishedFit:
+    """Return the fit of a program of one cell by L-BFGS."""
+    reports = train_by_lbfgs(Training.start(program, settings), settings)
+    (finished,) = [report for report in reports if report is not None]
+    return finished
 
 
 @torch.no_grad()

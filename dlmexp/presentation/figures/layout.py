@@ -49,7 +49,7 @@ class Place:
     def has_strip(self) -> bool:
         """Whether differences to the ELBO are drawn below the panel."""
         panel = self.panel
-        if panel.kind == "forest" or panel.x != "n" or panel.metric not in LOSSES:
+        if not panel.facts.has_strip or panel.x != "n" or panel.metric not in LOSSES:
             return False
         return any("minus_elbo" in series.points for series in self.measured.filled)
 

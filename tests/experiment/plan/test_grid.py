@@ -2,6 +2,7 @@
 does, and what is shown gives the same setting again. Every protocol asks for what was published
 under it (docs/SPEC.md, section 6), value by value: all that trains a cell is in its key."""
 
+import dataclasses
 import itertools
 from collections import Counter
 from functools import cache
@@ -226,16 +227,8 @@ def test_what_is_asked_for(words, names, expected):
 
 def test_rows_that_belong_together_by_time_select_on_validation_rows():
     cfg = compose(["dataset=cadata", "protocol=own", "method=joint_log_dlm", "sizes=[50]"])
-    rng = np.random.default_rng(0)
     by_time = Arrangement("time", by=np.arange(300.0), column="t")
-    data = Dataset(
-        rng.normal(size=(300, 2)),
-        rng.normal(size=300),
-        name="cadata",
-        task="regression",
-        checksum="sum",
-        arrangement=by_time,
-    )
+    data = dataclasses.replace(drawn_regression("cadata", rows=300), arrangement=by_time)
     grid = Grid(cfg, "cadata", cfg.dataset["cadata"], data)
     assert {cell.cv for _, cells in grid.candidates() for cell in cells} == {None}
 
@@ -389,15 +382,14 @@ def test_what_is_asked_for_was_published(protocol):
 def user_table_grid(*words: str) -> Grid:
     """Return the grid of a table of 1500 rows that a user has."""
     cfg = compose(["experiment=own", "dataset=csv", "csv.task=regression", *words])
+    return Grid(cfg, "csv", cfg.dataset["csv"], drawn_regression("csv", rows=1500))
+
+
+def drawn_regression(name: str, rows: int) -> Dataset:
+    """Return drawn rows with two features."""
     rng = np.random.default_rng(0)
-    data = Dataset(
-        rng.normal(size=(1500, 2)),
-        rng.normal(size=1500),
-        name="csv",
-        task="regression",
-        checksum="sum",
-    )
-    return Grid(cfg, "csv", cfg.dataset["csv"], data)
+    X = rng.normal(size=(rows, 2))
+    return Dataset(X, rng.normal(size=rows), name=name, task="regression", checksum="sum")
 
 
 def test_what_methods_do_not_follow_is_said_of_typed_settings_alone():

@@ -49,6 +49,7 @@ class PanelKind:
     scale: Literal["panel", "metric", "task"] = "panel"
     shared_limits: Literal["x", "y", "xy"] = "y"
     height: float = 0.0  # of a panel, in inches; 0: that of most panels
+    has_strip: bool = False  # against n, differences of losses to the ELBO are drawn below
 
     @property
     def compares_methods(self) -> bool:
@@ -69,6 +70,7 @@ PANEL_KINDS.add(
         at_one_size=False,
         by_selection=True,
         shared_limits="xy",
+        has_strip=True,
     ),
 )
 PANEL_KINDS.add(
