@@ -1,18 +1,22 @@
-"""The numbers of results/paper/README.md: means by method, and differences to joint DLM in the same
-repetitions.
+"""The numbers of results/paper/README.md: means by method, and differences to joint DLM.
 
     python -m scripts.answer results/more results/paper > results/more/answer.csv
 
-A row per experiment (`role`), dataset, size, M and method. `use` is what the validation rows are
-for: select (beta), recalibrate, train (they are training rows too), tenth (as many as n / 10 select
-beta). `over_joint` is the test NLL minus joint DLM's (its median: `over_joint_median`), with a 95 %
-interval: Student's t over paired repetitions, with the correction of Nadeau and Bengio (2003) for
-the rows that repetitions share. `noise` is the median noise variance, `converged` the share of
-fits that met the stopping rule. `over_recalibrated` is that minus recalibrated joint DLM's.
-`decay`: the mean and the largest absolute change of test NLLs under the protocol `annealed` with
-twice the decay, and the share of repetitions that keep their beta. `calibration`: `further_off` is
-how much further from 0.95 the coverage of joint DLM's 95 % intervals is than that of ELBO's, in the
-published regression fits; likewise `further_off_50`."""
+The table has a row per experiment (`role`), dataset, size, M and method.
+
+- `use` is what the validation rows are for: select (they select beta), recalibrate (also that),
+  train (they are training rows, too), tenth (n / 10 of them select beta).
+- `over_joint` is the test NLL minus that of joint DLM in the same repetition: the mean, the median
+  and a 95 % interval by Student's t, with the correction of Nadeau and Bengio (2003) for the rows
+  that repetitions share. `over_recalibrated` is the same for recalibrated joint DLM.
+- `noise` is the median noise variance, `converged` the share of fits that met the stopping rule.
+- Rows of the role `decay` compare fits under the protocol `annealed` with those of twice the decay:
+  the mean and the largest change of the test NLL, and the share of repetitions that select the same
+  beta.
+- Rows of the role `calibration` compare published regression fits of joint DLM and ELBO:
+  `further_off` is how much further the coverage of 95 % intervals is from 0.95 for joint DLM, and
+  `further_off_50` is the same for 50 % intervals.
+"""
 
 import sys
 
@@ -23,9 +27,10 @@ from scipy import stats
 import dlmexp
 from dlmexp.presentation.claims.overlap import split_overlap
 
+# The columns that identify a row of the table, and a repetition of it for any method.
 KEYS = ["role", "dataset", "n", "M", "changes", "method", "use", "estimator", "samples"]
-PLACE = ["role", "dataset", "n", "M", "seed"]
-COLUMNS = [
+REPETITION = ["role", "dataset", "n", "M", "seed"]
+COLUMNS = [  # of the tidy table
     *(name for name in KEYS if name != "use"),
     "seed",
     "split",
@@ -37,62 +42,61 @@ COLUMNS = [
     "converged",
 ]
 METRICS = ["test_nll", "test_crps", "test_coverage_95"]
-RECALIBRATED = ("rivals", "gain")
+RECALIBRATED_ROLES = ("rivals", "gain")
 
 
 def selected(folder: str) -> pd.DataFrame:
-    """Rows of the tidy table whose beta is selected by NLL, once more where predictions are
-    recalibrated."""
+    """Return the fits whose beta the NLL selects, with their test metrics.
+
+    Fits of `RECALIBRATED_ROLES` have a second row, with the metrics of recalibrated predictions.
+    """
     table = dlmexp.results(folder).table.query("selected_by == 'nll' and status == 'done'")
-    table = (
-        table[table["parameterisation"] == "whitened"]
-        .filter(regex=f"^({'|'.join(COLUMNS)}|test_.*)$")
-        .copy()
-    )
-    table["use"] = table["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("select")
-    again = table[table["role"].isin(RECALIBRATED) & (table["use"] == "select")].assign(
-        use="recalibrate"
-    )
+    table = table[table["parameterisation"] == "whitened"]
+    fits = table.filter(regex=f"^({'|'.join(COLUMNS)}|test_.*)$").copy()
+    use_of_split = fits["split"].str.extract(r"-(train|tenth)-", expand=False)
+    fits["use"] = use_of_split.fillna("select")
+    is_recalibrated = fits["role"].isin(RECALIBRATED_ROLES) & (fits["use"] == "select")
+    recalibrated = fits[is_recalibrated].assign(use="recalibrate")
     for name in METRICS:
-        again[name] = again.get(name.replace("test_", "test_recalibrated_"), np.nan)
-    return pd.concat([table, again], ignore_index=True).drop_duplicates([*KEYS, "protocol", "seed"])
+        recalibrated_name = name.replace("test_", "test_recalibrated_")
+        recalibrated[name] = recalibrated.get(recalibrated_name, np.nan)
+    both = pd.concat([fits, recalibrated], ignore_index=True)
+    return both.drop_duplicates([*KEYS, "protocol", "seed"])
 
 
 def half_width(values: pd.Series, overlap: float) -> float:
-    """Half of the 95 % interval of the mean; `overlap`: test rows over the other rows."""
-    spread = values.std() * (1 / len(values) + overlap) ** 0.5
-    return float(stats.t.ppf(0.975, len(values) - 1) * spread)
+    """Return half of the width of the 95 % interval of a mean over repetitions.
+
+    Args:
+        values: A value per repetition.
+        overlap: The number of test rows of a repetition, divided by that of its other rows.
+    """
+    count = len(values)
+    standard_error = values.std() * (1 / count + overlap) ** 0.5
+    return float(stats.t.ppf(0.975, count - 1) * standard_error)
 
 
 def half_widths(table: pd.DataFrame, column: str, keys: list[str]) -> pd.Series:
-    """Half of the interval of each group, whose keys have the dataset."""
+    """Return half of the width of the interval of a column's mean, for each group of rows."""
     largest = table.groupby("dataset")["n"].max()
     tasks = table.groupby("dataset")["task"].first()
     overlaps = {}
     for name in map(str, largest.index):
         overlaps[name] = split_overlap(name, tasks[name], int(largest[name]))
     groups = table.groupby(keys, dropna=False)
-    halves = {
-        key: half_width(rows[column], overlaps[rows["dataset"].iloc[0]]) for key, rows in groups
-    }
-    return pd.Series(list(halves.values()), index=groups.size().index)
+    widths = []
+    for _, rows in groups:
+        dataset = rows["dataset"].iloc[0]  # a group has rows of one dataset
+        widths.append(half_width(rows[column], overlaps[dataset]))
+    return pd.Series(widths, index=groups.size().index)
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Means over repetitions, and the difference to joint DLM with a selected beta; M of the exact
-    GP is left out."""
-    table = table.assign(M=table["M"].where(table["role"] == "inducing", 0))
-    is_joint = (table["method"] == "joint_log_dlm") & (table["changes"] == "")
-    joint = table[is_joint & (table["use"] == "select")]
-    table = table.merge(joint[[*PLACE, "test_nll"]], "left", PLACE, suffixes=("", "_joint"))
-    table["over_joint"] = table["test_nll"] - table["test_nll_joint"]
-    again = table[
-        (table["method"] == "joint_log_dlm")
-        & (table["changes"] == "")
-        & (table["use"] == "recalibrate")
-    ]
-    table = table.merge(again[[*PLACE, "test_nll"]], "left", PLACE, suffixes=("", "_again"))
-    table["over_recalibrated"] = table["test_nll"] - table["test_nll_again"]
+    """Return means over repetitions, and differences to joint DLM in the same repetitions."""
+    # Methods are compared whatever their M, but for experiments on M itself.
+    table = table.assign(M=table["M"].where(table["role"] == "inducing", 0)).reset_index(drop=True)
+    table["over_joint"] = table["test_nll"] - nll_of_joint_dlm(table, use="select")
+    table["over_recalibrated"] = table["test_nll"] - nll_of_joint_dlm(table, use="recalibrate")
     groups = table.groupby(KEYS, dropna=False)
     names = [*METRICS, "test_mse", "over_joint", "over_recalibrated"]
     means = groups[names].mean()
@@ -105,41 +109,44 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
         means[low] = means[name] - half
         means[high] = means[name] + half
     means["noise"] = groups["hyper_noise"].median()
-    means["converged"] = groups["converged"].agg(lambda met: float((met == True).mean()))  # noqa: E712
-    means["smallest_beta"] = groups["edge"].agg(lambda edge: float((edge == "smallest").mean()))
+    means["converged"] = groups["converged"].agg(lambda values: float(values.eq(True).mean()))
+    means["smallest_beta"] = groups["edge"].agg(lambda edges: float(edges.eq("smallest").mean()))
     means["repetitions"] = groups["seed"].nunique()
     return means.reset_index()
 
 
+def nll_of_joint_dlm(table: pd.DataFrame, use: str) -> pd.Series:
+    """Return for every row the test NLL of joint DLM in the same repetition, NaN if it has none."""
+    is_joint = (table["method"] == "joint_log_dlm") & (table["changes"] == "")
+    joint = table[is_joint & (table["use"] == use)]
+    nll = joint[[*REPETITION, "test_nll"]].rename(columns={"test_nll": "joint_nll"})
+    return table.merge(nll, "left", REPETITION, validate="m:1")["joint_nll"]
+
+
 def decay(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """How far fits under `annealed` move with twice the decay."""
+    """Return how much fits under `annealed` change if the learning rate decays twice as long."""
     same = ["dataset", "n", "seed", "method", "estimator"]
-    once = published[
-        (published["protocol"] == "annealed")
-        & (published["role"] == "fit")
-        & (published["changes"] == "")
-    ]
-    both = table[table["role"] == "decay"].merge(once, on=same, suffixes=("", "_once"))
+    usual = published.query("protocol == 'annealed' and role == 'fit' and changes == ''")
+    both = table[table["role"] == "decay"].merge(usual, on=same, suffixes=("", "_usual"))
     both = both.assign(
-        change=(both["test_nll"] - both["test_nll_once"]).abs(),
-        kept=both["beta"] == both["beta_once"],
+        change=(both["test_nll"] - both["test_nll_usual"]).abs(),
+        has_same_beta=both["beta"] == both["beta_usual"],
     )
     groups = both.groupby(["dataset", "n", "method"])
-    return (
-        groups.agg(
-            mean_change=("change", "mean"),
-            largest_change=("change", "max"),
-            beta_kept=("kept", "mean"),
-            repetitions=("change", "size"),
-        )
-        .reset_index()
-        .assign(role="decay")
+    summary = groups.agg(
+        mean_change=("change", "mean"),
+        largest_change=("change", "max"),
+        beta_kept=("has_same_beta", "mean"),
+        repetitions=("change", "size"),
     )
+    return summary.reset_index().assign(role="decay")
 
 
 def calibration(published: pd.DataFrame) -> pd.DataFrame:
-    """How much further from 0.95 joint DLM's coverage is than ELBO's, by size, in regression under
-    `paper`."""
+    """Return how much further joint DLM's coverage is from 0.95 than ELBO's, by dataset and size.
+
+    The fits are those of regression under the protocol `paper`.
+    """
     fits = published.query(
         "protocol == 'paper' and role == 'fit' and changes == '' and test_mse.notna()"
     ).copy()
@@ -149,22 +156,23 @@ def calibration(published: pd.DataFrame) -> pd.DataFrame:
     by_method = fits.pivot_table(index=["dataset", "n", "seed"], columns="method", values=values)
     further = by_method["off"]["joint_log_dlm"] - by_method["off"]["elbo"]
     further_50 = by_method["off_50"]["joint_log_dlm"] - by_method["off_50"]["elbo"]
-    place = ["dataset", "n"]
-    long = further.rename("further").reset_index().assign(task="regression")
-    groups = further.groupby(level=place)
-    half = half_widths(long, "further", place)
+    dataset_and_size = ["dataset", "n"]
+    rows = further.rename("further").reset_index().assign(task="regression")
+    groups = further.groupby(level=dataset_and_size)
+    half = half_widths(rows, "further", dataset_and_size)
     means = pd.DataFrame({"further_off": groups.mean(), "repetitions": groups.size()})
     means["low"] = means["further_off"] - half
     means["high"] = means["further_off"] + half
-    means["further_off_50"] = further_50.groupby(level=place).mean()
+    means["further_off_50"] = further_50.groupby(level=dataset_and_size).mean()
     for name in ("test_coverage_95", "test_coverage_50"):
-        means[name] = by_method[name]["joint_log_dlm"].groupby(level=place).mean()
-        means[f"elbo_{name}"] = by_method[name]["elbo"].groupby(level=place).mean()
+        coverage = by_method[name].groupby(level=dataset_and_size).mean()
+        means[name] = coverage["joint_log_dlm"]
+        means[f"elbo_{name}"] = coverage["elbo"]
     return means.reset_index().assign(role="calibration", method="joint_log_dlm")
 
 
 def main() -> None:
-    """Write the answer of two results folders as CSV."""
+    """Write the table of two results folders as CSV to standard output."""
     more_folder, paper_folder = sys.argv[1:]
     table = selected(more_folder)
     published = selected(paper_folder)
