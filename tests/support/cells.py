@@ -14,7 +14,7 @@ from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.models.file import TrainedCell
-from dlmexp.experiment.plan.cell import Asked, Cell, Setting
+from dlmexp.experiment.plan.cell import CandidateGroup, Cell, Setting
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.manifests import Manifest, write_manifest
 from dlmexp.experiment.records.record import Record, Result
@@ -64,16 +64,16 @@ def candidates(
     setting: Setting = PAPER,
     role: str = "fit",
     experiment: str = "test",
-) -> Asked:
+) -> CandidateGroup:
     """Cells as one selection of a run."""
     ordered = tuple(sorted(cells, key=lambda cell: (-(cell.beta or 0.0), cell.components)))
     KNOWN.update({cell.key: cell for cell in cells})
-    return Asked.of(
+    return CandidateGroup.of(
         method, ordered, setting=setting, experiment=experiment, role=role, size=str(cells[0].n)
     )
 
 
-def fill(root: Path, *several: Asked) -> None:
+def fill(root: Path, *several: CandidateGroup) -> None:
     """Results that were asked for as `test`: what is best at beta = 1, and better with larger n."""
     write_manifest(root, Manifest("test", several))
     for cell in (KNOWN[key] for each in several for key in each.keys):

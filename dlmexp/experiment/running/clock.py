@@ -7,6 +7,7 @@ finished, and is guessed from these and from earlier runs for all others. Replay
 are the test: `scripts/benchmark/clock.py`.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,15 @@ from dlmexp.core.training.state import State
 from dlmexp.core.training.stepper import make_stepper
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
-from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, fitted
+from dlmexp.experiment.running.cost import (
+    USUAL_LATENCY,
+    BatchShape,
+    Measured,
+    Shares,
+    StepCost,
+    Steps,
+    fitted,
+)
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import Target
 from dlmexp.experiment.running.programs import Splits, program, settings
@@ -38,13 +47,14 @@ LONGEST_TRIAL_STEP = 0.25
 ALL_TRIALS_SECONDS = 3.0
 # The interval of an announcement is the estimate divided and multiplied by this number.
 UNCERTAINTY = 1.7
-# Batches at the same time on a GPU share it: their steps take less than that of trials.
-SHARED_GPU = 0.6
 # A cell that has outlived the mean of its kind is expected to take at least this share of the mean
 # number of iterations more.
 OVERTIME_SHARE = 0.25
 # Seconds of the run in which its expected pace counts as much as the measured one.
 PACE_SECONDS = 10.0
+STEPS_OF_PACE = 100  # of a batch, from which on they say how fast the run is, without trials
+# The speed of a batch is an average over about so many seconds.
+SPEED_SECONDS = 20.0
 
 
 class TimeInterval(NamedTuple):
@@ -102,12 +112,14 @@ class StepCounts(NamedTuple):
     """Steps of the cells of one kind, without those that have finished here.
 
     Attributes:
-        left: Those still to make.
-        made_without_record: Those that cells in training, and other processes, have made.
+        of_waiting: Those of batches that have not started.
+        of_training: Those that batches in training still make.
+        made: Those that cells in training, and other processes, have made.
     """
 
-    left: float
-    made_without_record: float
+    of_waiting: Steps
+    of_training: Steps
+    made: Steps
 
 
 @dataclass
@@ -120,42 +132,87 @@ class KindCount:
     by_others: int = 0  # cells that other processes have trained
     finished: int = 0  # cells that were trained here, with their iterations and seconds
     iterations: int = 0
+    longest: int = 0  # iterations of the longest of them
     seconds: float = 0.0
     reached: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
+    stopped: set[str] = field(default_factory=set)  # cells that only wait for their record
+    speed: float | None = None  # steps per second of a batch in training, of late
 
-    def note_finished(self, cells: int, iterations: int, seconds: float) -> None:
-        """Note that cells were trained here, with all their iterations and seconds."""
+    def note_speed(self, steps_per_second: float, seconds: float) -> None:
+        """Note how fast a batch has been for some seconds: what was before counts less and less."""
+        if self.speed is None:
+            self.speed = steps_per_second
+        share = 1 - math.exp(-seconds / SPEED_SECONDS)
+        self.speed += share * (steps_per_second - self.speed)
+
+    def note_finished(self, cells: int, iterations: int, longest: int, seconds: float) -> None:
+        """Note that cells were trained here.
+
+        Args:
+            cells: How many.
+            iterations: The sum of their iterations.
+            longest: The largest number of iterations of one of them.
+            seconds: The sum of their shares of the time.
+        """
         self.waiting -= cells
         self.finished += cells
         self.iterations += iterations
+        self.longest = max(self.longest, longest)
         self.seconds += seconds
 
-    def steps(self, expected: float) -> StepCounts:
+    def steps(self, expected: Shares) -> StepCounts:
         """Return the steps of the cells that have not finished here.
 
         May be called in any thread.
 
         Args:
-            expected: The number of steps that a cell is expected to need.
+            expected: What a cell, and the last cell of a batch, are expected to need.
         """
+        mean = expected.mean * self.shape.limit
+        longest = expected.longest * self.shape.limit
         in_training = list(self.reached.values())
-        waiting = max(0, self.waiting - len(in_training))
-        left = expected * waiting
-        for reached in in_training:
-            until_expected_end = max(expected - reached, OVERTIME_SHARE * reached)
-            until_limit = max(0, self.shape.limit - reached)
-            left += min(until_expected_end, until_limit)
-        return StepCounts(left, sum(in_training) + expected * self.by_others)
+        waiting = max(0, self.waiting - len(in_training) - len(self.stopped))
+        batches_in_training = math.ceil(len(in_training) / self.shape.cells)
+        furthest = max(in_training, default=0)
+        return StepCounts(
+            of_waiting=Steps(longest * waiting / self.shape.cells, mean * waiting),
+            of_training=Steps(
+                batches_in_training * self._until_end(longest, furthest),
+                sum(self._until_end(mean, reached) for reached in in_training),
+            ),
+            made=Steps(
+                batches_in_training * furthest + longest * self.by_others / self.shape.cells,
+                sum(in_training) + mean * self.by_others,
+            ),
+        )
+
+    def seconds_of_training(self, expected: Shares) -> float | None:
+        """Return how long the batches in training still take at their speed; None if unknown."""
+        in_training = list(self.reached.values())
+        if not in_training:
+            return 0.0
+        if not self.speed:
+            return None
+        return self._until_end(expected.longest * self.shape.limit, max(in_training)) / self.speed
+
+    def _until_end(self, expected: float, reached: int) -> float:
+        """Return how many steps more are expected of something that has made some."""
+        until_expected_end = max(expected - reached, OVERTIME_SHARE * reached)
+        return min(until_expected_end, max(0, self.shape.limit - reached))
 
     @property
-    def share(self) -> float:
-        """The mean share of its limit that a finished cell has needed."""
-        return self.iterations / self.finished / self.shape.limit
+    def shares(self) -> Shares:
+        """The shares of their limit that finished cells have needed."""
+        limit = self.shape.limit
+        return Shares(self.iterations / self.finished / limit, self.longest / limit)
 
     @property
     def measured(self) -> Measured:
-        """The mean time of the steps of finished cells."""
-        return Measured(self.shape, self.seconds / self.iterations)
+        """The time of the steps of finished cells."""
+        of_batches = self.iterations / self.shape.cells
+        if self.waiting == 0:
+            of_batches = max(of_batches, self.longest * self.finished / self.shape.cells)
+        return Measured(self.shape, Steps(of_batches, self.iterations), self.seconds)
 
 
 class Clock:
@@ -221,15 +278,15 @@ class Clock:
             timed.append(kind)
             batch = kind.largest
             if self.device == "cpu":
-                batch = batch[:1]  # cells of a batch take turns, so one is enough
+                # Each thread trains a part of the batch, and its cells take turns: one is enough.
+                batch = batch[:threads]
             try:
                 seconds = step_seconds(batch, prepared, target, threads)
             except Exception as error:
                 if not is_error_of_plugin(error, batch[0]):
                     raise
                 continue  # in training the same error will be recorded
-            shape = replace(kind.shape, cells=len(batch))
-            self.trials.append(Measured(shape, seconds / len(batch)))
+            self.trials.append(Measured(kind.shape, Steps(1, len(batch)), seconds, alone=True))
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
 
@@ -241,9 +298,13 @@ class Clock:
         timed = [kind for kind in self.kinds.values() if kind.shape.is_timed]
         timed.sort(key=lambda kind: kind.shape.work)
         if self.trials:
-            cost = self._cost()
-            timed = [kind for kind in timed if cost.seconds(kind.shape) <= LONGEST_TRIAL_STEP]
+            timed = [kind for kind in timed if self._trial_seconds(kind) <= LONGEST_TRIAL_STEP]
         return timed[round(place * (len(timed) - 1))] if timed else None
+
+    def _trial_seconds(self, kind: KindCount) -> float:
+        """Return how long a step of a trial is expected to take, by the trials so far."""
+        cells = 1 if self.device == "cpu" else kind.shape.cells
+        return fitted(self.trials, self.device).seconds(kind.shape, Steps(1, cells))
 
     def announced(self, workers: int) -> TimeInterval | None:
         """Return between how many seconds the run is expected to take; None without trials.
@@ -257,71 +318,101 @@ class Clock:
         total = 0.0
         longest_batch = 0.0
         for kind in self.kinds.values():
-            shape = kind.shape
-            per_cell = cost.seconds(shape) * shape.limit * shape.usual_share
-            total += kind.waiting * per_cell
-            longest_batch = max(longest_batch, shape.cells * per_cell)
+            seconds = cost.seconds(kind.shape, kind.steps(kind.shape.usual).of_waiting)
+            total += seconds
+            if kind.waiting:
+                longest_batch = max(longest_batch, seconds * kind.shape.cells / kind.waiting)
         # Work is divided evenly, except that the longest batch may train while the other
         # processes have nothing left to do.
         expected = total / workers + longest_batch * (1 - 1 / workers)
         return TimeInterval(expected / UNCERTAINTY, expected * UNCERTAINTY)
 
     def _cost(self) -> StepCost:
-        """Return the cost of a step, from finished cells, or before there are any from trials."""
-        finished = [kind.measured for kind in self.kinds.values() if kind.seconds > 0]
+        """Return the cost of steps, from finished cells, or before there are any from trials.
+
+        Without both the seconds mean nothing, but their ratios do.
+        """
+        finished = [
+            kind.measured
+            for kind in self.kinds.values()
+            if kind.seconds > 0 and kind.iterations > 0
+        ]
         if finished:
             return fitted(finished, self.device)
-        cost = fitted(self.trials, self.device)
-        if self.device == "cuda":
-            cost = replace(cost, seconds_per_work=SHARED_GPU * cost.seconds_per_work)
-        return cost
+        if not self.trials:
+            return StepCost(10 ** USUAL_LATENCY[self.device], 1.0, self.device)
+        return fitted(self.trials, self.device)
 
     def seconds_left(self, elapsed: float) -> float | None:
         """Return the time left of a run after `elapsed` seconds.
 
-        None before anything is known: without trials, before a cell has finished. May be called in
-        any thread.
+        None before anything is known: without trials, before a cell has made steps. May be called
+        in any thread.
         """
         has_finished = any(kind.seconds > 0 for kind in self.kinds.values())
-        if not has_finished and not self.trials:
+        if not has_finished and not self.trials and not self._trains_for_a_while():
             return None
         cost = self._cost()
         shares = self._expected_shares()
         spent = 0.0
-        left = 0.0
+        of_waiting = 0.0
+        of_training = 0.0
+        until_end: list[float | None] = []
         for kind in self.kinds.values():
-            expected = kind.shape.limit * shares[kind.shape.kind]
-            seconds_per_step = cost.seconds(kind.shape)
-            if kind.seconds > 0:
-                seconds_per_step = kind.seconds / kind.iterations
+            expected = shares[kind.shape.kind]
             steps = kind.steps(expected)
-            left += seconds_per_step * steps.left
-            spent += kind.seconds + seconds_per_step * steps.made_without_record
-        if has_finished:
-            return elapsed * left / spent if spent else None
-        # Before a cell has finished, the pace is partly that of the trials.
-        return left * (elapsed + PACE_SECONDS) / (spent + PACE_SECONDS)
+            of_waiting += cost.seconds(kind.shape, steps.of_waiting)
+            of_training += cost.seconds(kind.shape, steps.of_training)
+            spent += kind.seconds + cost.seconds(kind.shape, steps.made)
+            until_end.append(kind.seconds_of_training(expected))
+        if has_finished or not self.trials:
+            pace = elapsed / spent if spent else None
+        else:
+            # Before a cell has finished, the pace is partly that of the trials.
+            pace = (elapsed + PACE_SECONDS) / (spent + PACE_SECONDS)
+        if pace is None:
+            return None
+        of_waiting *= pace
+        of_training *= pace
+        if not of_training:
+            return of_waiting
+        known = [seconds for seconds in until_end if seconds is not None]
+        if len(known) < len(until_end):
+            return of_waiting + of_training
+        # The fewer batches wait, the more the slowest of those in training decides. At its speed
+        # it would take longer than it will, as it gets faster when others end: the geometric mean
+        # is the best guess in recorded runs.
+        share = of_waiting / (of_waiting + of_training)
+        end = math.sqrt(of_training * max(known))
+        return of_waiting + share * of_training + (1 - share) * end
 
-    def _expected_shares(self) -> dict[Hashable, float]:
-        """Return the share of its limit that a cell of each kind is expected to need.
+    def _trains_for_a_while(self) -> bool:
+        """Return whether a batch in training has made enough steps to say what the others take."""
+        for kind in self.kinds.values():
+            if max(list(kind.reached.values()), default=0) >= STEPS_OF_PACE:
+                return True
+        return False
 
-        It is the mean of the finished cells of the kind, else of finished kinds of its family and
-        task with the usual share as one more kind.
+    def _expected_shares(self) -> dict[Hashable, Shares]:
+        """Return the shares of its limit that cells of each kind are expected to need.
+
+        They are those of the finished cells of the kind, else of finished kinds of its family and
+        task with the usual shares as one more kind.
         """
-        by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
+        by_family: dict[tuple[str, str], list[Shares]] = defaultdict(list)
         for kind in self.kinds.values():
             if kind.finished:
-                by_family[kind.shape.family, kind.shape.task].append(kind.share)
+                by_family[kind.shape.family, kind.shape.task].append(kind.shares)
         shares = {}
         for name, kind in self.kinds.items():
             shape = kind.shape
-            if kind.finished:
-                shares[name] = kind.share
-            elif shape.may_converge:
-                alike = by_family[shape.family, shape.task]
-                shares[name] = fmean([*alike, shape.usual_share])
+            alike = [*by_family[shape.family, shape.task], shape.usual]
+            if not shape.may_converge:
+                shares[name] = shape.usual
+            elif kind.finished:
+                shares[name] = kind.shares
             else:
-                shares[name] = 1.0
+                shares[name] = _mean_shares(alike)
         return shares
 
     def reach(self, cell: Cell, iteration: int) -> None:
@@ -330,14 +421,35 @@ class Clock:
         if kind is not None:
             kind.reached[cell.key] = iteration
 
+    def note_speed(self, cell: Cell, steps_per_second: float, seconds: float) -> None:
+        """Note how fast the batch of a cell has been for some seconds."""
+        kind = self.kinds.get(cell.group)
+        if kind is not None and seconds > 0:
+            kind.note_speed(steps_per_second, seconds)
+
+    def stop(self, cell: Cell) -> None:
+        """Note that a cell has made its last step; it has no record yet."""
+        kind = self.kinds.get(cell.group)
+        if kind is not None and kind.reached.pop(cell.key, None) is not None:
+            kind.stopped.add(cell.key)
+
     def finish(self, cell: Cell, result: Result | None) -> None:
         """Note that a cell has a record: with this result here, or (None) from another process."""
         kind = self.kinds.get(cell.group)
         if kind is None:
             return
         kind.reached.pop(cell.key, None)
+        kind.stopped.discard(cell.key)
         if result is None:
             kind.waiting -= 1
             kind.by_others += 1
         else:
-            kind.note_finished(1, result.iterations or 1, result.seconds or 0.0)
+            iterations = result.iterations or 1
+            kind.note_finished(1, iterations, iterations, result.seconds or 0.0)
+
+
+def _mean_shares(several: Sequence[Shares]) -> Shares:
+    """Return the mean of both shares."""
+    return Shares(
+        fmean(shares.mean for shares in several), fmean(shares.longest for shares in several)
+    )

@@ -1,11 +1,14 @@
-"""The time of a training step, by the shape of its batch.
+"""The time of training, by the shape of its batches.
 
-A step of one cell in a batch takes a share of a fixed cost, and its work at a rate:
+A step of a batch has a fixed cost, and each cell in it adds its work at a rate:
 
-    seconds = latency / cells + work / rate
+    seconds = latency / batches at once * steps of batches
+              + sum over cells of their steps * work / rate
 
-`cells` is the number of cells in the batch. The latency is that of launching a step's operations,
-the work the number of its multiplications. Both numbers follow from measured steps (`fitted`).
+The latency is that of launching a step's operations, the work the number of its multiplications. A
+batch makes steps until the last of its cells has stopped, so the longest cell decides how often the
+fixed cost is paid. Small batches that train at the same time on a GPU hide each other's latency.
+Both numbers follow from measured steps (`fitted`).
 """
 
 import math
@@ -13,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple, TypeVar
 
 from dlmexp.experiment.plan.cell import Batch
 
@@ -25,9 +29,15 @@ LATENCIES = [4 + exponent / 4 for exponent in range(33)]
 USUAL_LATENCY = {"cpu": 7.0, "cuda": 9.5}  # measured on x86-64 cores and on an H200
 # The weight of the distance to the usual ratio; that of the measured steps is 1.
 LATENCY_PRIOR = 0.01
+# As many batches train at once on a GPU as have this many multiplications in a step together, or as
+# the engine admits (`capacity`).
+WORK_AT_ONCE = 1.6e10
+MOST_BATCHES_AT_ONCE = 12
+LEAST_WEIGHT = 0.1  # of a measurement that took little time
 # The share of its limit that a cell makes before it converges, by task: means over the time of
-# all published runs with a stopping rule.
+# all published runs with a stopping rule. And that of the last cell of a batch.
 USUAL_SHARE = {"regression": 0.6, "binary": 0.4, "count": 0.85}
+USUAL_LONGEST_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,19 @@ class BatchShape:
         )
 
     @property
-    def usual_share(self) -> float:
-        """Return the share of its limit that a cell is expected to need, before any has ended."""
+    def usual(self) -> "Shares":
+        """Return the shares that are expected before any cell has ended."""
         if not self.may_converge:
-            return 1.0
-        return USUAL_SHARE.get(self.task, fmean(USUAL_SHARE.values()))
+            return Shares(1.0, 1.0)
+        mean = USUAL_SHARE.get(self.task, fmean(USUAL_SHARE.values()))
+        return Shares(mean, USUAL_LONGEST_SHARE)
+
+
+class Shares(NamedTuple):
+    """Shares of the limit of steps: of a cell on average, and of the last cell of a batch."""
+
+    mean: float
+    longest: float
 
 
 def _limit(batch: Batch) -> int:
@@ -96,74 +114,126 @@ def _work_of_step(batch: Batch) -> float:
     return FIXED_SHARE * products if cell.variant == "fixed" else products
 
 
+class Steps(NamedTuple):
+    """Steps of batches, and the sum of the steps of their cells."""
+
+    of_batches: float
+    of_cells: float
+
+
 @dataclass(frozen=True)
 class Measured:
-    """Seconds that a step of one cell took, in batches of one shape."""
+    """Seconds that steps of batches of one shape took."""
 
     shape: BatchShape
+    steps: Steps
     seconds: float
+    alone: bool = False  # whether no other batch trained at the same time
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """The expected time of a step.
+    """The expected time of steps.
 
     Attributes:
-        latency: The fixed cost of a step in multiplications.
+        latency: The fixed cost of a step of a batch in multiplications.
         seconds_per_work: The time of a multiplication.
         corrections: The factor of each family whose cost has been measured.
+        kinds: The factor of each kind whose cost has been measured, in addition.
     """
 
     latency: float
     seconds_per_work: float
+    device: str = "cpu"
     corrections: dict[str, float] = field(default_factory=dict)
+    kinds: dict[Hashable, float] = field(default_factory=dict)
 
-    def seconds(self, shape: BatchShape) -> float:
-        """Return the seconds of a step of one cell."""
-        work = self.latency / shape.cells + shape.work
-        correction = self.corrections.get(shape.family, 1.0)
-        return self.seconds_per_work * work * correction
+    def seconds(self, shape: BatchShape, steps: Steps) -> float:
+        """Return the seconds of steps of batches."""
+        correction = self.corrections.get(shape.family, 1.0) * self.kinds.get(shape.kind, 1.0)
+        latency = self.latency / _batches_at_once(shape, self.device)
+        return self.seconds_per_work * correction * _work(shape, steps, latency)
+
+
+def _batches_at_once(shape: BatchShape, device: str) -> float:
+    """Return how many batches of a shape train at the same time."""
+    if device == "cpu":
+        return 1.0
+    fill_device = WORK_AT_ONCE / (shape.cells * shape.work)
+    return min(max(1.0, fill_device), MOST_BATCHES_AT_ONCE)
+
+
+def _work(shape: BatchShape, steps: Steps, latency: float) -> float:
+    return latency * steps.of_batches + shape.work * steps.of_cells
 
 
 def fitted(measured: Sequence[Measured], device: str) -> StepCost:
-    """Return the cost of which the logarithms of measured steps differ least.
+    """Return the cost of which the logarithms of measured times differ least.
 
     The ratio of latency and rate is searched on a grid, near the usual one of the device; the rate
-    then has a closed form. What the steps of a family differ by on average becomes its correction,
-    less so where few of them were measured.
+    then has a closed form. A measurement counts as much as it took. What the times of a family
+    differ by on average becomes its correction, less so where little of it was measured; and what
+    those of a kind still differ by becomes the kind's.
 
     Args:
         measured: Steps of different shapes; at least one.
         device: "cpu" or "cuda".
     """
+    weights = _weights(measured)
     best_loss = math.inf
-    best = StepCost(10 ** USUAL_LATENCY[device], 1.0)
+    latency = 10 ** USUAL_LATENCY[device]
     for exponent in LATENCIES:
-        residuals = [_residual(step, 10**exponent) for step in measured]
-        scale = fmean(residuals)
-        spread = fmean((residual - scale) ** 2 for residual in residuals)
+        residuals = _residuals(measured, 10**exponent, device)
+        scale = _mean(residuals, weights)
+        spread = _mean([(residual - scale) ** 2 for residual in residuals], weights)
         loss = spread + LATENCY_PRIOR * (exponent - USUAL_LATENCY[device]) ** 2
         if loss < best_loss:
             best_loss = loss
-            best = StepCost(10**exponent, math.exp(scale), _corrections(measured, residuals, scale))
-    return best
+            latency = 10**exponent
+    residuals = _residuals(measured, latency, device)
+    scale = _mean(residuals, weights)
+    residuals = [residual - scale for residual in residuals]
+    of_families = [some.shape.family for some in measured]
+    families = _corrections(of_families, residuals, weights)
+    unexplained = [
+        residual - math.log(families[family])
+        for residual, family in zip(residuals, of_families, strict=True)
+    ]
+    kinds = _corrections([some.shape.kind for some in measured], unexplained, weights)
+    return StepCost(latency, math.exp(scale), device, families, kinds)
 
 
-def _residual(step: Measured, latency: float) -> float:
-    """Return log(seconds / (latency / cells + work))."""
-    base = latency / step.shape.cells + step.shape.work
-    return math.log(max(step.seconds, 1e-12)) - math.log(base)
+def _residuals(measured: Sequence[Measured], latency: float, device: str) -> list[float]:
+    """Return log(seconds / work) of each measurement."""
+    residuals = []
+    for some in measured:
+        at_once = 1.0 if some.alone else _batches_at_once(some.shape, device)
+        work = _work(some.shape, some.steps, latency / at_once)
+        residuals.append(math.log(max(some.seconds, 1e-12) / work))
+    return residuals
+
+
+def _weights(measured: Sequence[Measured]) -> list[float]:
+    """Return the weight of each measurement: 1 for one that took the mean time."""
+    mean = fmean(some.seconds for some in measured) or 1.0
+    return [LEAST_WEIGHT + some.seconds / mean for some in measured]
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = sum(value * weight for value, weight in zip(values, weights, strict=True))
+    return total / sum(weights)
+
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def _corrections(
-    measured: Sequence[Measured], residuals: Sequence[float], scale: float
-) -> dict[str, float]:
-    """Return the factor of each family: its mean residual, pulled towards 0 by one more step."""
-    by_family: dict[str, list[float]] = defaultdict(list)
-    for step, residual in zip(measured, residuals, strict=True):
-        by_family[step.shape.family].append(residual - scale)
-    corrections = {}
-    for family, values in by_family.items():
-        mean = sum(values) / (len(values) + 1)
-        corrections[family] = math.exp(mean)
-    return corrections
+    names: Sequence[Name], residuals: Sequence[float], weights: Sequence[float]
+) -> dict[Name, float]:
+    """Return a factor per name: its mean residual, pulled towards 0 by one more of weight 1."""
+    sums: dict[Name, float] = defaultdict(float)
+    totals: dict[Name, float] = defaultdict(lambda: 1.0)
+    for name, residual, weight in zip(names, residuals, weights, strict=True):
+        sums[name] += weight * residual
+        totals[name] += weight
+    return {name: math.exp(total / totals[name]) for name, total in sums.items()}

@@ -1,5 +1,6 @@
 """The bound of the time of a run, and the time left."""
 
+from dataclasses import replace as replace_shape
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running import clock as module
 from dlmexp.experiment.running.clock import LONGEST_TRIAL_STEP, Clock
+from dlmexp.experiment.running.cost import BatchShape, StepCost, Steps
 from dlmexp.experiment.running.process import select_target
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
@@ -80,11 +82,14 @@ def test_announcement_is_an_interval_about_the_expected_time(now, monkeypatch, w
     assert interval is not None
     cost = clock._cost()
     seconds = {}
-    for kind in clock.kinds.values():
-        share = kind.shape.limit * kind.shape.usual_share
-        seconds[kind.shape.kind] = share * cost.seconds(kind.shape)
-    alone = sum(kind.waiting * seconds[name] for name, kind in clock.kinds.items())
-    longest = 8 * max(seconds.values())
+    for name, kind in clock.kinds.items():
+        usual = kind.shape.usual
+        of_batch = usual.longest * kind.shape.limit
+        of_cells = usual.mean * kind.shape.limit * kind.shape.cells
+        seconds[name] = cost.seconds(kind.shape, Steps(of_batch, of_cells))
+    batches = {name: kind.waiting / kind.shape.cells for name, kind in clock.kinds.items()}
+    alone = sum(batches[name] * seconds[name] for name in seconds)
+    longest = max(seconds.values())
     expected = alone / workers + longest * (1 - 1 / workers)
     assert (interval.least * interval.most) ** 0.5 == pytest.approx(expected)
     assert interval.most / interval.least <= 3
@@ -96,15 +101,15 @@ def test_nothing_is_announced_where_no_step_can_be_timed(now, monkeypatch):
     assert clock.announced(1) is None
 
 
-def test_steps_on_a_gpu_that_several_batches_share_take_less_than_in_trials(now, monkeypatch):
-    clock = timed_clock(monkeypatch, step_of_rows)
-    clock.device = "cuda"
-    shared = clock.announced(1)
-    monkeypatch.setattr(module, "SHARED_GPU", 1.0)
-    alone = clock.announced(1)
-    assert alone is not None
-    assert shared is not None
-    assert shared.most == pytest.approx(0.6 * alone.most)
+def test_small_batches_hide_each_others_latency_on_a_gpu():
+    """Twelve small batches train at once, a large one alone."""
+    small = BatchShape.of(batch_of(2, n=50))
+    large = replace_shape(small, cells=1000, work=1e9)
+    for shape, at_once in ((small, 12), (large, 1)):
+        steps = Steps(100, 0)
+        shared = StepCost(1e9, 1e-13, "cuda").seconds(shape, steps)
+        assert shared == pytest.approx(100 * 1e9 * 1e-13 / at_once)
+        assert StepCost(1e9, 1e-13, "cpu").seconds(shape, steps) == pytest.approx(1e-2)
 
 
 def test_short_runs_are_told_from_long_ones():
@@ -118,11 +123,22 @@ def finish(clock, cells, iterations, seconds):
         clock.finish(cell, Result(iterations=iterations, seconds=seconds))
 
 
-def test_time_left_is_unknown_before_a_cell_has_finished_or_steps_were_timed():
+def test_time_left_is_unknown_before_a_step_was_made():
     clock = Clock([CELLS])
     assert clock.seconds_left(10.0) is None
-    clock.finish(CELLS[0], None)  # in another process
-    assert clock.seconds_left(10.0) is None
+
+
+def test_time_left_without_timed_steps_follows_from_the_steps_of_cells_in_training():
+    """A tenth of the way of all cells took ten seconds."""
+    clock = Clock([CELLS])
+    (kind,) = clock.kinds.values()
+    usual = kind.shape.usual
+    assert usual.mean < usual.longest
+    for cell in CELLS:
+        clock.reach(cell, LIMIT // 10)
+    left = clock.seconds_left(10.0)
+    assert left is not None
+    assert 10.0 * (10 * usual.mean - 1) <= left <= 10.0 * (10 * usual.longest - 1)
 
 
 def test_time_left_before_a_cell_has_finished_is_that_of_the_timed_steps(now, monkeypatch):
@@ -169,7 +185,7 @@ def test_cells_of_other_processes_in_the_same_time_make_the_run_faster():
 )
 def test_cell_in_training_counts_by_how_far_it_is(iteration, left):
     """The others took 100 iterations and one second."""
-    clock = Clock([CELLS[:2]])
+    clock = Clock([CELLS[:1], CELLS[1:2]])
     finish(clock, CELLS[:1], 100, 1.0)
     clock.reach(CELLS[1], iteration)
     spent = 1.0 + iteration / 100
@@ -192,9 +208,11 @@ def test_time_of_other_kinds_follows_by_their_steps_and_work():
         left[other[0].n] = clock.seconds_left(12.0)
         cost = clock._cost()
         shapes = [kind.shape for kind in clock.kinds.values()]
-        # A kind without finished cells is halfway between those that have and the usual share.
-        share = (300 / LIMIT + shapes[1].usual_share) / 2
-        ratio = cost.seconds(shapes[1]) * share * LIMIT / 3.0
+        # A kind without finished cells is halfway between those that have and the usual shares.
+        usual = shapes[1].usual
+        of_batch = (300 + usual.longest * LIMIT) / 2
+        of_cells = 4 * (300 + usual.mean * LIMIT) / 2
+        ratio = cost.seconds(shapes[1], Steps(of_batch, of_cells)) / (4 * 3.0)
         assert left[other[0].n] == pytest.approx(12.0 * ratio)
     assert left[900] > left[100]
 

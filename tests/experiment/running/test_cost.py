@@ -1,11 +1,12 @@
 """The time of a training step, by the shape of its batch."""
 
+import dataclasses
 import math
 
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, fitted
+from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, Steps, fitted
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
 
@@ -66,23 +67,41 @@ def test_gradients_are_measured_for_one_cell_after_the_other():
 def test_only_a_stopping_rule_ends_training_early(values, may_converge, is_timed):
     of_batch = BatchShape.of(batch_of(2, **values))
     assert (of_batch.may_converge, of_batch.is_timed) == (may_converge, is_timed)
-    assert (of_batch.usual_share < 1) == may_converge
+    assert (of_batch.usual.mean < 1) == may_converge
+    assert (of_batch.usual.longest < 1) == may_converge
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("exponent", [6, 8, 10])
+def one_step(of_shape: BatchShape) -> Steps:
+    """A step of one batch, which is one of each of its cells."""
+    return Steps(1.0, float(of_shape.cells))
+
+
+def measured(of_shape: BatchShape, seconds: float) -> Measured:
+    """A measured step of a batch."""
+    return Measured(of_shape, one_step(of_shape), seconds)
+
+
+def seconds_of_step(cost: StepCost, of_shape: BatchShape) -> float:
+    """The expected seconds of a step of one batch."""
+    return cost.seconds(of_shape, one_step(of_shape))
+
+
+# On a GPU, batches at the same time hide a fixed cost of 10^6 multiplications.
+@pytest.mark.parametrize(
+    ("device", "exponent"), [("cpu", 6), ("cpu", 8), ("cpu", 10), ("cuda", 8), ("cuda", 10)]
+)
 def test_fit_recovers_latency_and_rate(device, exponent):
-    true = StepCost(10**exponent, 3e-12)
+    true = StepCost(10**exponent, 3e-12, device)
     shapes = [shape(cells, n=n) for cells in (1, 10, 100) for n in (10, 1000, 10**6)]
-    cost = fitted([Measured(each, true.seconds(each)) for each in shapes], device)
+    cost = fitted([measured(each, seconds_of_step(true, each)) for each in shapes], device)
     for each in shapes:
-        assert cost.seconds(each) == pytest.approx(true.seconds(each), rel=0.02)
+        assert seconds_of_step(cost, each) == pytest.approx(seconds_of_step(true, each), rel=0.02)
 
 
 def test_one_measured_step_gives_its_own_time_and_the_usual_latency():
-    measured = shape(n=1000)
-    cost = fitted([Measured(measured, 0.25)], "cpu")
-    assert cost.seconds(measured) == pytest.approx(0.25)
+    only = shape(n=1000)
+    cost = fitted([measured(only, 0.25)], "cpu")
+    assert seconds_of_step(cost, only) == pytest.approx(0.25)
     assert cost.latency == 10**7
 
 
@@ -90,16 +109,32 @@ def test_family_that_takes_longer_is_expected_to_do_so_for_other_shapes():
     plain = [shape(n=n) for n in (100, 1000, 10000)]
     slow = [shape(n=n, family="slow") for n in (100, 1000, 10000)]
     true = StepCost(1e6, 1e-12)
-    measured = [Measured(each, true.seconds(each)) for each in plain]
-    measured += [Measured(each, 4 * true.seconds(each)) for each in slow]
-    cost = fitted(measured, "cpu")
-    ratio = cost.seconds(shape(n=500, family="slow")) / cost.seconds(shape(n=500))
-    # Three steps of each, pulled towards no difference by one more.
-    assert ratio == pytest.approx(4 ** (3 / 4))
+    steps = [measured(each, seconds_of_step(true, each)) for each in plain]
+    steps += [measured(each, 4 * seconds_of_step(true, each)) for each in slow]
+    cost = fitted(steps, "cpu")
+    other_slow = seconds_of_step(cost, shape(n=500, family="slow"))
+    ratio = other_slow / seconds_of_step(cost, shape(n=500))
+    # Pulled towards no difference.
+    assert 1.5 < ratio < 4
+
+
+def test_longest_cell_pays_the_fixed_cost_of_a_step():
+    cost = StepCost(1e6, 1e-12)
+    batch = shape(cells=2)
+    uneven = cost.seconds(batch, Steps(100.0, 150.0))  # cells of 100 and 50 steps
+    assert uneven == pytest.approx(1e-12 * (100 * 1e6 + 150 * batch.work))
+
+
+def test_small_batches_share_the_fixed_cost_on_a_gpu():
+    small = shape(cells=1, n=10)
+    alone = StepCost(1e9, 1e-12, "cpu").seconds(small, Steps(1.0, 0.0))
+    together = StepCost(1e9, 1e-12, "cuda").seconds(small, Steps(1.0, 0.0))
+    assert together < alone
 
 
 def test_family_that_is_not_measured_has_the_common_cost():
-    measured = [Measured(shape(n=n), 1e-3 * n) for n in (10, 100, 1000)]
-    cost = fitted(measured, "cpu")
-    common = cost.seconds_per_work * (cost.latency / 4 + shape(family="new").work)
-    assert math.isclose(cost.seconds(shape(family="new")), common)
+    steps = [measured(shape(n=n), 1e-3 * n) for n in (10, 100, 1000)]
+    cost = fitted(steps, "cpu")
+    new = dataclasses.replace(shape(family="new"), kind="new")
+    common = cost.seconds_per_work * (cost.latency + 4 * new.work)
+    assert math.isclose(seconds_of_step(cost, new), common)
