@@ -1,6 +1,6 @@
 """Cross-validation without training: the rows of folds, and the choice by their pooled losses.
 
-Numbers alone: nothing here needs torch (docs/SPEC.md, section 6).
+Nothing here needs torch (docs/SPEC.md, section 6).
 """
 
 import math
@@ -13,34 +13,59 @@ from jaxtyping import Float, Int
 from dlmexp.common.errors import UserError
 
 FOLDS = 5
-MANY_ROWS = 2000
-"""From so many rows on, one in ten is held out in place of folds, where users say nothing."""
+"""The default number of folds."""
+HOLDOUT_FROM_ROWS = 2000
+"""The default is one held-out part, not folds, from this number of rows on."""
 PROFILE_LOGS = np.linspace(-6.0, 6.0, 49)
-"""Logarithms of the factors of a profile."""
+"""Logarithms of the factors of a profile (`recalibration.loss_profile`)."""
 STRENGTH = 2.0
 """Nats of NLL, summed over rows, that a factor must gain per unit of its logarithm."""
 SPLINE_POINTS = 6001
-"""Points at which the spline through a profile is compared."""
+"""Number of points at which the spline through a profile is evaluated."""
 HOLDOUT = "holdout"
+"""The setting that holds out a part of the rows once."""
 LOO = "loo"
-"""Leave one row out, in closed form; there are no folds."""
-TENTH = 10  # of the rows, one in so many is held out
+"""The setting that predicts every row from all others, in closed form; there are no folds."""
+HOLDOUT_DIVISOR = 10
+"""With "holdout", one of every HOLDOUT_DIVISOR rows is held out."""
+OWN_ROWS = 0x6F776E20726F7773
+"""Tag of the random stream that orders users' own rows (the letters of "own rows").
+
+Without it the stream would be that of `numpy.random.default_rng(seed)`. A user may have drawn the
+data with it, and then rows in its order are not in a random one."""
 
 
 class Folds(NamedTuple):
     """The row numbers of F folds.
 
     Attributes:
-        train: The rows that are trained on while a fold is held out.
-        held_out: The rows of each fold.
+        train: The rows to train on while a fold is held out.
+        held_out: The held-out rows of each fold.
     """
 
     train: Int[np.ndarray, "F n"]
     held_out: Int[np.ndarray, "F s"]
 
 
+def row_order(n: int, seed: int, tag: int | None = OWN_ROWS) -> Int[np.ndarray, " n"]:
+    """Return a random order of n rows, which is the same everywhere.
+
+    It sorts n raw words of a bit generator, which numpy promises never to change, unlike the
+    permutations of `Generator`.
+
+    Args:
+        n: The number of rows.
+        seed: The seed of the repetition.
+        tag: The tag of the stream; None: the stream of the seed alone, as for the data sets of the
+            paper.
+    """
+    stream = seed if tag is None else np.random.SeedSequence([seed, tag])
+    words = np.random.PCG64(stream).random_raw(n)
+    return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+
+
 class Candidate(NamedTuple):
-    """What is chosen: the weight of the penalty, and the number of Gaussians of q."""
+    """What cross-validation chooses: the weight of the penalty and the number of Gaussians of q."""
 
     beta: float
     components: int = 1
@@ -49,25 +74,25 @@ class Candidate(NamedTuple):
 def folds(n: int, count: int = FOLDS) -> Folds:
     """Return the folds of n rows.
 
-    Fold f is the rows f s to (f + 1) s - 1, where s = n // count. All folds have as many rows, so
-    that they train as one batch; the n mod count last rows are always trained on.
+    Fold f is the rows f s to (f + 1) s - 1, where s = n // count. All folds have equally many rows,
+    so that they can train as one batch; the last n mod count rows are never held out.
 
     Raises:
         UserError: There are fewer rows than folds, or fewer than two folds.
     """
     size = fold_size(n, str(count))
     held_out = np.arange(count * size).reshape(count, size)
-    return _with_the_rest(n, held_out)
+    return _folds_holding_out(n, held_out)
 
 
-def _with_the_rest(n: int, held_out: Int[np.ndarray, "F s"]) -> Folds:
+def _folds_holding_out(n: int, held_out: Int[np.ndarray, "F s"]) -> Folds:
     """Return folds with these held-out rows, and all other rows to train on."""
     train = [np.delete(np.arange(n), of_fold) for of_fold in held_out]
     return Folds(np.stack(train), held_out)
 
 
 def folds_of(n: int, cv: str) -> Folds:
-    """Return the folds of n rows that a setting asks for.
+    """Return the folds of n rows by the setting `cv`.
 
     Args:
         n: The number of rows.
@@ -76,16 +101,16 @@ def folds_of(n: int, cv: str) -> Folds:
     if cv != HOLDOUT:
         return folds(n, int(cv))
     size = fold_size(n, cv)
-    return _with_the_rest(n, np.arange(n - size, n)[None])
+    return _folds_holding_out(n, np.arange(n - size, n)[None])
 
 
-def usual_cv(n: int) -> str:
-    """Return the setting for n rows where users say nothing: folds, or holdout of many rows."""
-    return str(min(FOLDS, n)) if n < MANY_ROWS else HOLDOUT
+def default_cv(n: int) -> str:
+    """Return the default setting for n rows: a number of folds, or "holdout" for many rows."""
+    return str(min(FOLDS, n)) if n < HOLDOUT_FROM_ROWS else HOLDOUT
 
 
 def fold_count(cv: str) -> int:
-    """Return the number of folds that a setting asks for; 0: rows are left out in closed form."""
+    """Return the number of folds of a setting; 0 for "loo", which has none."""
     if cv == LOO:
         return 0
     return 1 if cv == HOLDOUT else int(cv)
@@ -98,7 +123,7 @@ def fold_size(n: int, cv: str) -> int:
         UserError: There are fewer rows than folds, or fewer than two folds.
     """
     if cv == HOLDOUT:
-        return max(1, n // TENTH)
+        return max(1, n // HOLDOUT_DIVISOR)
     count = int(cv)
     if not 2 <= count <= n:
         raise UserError(f"cv={count}: {n} rows make 2 to {n} folds")
@@ -106,7 +131,7 @@ def fold_size(n: int, cv: str) -> int:
 
 
 def held_out_share(n: int, share: float) -> Folds:
-    """Return a single fold: the first rows, a share of all n, but one at least and n - 1 at most.
+    """Return a single fold: a share of n rows, the first ones, at least 1 and at most n - 1.
 
     Raises:
         UserError: The share is not between 0 and 1, or there is one row alone.
@@ -123,8 +148,9 @@ def held_out_share(n: int, share: float) -> Folds:
 def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
     """Return the mean of a metric on normalised targets in the units of the targets.
 
-    Folds are normalised by standard deviations `y_std` of their own: only in these units do their
-    metrics have a common mean. `1 / y_std` in place of `y_std` undoes it.
+    Each fold divides its targets by its own standard deviation `y_std`, so that metrics of
+    different folds can be averaged only in the units of the targets. With `1 / y_std` in place of
+    `y_std` this is its own inverse.
     """
     if metric == "nll":
         return mean + math.log(y_std)
@@ -152,33 +178,41 @@ def pooled(metric: str, means: Sequence[float], y_stds: Sequence[float] | None =
 
 
 def best_candidate(losses: Mapping[Candidate, float]) -> Candidate | None:
-    """Return the candidate of the least loss; None if no loss is finite.
+    """Return the candidate with the lowest loss; None if no loss is finite.
 
-    Of equal ones the one with the larger beta, then with fewer components, is taken.
+    Of candidates with equal losses, that with the largest beta is taken, then that with the fewest
+    components.
     """
     finite = [candidate for candidate in losses if math.isfinite(losses[candidate])]
     if not finite:
         return None
-    return min(finite, key=lambda chosen: (losses[chosen], -chosen.beta, chosen.components))
+
+    def rank(candidate: Candidate) -> tuple[float, float, int]:
+        return losses[candidate], -candidate.beta, candidate.components
+
+    return min(finite, key=rank)
 
 
 def penalised_factor(profile: Float[np.ndarray, " P"], strength: float = STRENGTH) -> float:
-    """Return the factor of the least NLL, summed over rows, plus `strength * |log factor|`.
+    """Return the factor with the lowest sum of NLL and `strength * |log factor|`.
 
-    The penalty is that of a Laplace distribution of the logarithm. It weighs nothing among many
-    rows, and a small gain of few rows is not worth a large factor. Where the NLL is nowhere finite
-    the factor is 1.
+    The penalty is that of a Laplace prior of the logarithm. It has no influence where there are
+    many rows. Where there are few, a small gain does not justify a large factor. The factor is 1 if
+    the NLL is finite at fewer than two points.
 
     Args:
-        profile: The sum of profiles (`recalibration.loss_profile`) over all folds.
+        profile: The NLL summed over the rows of all folds, at the factors `exp(PROFILE_LOGS)`.
         strength: Nats per unit of the logarithm.
     """
     from scipy.interpolate import CubicSpline
 
-    finite = np.isfinite(profile)
-    if finite.sum() < 2:
+    is_finite = np.isfinite(profile)
+    if is_finite.sum() < 2:
         return 1.0
+    known_logs = PROFILE_LOGS[is_finite]
+    spline = CubicSpline(known_logs, profile[is_finite])
+    # A fine grid between the known points
     logs = np.linspace(PROFILE_LOGS[0], PROFILE_LOGS[-1], SPLINE_POINTS)
-    logs = logs[(logs >= PROFILE_LOGS[finite][0]) & (logs <= PROFILE_LOGS[finite][-1])]
-    losses = CubicSpline(PROFILE_LOGS[finite], profile[finite])(logs)
-    return float(np.exp(logs[np.argmin(losses + strength * np.abs(logs))]))
+    logs = logs[(logs >= known_logs[0]) & (logs <= known_logs[-1])]
+    penalised = spline(logs) + strength * np.abs(logs)
+    return float(np.exp(logs[np.argmin(penalised)]))

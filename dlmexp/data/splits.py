@@ -1,8 +1,8 @@
 """Training, validation and test rows, and their normalisation.
 
-Pure functions of rows, kind of split, seed and n. The rows are permuted once per seed and cut into
-test, validation and training pool; a training set of n rows is the first n of the pool. So a
-smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
+The rows are permuted once per seed and cut into test rows, validation rows and a training pool. A
+training set of n rows is the first n rows of the pool. So smaller training sets are parts of larger
+ones, and test and validation rows depend on the seed alone.
 """
 
 import re
@@ -15,12 +15,11 @@ from jaxtyping import Bool, Float, Int
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
-from dlmexp.core.folds import folds_of
+from dlmexp.core.folds import OWN_ROWS, folds_of, row_order
 
 SPLIT_VERSION = 1
-"""Part of every cell's key.
-
-Increase it with every change that moves a row to another part or changes a value."""
+"""Part of the key of every cell. Increase it if a change moves a row to another part of a split, or
+changes a value."""
 MINIMUM_ROWS = 20
 VALIDATION = {
     "regression": Fraction(8),
@@ -29,11 +28,12 @@ VALIDATION = {
     "tenth": Fraction(10),
     "published": Fraction(10),
 }
-"""Validation rows in per cent, by kind of split: of all rows, or (`TENTH`) of all but test rows."""
+"""Validation rows in per cent, by kind of split: of all rows, or, for the kinds in `TENTH`, of all
+rows but test rows."""
 POOL_PERCENT = Fraction(67)
-"""Training pool of a regression split, in per cent."""
+"""Training pool of a regression split, in per cent of all rows."""
 MAX_TEST_ROWS = {"counts": 1000, "airline": 100_000}
-"""By kind of split."""
+"""The largest number of test rows, by kind of split."""
 TENTH = ("tenth", "published")
 """Kinds of split with 10 % test rows, and 10 % of the other rows for validation."""
 TENTH_PERCENT = Fraction(10)
@@ -47,13 +47,15 @@ class Arrangement:
     """How a user wants the rows divided.
 
     Attributes:
-        kind: At random; by time (the earliest rows are the pool, the latest are tested on); by
-            group (no group is in two parts); or as published.
-        by: The time, or the number of the group, of every row.
-        column: The name of `by`, for messages.
-        test: The number of the user's own test rows, which are the last ones.
-        published: For every split that was published, which rows are its test rows. Repetition k
-            is split k.
+        kind: random; time (the pool has the earliest rows, the test rows are the latest ones);
+            group (no group is in two parts); or published.
+        by: The time of every row, or the number of its group.
+        column: The name of the column `by`, for messages.
+        test: The number of the user's own test rows, which are the last rows of the dataset.
+        published: The test rows of every published split. Repetition k uses split k.
+        tag: Selects the random stream that orders the rows; None: the stream of the seed alone.
+        test_share: The share of the rows that are test rows; None: as the kind of split has it.
+        validation_share: The same for validation rows.
     """
 
     kind: Literal["random", "time", "group", "published"] = "random"
@@ -61,19 +63,47 @@ class Arrangement:
     column: str = ""
     test: int = 0
     published: Bool[np.ndarray, "K N"] | None = None
+    tag: int | None = None
+    test_share: float | None = None
+    validation_share: float | None = None
 
     @property
     def label(self) -> str:
-        """What a cell's key says of it, besides the data."""
-        # Published splits are the kind of split itself (`split_name`).
+        """The part of a cell's key that depends on the arrangement."""
+        # Published splits are a kind of split, which the key has already.
         kind = "" if self.kind in ("random", "published") else f"-{self.kind}"
         test = f"-test{self.test}" if self.test else ""
         return kind + test
 
-    def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> "Split":
-        """Return training pool, validation and the remaining rows.
+    def sizes(self, n_rows: int, kind: str) -> "SplitSizes":
+        """Return the numbers of rows in the three parts of a split that is not published.
 
-        Rows of a group that would be in two parts are not used.
+        Raises:
+            UserError: too few rows would be left for training.
+        """
+        usual = split_sizes(n_rows, kind, user_test_rows=self.test)
+        if self.test_share is None and self.validation_share is None:
+            return usual
+        rows = n_rows - self.test
+        test = usual.test
+        validation = usual.validation
+        if self.test_share is not None:
+            test = max(1, round(self.test_share * rows))
+        if self.validation_share is not None:
+            validation = max(1, round(self.validation_share * rows))
+        train = rows - validation - (0 if self.test else test)
+        if train < MINIMUM_ROWS:
+            left = counted(max(train, 0), "row")
+            raise UserError(
+                f"csv.test_size and csv.validation_size leave {left} for training: "
+                f"at least {MINIMUM_ROWS} are needed"
+            )
+        return SplitSizes(train, validation, test)
+
+    def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> "Split":
+        """Return a split in which no group is in two parts; test rows are those that remain.
+
+        Rows of a group that would be in two parts are used in the first one only.
 
         Args:
             order: The rows that are not the user's own test rows, in a random order.
@@ -102,30 +132,30 @@ class Arrangement:
 
     @property
     def _by(self) -> Float[np.ndarray, " N"]:
-        """`by`, which a random division does not have."""
+        """The column `by` of a division by time or group."""
         assert self.by is not None
         return self.by
 
     def _sorted_groups(
         self, order: Int[np.ndarray, " R"]
     ) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
-        """Return the rows by time or by group, and the number of the group of each, ascending.
+        """Return the rows sorted by time or group, and the number of each row's group, ascending.
 
-        By time, every row is a group of its own.
+        In a division by time, every row is a group of its own.
         """
         if self.kind == "time":
             times = self._by[: len(order)]
             return np.argsort(times, kind="stable"), np.arange(len(order))
-        # Number the groups by their first row in the random order: they are then in random order.
+        # Number the groups by their first row in the random order, so that their order is random.
         _, first_rows, codes = np.unique(self._by[order], return_index=True, return_inverse=True)
-        ranks = np.argsort(np.argsort(first_rows))
-        groups = ranks[codes]
+        rank_of_group = np.argsort(np.argsort(first_rows))
+        groups = rank_of_group[codes]
         by_group = np.argsort(groups, kind="stable")
         return order[by_group], groups[by_group]
 
 
 def _next_group(groups: Int[np.ndarray, " R"], cut: int) -> int:
-    """Return the first row at or after `cut` that begins a group."""
+    """Return the first position at or after `cut` where a group begins."""
     if not 0 < cut < len(groups):
         return cut
     return int(np.searchsorted(groups, groups[cut - 1], side="right"))
@@ -137,7 +167,7 @@ RANDOM = Arrangement()
 class Split(NamedTuple):
     """Row numbers into the dataset; the three parts are disjoint."""
 
-    train: Int[np.ndarray, " P"]  # the pool: a training set of n rows is its first n
+    train: Int[np.ndarray, " P"]  # the pool: a training set of n rows has its first n rows
     validation: Int[np.ndarray, " V"]
     test: Int[np.ndarray, " T"]
 
@@ -154,8 +184,8 @@ class SplitSizes(NamedTuple):
 class Normalisation:
     """`normalised = (raw - mean) / std` of every column.
 
-    A constant column has std 1 and is set to 0 everywhere. A missing value (NaN) is set to 0, too:
-    the mean of the training rows that have one.
+    A constant column has std 1 and becomes 0 everywhere. A missing value (NaN) also becomes 0,
+    which is the mean of the training rows in which it is known.
     """
 
     mean: Float[np.ndarray, " D"]
@@ -175,7 +205,7 @@ class Normalisation:
 class Prepared:
     """Normalised data to train and evaluate a cell.
 
-    `y * y_std + y_mean` are the targets before normalisation; `features` normalises inputs.
+    Targets in their own units are `y * y_std + y_mean`. `features` normalises further inputs.
     """
 
     X_train: Float[np.ndarray, "n D"]
@@ -189,13 +219,9 @@ class Prepared:
     features: Normalisation
 
 
-def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
-    """Return the order that sorts `n_rows` raw 64-bit integers of PCG64(seed).
-
-    NumPy guarantees that this stream never changes, unlike `Generator.permutation`.
-    """
-    integers = np.random.PCG64(seed).random_raw(n_rows)
-    return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
+def permutation(n_rows: int, seed: int, tag: int | None = None) -> Int[np.ndarray, " N"]:
+    """Return the order that sorts `n_rows` raw 64-bit integers of PCG64(seed), or of a tag."""
+    return row_order(n_rows, seed, tag)
 
 
 def split(
@@ -205,25 +231,32 @@ def split(
     test_cap: int | None = None,
     arrangement: Arrangement = RANDOM,
 ) -> Split:
-    """Divide a permutation of the rows (docs/SPEC.md, section 5; the sizes: `split_sizes`).
+    """Divide the rows of a dataset (docs/SPEC.md, section 5).
 
-    An `arrangement` decides which rows are in a part, not how many (by group, test rows may be
-    fewer). Where it has test rows of the user's own, the other rows make up pool and validation.
+    Args:
+        n_rows: The number of rows.
+        kind: The kind of split, which decides the sizes of the parts (`split_sizes`).
+        seed: The seed of the permutation of the rows.
+        test_cap: The largest number of test rows; the others are in no part.
+        arrangement: Which rows are in a part. A division by group may have fewer test rows. With
+            test rows of the user's own, all other rows are for the pool and validation.
     """
     if arrangement.published is not None:
-        return published_split(arrangement.published, seed, test_cap, arrangement.by)
+        return published_split(
+            arrangement.published, seed, test_cap, arrangement.by, arrangement.tag
+        )
     if kind == "published":
         raise UserError("split=published: this dataset has no published splits; use split=tenth")
     rows = n_rows - arrangement.test
-    sizes = split_sizes(n_rows, kind, user_test_rows=arrangement.test)
-    order = permutation(rows, seed)
+    sizes = arrangement.sizes(n_rows, kind)
+    order = permutation(rows, seed, arrangement.tag)
     if arrangement.by is None:
         held_out = rows - sizes.train
         test, validation, pool = np.split(order, [held_out - sizes.validation, held_out])
     else:
         pool, validation, test = arrangement.parts(order, sizes.train, sizes.validation)
         # A training set is the first rows of the pool, and has to be a random part of it.
-        pool = pool[permutation(sizes.train, seed)]
+        pool = pool[permutation(sizes.train, seed, arrangement.tag)]
     if arrangement.test:
         test = np.arange(rows, n_rows)
     return Split(pool, validation, test[:test_cap])
@@ -234,18 +267,20 @@ def published_split(
     seed: int,
     test_cap: int | None = None,
     groups: Float[np.ndarray, " N"] | None = None,
+    tag: int | None = None,
 ) -> Split:
     """Return published split number `seed`, its training rows divided into validation and pool.
 
     Test rows are in the order of the file. Training rows are permuted by the seed: the first tenth
-    is for validation, the others are the pool. All splits have as many training rows as the one
-    with the fewest, so that repetitions can be compared; splits often differ by a single row.
+    is for validation, the others are the pool. Published splits often differ by a single row. So
+    that repetitions can be compared, all have as many training rows as the split with the fewest.
 
     Args:
         is_test: The test rows of every split.
         seed: The number of the split.
         test_cap: The largest number of test rows; the others are in no part.
         groups: The number of the group of every row, if no group may be in two parts.
+        tag: The tag of the random stream that orders the training rows.
 
     Raises:
         UserError: there is no such split, or it has too few rows.
@@ -260,27 +295,30 @@ def published_split(
             f"at least {MINIMUM_ROWS} are needed"
         )
     train = np.flatnonzero(~is_test[seed])
-    order = train[permutation(len(train), seed)][:n_train]
+    order = train[permutation(len(train), seed, tag)][:n_train]
     n_validation = _percent(n_train, VALIDATION["published"])
     if groups is None:
         validation, pool = np.split(order, [n_validation])
     else:
-        validation, pool = _grouped_parts(groups, order, n_validation)
+        validation, pool = _grouped_parts(groups, order, n_validation, tag)
     return Split(pool, validation, np.flatnonzero(is_test[seed])[:test_cap])
 
 
 def _grouped_parts(
-    groups: Float[np.ndarray, " N"], order: Int[np.ndarray, " n"], n_validation: int
+    groups: Float[np.ndarray, " N"],
+    order: Int[np.ndarray, " n"],
+    n_validation: int,
+    tag: int | None,
 ) -> tuple[Int[np.ndarray, " V"], Int[np.ndarray, " P"]]:
     """Return rows for validation and the pool, which have no group in common.
 
-    Rows between them, fewer than two of the largest groups, are not used: the sizes are then the
-    same in all repetitions.
+    As many rows between them as the largest group has are not used, so that no group is in both
+    parts, and the sizes are the same in all repetitions.
     """
     _, sizes = np.unique(groups, return_counts=True)
     largest = int(sizes.max())
     _, first_rows, codes = np.unique(groups[order], return_index=True, return_inverse=True)
-    # Groups in the order of their first rows, which is random.
+    # The rows of a group stand together; the order of groups is random, that of their first rows.
     by_group = order[np.argsort(first_rows[codes], kind="stable")]
     validation = by_group[:n_validation]
     pool = by_group[n_validation + largest :]
@@ -288,23 +326,24 @@ def _grouped_parts(
         raise UserError(
             f"the groups are too large: {counted(len(pool), 'row')} would be left for training"
         )
-    return validation, pool[permutation(len(pool), 0)]
+    return validation, pool[permutation(len(pool), 0, tag)]
 
 
 def folds_of_groups(groups: Int[np.ndarray, " N"], folds: int) -> Int[np.ndarray, " N"]:
-    """Return the fold of every row; rows of a group are in the same one.
+    """Return the fold of every row; all rows of a group are in the same fold.
 
-    Groups, the largest first and equal ones in a random order, go to the smallest fold so far.
+    Each group is added to the fold that is smallest at that time. Groups are added by their size,
+    the largest first, groups of the same size in a random order.
     """
     sizes = np.bincount(groups)
-    shuffled = permutation(len(sizes), 0)
+    shuffled = permutation(len(sizes), 0, OWN_ROWS)
     order = shuffled[np.argsort(-sizes[shuffled], kind="stable")]
     fold_of_group = np.zeros(len(sizes), dtype=np.int64)
-    rows = np.zeros(folds, dtype=np.int64)
+    fold_sizes = np.zeros(folds, dtype=np.int64)
     for group in order:
-        smallest = int(rows.argmin())
+        smallest = int(fold_sizes.argmin())
         fold_of_group[group] = smallest
-        rows[smallest] += sizes[group]
+        fold_sizes[smallest] += sizes[group]
     return fold_of_group[groups]
 
 
@@ -313,11 +352,14 @@ def split_sizes(
 ) -> SplitSizes:
     """Return how many of `n_rows` rows are for training, validation and test.
 
-    regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000
-    test rows. airline: 100 000 test rows, no validation. Counts and airline use at most half of the
-    rows that are not for validation as test rows, so that small data can be used too. Under
-    `csv.split=group` the test rows are fewer where groups are kept together. tenth: 10 % test rows,
-    and 10 % of the others for validation. published: the same, as published splits usually are.
+    - regression: 67 % pool, 8 % validation, 25 % test rows.
+    - counts (also for binary data): 10 % validation, 1000 test rows.
+    - airline: 100 000 test rows, no validation rows.
+    - tenth: 10 % test rows, and 10 % of the other rows for validation.
+    - published: the sizes of tenth, which published splits usually have.
+
+    Of small data, counts and airline use half of the rows that are not for validation as test rows.
+    A division by group may have fewer test rows.
 
     Args:
         n_rows: Rows of the dataset, a user's own test rows included.
@@ -360,7 +402,7 @@ def _sizes_with_user_test_rows(rows: int, kind: str, user_test_rows: int) -> Spl
     """Return how rows are divided into pool and validation, if the user has test rows."""
     percent = VALIDATION[kind]
     if kind == "regression":
-        # Validation and pool are in the usual proportion.
+        # Validation rows and pool have the usual ratio, 8 to 67.
         percent = 100 * percent / (percent + POOL_PERCENT)
     validation = _percent(rows, percent)
     return SplitSizes(rows - validation, validation, user_test_rows)
@@ -369,12 +411,15 @@ def _sizes_with_user_test_rows(rows: int, kind: str, user_test_rows: int) -> Spl
 def resolve_size(size: int | str, pool: int) -> int:
     """Return the number of training rows for a size in the config.
 
-    A size is a number, of which at most the pool is used, or a percentage of the pool such as
-    '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and
-    11063.
+    Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063.
+
+    Args:
+        size: A number of rows, or a percentage of the pool such as '2.5%'. A number that is larger
+            than the pool means all of it.
+        pool: The number of rows in the training pool.
 
     Raises:
-        UserError: the size is no number, or 0 or more than the pool.
+        UserError: the size is neither, or is 0 rows or more than 100 %.
     """
     text = str(size).strip()
     if not SIZE.fullmatch(text):
@@ -394,21 +439,21 @@ def resolve_size(size: int | str, pool: int) -> int:
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     """Return mean and standard deviation (divided by n, not n - 1) of the training rows.
 
-    Missing values do not count.
+    Missing values are left out.
     """
     if np.isnan(X).any():
         return _normalisation_by_column(X)
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
-    # max == min catches constants such as 0.1, whose mean has a rounding error; std == 0 catches
-    # underflow.
+    # A constant such as 0.1 may have a std above 0, because its mean has a rounding error. And the
+    # std of tiny values may be 0 by underflow.
     constant = (X.max(axis=0) == X.min(axis=0)) | (std == 0.0)
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
 def _normalisation_by_column(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Return the normalisation of columns with missing values; an empty column is constant."""
+    """Return the normalisation of columns with missing values; one without values is constant."""
     columns = []
     for column in X.T:
         known = column[~np.isnan(column)]
@@ -434,7 +479,7 @@ def _without_indicators(features: Normalisation, indicators: int) -> Normalisati
 
 
 class Fold(NamedTuple):
-    """A fold of the training rows: which one (from 0), and how rows are divided (`folds_of`)."""
+    """A fold of the training rows: its number, from 0, and the setting `cv` (`folds_of`)."""
 
     number: int
     cv: str
@@ -445,12 +490,13 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
 
     Args:
         dataset: A `Dataset`, or another object with `X`, `y`, `task` and `arrangement`.
-        spec: A `DatasetConfig`, or another object with `split`, `test_cap` and `validation`. With
-            `validation=train` the rows for validation are trained on too; with `tenth` only the
-            first n / 10 of them are used. With `pool` they are the last rows of the pool.
+        spec: A `DatasetConfig`, or another object with `split`, `test_cap` and `validation`, which
+            says what the validation rows are for. train: they are training rows, too; tenth: only
+            the first n / 10 of them are used; pool: they are the last rows of the pool.
         seed: The seed of the repetition.
         n: The size of the training set (`resolve_size`).
-        fold: Held out of the training set, for validation; there are no test rows then.
+        fold: A part of the training set that is held out: it becomes the validation rows, and there
+            are no test rows.
     """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     if spec.validation == "pool":
@@ -488,11 +534,11 @@ def normalised(
     rows: Split,
     indicators: int = 0,
 ) -> Prepared:
-    """Return all rows of the split.
+    """Return the rows of a split, normalised by the training rows alone.
 
-    Features, and y in regression, are normalised by the training rows alone. The last `indicators`
-    features, of categories, stay 0 and 1: scaled to variance 1, a rare level would lie far away
-    from all others.
+    Features are normalised, and for regression also targets. The last `indicators` features, which
+    belong to categories, stay 0 and 1: scaled to variance 1, a rare level would be far away from
+    all others.
     """
     features = normalisation(X[rows.train])
     if indicators:
@@ -520,13 +566,13 @@ def normalised(
 def inducing_points(n_rows: int) -> int:
     """Return the number of inducing points for `M: null`.
 
-    It is rows / 100, as in most of the paper's table, but 20 to 200.
+    It is a hundredth of the rows, as in most of the paper's table, but from 20 to 200.
     """
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
 def most_inducing_inputs(n: int) -> int:
-    """Return the number of inducing inputs of a model of a user's own n rows: 200, or all rows."""
+    """Return the number of inducing inputs for n rows of a user's own data: 200, or all rows."""
     return min(MAX_INDUCING, n)
 
 

@@ -1,7 +1,7 @@
-"""Loader of a user's own table (`dataset=csv`, or `loader: table`), in any format of `SUFFIXES`.
+"""Loader of a user's own table (`dataset=csv`, or `loader: table` in a YAML file).
 
-`dlmexp.data.table_checks` lists what is wrong with it, with the settings that remedy each problem,
-and warns of what makes results look better than they are.
+It reads every format of `dlmexp.common.reading.tables.SUFFIXES`. `dlmexp.data.table_checks` reports
+the problems of a table, with the settings that remedy them.
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import setting
 from dlmexp.common.reading.tables import read_table, separator
+from dlmexp.core.folds import OWN_ROWS
 from dlmexp.data.config import CsvConfig, DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.in_memory import MEMORY_FOLDER, MEMORY_TABLE
@@ -38,21 +39,21 @@ from dlmexp.data.values import (
 )
 from dlmexp.data.written import Decimal, parse_written, sure_decimal
 
-OTHER_READERS = ("by_task", "checks")
-"""Entries of `options` that other modules read."""
+OPTIONS_OF_OTHERS = ("by_task", "checks")
+"""Entries of `options` that are not settings of the table, and that other modules read."""
 UNNAMED = ("", "Unnamed: 0", "__index_level_0__")
-"""Names of the column of an index that pandas saved with a table."""
+"""Names that pandas gives to the column of an index, if it saves one with a table."""
 SHOWN_DUPLICATES = 5
 
 
 @dataclass(frozen=True)
 class UsedColumns:
-    """The columns of a file that are used.
+    """The columns of a file that are used, and which rows are.
 
     Attributes:
-        values: The columns by name.
-        left_out: What was left out of the file, in words.
-        is_used: Of all rows of the file, those that are used.
+        values: The columns by name, with the used rows only.
+        left_out: Descriptions of the rows and columns that are not used.
+        is_used: Whether each row of the file is used.
     """
 
     values: dict[str, np.ndarray]
@@ -62,20 +63,20 @@ class UsedColumns:
 
 @LOADERS.register("table")
 def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Return column `options.target` as y and the other columns as features.
+    """Return the column `options.target` as y and the other columns as features.
 
-    The facts say which files were read, what was left out, and what to be warned of.
+    The facts have the schema, the files that were read, what was left out of them, and warnings.
 
     Raises:
         UserError: an option is wrong, or the table has problems; all of them are listed.
     """
     options = _table_options(spec.options)
-    splits = files.get(SPLITS)
-    files = {name: path for name, path in files.items() if name != SPLITS}
+    files = dict(files)
+    splits = files.pop(SPLITS, None)
     path = next(iter(files.values()))
     source = source_of(path)
-    raw, options = _read_with_decimals(path, options)
-    table, test_rows = _read_files(raw, files, options)
+    whole_table, options = _read_with_decimals(path, options)
+    table, test_rows = _read_files(whole_table, files, options)
     features = _feature_names(table.values, options)
     schema, values = Schema.fit(table.values, features, spec.task, options)
     warnings = check_table(values, schema, spec.task, options, source)
@@ -95,17 +96,17 @@ def user_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 
 def source_of(path: Path) -> str:
-    """Return what messages call a table: its file, or the DataFrame that was written to it."""
-    in_memory = MEMORY_TABLE.fullmatch(path.name)
-    if in_memory and path.parent.name == MEMORY_FOLDER:
-        return f"DataFrame '{in_memory[1]}'"
+    """Return what messages call a table: the name of its file, or of the DataFrame stored there."""
+    match = MEMORY_TABLE.fullmatch(path.name)
+    if match and path.parent.name == MEMORY_FOLDER:
+        return f"DataFrame '{match[1]}'"
     return path.name
 
 
 def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvConfig]:
-    """Return the table of a file, and the options with what stands before its decimals.
+    """Return the table of a file, and the options with the decimal mark of its numbers.
 
-    That remains open if no number says it, or if numbers contradict one another.
+    The mark stays None if no number shows it, or if numbers contradict one another.
     """
     table = _read(path, options)
     if options.decimal is not None:
@@ -113,13 +114,14 @@ def _read_with_decimals(path: Path, options: CsvConfig) -> tuple[pa.Table, CsvCo
     decimals = _decimals_in_texts(table)
     is_text_file = bool(separator(path, options.sep))
     if is_text_file and decimals == {"comma"}:
-        # Under a decimal comma, "1.234" is a thousand.
+        # With decimal commas, the points in "1.234" separate thousands: read the file again.
         comma_options = replace(options, decimal="comma")
         with_comma = _read(path, comma_options)
         if _points_are_thousands(table, with_comma):
             return with_comma, comma_options
         return table, options
     if is_text_file and not decimals and any(map(_has_decimals, table.columns)):
+        # Arrow has read numbers with decimals, which it takes only with points.
         decimals = {"point"}
     decimal = decimals.pop() if len(decimals) == 1 else None
     return table, replace(options, decimal=decimal)
@@ -130,7 +132,7 @@ def _read(path: Path, options: CsvConfig) -> pa.Table:
 
 
 def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
-    """Return what stands before decimals in the columns of texts that leave no doubt."""
+    """Return the decimal marks in columns of text, without columns whose mark is in doubt."""
     decimals = set[Decimal]()
     for column in table.columns:
         if not _is_text(column):
@@ -141,11 +143,16 @@ def _decimals_in_texts(table: pa.Table) -> set[Decimal]:
     return decimals
 
 
-def _points_are_thousands(table: pa.Table, with_comma: pa.Table) -> bool:
-    """Return whether all numbers with points make sense where decimals stand after commas."""
-    for column, other in zip(table.columns, with_comma.columns, strict=True):
-        has_points = pa.types.is_floating(column.type) and _is_text(other)
-        if has_points and parse_written(_texts(other), "comma") is None:
+def _points_are_thousands(with_point: pa.Table, with_comma: pa.Table) -> bool:
+    """Return whether points can separate thousands in all numbers with points.
+
+    Args:
+        with_point: The table, read with decimal points.
+        with_comma: The same table, read with decimal commas.
+    """
+    for column, comma_column in zip(with_point.columns, with_comma.columns, strict=True):
+        has_points = pa.types.is_floating(column.type) and _is_text(comma_column)
+        if has_points and parse_written(_texts(comma_column), "comma") is None:
             return False
     return True
 
@@ -159,18 +166,20 @@ def _texts(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _has_decimals(column: pa.ChunkedArray) -> bool:
-    """Return whether a column holds numbers, not all of them whole."""
+    """Return whether a column holds numbers that are not all whole."""
     if not pa.types.is_floating(column.type):
         return False
     numbers = np.asarray(column)
     finite = numbers[np.isfinite(numbers)]
-    return bool((finite != np.trunc(finite)).any())
+    has_fraction = finite != np.trunc(finite)
+    return bool(has_fraction.any())
 
 
 def _published(path: Path, table: UsedColumns) -> Arrangement:
     """Return the user's own splits, without the rows of the table that are not used."""
     is_test = user_splits(path, len(table.is_used))
-    return Arrangement("published", column=path.name, published=is_test[:, table.is_used])
+    published = is_test[:, table.is_used]
+    return Arrangement("published", column=path.name, published=published, tag=OWN_ROWS)
 
 
 def _table_options(options: Mapping[str, Any]) -> CsvConfig:
@@ -180,7 +189,7 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
         UserError: an option does not exist, or its value is not allowed.
     """
     values = {name: value for name, value in options.items() if value is not None}
-    for name in OTHER_READERS:
+    for name in OPTIONS_OF_OTHERS:
         values.pop(name, None)
     valid = list(CsvConfig.__dataclass_fields__)
     unknown = values.keys() - set(valid)
@@ -193,20 +202,31 @@ def _table_options(options: Mapping[str, Any]) -> CsvConfig:
 
 
 def _check_split(options: CsvConfig) -> None:
-    """Raise UserError unless `csv.split` and `csv.by` go together, and `csv.splits` is alone."""
+    """Raise UserError if settings divide the rows in more than one way, or incompletely."""
     is_random = options.split == "random"
     if options.splits is not None and (options.test or options.by or not is_random):
         others = "csv.test, csv.split and csv.by"
         raise UserError(f"csv.splits={options.splits}: leave out {others}, which divide rows, too")
     _check_folds(options)
+    _check_sizes(options)
     has_column = options.by is not None
     if is_random == has_column:
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
 
 
+def _check_sizes(options: CsvConfig) -> None:
+    """Raise UserError if the parts have sizes that another setting decides."""
+    if options.test_size is not None and (options.test or options.splits or options.folds):
+        typed = f"csv.test_size={options.test_size:g}"
+        raise UserError(f"{typed}: leave out csv.test, csv.splits and csv.folds, which say it, too")
+    if options.validation_size is not None and (options.splits or options.folds):
+        typed = f"csv.validation_size={options.validation_size:g}"
+        raise UserError(f"{typed}: leave out csv.splits and csv.folds, which say it, too")
+
+
 def _check_folds(options: CsvConfig) -> None:
-    """Raise UserError if rows are to be divided into folds and in another way, too."""
+    """Raise UserError if `csv.folds` is combined with another way to divide rows."""
     if options.folds is None:
         return
     typed = f"csv.folds={options.folds}"
@@ -220,16 +240,23 @@ def _check_folds(options: CsvConfig) -> None:
 
 def _feature_names(values: Values, options: CsvConfig) -> list[str]:
     """Return the columns that are features, in the order of the setting or of the file."""
-    others = {options.target, options.by, *options.drop}
-    return [name for name in options.columns or values if name not in others]
+    candidates = options.columns or values
+    no_features = {options.target, options.by, *options.drop}
+    return [name for name in candidates if name not in no_features]
 
 
 def _read_files(
-    raw: pa.Table, files: Mapping[str, Path], options: CsvConfig
+    whole_table: pa.Table, files: Mapping[str, Path], options: CsvConfig
 ) -> tuple[UsedColumns, int]:
-    """Return the rows of the table, followed by the user's test rows, and the number of these."""
+    """Return the used rows of all files, and how many, at their end, are the user's test rows.
+
+    Args:
+        whole_table: All columns of the first file.
+        files: The file of the table, and that of test rows as `TEST`.
+        options: The settings `csv.*`.
+    """
     path = next(iter(files.values()))
-    table = _read_columns(raw, path, options)
+    table = _read_columns(whole_table, path, options)
     test_path = files.get(TEST)
     if test_path is None:
         return table, 0
@@ -264,7 +291,8 @@ def _read_columns(
     names = table.column_names
     _check_duplicates(names, path)
     if used:
-        _check_presence(dict.fromkeys(used, "csv.test"), names, path)
+        setting_of_column = dict.fromkeys(used, "csv.test")
+        _check_presence(setting_of_column, names, path)
     else:
         _check_presence(_columns_in_settings(options), names, path)
         used = _selected_columns(names, options)
@@ -290,33 +318,34 @@ def _check_duplicates(names: Sequence[str], path: Path) -> None:
     counts = Counter(names)
     duplicates = [name for name, count in counts.items() if count > 1]
     if duplicates:
-        visible = sorted({name.strip() or repr(name) for name in duplicates})
-        listed = ", ".join(visible[:SHOWN_DUPLICATES])
+        # A name of blanks alone is shown in quotes.
+        visible_names = [name.strip() or repr(name) for name in duplicates]
+        listed = ", ".join(sorted(set(visible_names))[:SHOWN_DUPLICATES])
         raise UserError(f"{source_of(path)}: several columns are called {listed}: rename them")
 
 
 def _columns_in_settings(options: CsvConfig) -> dict[str | None, str]:
-    """Return the columns that settings name, with the setting (`csv.drop=age`).
+    """Return the columns that settings name, each with its setting, such as `csv.drop=age`.
 
-    The target may be None; no file has such a column.
+    The target may be None: no file has such a column, so that a missing setting is reported, too.
     """
-    named = {
+    columns_by_option = {
         "target": [options.target],
         "by": [options.by] if options.by else [],
         "columns": options.columns,
         "drop": options.drop,
         "categories": options.categories,
     }
-    settings = {}
-    for option, names in named.items():
+    setting_of_column = {}
+    for option, names in columns_by_option.items():
         for name in names:
-            settings[name] = f"csv.{option}={name}"
-    return settings
+            setting_of_column[name] = f"csv.{option}={name}"
+    return setting_of_column
 
 
-def _check_presence(wanted: Mapping[Any, str], names: Sequence[str], path: Path) -> None:
-    """Raise UserError if a column of `wanted` (with the setting that names it) is missing."""
-    for name, typed in wanted.items():
+def _check_presence(setting_of_column: Mapping[Any, str], names: Sequence[str], path: Path) -> None:
+    """Raise UserError if a column that a setting names is none of the file's `names`."""
+    for name, typed in setting_of_column.items():
         if name not in names:
             advice = nearest(str(name), list(names))
             raise UserError(f"{typed}: {source_of(path)} has no column '{name}': {advice}")
@@ -331,7 +360,7 @@ def _selected_columns(names: Sequence[str], options: CsvConfig) -> set[Any]:
 def _column_values(
     name: str, column: pa.ChunkedArray, options: CsvConfig, path: Path
 ) -> np.ndarray:
-    """Return a column as `Values` has it."""
+    """Return a column as an array of numbers, text or dates (see `Values`)."""
     if name == options.target and pa.types.is_boolean(column.type):
         # The labels of a binary target are words, not numbers.
         words = [None if value is None else str(value) for value in column.to_pylist()]
@@ -340,12 +369,13 @@ def _column_values(
 
 
 def _may_be_saved_index(name: str, options: CsvConfig) -> bool:
-    """Return whether a column has a name of pandas' making, and no setting names it."""
-    return name in UNNAMED and name not in (*options.columns, options.target, options.by)
+    """Return whether a column may be an index that pandas has saved: no setting names it."""
+    named_columns = (*options.columns, options.target, options.by)
+    return name in UNNAMED and name not in named_columns
 
 
 def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path) -> UsedColumns:
-    """Return the table without rows with missing values if these are to be dropped.
+    """Return the table without rows that have missing values, if `csv.missing=drop`.
 
     Raises:
         UserError: no row is left.
@@ -368,7 +398,7 @@ def _without_incomplete_rows(table: UsedColumns, options: CsvConfig, path: Path)
 
 
 def _folds(values: Values, options: CsvConfig) -> Arrangement:
-    """Return folds of the rows as splits: those of fold k are the test rows of split k."""
+    """Return a division into as many splits as folds: split k has fold k as its test rows."""
     folds = options.folds or 0
     typed = f"csv.folds={folds}"
     n_rows = len(values[str(options.target)])
@@ -383,31 +413,40 @@ def _folds(values: Values, options: CsvConfig) -> Arrangement:
     if not is_test.any(axis=1).all():
         count = counted(len(np.unique(groups)), "group" if options.by else "row")
         raise UserError(f"{typed}: there are only {count}")
-    return Arrangement("published", by, column=typed, published=is_test)
+    return Arrangement("published", by, column=typed, published=is_test, tag=OWN_ROWS)
 
 
 def _group_numbers(column: np.ndarray) -> np.ndarray:
-    """Return the number of the group of every row."""
+    """Return for every row the number of its group, from 0."""
     texts = as_text(column).astype(str)
     _, numbers = np.unique(texts, return_inverse=True)
     return numbers
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
-    """Return how the user wants the rows divided.
-
-    Raises:
-        UserError: rows are to be divided by time, and the column holds text.
-    """
+    """Return how the user wants the rows divided."""
     if options.folds is not None:
         return _folds(values, options)
+    arrangement = _arrangement_by(values, options, test_rows)
+    return replace(
+        arrangement, test_share=options.test_size, validation_share=options.validation_size
+    )
+
+
+def _arrangement_by(values: Values, options: CsvConfig, test_rows: int) -> Arrangement:
+    """Return whether the rows are divided at random, by groups or by time.
+
+    Raises:
+        UserError: the rows are to be divided by time, but the column holds text.
+    """
     if options.by is None:
-        return Arrangement(test=test_rows)
+        return Arrangement(test=test_rows, tag=OWN_ROWS)
     column = values[options.by]
     if options.split == "group":
         codes = _group_numbers(column)
-        return Arrangement("group", codes.astype(np.float64), options.by, test_rows)
+        groups = codes.astype(np.float64)
+        return Arrangement("group", groups, options.by, test_rows, tag=OWN_ROWS)
     if value_kind(column) == "text":
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
         raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
-    return Arrangement("time", as_numbers(column), options.by, test_rows)
+    return Arrangement("time", as_numbers(column), options.by, test_rows, tag=OWN_ROWS)

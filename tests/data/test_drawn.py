@@ -17,6 +17,7 @@ def drawn(noise: str, rows: int = 4000, seed: int = 0):
     return gaussian_process(replace(spec, options=spec.options | {"rows": rows, "seed": seed}), {})
 
 
+@pytest.mark.slow
 def test_function_has_the_covariance_of_the_kernel():
     """At two rows, over many draws."""
     products = []
@@ -30,6 +31,7 @@ def test_function_has_the_covariance_of_the_kernel():
     assert np.mean(products) == pytest.approx(np.mean(expected), abs=4 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "low", "high"), [("constant", 0.3, 0.3), ("varying", 0.085, 0.715)]
 )

@@ -93,7 +93,6 @@ def test_training_data_does_not_depend_on_held_out_rows_nor_these_on_the_size(n,
 @pytest.mark.parametrize(("kind", "n", "cap", "sizes"), [
     ("regression", 20640, None, (13829, 1651, 5160)), ("regression", 515345, 10000, (345281, 41228, 10000)),
     ("counts", 7400, None, (5660, 740, 1000)), ("counts", 100, None, (45, 10, 45)),
-    ("airline", 2055733, None, (1955733, 0, 100000)),
 ])  # fmt: skip
 def test_sizes_of_the_parts(kind, n, cap, sizes):
     parts = split(n, kind, 0, cap)
@@ -106,7 +105,7 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
     (1500, "regression", None, 0, (1005, 120, 375)),
     (515345, "regression", 10000, 0, (345281, 41228, 10000)),
     (120000, "airline", None, 0, (60000, 0, 60000)),
-    (2055733, "airline", None, 0, (1955733, 0, 100000)),
+    pytest.param(2055733, "airline", None, 0, (1955733, 0, 100000), marks=pytest.mark.slow),
     (85, "regression", None, 10, (67, 8, 10)),
     (110, "counts", 5, 10, (90, 10, 5)),
 ])  # fmt: skip

@@ -116,7 +116,7 @@ def test_the_mean_is_that_of_the_training_rows(path):
     """A missing value is 0 after normalisation: what it would be if the mean of the n training rows
     stood there."""
     data = loaded(written(path, **lacking("a", *range(0, ROWS, 4))), missing="mean")
-    rows = split(ROWS, "regression", 1).train[:20]
+    rows = split(ROWS, "regression", 1, None, data.arrangement).train[:20]
     known = VALUES["a"][[row for row in rows if row % 4]]
     column = np.where(np.arange(ROWS) % 4 == 0, known.mean(), VALUES["a"])
     prepared = prepare(data, DatasetConfig("m", "table", "regression", split="regression"), 1, 20)
@@ -232,3 +232,66 @@ def test_positive_label_is_class_1(path):
     assert (usual.schema.labels, swapped.schema.labels) == (("no", "yes"), ("yes", "no"))
     np.testing.assert_array_equal(swapped.y, 1 - usual.y)
     refused("csv.positive=maybe", "no and yes", path=path, **BINARY, positive="maybe")
+
+
+DIVISIONS = {
+    "random": {},
+    "folds": {"folds": 5},
+    "groups": {"split": "group", "by": "group"},
+    "folds of groups": {"split": "group", "by": "group", "folds": 5},
+    "time": {"split": "time", "by": "group"},
+}
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_parts_of_data_drawn_with_the_same_seed_are_random(path, division):
+    # Rows in the order of raw words of default_rng(0) would be sorted by x, which are these words.
+    x = np.random.default_rng(0).random(400)
+    pd.DataFrame({"x": x, "group": np.arange(400), "y": x**2 + np.sin(np.arange(400))}).to_csv(
+        path, index=False
+    )
+    data = loaded(path, **DIVISIONS[division])
+    column = data.schema.features.index("x")
+    parts = split(400, "regression", 0, None, data.arrangement)
+    random_parts = {"train": parts.train, "validation": parts.validation, "test": parts.test}
+    for name, rows in random_parts.items():
+        # Six standard errors of a mean of uniform numbers.
+        bound = 6 * np.sqrt(1 / 12 / len(rows))
+        assert abs(data.X[rows, column].mean() - 0.5) < bound, name
+    first_half = data.X[parts.train[: len(parts.train) // 2], column]
+    assert abs(first_half.mean() - 0.5) < 6 * np.sqrt(1 / 12 / len(first_half))
+
+
+def test_checksum_tells_another_order_of_rows(path, monkeypatch):
+    # Records of an earlier version, which divided rows otherwise, must not be taken for new ones.
+    written(path)
+    now = loaded(path).checksum
+    monkeypatch.setattr("dlmexp.data.user_table.OWN_ROWS", None)
+    assert loaded(path).checksum != now
+
+
+@pytest.mark.parametrize("division", [{}, {"split": "time", "by": "day"}])
+def test_parts_have_the_shares_that_are_asked_for(path, division):
+    data = loaded(written(path), test_size=0.5, validation_size=0.1, **division)
+    parts = split(ROWS, "regression", 0, None, data.arrangement)
+    sizes = [len(rows) for rows in parts]
+    assert sizes == [ROWS - ROWS // 10 - ROWS // 2, ROWS // 10, ROWS // 2]
+    assert len(np.unique(np.concatenate(parts))) == ROWS
+
+
+def test_other_shares_are_another_division(path):
+    written(path)
+    checksums = {loaded(path, test_size=share).checksum for share in (None, 0.2, 0.3)}
+    assert len(checksums) == 3
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"test_size": 0.95}, ["csv.test_size", "leave", "for training"]), ({"test_size": 1}, ["csv.test_size"]),
+    ({"test_size": 0.2, "folds": 5}, ["csv.test_size=0.2", "csv.folds"]),
+    ({"validation_size": 0.2, "folds": 5}, ["csv.validation_size=0.2", "csv.folds"]),
+])  # fmt: skip
+def test_shares_that_cannot_be_are_refused(path, options, words):
+    written(path)
+    with pytest.raises(UserError) as caught:
+        split(ROWS, "regression", 0, None, loaded(path, **options).arrangement)
+    assert all(word in str(caught.value) for word in words), caught.value

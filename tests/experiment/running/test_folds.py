@@ -14,7 +14,8 @@ from scipy.stats import norm
 
 import dlmexp
 from dlmexp.cli import main
-from dlmexp.data.splits import split
+from dlmexp.core.folds import OWN_ROWS
+from dlmexp.data.splits import Arrangement, Split, split
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.progress import Progress
@@ -32,6 +33,11 @@ def table():
     X = rng.normal(size=(ROWS, 2))
     noise = (0.1 + 0.4 * (X[:, 1] > 0)) * rng.normal(size=ROWS)
     return X, 7.0 + 3.0 * (np.sin(2 * X[:, 0]) + noise)
+
+
+def parts_of_table(seed: int) -> Split:
+    """The rows of the table as a run divides them."""
+    return split(ROWS, "regression", seed, arrangement=Arrangement(tag=OWN_ROWS))
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ class Loop:
 
     def __init__(self, objective, seed, folds=3):
         X, y = table()
-        parts = split(ROWS, "regression", seed)
+        parts = parts_of_table(seed)
         rows = np.concatenate([parts.train, parts.validation])
         self.objective = objective
         self.size = len(rows) // folds
@@ -148,7 +154,7 @@ def test_recalibrated_scores_are_those_of_the_temperature_of_the_folds(words):
     assert main(["run", *words, "method=elbo", "seeds=[0]"]) == 0
     row = ResultsFolder("results").table.iloc[0]
     X, y = table()
-    parts = split(ROWS, "regression", 0)
+    parts = parts_of_table(0)
     train = np.concatenate([parts.train, parts.validation])
     centre, scale = X[train].mean(0), X[train].std(0)
     shift, unit = y[train].mean(), y[train].std()
@@ -202,6 +208,25 @@ def test_a_stopped_run_goes_on_to_the_same_results(
     before = dict(alone)
     assert main(["run", *words]) == 0, "nothing is left to do"
     assert comparable(here / "results") == before
+
+
+def test_a_run_goes_on_from_packed_folds_to_the_same_fits(words, here, monkeypatch) -> None:
+    assert main(["run", *words]) == 0
+    undisturbed = comparable(here / "results")
+
+    with monkeypatch.context() as interrupted:
+        stop_after(interrupted, records=FOLDS)
+        assert main(["run", *words, "results=first"]) == 128 + signal.SIGTERM
+    (here / "second").mkdir()
+    pack = here / "second" / "records.parquet"
+    assert main(["collect", "--results", "first", "--pack", str(pack)]) == 0
+    assert main(["run", *words, "results=second"]) == 0
+
+    trained_later = comparable(here / "second")
+    fits = [key for key, (_, cell, _, _) in trained_later.items() if cell.fold is None]
+    assert fits
+    for key in fits:
+        assert trained_later[key] == undisturbed[key]
 
 
 def test_two_processes_train_what_one_does(words, here, tmp_path_factory):
@@ -306,7 +331,7 @@ def test_leaving_one_out_selects_as_a_loop_over_rows_does_and_trains_each_beta_o
     assert (rows["cv"] == "loo").all()
     assert len(list(Store("results").own())) == 1 + len(BETAS) + 1
     X, y = table()
-    parts = split(ROWS, "regression", 0)
+    parts = parts_of_table(0)
     train = np.concatenate([parts.train, parts.validation])
     inputs = (X[train] - X[train].mean(0)) / X[train].std(0)
     targets = (y[train] - y[train].mean()) / y[train].std()
