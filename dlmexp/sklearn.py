@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.sparse import issparse
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -30,7 +31,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.core.cross_validation import cross_validate
 from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
-from dlmexp.core.folds import FOLDS, LOO, MANY_ROWS
+from dlmexp.core.folds import FOLDS, HOLDOUT_FROM_ROWS, LOO
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import split_name, with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
@@ -60,6 +61,8 @@ STATIONARY = ("rbf", "matern32", "matern52")
 SHARE = 0.1
 """Of many rows, what is held out in place of folds."""
 SMALLEST = np.finfo(float).tiny
+MAX_DENSE_ENTRIES = 200_000_000
+"""Of a sparse matrix, which becomes an array (1.6 GB)."""
 COUNT_OR_NONE = "a whole number > 0, or None"
 COUNT_OR_AUTO = "a whole number > 0, None or 'auto'"
 COUNT = "a whole number > 0"
@@ -80,7 +83,7 @@ class SparseGP(BaseEstimator):
 
     X may be a DataFrame with categories: columns of dtype category, string, or object with texts.
     Each has a factor of the kernel of its own; a level that training has not seen is predicted on
-    from the other columns. Weights of rows and sparse matrices are refused.
+    from the other columns. A sparse matrix becomes an array. Weights of rows are refused.
 
     Args:
         objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm"
@@ -217,6 +220,7 @@ class SparseGP(BaseEstimator):
 
     def _checked_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and targets for training; set `schema_`."""
+        X = _dense(X)
         is_number = self.task != "binary"
         categories = category_columns(X)
         self.schema_ = None
@@ -299,7 +303,7 @@ class SparseGP(BaseEstimator):
         """Return the number of folds, or the share of rows to hold out."""
         if self.cv is not None:
             return self.cv
-        return min(FOLDS, n) if n < MANY_ROWS else SHARE
+        return min(FOLDS, n) if n < HOLDOUT_FROM_ROWS else SHARE
 
     def _settings(self) -> Settings:
         """Return how a model is trained."""
@@ -396,9 +400,15 @@ class SparseGP(BaseEstimator):
         """Return checked targets as numbers, or as 0 and 1."""
         return y.astype(np.float64)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _prediction(self, X: Any) -> Prediction:
         """Return the predictions on rows, of normalised targets."""
         check_is_fitted(self)
+        X = _dense(X)
         if self.schema_ is None:
             X = validate_data(self, X, reset=False, dtype=np.float64)
         else:
@@ -406,6 +416,23 @@ class SparseGP(BaseEstimator):
             X = self._encoded(X)
         rows = self.normalisation_.apply(np.array(X))
         return self.model_.predict(rows, device=self.device)
+
+
+def _dense(X: Any) -> Any:
+    """Return a sparse matrix as an array, and other inputs as they are.
+
+    Raises:
+        ValueError: The array would be too large.
+    """
+    if not issparse(X):
+        return X
+    entries = math.prod(X.shape)
+    if entries > MAX_DENSE_ENTRIES:
+        raise ValueError(
+            f"X is sparse and would have {entries} entries as an array: reduce its features, for "
+            "example by TruncatedSVD"
+        )
+    return X.toarray()
 
 
 def category_columns(X: Any) -> list[str]:

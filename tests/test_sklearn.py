@@ -14,13 +14,14 @@ import pytest
 from scipy import stats
 
 sklearn = pytest.importorskip("sklearn", minversion="1.6")
+from scipy.sparse import csc_matrix, csr_matrix  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.model_selection import KFold  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 import dlmexp  # noqa: E402
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
-from dlmexp.core.inputs import row_order  # noqa: E402
+from dlmexp.core.folds import row_order  # noqa: E402
 from dlmexp.core.training import automatic  # noqa: E402
 from dlmexp.data.splits import most_inducing_inputs  # noqa: E402
 from dlmexp.experiment.plan.compose import compose, with_default  # noqa: E402
@@ -346,3 +347,19 @@ def test_automatic_number_of_inducing_inputs_is_at_most_that_of_rows():
     assert 1 <= len(model.model_.hyperparameters["Z"]) <= 40
     with pytest.raises(ValueError, match="n_inducing='auto'"):
         DLMClassifier(n_inducing="auto").fit(X, f > 0)
+
+
+def test_sparse_rows_are_predicted_as_dense_ones_are():
+    X, y = data()[:2]
+    X[np.abs(X) < 0.5] = 0
+    how = {**QUICK, "betas": 1.0, "max_iter": 3}
+    with warnings.catch_warnings(action="ignore"):
+        dense = DLMRegressor(**how).fit(X, y)
+        sparse = DLMRegressor(**how).fit(csr_matrix(X), y)
+    np.testing.assert_array_equal(sparse.predict(csc_matrix(X)), dense.predict(X))
+
+
+def test_sparse_rows_that_are_too_large_as_an_array_are_refused():
+    X = csr_matrix((10, 10**9))
+    with pytest.raises(ValueError, match=r"10000000000 entries.*TruncatedSVD"):
+        DLMRegressor().fit(X, np.arange(10.0))
