@@ -10,6 +10,7 @@ SUITES = (
     "agreement",
     "clock",
     "growth",
+    "history",
     "hostile",
     "defaults",
     "tables",

@@ -33,7 +33,7 @@ from sklearn.model_selection import GridSearchCV
 from dlmexp.common.atomic import write_atomically
 from dlmexp.common.catalogue import with_members
 from dlmexp.common.paths import data_root
-from dlmexp.core.baselines import LEAST_VARIANCE, Baseline, Rows, Targets, fit_trees
+from dlmexp.core.baselines import MIN_VARIANCE, Baseline, Rows, Targets, fit_trees
 from dlmexp.core.likelihoods.calibration import normal_scores
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, read_spec
@@ -121,7 +121,7 @@ def fit_linear(task: str, X: Rows, y: Targets) -> Baseline:
     if task == "regression":
         # Leaves one row out at a time, which has a closed form.
         ridge = RidgeCV(alphas=PENALTIES, scoring=None).fit(X, y)
-        variance = max(-float(ridge.best_score_), LEAST_VARIANCE)  # pyright: ignore[reportArgumentType]
+        variance = max(-float(ridge.best_score_), MIN_VARIANCE)  # pyright: ignore[reportArgumentType]
         return Baseline(task, ridge.predict, variance)
     if task == "binary":
         weights = [1 / penalty for penalty in PENALTIES]

@@ -5,11 +5,13 @@ import argparse
 import json
 import math
 import os
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dlmexp
 from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_scores
-from dlmexp.data.splits import Prepared, Split, most_inducing_inputs, normalised
+from dlmexp.data.splits import (
+    Prepared,
+    Split,
+    most_inducing_inputs,
+    normalised,
+    permutation,
+)
 
 MAX_ROWS = 5000
 TOLERANCE = 2e-3
@@ -25,6 +33,10 @@ TOLERANCE = 2e-3
 CLOSE = 1.1
 """An RMSE within this factor of the best is close to it."""
 EXACT = "exact GP"
+TIMED = "kin40k"
+"""The data set that times are measured on, 40 000 rows of 8 features."""
+TRAINED_ON = 0.75
+"""The share of a regression table that `dlmexp run` trains on in the end."""
 ESTIMATOR = "DLMRegressor()"
 """The default of estimators and of `dlmexp run dataset=csv`: log loss, beta selected by folds."""
 LINEAR = "linear"
@@ -64,6 +76,15 @@ CANDIDATES = {
     LOG_LOSS: Candidate(
         "matern52+linear", None, iterations=150, objective="log_dlm", lr=0.05, pilot=60
     ),
+    "ELBO, M=400": Candidate("matern52+linear", 400, iterations=150, lr=None),
+    "ELBO, M=1000": Candidate("matern52+linear", 1000, iterations=150, lr=None),
+    "ELBO, 300 evaluations": Candidate("matern52+linear", None, iterations=300, lr=None),
+    "log loss, M=400": Candidate(
+        "matern52+linear", 400, iterations=150, objective="log_dlm", lr=0.05, pilot=60
+    ),
+    "log loss, pilot of 150": Candidate(
+        "matern52+linear", None, iterations=150, objective="log_dlm", lr=0.05, pilot=150
+    ),
     "0.3 (RBF, M=30, first rows)": Candidate("rbf", 30, "first", 500, lengthscale=1.0),
     "RBF": Candidate("rbf", 200),
     "Matern-5/2": Candidate("matern52", 200),
@@ -84,12 +105,18 @@ CANDIDATES = {
         "matern52+linear", 50, objective="log_dlm", lengthscale=1.0
     ),
     EXACT: Candidate("matern52", 0, iterations=60, objective="exact", lr=None),
+    "exact GP + linear": Candidate("matern52+linear", 0, iterations=60, objective="exact", lr=None),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, add the results to a file, and print the table of all results in it."""
     args = _arguments(argv)
+    if args.times:
+        for n in args.times:
+            for line in _times(args, n):
+                print(json.dumps(line), flush=True)
+        return 0
     out = Path(args.out)
     known = _read(out)
     names = args.candidates
@@ -123,7 +150,42 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", default="defaults.jsonl", help="results; those in it are kept")
+    parser.add_argument(
+        "--times",
+        nargs="*",
+        type=int,
+        metavar="N",
+        help=f"only measure how long the defaults take on N training rows of {TIMED}",
+    )
     return parser.parse_args(argv)
+
+
+def _times(args: argparse.Namespace, n: int) -> Iterator[dict[str, Any]]:
+    """Yield the seconds that the defaults take on n training rows, and those of processors.
+
+    The command holds rows back in addition, to report on.
+    """
+    table = np.loadtxt(args.data / TIMED / "data.csv.gz", delimiter=",")
+    rows = table[permutation(len(table), 0)]
+    model = dlmexp.DLMRegressor(random_state=0, device=args.device)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        warnings.catch_warnings(action="ignore", category=ConvergenceWarning),
+    ):
+        all_rows = math.ceil(n / TRAINED_ON)
+        of_command = (rows[:all_rows, :-1], rows[:all_rows, -1])
+        timed = {
+            "estimator": lambda: model.fit(rows[:n, :-1], rows[:n, -1]),
+            "command": lambda: dlmexp.run(
+                of_command, task="regression", results=folder, device=args.device, verbose=False
+            ),
+        }
+        for name, action in timed.items():
+            began = perf_counter()
+            cpu_began = process_time()
+            action()
+            seconds = perf_counter() - began
+            yield {"n": n, "of": name, "seconds": seconds, "cpu": process_time() - cpu_began}
 
 
 def _read(out: Path) -> set[tuple[str, str]]:

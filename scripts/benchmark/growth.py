@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from math import log
+from math import ceil, log
 from pathlib import Path
 from time import perf_counter
 
@@ -29,7 +29,10 @@ INDUCING = (16, 32, 64, 128, 256, 512, 1024)
 CELLS = (1, 3, 10, 30, 100, 300, 1000)
 SAMPLES = (1, 3, 10, 30, 100, 300)
 RECORDS = (1000, 10_000, 100_000)
-N, M, B = 1000, 64, 10  # where they do not vary
+# Rows, inducing inputs and cells, where they do not vary.
+N = 1000
+M = 64
+B = 10
 LONGEST = {"cpu": 4.0, "cuda": 1.0}  # seconds of a step, above which a series ends
 BETAS = 14  # of the grid of `beta_elbo`: records of one seed
 COMMANDS = {
@@ -42,7 +45,7 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Point:
-    """What one number of something takes.
+    """A measurement at one size.
 
     Attributes:
         series: What is measured: an objective, or a command.
@@ -63,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Steps of a batch, by one number of its shape.
+    """Training steps whose batches differ in one number.
 
     Attributes:
         name: The objective.
@@ -139,7 +142,7 @@ def record_points(largest: int) -> Iterator[Point]:
         if number > largest:
             break
         with tempfile.TemporaryDirectory() as folder:
-            seeds = -(-number // BETAS)
+            seeds = ceil(number / BETAS)
             words = [
                 "dataset=ringnorm_drawn",
                 "method=beta_elbo",

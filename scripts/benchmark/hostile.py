@@ -8,6 +8,7 @@ they have alone. It prints a table and ends with 1 if a check fails.
 """
 
 import argparse
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,12 +26,12 @@ FEATURES = 3
 ITERATIONS = 60
 BETAS = (10.0, 1.0, 0.01)
 LENGTHSCALES = (1e-3, 1.0, 1e3)
-AT_ONCE = 3000  # fits of one call
-COMPARED = 10  # iterations
-ALONE = 3  # fits of each call that are trained again alone
-# Rounding grows with the steps, most on steep objectives. Fits that train together may differ from
-# fits alone by these differences, or by SENSITIVITY times what a change of the inputs in their
-# last digits does.
+FITS_PER_CALL = 3000
+COMPARED_ITERATIONS = 10  # the first ones, whose objectives are compared
+ALONE = 3  # splits of each call whose fits are trained again alone
+# Rounding errors grow with the steps, most on steep objectives. A fit that trains together with
+# others may differ from the fit alone by TOLERANCE, or by SENSITIVITY times as much as the fit
+# alone changes if the inputs change in their last digits.
 TOLERANCE = {"float64": 1e-5, "float32": 5e-2}
 LAST_DIGITS = {"float64": 1e-15, "float32": 1e-7}
 SENSITIVITY = 100.0
@@ -40,7 +41,7 @@ LARGER_JITTERS = 5
 
 @dataclass(frozen=True)
 class Kind:
-    """What a call of `fit` trains."""
+    """The objective and the model of a call of `fit`."""
 
     objective: str
     likelihood: str
@@ -49,8 +50,8 @@ class Kind:
 
     @property
     def betas(self) -> tuple[float, ...]:
-        """Return the weights of the penalty; of power EP, powers."""
-        if self.objective in ("power_ep",):
+        """Return the weights of the penalty; for power EP, its powers."""
+        if self.objective == "power_ep":
             return (1.0, 0.5, 0.01)
         return BETAS if self.objective in ("elbo", "log_dlm", "sq_dlm") else (1.0,)
 
@@ -114,16 +115,16 @@ def calls(cells: int) -> Iterator[tuple[Kind, float, np.ndarray, np.ndarray]]:
     """Yield kinds, initial lengthscales and the data [S, ...] of all calls of `fit`."""
     random = np.random.default_rng(0)
     combinations = list(product(KINDS, LENGTHSCALES))
-    share = -(-cells // len(combinations))
+    share = math.ceil(cells / len(combinations))
     for kind, lengthscale in combinations:
-        left = share
-        while left > 0:
-            fits = min(left, AT_ONCE)
-            splits = -(-fits // len(kind.betas))
+        fits_left = share
+        while fits_left > 0:
+            fits = min(fits_left, FITS_PER_CALL)
+            splits = math.ceil(fits / len(kind.betas))
             X = np.stack([hostile_inputs(random) for _ in range(splits)])
             y = np.stack([hostile_targets(random, kind.likelihood) for _ in range(splits)])
             yield kind, lengthscale, X, y
-            left -= fits
+            fits_left -= fits
 
 
 def trained(
@@ -144,7 +145,7 @@ def trained(
 
 
 def not_finite(result: Fit) -> list[str]:
-    """Return the names of the numbers of a record that are not finite."""
+    """Return the names of the numbers of a fit that are not finite."""
     numbers = {name: np.asarray(value) for name, value in result.hyperparameters.items()}
     numbers |= {"m": result.posterior.m.numpy(), "L": result.posterior.L.numpy()}
     numbers["last objective"] = np.asarray(result.objective[-1])
@@ -160,10 +161,10 @@ def not_finite(result: Fit) -> list[str]:
 def distance(ours: Fit, alone: Fit) -> float:
     """Return the largest difference of the first objectives, relative to their size (at least 1).
 
-    Later ones say less: steep objectives make much of a rounding error.
+    Later ones say less, because steep objectives amplify rounding errors.
     """
-    together = ours.objective[:COMPARED]
-    by_itself = alone.objective[:COMPARED]
+    together = ours.objective[:COMPARED_ITERATIONS]
+    by_itself = alone.objective[:COMPARED_ITERATIONS]
     scale = np.maximum(1.0, np.abs(by_itself))
     return float(np.nanmax(np.abs(together - by_itself) / scale))
 
@@ -177,12 +178,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     outcomes: dict[Kind, Counter[str]] = {kind: Counter() for kind in KINDS}
     problems: list[str] = []
-    place = (options.device, options.dtype)
+    device_and_dtype = (options.device, options.dtype)
     for kind, lengthscale, X, y in calls(options.cells):
-        fits = trained(kind, lengthscale, X, y, *place)
+        fits = trained(kind, lengthscale, X, y, *device_and_dtype)
         outcomes[kind].update("failed" if result.failed else "done" for result in fits)
         problems += not_finite_in(fits, kind, lengthscale)
-        problems += different_alone(fits, kind, lengthscale, X, y, place)
+        problems += different_alone(fits, kind, lengthscale, X, y, device_and_dtype)
         print(f"{len(fits)} fits of {kind}, lengthscale {lengthscale}", file=sys.stderr, flush=True)
     print_outcomes(outcomes)
     for problem, times in Counter(problems).most_common(20):
@@ -216,18 +217,20 @@ def different_alone(
     lengthscale: float,
     X: np.ndarray,
     y: np.ndarray,
-    place: tuple[str, str],
+    device_and_dtype: tuple[str, str],
 ) -> list[str]:
-    """Return a line for each of the first splits whose fits differ when trained alone."""
+    """Return a line for each fit of the first splits that differs if its split is trained alone."""
     problems = []
     betas = len(kind.betas)
-    dtype = place[1]
+    _, dtype = device_and_dtype
     for split in range(min(ALONE, len(X))):
         together = fits[split * betas : (split + 1) * betas]
         inputs = X[split : split + 1]
         targets = y[split : split + 1]
-        alone = trained(kind, lengthscale, inputs, targets, *place)
-        moved = trained(kind, lengthscale, inputs * (1 + LAST_DIGITS[dtype]), targets, *place)
+        alone = trained(kind, lengthscale, inputs, targets, *device_and_dtype)
+        # The sensitivity of the fits to rounding errors, by inputs with other last digits.
+        moved_inputs = inputs * (1 + LAST_DIGITS[dtype])
+        moved = trained(kind, lengthscale, moved_inputs, targets, *device_and_dtype)
         for ours, single, neighbour in zip(together, alone, moved, strict=True):
             if ours.failed != single.failed:
                 if single.failed == neighbour.failed:

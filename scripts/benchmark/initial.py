@@ -18,7 +18,9 @@ SETTINGS = {
     "Adam, 300": dlmexp.Settings(
         lr=0.1, final_lr=1e-3, decay=300, iterations=300, window=None, calibration=False
     ),
-    "L-BFGS": dlmexp.Settings(optimizer="lbfgs", iterations=500, tolerance=1e-5, calibration=False),
+    "L-BFGS, 300": dlmexp.Settings(
+        optimizer="lbfgs", iterations=300, tolerance=1e-5, calibration=False
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 inputs, and after how many seconds they pass the end of a short Adam run."""
 
 import argparse
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -79,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--M", type=int, default=256, help="inducing inputs")
     parser.add_argument("--objective", default="elbo")
     parser.add_argument("--steps", type=int, default=LONG.iterations, help="of the long Adam runs")
+    parser.add_argument("--out", default="", help="a CSV file of the end of every fit")
     args = parser.parse_args(argv)
     device = select_device(args.device)
     print(
@@ -96,14 +98,16 @@ def lines(name: str, args: argparse.Namespace) -> list[list[str]]:
     """Return a line per optimiser."""
     data = drawn_rows(name, args.rows, seed=0, most_tests=1)
     long = replace(LONG, decay=args.steps, iterations=args.steps)
-    ends = {
-        f"Adam, {args.steps}": trained(data.X_train, data.y_train, long, args),
-        "Adam, 300": trained(data.X_train, data.y_train, SHORT, args),
-        "L-BFGS": trained(data.X_train, data.y_train, LBFGS, args),
-        "L-BFGS, 3 restarts": trained(
-            data.X_train, data.y_train, replace(LBFGS, restarts=3), args, seeds=1
-        ),
+    runs = {
+        "L-BFGS, 3 restarts": (replace(LBFGS, restarts=3), 1),
+        "L-BFGS": (LBFGS, len(SEEDS)),
+        "Adam, 300": (SHORT, len(SEEDS)),
+        f"Adam, {args.steps}": (long, len(SEEDS)),
     }
+    ends = {}
+    for optimiser, (settings, seeds) in runs.items():
+        ends[optimiser] = trained(data.X_train, data.y_train, settings, args, seeds)
+        write_ends(args.out, name, optimiser, ends[optimiser])
     best = ends[f"Adam, {args.steps}"].last.min()
     goals = ends["Adam, 300"].last
     table = []
@@ -124,12 +128,23 @@ def lines(name: str, args: argparse.Namespace) -> list[list[str]]:
     return table
 
 
+def write_ends(out: str, name: str, optimiser: str, ends: Ends) -> None:
+    """Add where every fit ended to a CSV file, if there is to be one."""
+    if not out:
+        return
+    seconds = f"{ends.seconds / len(ends.steps):.2f}"
+    with open(out, "a", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        for last, steps in zip(ends.last, ends.steps, strict=True):
+            writer.writerow([name, optimiser, f"{last:.8f}", steps, seconds])
+
+
 def trained(
     X: np.ndarray,
     y: np.ndarray,
     settings: dlmexp.Settings,
     args: argparse.Namespace,
-    seeds: int = 5,
+    seeds: int,
 ) -> Ends:
     """Return the ends of fits that start from inducing inputs of k-means with other seeds."""
     model = dlmexp.Model(

@@ -1,5 +1,4 @@
-"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, its
-peak memory."""
+"""Shared by the benchmarks: a measured quantity with its limit, fastest runs, peak memory."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,8 +11,15 @@ import torch
 
 @dataclass
 class Measurement:
-    """A measured quantity, and its limit if it has one: an upper limit, or with `at_least` a lower
-    one."""
+    """A measured quantity.
+
+    Attributes:
+        name: What was measured.
+        value: The value.
+        unit: Its unit.
+        limit: The largest value that is accepted; None: any.
+        at_least: Whether the limit is the smallest value that is accepted instead.
+    """
 
     name: str
     value: float
@@ -31,26 +37,40 @@ class Measurement:
 
     @property
     def meets_limit(self) -> bool:
-        return self.limit is None or (
-            self.value >= self.limit if self.at_least else self.value <= self.limit
-        )
+        """Whether the value is accepted."""
+        if self.limit is None:
+            return True
+        if self.at_least:
+            return self.value >= self.limit
+        return self.value <= self.limit
 
 
 def print_all(measurements: Iterable[Measurement]) -> int:
-    """Prints one line per measurement, as soon as it is made; exit code 0 if all limits are met,
-    else 1."""
-    missed = 0
+    """Print a line per measurement as soon as it is made.
+
+    Returns:
+        The exit code: 0 if all limits are met, else 1.
+    """
+    exit_code = 0
     for measurement in measurements:
         print(measurement, flush=True)
-        missed += not measurement.meets_limit
-    return 1 if missed else 0
+        if not measurement.meets_limit:
+            exit_code = 1
+    return exit_code
 
 
 def arguments(
     suite: str, about: str | None, parts: Sequence[str], argv: Sequence[str] | None, **more: Any
 ) -> Any:
-    """The arguments of a suite: its parts (default: all), `device`, and further options with their
-    defaults. Prints the device and torch's version."""
+    """Return the arguments of a suite, and print the device and the version of torch.
+
+    Args:
+        suite: Its name.
+        about: The help text.
+        parts: The names of its parts; all are measured if none is typed.
+        argv: The words after the name of the suite.
+        more: Further options with their defaults.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m scripts.benchmark {suite}", description=about)
     parser.add_argument(
         "parts",
@@ -69,32 +89,38 @@ def arguments(
             parser.error(f"unknown part '{part}': {', '.join(parts)}")
     args.parts = args.parts or list(parts)
     args.device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    name = (
-        torch.cuda.get_device_name()
-        if args.device == "cuda"
-        else f"{torch.get_num_threads()} threads"
-    )
-    print(f"torch {torch.__version__}, {args.device} ({name}), float64")
+    hardware = f"{torch.get_num_threads()} threads"
+    if args.device == "cuda":
+        hardware = torch.cuda.get_device_name()
+    print(f"torch {torch.__version__}, {args.device} ({hardware}), float64")
     return args
 
 
 def fastest(
     cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu", repeats: int = 3
 ) -> dict[str, float]:
-    """Seconds of the fastest run of each case, in about `seconds` in total. The minimum, because
-    other programs on the machine can only slow a run down. Cases take turns of `repeats` runs, so
-    that a slow phase of the machine affects all of them; the first turn is not timed."""
+    """Return the seconds of the fastest run of each case, by its name.
+
+    It is the fastest run that counts, because other programs can only slow a run down. Cases take
+    turns, so that a slow phase of the machine affects all of them. The first turn is not timed.
+
+    Args:
+        cases: Functions by name.
+        seconds: About how long to measure, in total.
+        device: Where they run.
+        repeats: The number of runs in a turn.
+    """
     best = dict.fromkeys(cases, float("inf"))
-    for f in cases.values():
+    for run in cases.values():
         for _ in range(repeats):
-            f()
+            run()
     end = perf_counter() + seconds
     while True:
-        for name, f in cases.items():
+        for name, run in cases.items():
             for _ in range(repeats):
                 synchronise(device)
                 start = perf_counter()
-                f()
+                run()
                 synchronise(device)
                 best[name] = min(best[name], perf_counter() - start)
         if perf_counter() > end:
@@ -102,27 +128,30 @@ def fastest(
 
 
 def synchronise(device: str) -> None:
-    """Waits until the GPU has finished, if `device` is one."""
+    """Wait until the GPU has finished, if `device` is one."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
-    """The most memory that `f` holds at once, beyond what was allocated before. Exact, not sampled:
-    torch's allocator reports every allocation and release of tensors on the device."""
+def peak_bytes(run: Callable[[], object], device: str = "cpu") -> int:
+    """Return the most memory of tensors that a function holds at once, beyond that before it.
+
+    It is exact, not sampled: torch's allocator reports every allocation and release.
+    """
     if device == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        f()
+        run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
     # Not torch.profiler.profile, which wraps this one and, in some versions from torch 2.10 on,
     # warns at its first use.
     profile: Any = torch.autograd.profiler.profile(profile_memory=True)
     with profile:
-        f()
-    held = peak = 0
+        run()
+    held = 0
+    peak = 0
     for event in profile.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()

@@ -1,12 +1,13 @@
-"""Time of a training step of every objective on one shape, and on a GPU how far objective and
-gradient are from those of the CPU."""
+"""Time of a training step of every objective on one shape; how far objective and gradient are with
+rows in float32 from those in float64, and on a GPU from those of the CPU."""
 
+import csv
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
@@ -43,38 +44,69 @@ NAMES = (
     "log_dlm, probit",
     "tighter, probit",
 )
-COLUMNS = ("objective", "ms per step and model", "x elbo", "objective: CUDA - CPU", "gradient")
+COLUMNS = (
+    "objective",
+    "ms per step and model",
+    "x elbo",
+    "float32: ms",
+    "float32 - float64: objective",
+    "float32 - float64: gradient",
+    "CUDA - CPU: objective",
+    "CUDA - CPU: gradient",
+)
+ON_CPU = COLUMNS[:6]
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table, line by line."""
-    args = arguments("objectives", __doc__, NAMES, argv, seconds=1.0)
+    """Print a table, line by line, and write the same lines to a file."""
+    args = arguments("objectives", __doc__, NAMES, argv, seconds=1.0, out="")
     cells = B[args.device]
     print(f"n = {N} (exact: {M}), M = {M}, {D} features, RBF, {cells} models at once")
-    columns = COLUMNS if args.device == "cuda" else COLUMNS[:3]
+    columns = COLUMNS if args.device == "cuda" else ON_CPU
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    write_line(args.out, columns, mode="w")
     reference = None
     for name in args.parts:
-        made = program(name, args.device, cells)
-        seconds = fastest({"": step_of(made, name)}, args.seconds, args.device)[""] / cells
-        reference = reference or seconds
-        line = [name, f"{1e3 * seconds:.3g}", f"{seconds / reference:.2f}"]
+        seconds = {}
+        for dtype in DTYPES:
+            made = program(name, args.device, cells, dtype)
+            of_step = {"": step_of(made, name)}
+            seconds[dtype] = fastest(of_step, args.seconds, args.device)[""] / cells
+        reference = reference or seconds["float64"]
+        line = [
+            name,
+            f"{1e3 * seconds['float64']:.3g}",
+            f"{seconds['float64'] / reference:.2f}",
+            f"{1e3 * seconds['float32']:.3g}",
+        ]
+        wide = objective_and_gradient(name, args.device, cells)
+        narrow = objective_and_gradient(name, args.device, cells, "float32")
+        line += differences(narrow, wide)
         if args.device == "cuda":
-            line += [f"{difference:.1e}" for difference in differences(name, cells)]
+            line += differences(wide, objective_and_gradient(name, "cpu", cells))
         print(f"| {' | '.join(line)} |", flush=True)
+        write_line(args.out, line, mode="a")
     return 0
 
 
-def program(name: str, device: str, cells: int) -> Program:
+def write_line(out: str, line: Sequence[str], mode: str) -> None:
+    """Write a line to a CSV file, if there is to be one."""
+    if out:
+        with open(out, mode, encoding="utf-8", newline="") as file:
+            csv.writer(file).writerow(line)
+
+
+def program(name: str, device: str, cells: int, dtype: str = "float64") -> Program:
     """Return the program of an objective of NAMES."""
     words = name.split(", ")
     likelihood = "probit" if "probit" in words else "gaussian"
     objective = OBJECTIVES[words[0]].with_options({})
     K = COMPONENTS if f"{COMPONENTS} Gaussians" in words else 1
     rows = M if objective.all_rows_inducing else N
-    X, y = data(rows, likelihood, device)
+    X, y = [part.to(DTYPES[dtype]) for part in data(rows, likelihood, device)]
     model = Model("rbf", likelihood, M=M, ard=True, components=K)
-    beta = torch.full((cells,), 1.0, dtype=PARAMETERS, device=device)
+    beta = torch.full((cells,), 1.0, dtype=PARAMETER_DTYPE, device=device)
     kind = Joint
     if objective.collapses(model.likelihood) and "explicit" not in words:
         kind = Collapsed
@@ -102,23 +134,20 @@ def step_of(made: Program, name: str) -> Callable[[], None]:
     return make_stepper(made, state, settings)
 
 
-def differences(name: str, cells: int) -> tuple[float, float]:
-    """Return the largest differences of objective and gradient between CUDA and CPU.
-
-    Both are relative to the largest value on the CPU.
-    """
-    on_cpu = objective_and_gradient(name, "cpu", cells)
-    on_gpu = objective_and_gradient(name, "cuda", cells)
+def differences(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[str]:
+    """Return the largest differences of objective and gradient, relative to the largest values."""
     relative = []
-    for ours, theirs in zip(on_gpu, on_cpu, strict=True):
-        error = (ours.cpu() - theirs).abs().max() / theirs.abs().max()
-        relative.append(float(error))
-    return relative[0], relative[1]
+    for our, their in zip(ours, theirs, strict=True):
+        error = (our.cpu() - their.cpu()).abs().max() / their.abs().max().cpu()
+        relative.append(f"{float(error):.1e}")
+    return relative
 
 
-def objective_and_gradient(name: str, device: str, cells: int) -> tuple[Tensor, Tensor]:
+def objective_and_gradient(
+    name: str, device: str, cells: int, dtype: str = "float64"
+) -> tuple[Tensor, Tensor]:
     """Return the objective of every cell and its gradient at the initial values."""
-    made = program(name, device, cells)
+    made = program(name, device, cells, dtype)
     settings = Settings(iterations=1, window=None)
     state = State.fresh(made.initial(), settings)
     if "Gaussians" in name:

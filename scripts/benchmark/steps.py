@@ -1,4 +1,4 @@
-"""Training steps on synthetic data: the engine's own, and GPyTorch's to compare with."""
+"""Training steps on synthetic data: our own, and those of GPyTorch to compare with."""
 
 import warnings
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.joint import Joint
+from dlmexp.core.training.mixture import Mixture
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
@@ -38,35 +39,55 @@ def joint_step(
     device: str = "cpu",
     captured: bool = True,
 ) -> Callable[[], None]:
-    """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed
-    graph on a GPU."""
+    """Return our training step of B models, which is collapsed for the ELBO of Gaussian data.
+
+    On a GPU, it replays a CUDA graph, unless it is not to be `captured`.
+    """
     X, y = synthetic_data(1, n, D, likelihood, device)
     model = Model("rbf", likelihood, M=M)
     loss = Loss(OBJECTIVES[objective], estimator or Exact())
     betas = torch.logspace(-2, 2, B, dtype=X.dtype, device=device)
-    variant = Collapsed if (likelihood, objective) == ("gaussian", "elbo") else Joint
-    program = variant(model, loss, BatchData(X, y, {}, [0], [0] * B), betas)
+    data = BatchData(X, y, {}, [0], [0] * B)
+    has_closed_form = (likelihood, objective) == ("gaussian", "elbo")
+    program_class = Collapsed if has_closed_form else Joint
+    program = program_class(model, loss, data, betas)
     state = State.fresh(program.initial(), STEPS)
-    return make_stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
+    if captured:
+        return make_stepper(program, state, STEPS)
+    return partial(step, program, state, STEPS)
+
+
+def mixture_step(B: int, n: int, M: int, D: int, K: int, device: str = "cpu") -> Callable[[], None]:
+    """The engine's step of the log-loss DLM of B cells whose q has K Gaussians, after they were
+    split; n is the size of a minibatch."""
+    X, y = synthetic_data(1, n, D, "gaussian", device)
+    model = Model("rbf", "gaussian", M=M, components=K)
+    beta = torch.ones(B, dtype=X.dtype, device=device)
+    data = BatchData(X, y, {}, [0], [0] * B)
+    program = Mixture(model, Loss(OBJECTIVES["log_dlm"], Exact()), data, beta)
+    state = State.fresh(program.initial(), STEPS)
+    program.split(state)
+    return make_stepper(program, state, STEPS)
 
 
 def one_split(n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
-    """Return inputs [n, D] and targets [n], of the kind that the likelihood is for."""
+    """Return inputs [n, D] and targets [n] that the likelihood allows."""
     X, y = synthetic_data(1, n, D, likelihood, device)
     return X[0], y[0]
 
 
 def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of S splits, of the kind that the likelihood is for."""
-    g = torch.Generator().manual_seed(0)
-    X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
-    f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
-    y = {
+    """Return inputs [S, n, D] and targets [S, n] that the likelihood allows."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(S, n, D, generator=generator, dtype=torch.float64)
+    f = X[..., 0] + 0.5 * torch.randn(S, n, generator=generator, dtype=torch.float64)
+    targets_by_task = {
         "regression": f,
         "binary": (f > 0).double(),
-        "count": torch.poisson(f.clamp(-2, 2).exp(), generator=g),
+        "count": torch.poisson(f.clamp(-2, 2).exp(), generator=generator),
     }
-    return X.to(device), y[LIKELIHOODS[likelihood].task].to(device)
+    y = targets_by_task[LIKELIHOODS[likelihood].task]
+    return X.to(device), y.to(device)
 
 
 class SparseGP(gpytorch.models.ApproximateGP):
@@ -88,25 +109,27 @@ class SparseGP(gpytorch.models.ApproximateGP):
 def gpytorch_step(
     X: Tensor, y: Tensor, M: int, objective: str, B: int | None = None, likelihood: str = "probit"
 ) -> Callable[[], None]:
-    """A function that makes one training step (forward, backward, Adam) on X [N, D], y [N]: of one
-    model, or of B models with GPyTorch's `batch_shape`."""
+    """Return GPyTorch's training step (forward, backward, Adam) on X [N, D] and y [N].
+
+    It is a step of one model, or of B models with GPyTorch's `batch_shape`.
+    """
     Z = X[:M] if B is None else X[:M].expand(B, M, -1)
     model: Any = SparseGP(Z.clone()).to(X)
-    noise = gpytorch.likelihoods.GaussianLikelihood(batch_shape=Z.shape[:-2])
-    is_binary = likelihood == "probit"
-    of_targets: Any = gpytorch.likelihoods.BernoulliLikelihood() if is_binary else noise
-    of_targets = of_targets.to(X)
-    kinds = {
+    likelihood_module: Any = gpytorch.likelihoods.GaussianLikelihood(batch_shape=Z.shape[:-2])
+    if likelihood == "probit":
+        likelihood_module = gpytorch.likelihoods.BernoulliLikelihood()
+    likelihood_module = likelihood_module.to(X)
+    objectives = {
         "log_dlm": gpytorch.mlls.PredictiveLogLikelihood,
         "elbo": gpytorch.mlls.VariationalELBO,
     }
-    mll = kinds[objective](of_targets, model, len(y))
-    adam = torch.optim.Adam([*model.parameters(), *of_targets.parameters()], lr=1e-3)
+    mll = objectives[objective](likelihood_module, model, len(y))
+    adam = torch.optim.Adam([*model.parameters(), *likelihood_module.parameters()], lr=1e-3)
 
-    def one_step() -> None:
+    def train_step() -> None:
         adam.zero_grad()
         loss: Any = -mll(model(X), y).sum()
         loss.backward()
         adam.step()
 
-    return one_step
+    return train_step
