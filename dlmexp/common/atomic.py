@@ -1,7 +1,8 @@
 """Files that are written completely or not at all, and only inside the folder they belong to.
 
-A file appears under its name once it is complete. Until then it has a temporary name with its
-process in it, so that remains of a dead process can be told from what a live one is writing.
+A file appears under its name once it is complete. Until then it has a temporary name that contains
+the process that writes it. So the unfinished files of a process that has ended can be told from
+those that are being written.
 """
 
 import contextlib
@@ -17,23 +18,23 @@ from pathlib import Path
 from dlmexp.common.errors import UserError
 
 TEMPORARY = ".tmp"
-# Errors which mean that there is no file of that name.
+# Errors of `open` which mean that there is no file of that name.
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 WRITE_BITS = 0o222  # of owner, group and others
 MAX_PID_DIGITS = 9
 
 
 def within(root: Path, path: Path) -> Path:
-    """Return `path`, which will be written or deleted in the folder `root`.
+    """Return `path`, once it is sure that it lies in the folder `root`.
 
-    Whoever made the contents of `root` must not choose what is changed elsewhere. `root` itself may
-    be a symbolic link.
+    Call it before the path is written or deleted. Results folders may come from strangers, whose
+    symbolic links must not lead to changes elsewhere. `root` itself may be a symbolic link.
 
     Raises:
         OSError: the path is, or leads through, a symbolic link to a folder.
     """
-    parents = [root / part for part in path.relative_to(root).parents if part != Path()]
-    for folder in (path, *parents):
+    parents = path.relative_to(root).parents[:-1]  # without the last one, which is `root` itself
+    for folder in (path, *[root / parent for parent in parents]):
         if folder.is_symlink() and folder.is_dir():
             reason = (
                 "it is a symbolic link, through which nothing is written or deleted; "
@@ -49,7 +50,7 @@ def is_writable(folder: Path) -> bool:
     A folder without any write bit counts as read-only for root too.
     """
     existing = folder
-    while not existing.exists() and existing != existing.parent:
+    while not existing.exists() and existing != existing.parent:  # `/` is its own parent
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return False
@@ -62,11 +63,11 @@ def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None
     Args:
         path: the file.
         typed: what the user typed; messages begin with it.
-        suffixes: the endings that it may have; any, if there are none.
+        suffixes: the endings that it may have; empty: any.
 
     Raises:
-        UserError: it has another ending, is there and no plain file, or its folder does not exist
-            or is read-only.
+        UserError: the file has another ending, it would replace something that is not a plain
+            file, or its folder does not exist or is read-only.
     """
     if suffixes and path.suffix not in suffixes:
         raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
@@ -76,17 +77,17 @@ def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None
 
 
 def check_replaceable(path: Path, typed: str) -> None:
-    """Raise `UserError` if a device, a pipe or the like would be replaced by a file."""
+    """Raise `UserError` if a file at this path would replace a device, a pipe or the like."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{typed}: it is there and is no plain file; name another file")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Return a temporary path in the same folder, with this process in its name.
+    """Provide a temporary path in the same folder, to be written to in this context.
 
-    At the end of the context the file there takes the name `path`. After an error it is removed,
-    and the file at `path` stays as it was.
+    At the end of the context, the file at the temporary path is renamed to `path`. After an error
+    it is removed, and the file at `path` stays as it was.
     """
     unique = uuid.uuid4().hex[:12]
     temporary = path.with_name(f".{path.name}.{owner()}.{unique}{TEMPORARY}")
@@ -97,7 +98,8 @@ def replacing(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno is not None:
-            # A write to a full disk does not name its file, an opened one has a temporary name.
+            # The error names the temporary path, or no path at all if a disk was full. Users know
+            # the final path.
             error.filename = str(path)
             error.filename2 = None
         raise
@@ -109,8 +111,8 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     Args:
         path: the file; its folder is made.
         content: what it will contain.
-        durable: whether it has to survive a loss of power. One that need not may be torn then;
-            the checksum in another file shows it.
+        durable: whether it has to survive a loss of power. If not, such a loss may leave a part of
+            the file; a checksum in another file must then show that it is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -123,8 +125,8 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Flush the names in a folder to disk. Some network disks refuse to do so."""
-    with contextlib.suppress(OSError):
+    """Flush the names in a folder to disk."""
+    with contextlib.suppress(OSError):  # some network disks refuse to do so
         folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -134,10 +136,11 @@ def _sync_folder(path: Path) -> None:
 
 @cache
 def machine() -> str:
-    """Return a name for where process ids are valid: this host since its boot, or this container.
+    """Return a hash that identifies where process ids are valid.
 
-    The name of the host is not enough: hosts and containers may share one, and each would take the
-    other's processes for dead.
+    That is this host since it was booted, or this container. The name of the host is not enough:
+    two hosts or containers may have the same name, and each would take the other's processes for
+    dead.
     """
     identity = socket.gethostname()
     with contextlib.suppress(OSError):  # only Linux has these files
@@ -147,28 +150,32 @@ def machine() -> str:
 
 
 def owner() -> str:
-    """Return this process as it is written into names of files."""
+    """Return this process as `MACHINE-PID`, for names of files."""
     return f"{machine()}-{os.getpid()}"
 
 
 def writer_of(path: Path) -> str | None:
     """Return the process that wrote a temporary file, as `owner()` names it.
 
-    None for other files.
+    None if the file is not a temporary one of `replacing`.
     """
     if not path.name.startswith(".") or path.suffix != TEMPORARY:
         return None
-    parts = path.name.rsplit(".", 3)  # name, owner, unique, suffix
-    return parts[1] if len(parts) == 4 else None
+    parts = path.name.rsplit(".", 3)
+    if len(parts) != 4:
+        return None
+    _, process, _, _ = parts  # name, owner, unique, suffix
+    return process
 
 
 def is_dead(process: str) -> bool | None:
-    """Return whether the process that `owner()` named so has ended.
+    """Return whether a process has ended; None if it is not one of this machine.
 
-    None if it is not one of this machine.
+    Args:
+        process: As `owner()` returned it in that process.
     """
-    where, _, pid = process.partition("-")
-    if where != machine():
+    process_machine, _, pid = process.partition("-")
+    if process_machine != machine():
         return None
     if not pid.isascii() or not pid.isdigit() or len(pid) > MAX_PID_DIGITS:
         return None
@@ -181,11 +188,11 @@ def alive(pid: int) -> bool:
     A zombie, which has ended but not been waited for by its parent, does not.
     """
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # signal 0 only checks whether the process exists
         status = Path(f"/proc/{pid}/stat").read_text()
     except ProcessLookupError:
         return False
-    except OSError:  # another user's, or no /proc here
+    except OSError:  # a process of another user, or a system without /proc
         return True
     # The name of the program, in parentheses, comes before the state and may contain anything.
     state = status.rpartition(")")[2].split()[0]

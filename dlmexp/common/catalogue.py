@@ -1,7 +1,7 @@
 """The files of `conf/` by name: datasets, methods, experiments, protocols.
 
-`dlmexp run` composes its config with Hydra from the same folders. Here single files are looked up
-quickly, without their defaults and overrides.
+`dlmexp run` composes its config with Hydra from the same folders. The functions here read single
+files, which is fast, but they do not follow the defaults lists in them or apply overrides.
 """
 
 from collections.abc import Iterable
@@ -18,22 +18,23 @@ REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
-PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they are shown, before others
+# The first protocols in tables and figures, in this order; others follow.
+PROTOCOLS = ("paper", "released", "annealed")
 
 
 def names(group: str) -> list[str]:
-    """Return the names in a config group such as `dataset`; no file is read.
+    """Return the names in a config group such as `dataset`.
 
-    Ours come first, then those of users' own folders.
+    Those of our own files come first, then those in users' folders. No file is read.
     """
     paths = _files(group, conf_dirs())
     return list(dict.fromkeys(path.stem for path in paths))
 
 
 def entries(group: str) -> dict[str, dict[str, Any]]:
-    """Return the content of every file of a config group by name, ours first.
+    """Return the content of every file of a config group by name, our own files first.
 
-    Suites, which are lists of datasets, are no datasets.
+    Suites, which are lists of datasets in files of the group `dataset`, are left out.
     """
     contents = _entries(group, tuple(conf_dirs()))
     if group != "dataset":
@@ -52,10 +53,13 @@ def suites() -> dict[str, list[str]]:
 
 def with_members(datasets: Iterable[str]) -> list[str]:
     """Return names of datasets, each suite replaced by its members, without repeats."""
-    known = suites()
+    members_of = suites()
     names: list[str] = []
     for name in datasets:
-        names += with_members(known[name]) if name in known else [name]
+        if name in members_of:
+            names += with_members(members_of[name])  # suites may contain suites
+        else:
+            names.append(name)
     return list(dict.fromkeys(names))
 
 
@@ -82,8 +86,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         UserError: It is not YAML, or not a mapping.
     """
-    # libyaml's parser is optional, and ten times as fast: over all of `conf/` it saves a quarter of
-    # a second.
+    # PyYAML may be installed without the parser in C, which is ten times as fast: for all files of
+    # `conf/` it saves a quarter of a second.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}  # noqa: TID251
@@ -97,23 +101,26 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def selects(method: str) -> bool:
     """Return whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
-    return entries("method").get(method, {}).get("select", True)
+    settings = entries("method").get(method, {})
+    return settings.get("select", True)
 
 
 def of_preset(protocol: str) -> tuple[str, str]:
-    """Return the preset at the end of a protocol's name, and the protocol without it.
+    """Return the preset in the name of a protocol, '' if there is none, and the protocol itself.
 
-    `released-quick` is `quick` and `released`. Without a preset the first is empty.
+    A preset changes the settings of a protocol, and is then added to its name: `released-quick` is
+    `quick` and `released`, and `quick` alone is `quick` and `paper`.
     """
-    whole, _, preset = protocol.rpartition("-")
+    base, _, preset = protocol.rpartition("-")
     if preset in names("preset") and protocol not in names("protocol"):
-        return preset, whole or "paper"
+        return preset, base or "paper"
     return "", protocol
 
 
 def is_own(dataset: str) -> bool:
-    """Return whether a dataset is a user's own: not in our `conf/`, or a table without a name."""
+    """Return whether a dataset is a user's own: not in our `conf/`, or the table `csv`."""
     settings = _entries("dataset", (conf_dir(),)).get(dataset)
+    # The name of `csv` is an interpolation, which the user's setting csv.name fills in.
     return settings is None or "${" in str(settings.get("name"))
 
 
@@ -129,15 +136,15 @@ def stands_for(dataset: str) -> str | None:
 
 
 def family(dataset: str) -> str:
-    """Return `peds1` for each of Peds1's directions; of others, the name itself.
+    """Return the name that related datasets share: `peds1` for the directions `peds1_dir0` to 2.
 
-    A stand-in for one direction serves for all.
+    A stand-in for one direction serves for all. Any other dataset is a family of its own.
     """
     return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset
 
 
 def stand_ins(dataset: str) -> list[str]:
-    """Return the names of the datasets that stand in for one of the paper's."""
+    """Return the names of the datasets that stand in for a dataset of the paper."""
     names = []
     for name in entries("dataset"):
         represented = stands_for(name)

@@ -1,4 +1,4 @@
-"""Python's garbage collector, off while many objects are made that stay."""
+"""A context without Python's garbage collector, for code that makes many long-lived objects."""
 
 import gc
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def paused_collector() -> Iterator[None]:
     """Turn the garbage collector off in a context, or in a function that this decorates.
 
-    It would look through all objects that are there again and again: a quarter of the time in which
-    a sweep of 20 000 cells is planned.
+    While many objects are made, the collector goes through all that exist again and again. That
+    takes a quarter of the time in which a sweep of 20 000 cells is planned.
     """
     was_enabled = gc.isenabled()
     gc.disable()

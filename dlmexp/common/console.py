@@ -18,15 +18,15 @@ CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 # Marks that change the direction of text: embeddings and overrides, then isolates.
 BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 REPLACEMENTS = dict.fromkeys(CONTROLS | BIDIRECTIONAL, "?")
-WIDE = 140  # columns of a file or pipe
-NOTEBOOK_WIDTH = 120  # columns; in notebooks longer lines are wrapped
+FILE_WIDTH = 140  # characters per line in a file or pipe
+NOTEBOOK_WIDTH = 120  # characters per line; notebooks wrap longer ones
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
 def sanitized(text: str) -> str:
-    """Return `text` with a question mark for every character that commands a terminal.
+    """Return `text` with a question mark in place of every character that controls a terminal.
 
-    Names of columns and records from strangers may contain any.
+    Text from strangers, such as names of columns, may contain such characters.
     """
     return text.translate(REPLACEMENTS)
 
@@ -48,9 +48,9 @@ class _SanitizedStream:
 
 
 def raw_stream(stream: Any) -> Any:
-    """Return the stream that sanitized text is written to.
+    """Return the stream below a sanitized one; any other stream is returned itself.
 
-    It is for data, and for consoles, which sanitize by themselves.
+    Binary data are written to it, and the text of consoles, which sanitize it themselves.
     """
     return stream.raw if isinstance(stream, _SanitizedStream) else stream
 
@@ -67,9 +67,11 @@ def sanitized_output() -> Iterator[None]:
 def discard_stdout() -> None:
     """Discard everything that is printed from now on.
 
-    The reader of the output has gone, but the interpreter still flushes.
+    For use after a BrokenPipeError: when the interpreter ends, it flushes standard output once
+    more, which would raise the same error again.
     """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
 
 
 def is_notebook(stream: Any) -> bool:
@@ -77,19 +79,23 @@ def is_notebook(stream: Any) -> bool:
     return type(raw_stream(stream)).__module__.startswith("ipykernel")
 
 
-def wide_console(width: int = WIDE) -> "Console":
-    """Return a console as wide as the terminal or $COLUMNS, or `width` in a file or pipe.
+def wide_console(width: int = FILE_WIDTH) -> "Console":
+    """Return a console for tables on standard output.
 
-    Text is printed literally, without markup, and sanitized. In a notebook it is plain text, too.
+    Text is printed literally, without markup, and sanitized; in notebooks, too, it is plain text.
+
+    Args:
+        width: Characters per line in a file or pipe. A terminal and $COLUMNS have a width of their
+            own.
     """
-    # They take a while to load, and most callers of this module only count.
+    # rich takes a while to import, and most users of this module print no tables.
     from rich.console import Console  # noqa: TID251 -- the subclass below sanitizes
     from rich.segment import Segment
 
     class SanitizedConsole(Console):
         def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
             for segment in super().render(*arguments, **options):
-                if segment.control:  # of rich itself
+                if segment.control:  # escape sequences of rich itself, such as those of a spinner
                     yield segment
                 else:
                     yield Segment(sanitized(segment.text), segment.style)
@@ -103,7 +109,7 @@ def wide_console(width: int = WIDE) -> "Console":
         width=None if width_is_known else width,
         markup=False,
         emoji=False,
-        # With it, rich would show tables as HTML, also where the standard output is redirected.
+        # Otherwise rich shows tables as HTML in notebooks, even if standard output is redirected.
         force_jupyter=False,
     )
 
@@ -111,8 +117,9 @@ def wide_console(width: int = WIDE) -> "Console":
 def print_table(console: "Console", table: "Table") -> None:
     """Print a table so that it fits the console.
 
-    Where that is too narrow, columns with the same value in every row become one line below the
-    table, and long words go on in the next line.
+    If the console is too narrow, columns with the same value in every row, from the last one on,
+    are removed until the table fits. They are named in a line below the table. Words that are still
+    too long for their column are broken.
     """
     constants: list[str] = []
     width = _width(console, table)
@@ -122,7 +129,8 @@ def print_table(console: "Console", table: "Table") -> None:
         _remove_column(table, column)
         width = _width(console, table)
         header = str(column.header).replace("\n", " ")
-        constants.insert(0, f"{header} {next(iter(column.cells))}")
+        value = next(iter(column.cells))
+        constants.insert(0, f"{header} {value}")
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)
@@ -140,32 +148,35 @@ def _is_constant(column: "Column") -> bool:
 
 
 def _width(console: "Console", table: "Table") -> int:
-    """Return the width of a table whose words are not folded."""
+    """Return the width that a table has if no word is broken."""
     from rich.table import Table
 
-    # rich measures every cell; one row with the widest cell of each column is as wide.
+    # rich measures every cell, which is slow. A table with a single row, of the widest cell of each
+    # column, has the same width.
     widest = Table(box=table.box, pad_edge=table.pad_edge)
     for column in table.columns:
         widest.add_column(column.header)
-    widest.add_row(*[_widest(column) for column in table.columns])
+    widest.add_row(*map(_widest_cell, table.columns))
     unlimited = console.options.update(max_width=10_000)
     return widest.__rich_measure__(console, unlimited).maximum
 
 
-def _widest(column: "Column") -> str:
-    return max(map(str, column.cells), key=_text_width, default="")
+def _widest_cell(column: "Column") -> str:
+    texts = map(str, column.cells)
+    return max(texts, key=_text_width, default="")
 
 
 def _text_width(text: str) -> int:
-    """Return how wide the widest line of a text is on a terminal."""
-    from rich.cells import cell_len
+    """Return the width of the longest line of a text on a terminal."""
+    from rich.cells import cell_len  # counts wide characters, such as Chinese ones, twice
 
-    return max(map(cell_len, text.splitlines()), default=0)
+    widths = map(cell_len, text.splitlines())
+    return max(widths, default=0)
 
 
 def _remove_column(table: "Table", column: "Column") -> None:
     table.columns.remove(column)
-    # By their indices rich knows the first and the last column.
+    # rich finds the first and the last column by these indices.
     for index, remaining in enumerate(table.columns):
         remaining._index = index
 
@@ -183,8 +194,8 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 0 cells, 1 cell, 2 cells, 3 batches, 4 processes."""
     if number == 1:
         return f"1 {noun}"
-    ending = "es" if noun.endswith(("ch", "s")) else "s"
-    return f"{number} {noun}{ending}"
+    plural_ending = "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{number} {noun}{plural_ending}"
 
 
 def budget_seconds(budget: str | None) -> float | None:

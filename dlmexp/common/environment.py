@@ -1,4 +1,4 @@
-"""Environment variables: lists in them, and values for a while."""
+"""Environment variables: lists of words in them, and values that are set for a while."""
 
 import os
 from collections.abc import Iterator
@@ -7,12 +7,16 @@ from contextlib import contextmanager
 
 def words_of(variable: str, separator: str) -> list[str]:
     """Return the words of an environment variable, without empty ones; none if it is not set."""
-    return [word for word in os.environ.get(variable, "").split(separator) if word]
+    words = os.environ.get(variable, "").split(separator)
+    return [word for word in words if word]
 
 
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for this process and those that it starts; restore all on exit."""
+    """Set environment variables for this process and those that it starts in this context.
+
+    At the end of the context, all environment variables are as they were before.
+    """
     before = dict(os.environ)
     os.environ |= variables
     try:

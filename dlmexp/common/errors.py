@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-LONG_WORD = 300  # characters; longer words are shortened in messages
+LONG_WORD = 300  # characters; words of this length or more are shortened in messages
 
 
 class UserError(Exception):
@@ -14,10 +14,7 @@ class UserError(Exception):
 
 
 class Unreadable(UserError):  # noqa: N818 -- its name says what is wrong with the content
-    """Content from outside is damaged, of another kind, or beyond a limit.
-
-    The message says which.
-    """
+    """Content from outside is damaged, has another format, or exceeds a limit."""
 
 
 def nearest(word: str, valid: list[str]) -> str:
@@ -25,13 +22,15 @@ def nearest(word: str, valid: list[str]) -> str:
 
     Capitals and leading dashes do not matter.
     """
-    # It takes a while to load, and few commands need it.
+    # difflib takes a while to import, and few commands need it.
     from difflib import get_close_matches
 
-    # Reversed, so that of two words that differ in capitals only the first one is named.
-    names = {_plain(name): name for name in reversed(valid)}
-    matches = get_close_matches(_plain(word), names, n=3, cutoff=0.5)
-    closest = [names[match] for match in matches]
+    # If valid words differ in nothing but capitals, the first one is named.
+    valid_by_plain: dict[str, str] = {}
+    for name in valid:
+        valid_by_plain.setdefault(_plain(name), name)
+    matches = get_close_matches(_plain(word), valid_by_plain, n=3, cutoff=0.5)
+    closest = [valid_by_plain[match] for match in matches]
     if closest:
         return f"did you mean {' or '.join(closest)}?"
     if valid:
@@ -48,16 +47,17 @@ def without_long_words(message: str, typed: Iterable[str] = ()) -> str:
 
     Args:
         message: the message.
-        typed: the words that were typed, which may have blanks in them.
+        typed: the arguments that were typed, which may have blanks in them.
     """
-    for word in typed:
-        for part in (word, word.partition("=")[2]):
-            if len(part) > LONG_WORD:
-                message = message.replace(part, shortened(part))
+    for argument in typed:
+        _, _, value = argument.partition("=")
+        for text in (argument, value):
+            if len(text) > LONG_WORD:
+                message = message.replace(text, shortened(text))
     return re.sub(rf"\S{{{LONG_WORD},}}", lambda match: shortened(match[0]), message)
 
 
 def shortened(content: object, limit: int = 80) -> str:
-    """Return what was typed or raised as one line of at most `limit` characters, for a message."""
+    """Return a value or an error as text on one line, cut after `limit` characters."""
     text = " ".join(str(content).split())
     return text if len(text) <= limit else f"{text[:limit]}..."

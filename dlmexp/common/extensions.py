@@ -1,9 +1,10 @@
-"""What users add: modules that register things, and folders of YAML files.
+"""Extensions by users: plugin modules, and folders of YAML files.
 
-A module registers loaders, kernels, objectives, figures, ... It is named by `plugins=[module]` in
-the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS` elsewhere, or by an
-entry point of its package (see `dlmexp.common.registry`). It is looked for in the current folder
-too. Its folder `conf`, if it has one, is searched after ours.
+A plugin registers loaders, kernels, objectives, figures and so on. It is named by
+`plugins=[module]` in the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS`
+for all commands, or by an entry point of its package (see `dlmexp.common.registry`). It is imported
+from the current folder, too. If it is a package with a folder `conf`, that folder is searched after
+our own.
 """
 
 import os
@@ -17,13 +18,13 @@ from dlmexp.common.environment import environment, words_of
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import CONFIG_DIRS
 
-# Names of modules, with commas between them, for all commands and for jobs in other processes.
+# Names of plugins, with commas between them, for all commands and for jobs in other processes.
 PLUGINS = "DLMEXP_PLUGINS"
 
 
 @contextmanager
 def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
-    """Use a user's conf folder and plugins, here and in processes that are started meanwhile.
+    """Use a conf folder and plugins in this context, and in processes that it starts.
 
     Raises:
         UserError: there is no such folder, or a plugin cannot be imported.
@@ -36,8 +37,11 @@ def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iter
     if config_dir:
         folders.append(config_dir)
     folders += _conf_folders(modules)
-    absolute = dict.fromkeys(os.path.abspath(folder) for folder in folders)
-    variables = {PLUGINS: ",".join(modules), CONFIG_DIRS: os.pathsep.join(absolute)}
+    absolute_folders = dict.fromkeys(map(os.path.abspath, folders))
+    variables = {
+        PLUGINS: ",".join(modules),
+        CONFIG_DIRS: os.pathsep.join(absolute_folders),
+    }
     with environment(**variables):
         yield
 
@@ -49,7 +53,7 @@ def import_plugins(modules: Sequence[str]) -> None:
         UserError: a module cannot be imported.
     """
     if modules:
-        _look_in_current_folder()
+        _search_current_folder()
     for module in modules:
         try:
             import_module(module)
@@ -64,8 +68,8 @@ def import_plugins(modules: Sequence[str]) -> None:
             ) from error
 
 
-def _look_in_current_folder() -> None:
-    """Let modules be imported from the current folder, too."""
+def _search_current_folder() -> None:
+    """Add the current folder to the folders that modules are imported from."""
     current = os.getcwd()
     if "" not in sys.path and current not in sys.path:
         sys.path.insert(0, current)

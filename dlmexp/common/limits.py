@@ -19,7 +19,8 @@ DEVICES = ("auto", "cpu", "cuda")
 def one_of(*words: str, or_like: str = "") -> Meta:
     """Return the limit of a text that must be one of these words, or match the pattern `or_like`.
 
-    OmegaConf refuses `Literal`, so the words are kept together with their pattern (`choices_of`).
+    OmegaConf refuses `Literal`, so that msgspec has to check a regular expression. The words
+    themselves are stored next to it, for `choices_of`.
     """
     patterns = [*words, or_like] if or_like else words
     return Meta(pattern=f"^({'|'.join(patterns)})$", extra={"choices": words})
@@ -48,27 +49,32 @@ RESERVED = (
     "multirun",
     "figures",
 )
-# The name of an experiment's folder in the results. The last group excludes a line end, which `$`
-# would allow.
+# The name of an experiment's folder in the results. `(?![^/])` requires the end of the text; a `$`
+# would also match before a line break at the end.
 FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])"
-# Parts of messages of msgspec, and what users read instead.
-IN_WORDS = {
+# Regular expressions in messages of msgspec, and the words that replace them for users.
+WORDS_FOR_PATTERN = {
     FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
     ITERATIONS: "a number of iterations",
     FOLDS: "a number of folds",
 }
+
 Device = Annotated[str, one_of(*DEVICES)]
+# When a fit is tested: at its end, after every epoch, or every so many iterations.
 Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]
-Filled = Meta(min_length=1)
+Filled = Meta(min_length=1)  # a text or a list that is not empty
 FolderName = Annotated[str, one_of(or_like=FOLDER)]
+# How beta is cross-validated: by a number of folds, a held-out part, or leaving one row out.
 Folding = Annotated[str, one_of("holdout", "loo", or_like=FOLDS)]
 FoldingSetting = Annotated[str, one_of("auto", "holdout", "loo", or_like=FOLDS)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate
-Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]
+Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]  # of a beta to the next smaller one
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# joint: everything is trained on the objective; fixed: only q is, all else is that of another fit.
 Variant = Annotated[str, one_of("joint", "fixed")]
+# A positive whole number.
 Whole = Annotated[int, Meta(gt=0, le=10**15)]
 InducingCount = Whole | Annotated[str, one_of("auto")]  # a number, or chosen from the data
 # Training keeps the objective of each iteration in memory.
@@ -89,22 +95,24 @@ def converted(name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        # msgspec's message ends with where in `value` it is: " - at `$.options.rows[0]`".
+        # A message of msgspec ends with the place of the error inside `value`, as in
+        # "Expected `int`, got `str` - at `$.options.rows[0]`".
         message, _, place = str(error).partition(" - at `$")
         path, _, _ = place.partition("[")
-        fields = path.strip("`").split(".")[1:]
+        _, *fields = path.strip("`").split(".")
         for field in fields:
             name = f"{name}.{field}".lstrip(".")
             value = value[field]
-        text = value if isinstance(value, str) else literal(value)
-        raise UserError(f"{name}={shortened(text)}: {_in_words(message)}") from None
+        typed = value if isinstance(value, str) else literal(value)
+        raise UserError(f"{name}={shortened(typed)}: {_in_words(message)}") from None
 
 
 def _in_words(message: str) -> str:
-    """Return a message of msgspec with words instead of regular expressions."""
-    for pattern, words in IN_WORDS.items():
+    """Return a message of msgspec with words in place of regular expressions."""
+    for pattern, words in WORDS_FOR_PATTERN.items():
         message = message.replace(pattern, words)
     message = message.replace("`", "")
+    # Expected str matching regex '^(joint|fixed)$'  ->  Expected joint or fixed
     message = re.sub(r"str matching regex '\^\((.+)\)\$'", r"\1", message)
     message = message.replace("|", " or ")
     return f"{message[:1].lower()}{message[1:]}"

@@ -1,4 +1,4 @@
-"""Settings as a user types them: values as words that `dlmexp run` accepts."""
+"""Settings and commands as text that a user can type."""
 
 import json
 import os
@@ -11,29 +11,38 @@ from typing import Any
 
 from dlmexp.common.errors import UserError
 
-# Text that Hydra reads as text, without quotes.
+# Text that Hydra reads as text without quotes around it.
 PLAIN = re.compile(
     r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE
 )
-EXPANDED_BY_SHELLS = set('"$`\\!')  # within double quotes
+SPECIAL_IN_DOUBLE_QUOTES = set('"$`\\!')  # characters that a shell does not take literally there
 
 
 def setting(name: str, value: str | Sequence[str]) -> str:
-    """Return an option of a user's table as a shell takes it.
+    """Return a setting of a user's table, quoted for a shell.
 
     For instance `csv.drop=[age]`, or `"csv.drop=['age, in years']"`.
+
+    Args:
+        name: The name of the setting without `csv.`.
+        value: Its value.
     """
     text = f"csv.{name}={literal(value)}"
     words = [value] if isinstance(value, str) else value
     if all(PLAIN.fullmatch(word) for word in words):
         return text
-    if EXPANDED_BY_SHELLS.isdisjoint(text):
+    if SPECIAL_IN_DOUBLE_QUOTES.isdisjoint(text):
         return f'"{text}"'
     return shlex.quote(text)
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names and the values of nested settings."""
+    """Yield the dotted names and the values of nested settings.
+
+    Args:
+        value: A dataclass or a mapping of settings, or the value of one setting.
+        name: The dotted name of `value`.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if not isinstance(value, Mapping):
@@ -46,23 +55,24 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def literal(value: Any) -> str:
     """Return a value as `dlmexp run` accepts it: `null`, `true`, `0.01`, `[0.1,elbo]`.
 
-    Text is in quotes where it needs them.
+    Text has quotes where it needs them.
 
     Raises:
         UserError: settings have no values of this type.
     """
-    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
         value = value.tolist()
     if isinstance(value, list | tuple | set | range):
-        return f"[{','.join(literal(element) for element in value)}]"
+        elements = ",".join(map(literal, value))
+        return f"[{elements}]"
     if isinstance(value, Mapping):
-        pairs = [f"{key}:{literal(element)}" for key, element in value.items()]
-        return f"{{{','.join(pairs)}}}"
-    return _scalar(value)
+        pairs = ",".join(f"{key}:{literal(element)}" for key, element in value.items())
+        return "{" + pairs + "}"
+    return _scalar_literal(value)
 
 
-def _scalar(value: Any) -> str:
-    if value is None or isinstance(value, int):
+def _scalar_literal(value: Any) -> str:
+    if value is None or isinstance(value, int):  # true and false are integers, too
         return json.dumps(value)
     if isinstance(value, float):
         short = f"{value:g}"
@@ -74,32 +84,41 @@ def _scalar(value: Any) -> str:
 
 
 def in_quotes(value: str) -> str:
-    """Return text in the quotes of an override."""
-    # It takes a while to load, and few texts need it.
+    """Return text in single quotes, escaped as the overrides of Hydra require it."""
+    # Hydra takes a while to import, and few texts need quotes.
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(value, Quote.single).with_quotes()
 
 
-READ_OTHERS = ("plot", "claims", "collect", "rank", "anchors", "report")
-"""The commands that have the option `--with`."""
+COMMANDS_WITH_OTHERS = ("plot", "claims", "collect", "rank", "anchors", "report")
+"""The commands that have the option `--with`, which names further results folders."""
 
 
 def with_results_option(
     command: str, results: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()
 ) -> str:
-    """Return a `dlmexp` command with options for the results folder and the others that it reads.
+    """Return a command of dlmexp, with the options that name its results folders.
 
-    The default folder `results` is not named. A command that takes no results folder is unchanged.
+    Args:
+        command: The command without these options. One that reads no results is returned as it is.
+        results: The results folder; the default, `results`, needs no option.
+        others: Further results folders, for commands with the option `--with`.
     """
     words = command.split()
     if words[:1] != ["dlmexp"] or len(words) < 2 or words[1] == "data":
         return command
-    options: list[str] = []
-    folder = Path(results).as_posix()
-    if folder != "results":
-        options += [f"results={folder}"] if "run" in words else ["--results", folder]
-    if not set(READ_OTHERS).isdisjoint(words):
+    options = _results_options(words, Path(results).as_posix())
+    if not set(COMMANDS_WITH_OTHERS).isdisjoint(words):
         for other in others:
             options += ["--with", Path(other).as_posix()]
     return f"{command} {shlex.join(options)}" if options else command
+
+
+def _results_options(words: Sequence[str], folder: str) -> list[str]:
+    """Return the words that name a results folder in a command."""
+    if folder == "results":
+        return []
+    if "run" in words:
+        return [f"results={folder}"]
+    return ["--results", folder]

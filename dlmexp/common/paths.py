@@ -1,7 +1,7 @@
 """Folders of configuration and of data.
 
-A package may have a folder `conf` with YAML files for our config groups, which are then found like
-our own: `dlmexp.common.extensions` has the ways to name it.
+Users and plugins may have folders `conf` with YAML files for our config groups, which are then
+found like our own files (see `dlmexp.common.extensions`).
 """
 
 import os
@@ -20,8 +20,8 @@ CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"
 def conf_dir() -> Path:
     """Return our folder of YAML groups: in the installed package, or `conf/` of a checkout."""
     package = Path(__file__).resolve().parents[1]
-    packed = package / "conf"
-    return packed if packed.is_dir() else package.parent / "conf"
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parent / "conf"
 
 
 def conf_dirs() -> list[Path]:
@@ -41,7 +41,8 @@ def _installed_conf_dirs() -> list[Path]:
     for point in entry_points(group="dlmexp.conf"):
         spec = find_spec(point.value)
         if spec is not None:
-            folders += [Path(location) for location in spec.submodule_search_locations or ()]
+            locations = spec.submodule_search_locations or ()
+            folders += map(Path, locations)
     return folders
 
 
@@ -49,6 +50,6 @@ def data_root(folder: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder that has one folder per dataset.
 
     Args:
-        folder: What the user named; without it, `DLMEXP_DATA`, else `./data`.
+        folder: What the user typed. None: the environment variable `DLMEXP_DATA`, else `./data`.
     """
     return Path(folder or os.environ.get("DLMEXP_DATA") or "data")

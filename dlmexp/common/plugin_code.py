@@ -8,16 +8,16 @@ from pathlib import Path
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import MIB, content
 
-DIGITS = 12
-MAX_FILES = 2000  # of a package; one with more is no plugin
+DIGITS = 12  # of a hash that are kept
+MAX_FILES = 2000  # of a package; a larger one is not a plugin, and would take long to hash
 
 
 @cache
 def code_version(module: str) -> str | None:
     """Return a hash of the source of an imported module, or of the package that it belongs to.
 
-    It is taken once in a process, as Python imports a module once. None where there is no source:
-    in a notebook, for instance.
+    None if there is no source file, as in a notebook. The hash is cached because a process imports
+    a module once, whatever happens to its files later.
     """
     package = module.partition(".")[0]
     digest = hashlib.sha256()
@@ -31,13 +31,13 @@ def code_version(module: str) -> str | None:
 
 
 def _source_files(package: str) -> list[tuple[str, Path]]:
-    """Return the Python files of a module or package, with their names in it.
+    """Return the Python files of a module or package, each with its path inside the package.
 
     Raises:
-        FileNotFoundError: There are none, or far too many.
+        FileNotFoundError: There are none, or more than MAX_FILES.
     """
     imported = sys.modules.get(package)
-    folders = [Path(folder) for folder in getattr(imported, "__path__", ())]
+    folders = list(map(Path, getattr(imported, "__path__", ())))
     source = getattr(imported, "__file__", None)
     files: list[tuple[str, Path]] = []
     for folder in folders:

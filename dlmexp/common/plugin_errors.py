@@ -1,4 +1,4 @@
-"""Exceptions that plugins raise: at which line, and as text."""
+"""Exceptions that plugins raise: the line of the plugin, and the text for users."""
 
 import os
 import traceback
@@ -9,16 +9,16 @@ from typing import NamedTuple
 from dlmexp.common.errors import UserError, shortened
 from dlmexp.common.registry import plugin_modules
 
-MAX_TRACEBACK = 8000  # characters, counted from the end
-MAX_REASON = 300
+MAX_TRACEBACK = 8000  # characters; the beginning of a longer one is cut off
+MAX_REASON = 300  # characters
 
 
 class Raised(NamedTuple):
     """An exception as text.
 
     Attributes:
-        reason: `error in FILE:LINE: KIND: MESSAGE`; the message alone of a `UserError`.
-        traceback: As Python prints it; empty for a `UserError`.
+        reason: `error in FILE:LINE: TYPE: MESSAGE`; for a `UserError`, the message alone.
+        traceback: The traceback as Python prints it; empty for a `UserError`.
     """
 
     reason: str
@@ -26,23 +26,25 @@ class Raised(NamedTuple):
 
 
 def raised(error: Exception) -> Raised:
-    """Return an exception as text, with the innermost line of a plugin that led to it."""
+    """Return an exception as text, with the innermost line of a plugin in its traceback."""
     message = shortened(error, MAX_REASON)
     if isinstance(error, UserError):
         return Raised(message, "")
-    place = line_of_plugin(error)
-    where = f" in {place}" if place else ""
+    line = line_of_plugin(error)
+    place = f" in {line}" if line else ""
+    reason = f"error{place}: {type(error).__name__}"
+    if message:
+        reason += f": {message}"
     text = "".join(traceback.format_exception(error))
-    reason = f"error{where}: {type(error).__name__}: {message}".removesuffix(": ")
     return Raised(reason, text[-MAX_TRACEBACK:])
 
 
 @contextmanager
 def plugin_errors_as_user_errors(part: str) -> Iterator[None]:
-    """Report exceptions that a plugin raises in this context in one line.
+    """Turn exceptions that a plugin raises in this context into `UserError`.
 
     Args:
-        part: What the plugin provides, such as `panel 'width'`.
+        part: The part of the plugin that is called, such as `panel 'width'`, for the message.
 
     Raises:
         UserError: A plugin raised an exception.
@@ -58,17 +60,17 @@ def plugin_errors_as_user_errors(part: str) -> Iterator[None]:
 
 
 def line_of_plugin(error: Exception) -> str | None:
-    """Return `FILE:LINE`, the innermost line of a plugin in a traceback; None without one."""
+    """Return `FILE:LINE`, the innermost line of a plugin in a traceback; None if it has none."""
     plugins = plugin_modules()
-    place = None
+    line = None
     for frame, number in traceback.walk_tb(error.__traceback__):
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package in plugins:
-            place = f"{_near(frame.f_code.co_filename)}:{number}"
-    return place
+            line = f"{_relative(frame.f_code.co_filename)}:{number}"
+    return line
 
 
-def _near(path: str) -> str:
-    """Return a path from the current folder on, if it lies in it."""
+def _relative(path: str) -> str:
+    """Return a path relative to the current folder if it lies in it."""
     folder = os.getcwd() + os.sep
     return path.removeprefix(folder)

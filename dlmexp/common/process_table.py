@@ -1,22 +1,25 @@
-"""What the system says of other processes: when one started, what it runs, what it has open.
+"""Facts about other processes: when one started, what it runs, which folders it has open.
 
-A file can name any process; only the system knows what that process is. Where there is no `/proc`
-(it is Linux's), nothing is known of other processes.
+A results folder may hold the number of a process that has ended, and that another process has now.
+These facts tell the two apart. They are read from `/proc`, which only Linux has; elsewhere nothing
+is known.
 """
 
 import contextlib
 import os
 from pathlib import Path
 
-START_TIME = 19  # the place of the start time in `/proc/PID/stat`, counted from the state
+# The position of the start time in `/proc/PID/stat`; the state, after the program's name, has 0.
+START_TIME = 19
 
 
 def start_time(pid: int) -> int | None:
     """Return when a process started, in ticks since the machine did; None if it is not known."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         status = Path(f"/proc/{pid}/stat").read_text()
-        # The name of the program, in parentheses, may contain anything.
-        return int(status.rpartition(")")[2].split()[START_TIME])
+        # The name of the program, in parentheses, may contain blanks and parentheses.
+        _, _, after_name = status.rpartition(")")
+        return int(after_name.split()[START_TIME])
     return None
 
 
@@ -30,14 +33,14 @@ def is_python(pid: int) -> bool:
 
 
 def has_open(pid: int, folder: Path) -> bool:
-    """Return whether a process has a folder open; False of processes that can't be looked into."""
+    """Return whether a process has a folder open; False if this process may not know it."""
     try:
         wanted = folder.stat()
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):  # closed just now
+        with contextlib.suppress(OSError):  # it has been closed in the meantime
             if os.path.samestat(descriptor.stat(), wanted):
                 return True
     return False

@@ -15,10 +15,12 @@ import msgspec
 
 from dlmexp import __version__
 
-COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
-COMMIT = "DLMEXP_COMMIT"  # names the commit where the code travels without its history
+# Environment variables: the command that was typed, for the jobs of a multirun, and the commit, for
+# copies of the code without their history.
+COMMAND = "DLMEXP_COMMAND"
+COMMIT = "DLMEXP_COMMIT"
 COMMIT_DIGITS = 12
-# Settings that only concern the machine on which a command runs.
+# Settings that say where and how fast a command runs, and do not change its results.
 MACHINE_ONLY = (
     "results",
     "data_root",
@@ -83,7 +85,7 @@ def own_job() -> str | None:
 
 
 def portable(words: Sequence[str]) -> str:
-    """Return a command without the settings that only concern the machine it ran on."""
+    """Return a command without the settings that matter only on the machine where it ran."""
     return shlex.join(word for word in words if not _concerns_machine(word))
 
 
@@ -93,16 +95,17 @@ def _concerns_machine(word: str) -> bool:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout the package runs from, with `+` if files were changed.
+    """Return the commit of the checkout that the package lies in, with `+` if files were changed.
 
     None for an installed wheel, unless `DLMEXP_COMMIT` names it.
     """
-    named = os.environ.get(COMMIT)
-    if named:
-        return named
+    commit_of_copy = os.environ.get(COMMIT)
+    if commit_of_copy:
+        return commit_of_copy
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
+    # Tags are excluded, so that `describe` returns the digits of the commit.
     command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*"]
     command += [f"--abbrev={COMMIT_DIGITS}", "--dirty=+"]
     try:

@@ -1,9 +1,9 @@
 """Objects by name: those of this package, and those that plugins add.
 
-A registry knows the modules of this package that register something in it, and imports them when it
-is used for the first time. Another package adds to it through an entry point of the group
-`dlmexp.<kind>s` (for instance `dlmexp.objectives`) that names a module, or the user names the
-module with `plugins=[module]`; importing the module registers its objects.
+Importing a module registers its objects. A registry knows the modules of this package that register
+something in it, and imports them when it is used for the first time. Another package names its
+module by an entry point of the group `dlmexp.<kind>s` (for instance `dlmexp.objectives`), or the
+user names the module with `plugins=[module]`.
 """
 
 import sys
@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._modules = modules
         self._items: dict[str, T] = {}
-        self._module_of: dict[str, str] = {}  # the modules that registered them
+        self._module_of: dict[str, str] = {}  # the module that registered each item, by its name
         _REGISTRIES.add(self)
         self._is_complete = False
         self._loading = RLock()  # datasets are read in several threads
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         return self._module_of.get(name)
 
     def modules(self) -> set[str]:
-        """Return the modules that have registered something until now."""
+        """Return the modules that have registered something so far."""
         return set(self._module_of.values())
 
     def __getitem__(self, name: str) -> T:
@@ -112,7 +112,8 @@ class Registry(Generic[T]):
         with self._loading:
             if self._is_complete:
                 return
-            # First of all: a module that is being imported may ask for names itself.
+            # Set before the imports: a module may use this registry while it is imported, which
+            # calls this method again.
             self._is_complete = True
             for module in self._modules:
                 import_module(module)
@@ -120,16 +121,18 @@ class Registry(Generic[T]):
                 entry_point.load()
 
 
+# All registries. It refers to them weakly, so that those that a test makes disappear with it.
 _REGISTRIES: WeakSet[Registry] = WeakSet()
 
 
 def registered_by(module: str) -> dict[str, list[str]]:
-    """Return the names that a module, or a package with its modules, registered, by their kind."""
+    """Return the names that a module, or the modules of a package, registered, by their kind."""
     names: dict[str, list[str]] = {}
     for registry in sorted(_REGISTRIES, key=lambda registry: registry.kind):
         for name in registry.names():
             origin = registry.module_of(name) or ""
-            if f"{origin}.".startswith(f"{module}."):
+            is_inside = f"{origin}.".startswith(f"{module}.")
+            if is_inside:
                 names.setdefault(registry.kind, []).append(name)
     return names
 
@@ -138,21 +141,25 @@ def plugin_modules() -> set[str]:
     """Return the packages, other than this one, that have registered something."""
     packages: set[str] = set()
     for registry in _REGISTRIES:
-        packages.update(module.partition(".")[0] for module in registry.modules())
+        for module in registry.modules():
+            package, _, _ = module.partition(".")
+            packages.add(package)
     return packages - {PACKAGE, ""}
 
 
 def _registering_module() -> str:
-    """Return the module whose code registers something just now.
+    """Return the module whose code calls `add`, or '' if it is not known.
 
-    It is the nearest one outside of this package, or of this package the one that is being
-    imported: helpers such as the decorator of claims are called by others.
+    Functions of this package that call `add` for others, such as the decorator of claims, do not
+    count. So it is the module of the innermost frame that belongs to another package, or that is
+    the top level of a module of this package, which is just being imported.
     """
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # the caller of `add`
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
-        is_imported = frame.f_code.co_name == "<module>"
-        if is_imported or module.partition(".")[0] != PACKAGE:
+        package, _, _ = module.partition(".")
+        is_top_level = frame.f_code.co_name == "<module>"
+        if is_top_level or package != PACKAGE:
             return module
         frame = frame.f_back
     return ""

@@ -1,8 +1,8 @@
-"""Files that may be anything: plain files, archives, JSON and npz.
+"""Readers of untrusted plain files, archives, JSON and npz files.
 
-Only plain files are read, up to a limit, and a library's errors get the file's name. Members of
-archives, and decompressed files, are read as streams; JSON as values or as typed structs; npz files
-by NumPy without pickles.
+Files are read up to a limit of bytes, and errors of a library get the name of the file. Members of
+archives, and decompressed files, are read as streams. JSON is read as values or typed structs, npz
+files by NumPy without pickles.
 """
 
 import bz2
@@ -29,14 +29,15 @@ from dlmexp.common.errors import Unreadable, UserError
 MIB = 1 << 20
 GIB = 1 << 30
 MAX_MEMBERS = 10_000
-"""Members of an archive, or arrays of an npz file."""
+"""The largest number of members of an archive, or of arrays in an npz file."""
 MAX_ARCHIVE_BYTES = 64 * GIB
 SHOWN_MEMBERS = 8
+"""The number of members that a message names."""
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 """How compressed files are opened, by suffix."""
-NO_ARRAYS = "can't be read as an npz file without pickles"
+NOT_NPZ = "can't be read as an npz file without pickles"
 NUMERIC_KINDS = "biufc"
-"""NumPy's kinds of numbers and truth values."""
+"""NumPy's letters for dtypes of numbers and truth values."""
 
 
 @contextmanager
@@ -45,15 +46,15 @@ def reading(
     problem: str = "is damaged: copy or download it again",
     limit: int | None = None,
 ) -> Iterator[None]:
-    """Turn whatever a library raises inside into `Unreadable`.
+    """Turn whatever a library raises in this context into `Unreadable`.
 
-    The message has the file, the `problem`, and the first line of the reason. Errors of the
-    operating system itself stay `OSError`.
+    The message has the file, the `problem`, and the first line of the library's message. Errors of
+    the operating system itself stay `OSError`.
 
     Args:
         path: The file, for messages.
-        problem: What is wrong with it if the library fails.
-        limit: Its largest number of bytes, which is checked first (`check_plain`).
+        problem: What to say about the file if the library fails.
+        limit: The largest number of bytes, which is checked first (`check_plain`).
     """
     if limit is not None:
         check_plain(Path(path), limit)
@@ -62,11 +63,14 @@ def reading(
     except UserError:
         raise
     except Exception as error:
-        # EINVAL is an invalid seek: the file is damaged, not the disk.
-        if isinstance(error, OSError) and error.errno not in (None, EINVAL):
+        # EINVAL comes from a seek to an invalid position, which a damaged file asked for. A library
+        # raises OSError without a number.
+        is_of_system = isinstance(error, OSError) and error.errno not in (None, EINVAL)
+        if is_of_system:
             raise
-        reason = (str(error) or type(error).__name__).partition("\n")[0]
-        raise Unreadable(f"{path} {problem} ({reason})") from error
+        message = str(error) or type(error).__name__
+        first_line, _, _ = message.partition("\n")
+        raise Unreadable(f"{path} {problem} ({first_line})") from error
 
 
 def check_plain(path: Path, limit: int) -> int:
@@ -91,22 +95,25 @@ def content(path: Path, limit: int = GIB) -> bytes:
 
 
 def last_bytes(path: Path, limit: int) -> tuple[bytes, int]:
-    """Return the last bytes of a plain file that is no link, and the number of those before them.
+    """Return the last bytes of a plain file, and the number of bytes before them.
 
     Raises:
-        Unreadable: it is a link, or not a plain file.
+        Unreadable: it is a symbolic link, or not a plain file.
     """
     if path.is_symlink():
         raise Unreadable(f"{path} is a link: refused")
     size = check_plain(path, MAX_ARCHIVE_BYTES)
-    left_out = max(0, size - limit)
+    n_before = max(0, size - limit)
     with path.open("rb") as file:
-        file.seek(left_out)
-        return file.read(limit), left_out
+        file.seek(n_before)
+        return file.read(limit), n_before
 
 
 class BoundedStream(io.RawIOBase):
-    """A stream that raises `Unreadable` after `limit` bytes: a decompression bomb stops there."""
+    """A stream that raises `Unreadable` after `limit` bytes, as a defence against bombs.
+
+    A decompression bomb is a small file that decompresses to more bytes than memory can hold.
+    """
 
     def __init__(self, inner: Any, limit: int, label: str):
         self._inner = inner
@@ -115,7 +122,7 @@ class BoundedStream(io.RawIOBase):
         self._label = label
 
     def readable(self) -> bool:
-        """Return True: `io.BufferedReader` asks."""
+        """Return True; `io.BufferedReader` requires it."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -129,24 +136,31 @@ class BoundedStream(io.RawIOBase):
 
 @contextmanager
 def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
-    """Open a stream of at most `limit` bytes. Nothing is unpacked to disk.
+    """Open a file, or a member of an archive, as a stream of decompressed bytes.
+
+    Nothing is unpacked to disk.
 
     Args:
         path: A `.zip` or `.tgz` archive; a `.bz2` or `.gz` file, which is decompressed; or another
             file.
-        member: Of an archive, the name of a plain file in any folder; the first one is read.
+        member: Of an archive, the name of a plain file in any of its folders. If several have the
+            name, the first one is read.
         limit: The largest number of bytes; of a `.tgz` archive, of all members together.
     """
     with reading(path, limit=MAX_ARCHIVE_BYTES), ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            stream = archive.open(_member(archive.namelist(), member, path))
+            name = _member(archive.namelist(), member, path)
+            stream = archive.open(name)
         else:
-            stream = OPENERS.get(path.suffix, open)(path, "rb")
+            opener = OPENERS.get(path.suffix, open)
+            stream = opener(path, "rb")
         stack.enter_context(stream)
         bounded = io.BufferedReader(BoundedStream(stream, limit, str(path)), MIB)
         if path.suffix == ".tgz":
-            archive = stack.enter_context(tarfile.open(fileobj=io.BytesIO(bounded.read())))
+            # tarfile seeks, so that the decompressed archive must be in memory.
+            whole = io.BytesIO(bounded.read())
+            archive = stack.enter_context(tarfile.open(fileobj=whole))
             yield _tar_member(archive, member, path)
         else:
             yield bounded
@@ -178,18 +192,25 @@ def _member(names: Sequence[str], member: str | None, path: Path) -> str:
 
 
 def json_value(text: bytes, kind: Any = Any) -> Any:
-    """Return the value of a JSON text as the given type; NaN and infinity are numbers too.
+    """Return the value of a JSON text; NaN and infinity are numbers, too.
+
+    Args:
+        text: The text.
+        kind: The type that the value must have.
 
     Raises:
-        Unreadable: the text is no JSON, or has another type.
+        Unreadable: the text is no JSON, or its value has another type.
     """
     try:
-        # Standard JSON has no NaN; Python's own reader, much slower, takes it.
+        # msgspec refuses NaN, which standard JSON does not have. Python's own reader, which is much
+        # slower, accepts it.
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text, type=kind)
         value = json.loads(text)
-        # Python's reader also takes a lone surrogate, which nobody could write again.
-        if b"\\ud" in text.lower():
+        # Python's reader also accepts a lone surrogate, half of the code of a character. Such a
+        # text can't be written as UTF-8: try that here, where the error is reported.
+        may_have_surrogate = b"\\ud" in text.lower()
+        if may_have_surrogate:
             json.dumps(value, ensure_ascii=False).encode()
         return msgspec.convert(value, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -206,9 +227,9 @@ def read_npz(
 
     Args:
         source: The file, or its bytes.
-        label: What messages call the bytes.
-        limit: The largest number of bytes, compressed and decompressed.
-        only: Returns whether the array of a name is read; None: all are.
+        label: What messages call the source, if it is bytes.
+        limit: The largest number of bytes, both compressed and decompressed.
+        only: Tells by its name whether an array is read. None: all are.
 
     Raises:
         Unreadable: the file is damaged, holds anything but numbers, or is too large.
@@ -220,7 +241,7 @@ def read_npz(
     opened = source.open("rb") if isinstance(source, Path) else io.BytesIO(source)
     with (
         opened as file,
-        reading(label, NO_ARRAYS),
+        reading(label, NOT_NPZ),
         warnings.catch_warnings(action="ignore"),
         np.load(file, allow_pickle=False) as archive,
     ):

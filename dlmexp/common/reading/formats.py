@@ -1,6 +1,6 @@
-"""Tables that are neither plain CSV nor Parquet: other encodings, zip, Feather, JSON lines, Excel.
+"""Readers of tables in zip archives, other encodings, Feather, JSON lines and Excel.
 
-Each reader returns an Arrow table of bounded size.
+`tables` calls them. Each returns an Arrow table of bounded size.
 """
 
 import codecs
@@ -19,11 +19,11 @@ from dlmexp.common.reading.files import MIB, open_raw, reading
 
 TEXT_MEMBERS = (".csv", ".tsv", ".txt")
 """Endings of the files in a zip archive that may be tables."""
-NO_FEATHER = "is not a Feather file"
-NO_JSON = "is not a file of JSON lines, one object with the columns per line"
-NO_EXCEL = "is not an Excel workbook"
+NOT_FEATHER = "is not a Feather file"
+NOT_JSON_LINES = "is not a file of JSON lines, one object with the columns per line"
+NOT_EXCEL = "is not an Excel workbook"
 MAX_EXCEL_BYTES = 512 * MIB
-"""That a workbook may unfold to; its cells take many times as much memory."""
+"""The most that a workbook may decompress to; its cells take many times as much memory."""
 
 
 def zip_member(path: Path) -> str | None:
@@ -35,8 +35,8 @@ def zip_member(path: Path) -> str | None:
     if path.suffix.lower() != ".zip":
         return None
     with reading(path, "is not a zip archive"), zipfile.ZipFile(path) as archive:
-        names = [PurePosixPath(name) for name in archive.namelist()]
-    tables = [name.name for name in names if _is_table(name)]
+        names = list(map(PurePosixPath, archive.namelist()))
+    tables = [path.name for path in names if _is_table(path)]
     if len(tables) != 1:
         listed = ", ".join(tables[:5]) or "none"
         wanted = "one file that ends in " + ", ".join(TEXT_MEMBERS)
@@ -44,23 +44,25 @@ def zip_member(path: Path) -> str | None:
     return tables[0]
 
 
-def _is_table(name: PurePosixPath) -> bool:
-    # macOS adds a folder with hidden copies of all names.
-    is_copy = "__MACOSX" in name.parts or name.name.startswith(".")
-    return name.suffix.lower() in TEXT_MEMBERS and not is_copy
+def _is_table(path: PurePosixPath) -> bool:
+    # macOS adds hidden files with the names of all others, which hold its own notes on them.
+    is_hidden = "__MACOSX" in path.parts or path.name.startswith(".")
+    return path.suffix.lower() in TEXT_MEMBERS and not is_hidden
 
 
 def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = None) -> str:
-    """Return the encoding of a text file: UTF-16 if it says so itself, UTF-8, or what was typed.
+    """Return the encoding of a text file.
+
+    It is UTF-16 if the file begins with its mark, UTF-8 if all bytes are, else what was typed.
 
     Args:
         path: The file.
         member: The name of the table in an archive.
         limit: The largest number of bytes.
-        typed: The encoding of files that are not in UTF-8.
+        typed: The encoding that the user typed, for files that are not in UTF-8.
 
     Raises:
-        UserError: it is none of them.
+        UserError: there is no such encoding, or none was typed where one is needed.
     """
     if typed is not None:
         try:
@@ -81,7 +83,7 @@ def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = 
 
 
 def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
-    """Return whether all bytes are UTF-8 and none is 0, which no text has."""
+    """Return whether all bytes are UTF-8, and none of the first ones is 0, as in no text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     with suppress(UnicodeDecodeError):
         decoder.decode(first)
@@ -93,10 +95,11 @@ def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
 
 
 def arrow_copy(stream: IO[bytes], encoding: str = "utf-8") -> pa.BufferReader:
-    """Return what a stream holds, in memory of Arrow and in UTF-8.
+    """Return the content of a stream in memory of Arrow, in UTF-8.
 
-    Threads of Arrow may release their input as late as the program ends, after an error for
-    instance. If it were an object of Python, that would abort the program.
+    Arrow could read a stream of Python itself. But its threads may release their input only when
+    the program ends, for instance after an error, and to release an object of Python then aborts
+    the program.
     """
     copy = pa.BufferOutputStream()
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -114,7 +117,7 @@ def read_feather(path: Path, limit: int) -> pa.Table:
     """
     batches = []
     n_bytes = 0
-    with reading(path, NO_FEATHER), pa.OSFile(str(path)) as file, ipc.open_file(file) as reader:
+    with reading(path, NOT_FEATHER), pa.OSFile(str(path)) as file, ipc.open_file(file) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             batch.validate(full=True)
@@ -128,15 +131,15 @@ def read_feather(path: Path, limit: int) -> pa.Table:
 def read_json_lines(path: Path, limit: int) -> pa.Table:
     """Return the table of a file with a JSON object per line, whose keys are the columns.
 
-    Texts stay texts: what they mean is decided as in CSV files.
+    Texts stay texts; whether they are numbers or dates is decided later, as for CSV files.
     """
-    with open_raw(path, limit=limit) as stream, reading(path, NO_JSON):
+    with open_raw(path, limit=limit) as stream, reading(path, NOT_JSON_LINES):
         table = arrow_json.read_json(arrow_copy(stream))
         return _times_as_text(table)
 
 
 def _times_as_text(table: pa.Table) -> pa.Table:
-    """Return a table whose times are dates in microseconds, as those of CSV files."""
+    """Return a table whose points in time have microseconds, as those of CSV files."""
     for position, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             column = table.column(position).cast(pa.timestamp("us"))
@@ -156,17 +159,17 @@ def read_excel(path: Path) -> pa.Table:
     except ImportError:
         advice = "pip install openpyxl, or save the table as CSV"
         raise UserError(f"{path}: Excel files are read by openpyxl: {advice}") from None
-    with reading(path, NO_EXCEL):
+    with reading(path, NOT_EXCEL):
         _check_excel_size(path)
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
         rows_by_sheet = _rows_by_sheet(workbook)
         workbook.close()
     if len(rows_by_sheet) != 1:
-        listed = ", ".join(rows_by_sheet) or "none with values"
+        sheets = ", ".join(rows_by_sheet) or "none with values"
         advice = "save the one with the table as CSV" if rows_by_sheet else "write a table into it"
-        raise UserError(f"{path} has {len(rows_by_sheet)} sheets ({listed}): {advice}")
+        raise UserError(f"{path} has {len(rows_by_sheet)} sheets ({sheets}): {advice}")
     (rows,) = rows_by_sheet.values()
-    with reading(path, NO_EXCEL):
+    with reading(path, NOT_EXCEL):
         return _table_of_rows(rows)
 
 
@@ -179,7 +182,7 @@ def _check_excel_size(path: Path) -> None:
 
 
 def _rows_by_sheet(workbook: Any) -> dict[str, list[tuple]]:
-    """Return the rows with values, by the title of their sheet, of the sheets that have some."""
+    """Return the rows that have values, by the title of their sheet; empty sheets are left out."""
     rows_by_sheet: dict[str, list[tuple]] = {}
     for sheet in workbook:
         rows = [row for row in sheet.iter_rows(values_only=True) if _has_value(row)]
@@ -193,25 +196,30 @@ def _has_value(row: tuple) -> bool:
 
 
 def _table_of_rows(rows: list[tuple]) -> pa.Table:
-    """Return rows of Python values, the first with the names of the columns, as a table."""
+    """Return rows of Python values, of which the first has the names of the columns, as a table."""
     names = ["" if name is None else str(name) for name in rows[0]]
     while names and not names[-1]:
         names.pop()
     columns = []
     for position in range(len(names)):
-        values = [row[position] if position < len(row) else None for row in rows[1:]]
+        values = [_value_at(row, position) for row in rows[1:]]
         columns.append(_arrow_column(values))
     return pa.Table.from_arrays(columns, names=names)
 
 
+def _value_at(row: tuple, position: int) -> Any:
+    """Return the value in a column of a row; None if the row is too short."""
+    return row[position] if position < len(row) else None
+
+
 def _arrow_column(values: list) -> pa.Array:
-    """Return values of a column as Arrow has them: texts where they are of several types."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds and kinds <= {int, bool}:
+    """Return the values of a column as an Arrow array; values of several types become texts."""
+    types = set(map(type, values)) - {type(None)}
+    if types and types <= {int, bool}:
         return pa.array(values, pa.int64())
-    if kinds and kinds <= {int, bool, float}:
+    if types and types <= {int, bool, float}:
         return pa.array(values, pa.float64())
-    if len(kinds) == 1:
+    if len(types) == 1:
         with suppress(pa.ArrowException):
             return pa.array(values)
     texts = [None if value is None else str(value) for value in values]

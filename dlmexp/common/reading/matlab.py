@@ -1,6 +1,6 @@
 """MATLAB 5 files, read by SciPy in a process of its own with limits.
 
-SciPy allocates what a file claims, and a damaged file can end the process that reads it.
+SciPy allocates as much memory as a file claims to need, and a damaged file can crash the process.
 """
 
 import os
@@ -13,9 +13,9 @@ import numpy as np
 from dlmexp.common.reading.files import MIB, open_raw, read_npz, reading
 
 MAX_BYTES = 256 * MIB
-"""Of the file, or of the member of an archive."""
+"""The largest size of the file, or of the member of an archive."""
 MAX_MEMORY = 2048 * MIB
-"""Address space of the process."""
+"""The largest address space of the process."""
 MAX_SECONDS = 120
 PROGRAM = Path(__file__).with_name("matlab_process.py")
 
@@ -25,8 +25,8 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
 
     Args:
         path: The file, or a `.zip` or `.tgz` archive.
-        names: `a` is a variable, `a.b` field b of the struct a, `a.2` the second entry of the cell
-            array a.
+        names: The variables. `a.b` is field b of the struct a, and `a.2` is the second entry of the
+            cell array a.
         member: The name of the file in the archive.
 
     Raises:
@@ -34,7 +34,7 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
     """
     with open_raw(path, member, MAX_BYTES) as stream:
         data = stream.read()
-    # -P: modules next to the program or in the working directory must not take the place of others.
+    # -P: Python must not import modules that lie beside the program or in the working directory.
     command = [sys.executable, "-P", str(PROGRAM), str(MAX_MEMORY), *names]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with reading(path, f"is not a sound MATLAB 5 file with the variables {', '.join(names)}"):

@@ -23,26 +23,28 @@ def variable(variables: Mapping[str, Any], name: str) -> Any:
     """Return a variable, a field of a struct or an entry of a cell array as float64."""
     import numpy as np
 
-    first, *parts = name.split(".")
-    value = variables[first]
+    variable_name, *parts = name.split(".")
+    value = variables[variable_name]
     for part in parts:
-        # A struct is an array with names, and a cell array an array of objects.
-        value = value[part].ravel()[0] if value.dtype.names else value.ravel()[int(part) - 1]
+        # SciPy reads a struct as an array of one record, and a cell array as an array of objects.
+        is_struct = bool(value.dtype.names)
+        value = value[part].ravel()[0] if is_struct else value.ravel()[int(part) - 1]
     if value.dtype.kind not in "biuf":
         raise TypeError(f"{name} holds no numbers")
     return value.astype(np.float64)
 
 
 def main() -> None:
-    """Read the named variables."""
+    """Read the file, and write the named variables."""
     limit_memory(int(sys.argv[1]))
     warnings.simplefilter("ignore")
     import numpy as np
     from scipy.io import loadmat
 
     names = sys.argv[2:]
-    first_parts = [name.split(".")[0] for name in names]
-    variables = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=first_parts)
+    variable_names = [name.partition(".")[0] for name in names]
+    file = io.BytesIO(sys.stdin.buffer.read())
+    variables = loadmat(file, variable_names=variable_names)
     arrays = {name: variable(variables, name) for name in names}
     np.savez(sys.stdout.buffer, **arrays)
 

@@ -1,6 +1,6 @@
-"""Tables: files through pyarrow, whole or in pieces, and rows of text.
+"""Readers of tables: files of users, whole or in pieces, and published files of text.
 
-Columns and bytes are limited.
+The numbers of columns and of bytes are limited. pyarrow reads all but plain rows of words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,20 +35,21 @@ SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space":
 LIKELY_SEPARATORS = ("semicolon", "tab", "comma", "pipe")
 MAX_COLUMNS = 20_000
 MAX_BYTES = 8 * GIB
-"""Of a table in memory."""
+"""The largest size of a table in memory."""
 MAX_RATIO = 300
-"""Of bytes in memory to bytes of the file; below `SMALL` bytes it does not matter."""
-SMALL = GIB
+"""The largest ratio of a table's bytes in memory to the bytes of its file."""
+ALWAYS_ALLOWED_BYTES = GIB
+"""A table in memory may have this size whatever the ratio."""
 MAX_STREAM_BYTES = 4096 * GIB
-"""That a gzipped file may unfold to, piece by piece."""
+"""The most that a gzipped file may decompress to, if it is read in pieces."""
 MAX_TEXT_BYTES = 32 * MIB
-"""Of a published file of text, whose words take ten times as much memory."""
+"""The largest size of a published file of text, whose words take ten times as much memory."""
 BLOCK_BYTES = 4 * MIB
-"""Of a CSV file, read at once; the header must fit."""
+"""The size of a piece of a CSV file; the header must fit into it."""
 BLOCK_ROWS = 1 << 16
-"""Of a Parquet file, read at once."""
-NO_CSV = "is not a CSV file in UTF-8 with a header"
-NO_PARQUET = "is not a parquet file with named columns"
+"""The number of rows in a piece of a Parquet file."""
+NOT_CSV = "is not a CSV file in UTF-8 with a header"
+NOT_PARQUET = "is not a parquet file with named columns"
 MISSING = (
     "",
     "NA",
@@ -65,8 +66,8 @@ MISSING = (
     "<NA>",
 )
 """Texts that mark a missing value."""
-SPACES_FOR_MARKS = str.maketrans(",'\"", "   ")
-"""Makes blanks of commas and quotes."""
+BLANKS_FOR_MARKS = str.maketrans(",'\"", "   ")
+"""For `str.translate`: replaces commas and quotes by blanks."""
 
 
 def separator(path: Path, typed: str | None = None) -> str:
@@ -74,7 +75,7 @@ def separator(path: Path, typed: str | None = None) -> str:
 
     Args:
         path: The file, whose suffix decides.
-        typed: The character, or its name, that the user typed instead.
+        typed: The character or its name, if the user typed one; it takes precedence.
 
     Raises:
         UserError: the file has another suffix, or what was typed is no separator.
@@ -121,8 +122,8 @@ def read_table(
     Args:
         path: The file.
         sep: What the user typed for the separator.
-        missing: Further texts that mark a missing value.
-        decimal: `comma` if that stands before decimals.
+        missing: Texts that mark a missing value, besides those of `MISSING`.
+        decimal: `comma` if numbers have a decimal comma.
         encoding: That of a text file which is neither in UTF-8 nor in UTF-16.
 
     Raises:
@@ -154,16 +155,16 @@ def _open_text(
 ) -> Iterator[pa.NativeFile]:
     """Open a text file whose size `encoding_of` has checked, for Arrow (see `arrow_copy`)."""
     if member is not None or encoding != "utf-8":
-        with open_raw(path, member, limit) as stream, reading(path, NO_CSV):
+        with open_raw(path, member, limit) as stream, reading(path, NOT_CSV):
             yield arrow_copy(stream, encoding)
         return
-    with reading(path, NO_CSV), pa.OSFile(str(path)) as file:
+    with reading(path, NOT_CSV), pa.OSFile(str(path)) as file:
         is_gzipped = path.suffix.lower() == ".gz"
         yield pa.CompressedInputStream(file, "gzip") if is_gzipped else file
 
 
 def _read_binary(path: Path, limit: int) -> pa.Table:
-    """Return the table of a file that is no text with separators."""
+    """Return the table of a file in a format without separators between columns."""
     name = path.name.lower()
     if name.endswith(FEATHER):
         return read_feather(path, limit)
@@ -175,7 +176,10 @@ def _read_binary(path: Path, limit: int) -> pa.Table:
 
 
 def _check_separator(path: Path, character: str, header: str) -> None:
-    """Raise UserError if the columns of a text file have another separator."""
+    """Raise UserError if a text file seems to have another separator.
+
+    That is so if the header does not contain this separator, but contains a usual one.
+    """
     likely = [word for word in LIKELY_SEPARATORS if SEPARATORS[word] in header]
     if likely and character not in header:
         problem = f"{path} has a single column '{header[:60]}'"
@@ -209,7 +213,7 @@ def stream_table(
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the names of all columns of a table, and its rows in pieces of bounded size.
 
-    Values of a text file are text, as a type that fits the first piece may not fit the next.
+    All values of a text file are text: a type that fits the first piece may not fit the next.
     """
     character = separator(path, sep)
     if path.name.lower().endswith(PARQUET):
@@ -260,8 +264,9 @@ def read_columns(
 
     Args:
         path: The file, or an archive.
-        columns: The columns; without a `header`, all that a line has, in their order.
-        text: The columns that are strings; the others are numbers.
+        columns: The names of the columns to read. Without a `header`, they name all columns of the
+            file, in their order.
+        text: Those of the columns that are strings; the others are numbers.
         member: The name of the file in the archive.
         header: Whether the first line names the columns.
         sep: The character between columns.
@@ -276,21 +281,24 @@ def read_columns(
         kind = f"CSV with the columns {', '.join(columns)}"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
         parse = csv.ParseOptions(delimiter=sep)
-        return csv.read_csv(arrow_copy(stream), read, parse, convert).to_pandas()
+        table = csv.read_csv(arrow_copy(stream), read, parse, convert)
+        return table.to_pandas()
 
 
 def read_rows(path: Path) -> np.ndarray:
-    """Return the rows of a text file [rows, columns], as texts.
+    """Return the words of a text file [rows, columns].
 
-    They are numbers or words with commas, tabs or blanks between them. The header of ARFF and KEEL,
-    comments and empty lines are left out.
+    Words or numbers have commas, tabs or blanks between them. Comments, empty lines and the headers
+    of ARFF and KEEL files are left out.
     """
     with open_raw(path, limit=MAX_TEXT_BYTES) as stream, reading(path, "is not a table"):
-        text = stream.read().decode("utf-8", errors="replace").translate(SPACES_FOR_MARKS)
+        text = stream.read().decode("utf-8", errors="replace")
+        text = text.translate(BLANKS_FOR_MARKS)
         rows = [line.split() for line in _data_lines(text)]
         if not rows:
             raise ValueError("it has no rows")
-        if any(len(row) != len(rows[0]) for row in rows):
+        lengths = set(map(len, rows))
+        if len(lengths) > 1:
             raise ValueError("its rows have different numbers of columns")
         return np.array(rows, dtype=object)
 
@@ -298,10 +306,10 @@ def read_rows(path: Path) -> np.ndarray:
 def _data_lines(text: str) -> list[str]:
     """Return the lines of a text that are rows: those after `@data`, if there is such a line."""
     lines: list[str] = []
-    has_begun = False
+    is_after_header = False
     for line in map(str.strip, text.splitlines()):
-        if line.lower().startswith("@data") and not has_begun:
-            has_begun = True
+        if line.lower().startswith("@data") and not is_after_header:
+            is_after_header = True
             lines.clear()
         elif line and not line.startswith(("%", "@")):
             lines.append(line)
@@ -309,8 +317,10 @@ def _data_lines(text: str) -> list[str]:
 
 
 def _limit(path: Path) -> int:
-    """Return how many bytes a file may unfold to."""
-    return min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
+    """Return how many bytes the table of a file may have in memory."""
+    file_bytes = check_plain(path, MAX_BYTES)
+    by_ratio = max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * file_bytes)
+    return min(MAX_BYTES, by_ratio)
 
 
 def _checked_header(
@@ -322,11 +332,11 @@ def _checked_header(
         Unreadable: it has too many columns.
     """
     with open_raw(path, member, MAX_STREAM_BYTES) as stream:
-        if encoding == "utf-16":
-            first = stream.read(BLOCK_BYTES).decode(encoding, errors="replace").partition("\n")[0]
-        else:
-            first = stream.readline(BLOCK_BYTES).decode(encoding, errors="replace")
-    header = first.removeprefix("\ufeff").strip()
+        # In UTF-16 a line break has two bytes, which `readline` does not know.
+        read = stream.read if encoding == "utf-16" else stream.readline
+        beginning = read(BLOCK_BYTES).decode(encoding, errors="replace")
+    first_line, _, _ = beginning.partition("\n")
+    header = first_line.removeprefix("\ufeff").strip()
     n_columns = header.count(character) + 1
     if n_columns > MAX_COLUMNS:
         count = f"{path} has {n_columns} columns, more than {MAX_COLUMNS}"
@@ -340,7 +350,14 @@ def _options(
     types: dict[str, pa.DataType] | None = None,
     decimal: str | None = None,
 ) -> dict[str, Any]:
-    """Return how Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
+    """Return the options with which Arrow reads a user's CSV file.
+
+    Args:
+        character: The separator of columns.
+        missing: Texts that mark a missing value, besides those of `MISSING`.
+        types: The columns to read, with their types. None: all columns, whose types Arrow infers.
+        decimal: `comma` if numbers have a decimal comma.
+    """
     convert = csv.ConvertOptions(
         column_types=types,
         include_columns=list(types or ()),
@@ -366,24 +383,24 @@ def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
 def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the names of all columns of a Parquet file, and its rows in pieces.
 
-    The pieces lack columns whose name occurs twice.
+    Columns whose name occurs twice are not in the pieces; callers report the names.
 
     Raises:
         Unreadable: the file is damaged, has too many columns, or claims too many bytes.
     """
     limit = _limit(path)
-    with reading(path, NO_PARQUET):
+    with reading(path, NOT_PARQUET):
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
         if len(names) > MAX_COLUMNS:
             raise ValueError(f"it has {len(names)} columns, more than {MAX_COLUMNS}")
-        groups = range(file.metadata.num_row_groups)
-        if any(file.metadata.row_group(k).total_byte_size > limit for k in groups):
-            raise ValueError(f"it claims to unfold to more than {limit} bytes")
+        for group in range(file.metadata.num_row_groups):
+            if file.metadata.row_group(group).total_byte_size > limit:
+                raise ValueError(f"it claims to unfold to more than {limit} bytes")
     unique = [name for name in names if names.count(name) == 1]
 
     def pieces() -> Iterator[pa.RecordBatch]:
-        with reading(path, NO_PARQUET):
+        with reading(path, NOT_PARQUET):
             for piece in file.iter_batches(batch_size=BLOCK_ROWS, columns=unique):
                 piece.validate(full=True)
                 yield piece

@@ -26,7 +26,7 @@ def test_further_words_for_a_missing_value(tmp_path):
 def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
     parquet.write_table(pa.table({"a": np.zeros(2_000_000)}), tmp_path / "t.parquet")
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n" + b"0" * 2_000_000))
-    for limit in ("MAX_BYTES", "SMALL"):
+    for limit in ("MAX_BYTES", "ALWAYS_ALLOWED_BYTES"):
         monkeypatch.setattr(f"dlmexp.common.reading.tables.{limit}", 1 << 20)
     for name in ("t.parquet", "t.csv.gz"):
         with pytest.raises(Unreadable, match=name):
