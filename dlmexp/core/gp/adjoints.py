@@ -1,8 +1,7 @@
-"""Marginals and moments of a projection, and their gradients: the derivation, and the products.
+"""Gradients of marginals and moments: the derivation, and the matrix products in them.
 
-The functions here compute everything that is M x M, and what of M x N is the same for kernels of
-any kind. `posterior`, `collapsed` and `fused.projected` call them from autograd functions;
-`rbf_posterior` has the same lines once more, written into memory that it keeps.
+`posterior`, `closed_form` and `fused.projected` call these functions from autograd functions.
+`rbf_posterior` repeats the same formulas, with results in memory that it keeps.
 
 **Marginals.** With `A = Luu^-1 Kuf` and `S = L L^T - I`, the marginals of q are (docs/SPEC.md,
 section 1)
@@ -10,27 +9,31 @@ section 1)
     mu_i = mean + fit_i,      fit_i  = A_i . m
     v_i  = kff_i + gain_i,    gain_i = A_i^T S A_i
 
-1. Forward. With `V = Luu^-T S A`, `gain_i = Kuf_i . V_i`. Two products of M x M by M x N: A and V.
-2. Let g and h [N] be the gradients of the loss in fit and gain. In A they give
+1. Forward pass. With `V = Luu^-T S A`, `gain_i = Kuf_i . V_i`. A and V take two products of M x M
+   by M x N.
+2. Gradient in A. With the gradients g and h [N] of the loss in fit and gain,
 
        dA = m g^T + 2 S A diag(h)
 
-3. A depends on Kuf directly: `dKuf = Luu^-T dA = 2 V diag(h) + Luu^-T m g^T`. V is known from the
-   forward pass, so this needs no product of M x M by M x N.
-4. m and L: with `r = A g` and `P = A diag(h) A^T`, the third and last large product,
+3. Gradient in Kuf, where Luu is constant:
+
+       dKuf = Luu^-T dA = 2 V diag(h) + Luu^-T m g^T
+
+   V is known from the forward pass, so this takes no product of M x M by M x N.
+4. Gradients in m and L. With `r = A g` and `P = A diag(h) A^T`, the third and last large product,
 
        dm = r,    dL = 2 P L
 
-5. A depends on Luu too. As `Kuf = Luu A`, a change of Luu changes A by `-Luu^-1 (change of Luu) A`,
-   so that
+5. Gradient in Kuu. As `Kuf = Luu A`, a change of Luu changes A by `-Luu^-1 (change of Luu) A`, so
+   that
 
        Luu^T dLuu = -dA A^T = -(m r^T + 2 S P)
 
-   and `cholesky.pullback` turns this into dKuu. Luu^-1 itself gets no gradient: it is a function of
-   Kuu.
+   and `cholesky.pullback` turns this into dKuu. Luu^-1, a function of Kuu, gets no gradient of its
+   own.
 
-Going through A keeps the rounding error at eps * cond(Luu), as triangular solves would. The form
-`gain_i = Kuf_i . W Kuf_i` with `W = Luu^-T S Luu^-1` would save one product more, but its error is
+With A, the rounding error is about eps * cond(Luu), as with triangular solves. The form
+`gain_i = Kuf_i . W Kuf_i` with `W = Luu^-T S Luu^-1` would save another product, but its error is
 eps * cond(Kuu): measured, 3 to 6 digits are lost.
 
 **Moments.** For `A A^T` and `A y` with gradients dAA and dAy, and `G = dAA + dAA^T`:
@@ -47,13 +50,13 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import pullback
 from dlmexp.core.gp.matrix_products import gram, row_gram, triangular_product
-from dlmexp.core.gp.precision import PARAMETERS, as_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows
 
 
 def marginal_products(
     Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
-    """Return A and V of the marginals (step 1), both [B, M, N]."""
+    """Return A and V of step 1, both [B, M, N]."""
     A = triangular_product(Luu_inv, Kuf)
     return A, excess_product(Luu_inv, L, A)
 
@@ -92,8 +95,8 @@ def whitened_gradients(
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
     """Return `-Luu^T dLuu` [B, M, M], and the gradients in m [B, M] and L [B, M, M].
 
-    g and h [B, N] are the gradients in fit and gain. The first is a sum over all Gaussians that
-    share A, before it is pulled back to Kuu.
+    g and h [B, N] are the gradients in fit and gain. Where several Gaussians share A, the first is
+    summed over them before `pullback`.
     """
     P = symmetrised(gram(A, h))
     r = (A @ g.unsqueeze(-1)).squeeze(-1)
@@ -123,29 +126,33 @@ def moment_gradients(
     d_AA: Float[Tensor, "B M M"],
     d_Ay: Float[Tensor, "B M"],
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Return V [B, M, N] and w [B, M] of `dKuf = V + w y^T`, and the gradient in Kuu [B, M, M]."""
+    """Return V [B, M, N] and w [B, M] of `dKuf = V + w y^T`, and the gradient in Kuu [B, M, M].
+
+    d_AA and d_Ay are the gradients in A A^T and A y.
+    """
     G, AA = as_rows(A, d_AA + d_AA.mT, AA)
     d_Ay = d_Ay.unsqueeze(-1)
     # -Luu^T dLuu = G AA + dAy Ay^T
     d_Kuu = -pullback(Luu_inv, G @ AA + d_Ay * Ay.unsqueeze(-2))
+    # V = Luu^-T G A,  w = Luu^-T dAy
     V = (Luu_inv.mT @ G) @ A
     w = (Luu_inv.mT @ d_Ay).squeeze(-1)
     return V, w, d_Kuu
 
 
 def symmetrised(P: Float[Tensor, "*B M M"]) -> Float[Tensor, "*B M M"]:
-    """Return P without the asymmetry that float32 rounding leaves; float64 is returned as it is.
+    """Return the symmetric part of a float32 P, which removes rounding errors; float64 is returned.
 
     At the start, where q is the prior, the gradient in the inducing inputs is a multiple of
-    `P - P^T`. Adam would make a step of what is left of it.
+    `P - P^T`. Adam, which divides a gradient by its size, would make steps of rounding errors.
     """
-    if P.dtype == PARAMETERS:
+    if P.dtype == PARAMETER_DTYPE:
         return P
     return 0.5 * (P + P.mT)
 
 
 def column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:
-    """Return the sums over the inducing inputs."""
+    """Return the sum of each column [B, N], over the inducing inputs."""
     if a.is_cuda:
         return a.sum(-2)
     # On a CPU a product with ones takes a third of the time.

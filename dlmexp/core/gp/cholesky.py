@@ -1,6 +1,7 @@
 """Cholesky factors of a batch of cells.
 
-Nothing raises or synchronises; a failed cell is marked and harms no other.
+A cell whose matrix can not be factorised is marked (`ok` is False) and does not disturb the others;
+nothing raises. On a GPU nothing waits for the device, except `escalate`.
 """
 
 from typing import Any, NamedTuple
@@ -9,34 +10,40 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused import fused
+from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.gp.special import once_differentiable
 
 FIRST_JITTER = 1e-6
+"""The jitter that is tried first, relative to the mean of the diagonal."""
 LAST_JITTER = 1e-1
+"""The jitter that is tried last; each one is ten times the one before."""
 
 
 class Factor(NamedTuple):
-    """`L L^T = K`, where K has its jitter. A failed cell has `ok` False and the identity as L.
+    """`L L^T = K + jitter`, and L^-1.
 
-    K, L and inverse are differentiable; functions with a backward pass of their own hand their
-    gradient straight to K (`pullback`).
+    All are differentiable. Functions that compute the whole gradient in K themselves (`pullback`)
+    pass it to K, and use L and its inverse as constants.
+
+    Attributes:
+        K: The matrix with its jitter on the diagonal.
+        L: The lower triangular factor; the identity where K could not be factorised.
+        inverse: L^-1.
+        ok: Which cells' K could be factorised.
     """
 
     K: Float[Tensor, "B M M"]
     L: Float[Tensor, "B M M"]
     inverse: Float[Tensor, "B M M"]
-    """L^-1"""
     ok: Bool[Tensor, "B"]
-    """which cells factorised"""
 
 
 def factorise(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Factor:
     """Return the Cholesky factor of each cell's `K + jitter * mean(diag K) * I`, and its inverse.
 
-    M is small: one M x M inverse turns every triangular solve with N right-hand sides into a matrix
-    product. Going through L^-1 loses about as many digits as solving with L (K^-1 would lose twice
-    as many).
+    The inverse turns every triangular solve with N right-hand sides into a matrix product, which is
+    faster, and M is small. Products with L^-1 lose about as many digits as solving with L (with
+    K^-1 they would lose twice as many).
     """
     K = _Jitter.apply(K, jitter)  # pyright: ignore[reportAssignmentType]
     L, inverse, ok = _Cholesky.apply(K)  # pyright: ignore[reportGeneralTypeIssues]
@@ -49,8 +56,8 @@ def escalate(
 ) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
     """Return the jitter with which each cell factorises, and whether there is one [B].
 
-    It is the least among `jitter`, 10 `jitter`, ... up to 1e-1. This synchronises, so it belongs
-    between steps: after one that marked a cell as failed, before the next.
+    It is the least among `jitter`, 10 `jitter`, ... up to `LAST_JITTER`. This waits for a GPU, so
+    it must not be called within a training step.
     """
     jitter = jitter.clone()
     while True:
@@ -64,23 +71,27 @@ def escalate(
 def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     """Return dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`.
 
-    It is `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle and halves the diagonal
-    (Murray 2016, arXiv:1602.07527).
+    It is `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle and halves the diagonal, and
+    `sym(P) = (P + P^T) / 2` (Murray 2016, arXiv:1602.07527).
     """
-    if fused(C):
-        from dlmexp.core.gp.fused.small import symmetric
+    if uses_triton(C):
+        from dlmexp.core.gp.fused.small import symmetric_middle
 
-        middle = symmetric(C)
+        middle = symmetric_middle(C)
     else:
         # 1/2 Phi(C): a half below the diagonal, a quarter on it
         weights = C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
-        half = C * weights
-        middle = half + half.mT
+        half_phi = C * weights
+        # sym(Phi(C))
+        middle = half_phi + half_phi.mT
     return torch.bmm(torch.bmm(inverse.mT, middle), inverse)
 
 
 class _Jitter(torch.autograd.Function):
-    """K + jitter * mean(diag K) * I, touching the diagonal alone in both directions."""
+    """K + jitter * mean(diag K) * I.
+
+    Forward and backward change the diagonal alone, where autograd would make M x M arrays.
+    """
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, jitter: Tensor) -> Tensor:
@@ -99,9 +110,9 @@ def add_to_diagonal(
 ) -> Float[Tensor, "B M M"]:
     """Return K + jitter * mean(diag K) * I.
 
-    This function of K is its own adjoint.
+    This linear function of K is its own adjoint, so that it also is the backward pass.
     """
-    if fused(K):
+    if uses_triton(K):
         from dlmexp.core.gp.fused.small import added_to_diagonal
 
         return added_to_diagonal(K, jitter)
@@ -112,7 +123,8 @@ def add_to_diagonal(
 
 
 def _inverse(L: Float[Tensor, "B M M"], eye: Float[Tensor, "M M"]) -> Float[Tensor, "B M M"]:
-    if not fused(L):
+    """Return L^-1 of lower triangles; `eye` is the identity."""
+    if not uses_triton(L):
         return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
     from dlmexp.core.gp.fused.small import inverse
 
@@ -122,15 +134,16 @@ def _inverse(L: Float[Tensor, "B M M"], eye: Float[Tensor, "M M"]) -> Float[Tens
 def cholesky(
     K: Float[Tensor, "B M M"],
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M M"], Bool[Tensor, "B"]]:
-    """Return the factor of each cell's K, its inverse, and which cells factorised.
+    """Return the factor L of each cell's K, L^-1, and which cells could be factorised.
 
     The factor of the others is the identity.
     """
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     L, info = torch.linalg.cholesky_ex(K)
-    # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
+    # LAPACK may report success for a K with NaN. Then the last diagonal entry of L is NaN, for
+    # which this comparison is false.
     ok = (info == 0) & (L[..., -1, -1] < torch.inf)
-    # On a GPU, looking at `ok` would synchronise.
+    # On a GPU, looking at `ok` would wait for the device.
     if K.is_cuda or not ok.all():
         L = torch.where(ok[..., None, None], L, eye)
     return L, _inverse(L, eye), ok

@@ -1,15 +1,15 @@
 """The parts of objectives whose best q has a closed form: sums over rows, and that q.
 
-`Problem` has the rows of B cells and their hyperparameters. Two ways lead from it to sums over
-rows, and both can be differentiated in all hyperparameters:
+A `Problem` is the rows of B cells and their hyperparameters. There are two ways to compute sums
+over rows from it, both differentiable in all hyperparameters:
 
 - `moments`: A A^T, A y, y.y and tr(Kff - Qff), with `A = Luu^-1 Kuf`. It has a backward pass of its
   own (`adjoints`) and is the fast one.
 - `row_projection`: A and the residual variances r_i of any rows, for sums that are not among the
   moments, such as `sum_i log(1 + r_i / noise)`. `precision.sum_over_rows` adds them up in pieces.
 
-`gaussian_posterior` then gives q, `log |I + H|` and the explained sum of squares, from
-`H = A D^-1 A^T`. `collapsed` has the objectives; a new one is a `CollapsedObjective`.
+From `H = A D^-1 A^T` and `b = A D^-1 y`, `gaussian_posterior` then gives q, `log |I + H|` and the
+explained sum of squares. `collapsed` has the objectives; a new one is a `CollapsedObjective`.
 """
 
 from collections.abc import Callable
@@ -23,18 +23,25 @@ from dlmexp.core.gp.adjoints import moment_gradients, moment_products
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
 from dlmexp.core.gp.posterior import positive
-from dlmexp.core.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, hyper_as_rows, row_sum, sum_over_rows
 from dlmexp.core.gp.special import once_differentiable
 
-SINGULAR = 1e-10
-"""Ridge added to A A^T, which may be singular, where beta = 0; relative to its mean diagonal."""
+RIDGE_SHARE = 1e-10
+"""What is added to the diagonal of A A^T, which may be singular, where beta = 0; relative to the
+mean of the diagonal."""
 
 
 class Problem(NamedTuple):
     """The rows of B cells and their hyperparameters.
 
-    With `rows_at_once`, sums are taken in pieces of that many rows, which bounds the memory, in the
-    backward pass too.
+    Attributes:
+        kernel: The kernel.
+        hyper: Hyperparameters and inducing inputs.
+        X: Inputs.
+        y: Targets.
+        jitter: The relative jitter of Kuu.
+        rows_at_once: The number of rows of the pieces in which sums are taken, which bounds the
+            memory, also of the backward pass; None: all rows at once.
     """
 
     kernel: Kernel
@@ -51,7 +58,7 @@ class Problem(NamedTuple):
 
     @property
     def centred_y(self) -> Float[Tensor, "B N"]:
-        """The targets less their prior mean, of the rows' type."""
+        """The targets minus their prior mean, in the type of the rows."""
         mean = self.hyper["mean"].to(self.X.dtype)
         return self.y - mean[..., None]
 
@@ -62,35 +69,48 @@ class Problem(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """An objective at its minimum over q (not divided by n), and the whitened q that attains it."""
+    """An objective at its minimum over q, in closed form.
+
+    Attributes:
+        loss: The minimum, not divided by n; differentiable in the hyperparameters.
+        m: The mean of the q that attains it, in whitened coordinates.
+        L: A lower triangular square root of its covariance.
+        ok: Which cells' matrices could be factorised.
+    """
 
     loss: Float[Tensor, "B"]
     m: Float[Tensor, "B M"]
     L: Float[Tensor, "B M M"]
     ok: Bool[Tensor, "B"]
-    """which cells could be factorised"""
 
 
 CollapsedObjective = Callable[[Problem, Float[Tensor, "B"]], Closed]
-"""From a problem and beta [B] to the minimum over q; `loss` can be differentiated in `hyper`."""
+"""From a problem and beta [B] to the minimum over q."""
 
 
 class Moments(NamedTuple):
-    """Moments of n rows, with `A = Luu^-1 Kuf` and y less its prior mean."""
+    """Sums over n rows, with `A = Luu^-1 Kuf` and the targets y minus their prior mean.
+
+    Attributes:
+        AA: A A^T.
+        Ay: A y.
+        yy: y.y
+        residual: tr(Kff - Qff) = sum_i r_i, with Qff = A^T A.
+        n: The number of rows.
+        ok: Which cells' Kuu could be factorised.
+    """
 
     AA: Float[Tensor, "B M M"]
     Ay: Float[Tensor, "B M"]
     yy: Float[Tensor, "B"]
     residual: Float[Tensor, "B"]
-    """tr(Kff - Qff) = sum_i r_i, with Qff = A^T A"""
     n: int
     ok: Bool[Tensor, "B"]
-    """which cells' Kuu factorised"""
 
     @property
-    def least_ridge(self) -> Float[Tensor, "B"]:
-        """What is added to the diagonal of A A^T where beta = 0 (`SINGULAR`)."""
-        return SINGULAR * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    def smallest_ridge(self) -> Float[Tensor, "B"]:
+        """What is added to the diagonal of A A^T where beta = 0 (`RIDGE_SHARE`)."""
+        return RIDGE_SHARE * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
 def moments(problem: Problem) -> Moments:
@@ -112,11 +132,11 @@ def moments(problem: Problem) -> Moments:
         else:
             Kuf = kernel(row_hyper["Z"], X_piece, row_hyper)
             AA, Ay = _ProjectedMoments.apply(Kuf, Kuu, Luu_inv, y_piece)  # pyright: ignore[reportGeneralTypeIssues]
-        return AA, Ay.to(PARAMETERS)
+        return AA, Ay.to(PARAMETER_DTYPE)
 
     AA, Ay = sum_over_rows(moments_of_piece, X, y, problem.rows_at_once)
     # tr(Kff - Qff) = tr(Kff) - tr(A A^T)
-    X_of_trace = X if kernel.stationary else X.to(PARAMETERS)
+    X_of_trace = X if kernel.stationary else X.to(PARAMETER_DTYPE)
     trace_of_Kff = kernel.trace(X_of_trace, hyper)
     residual = trace_of_Kff - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
     return Moments(AA, Ay, row_sum(y.square()), residual, problem.n, factor.ok)
@@ -125,7 +145,7 @@ def moments(problem: Problem) -> Moments:
 class _ProjectedMoments(torch.autograd.Function):
     """(Kuf, Kuu, Luu^-1, y) -> A A^T, A y; `adjoints` has the derivation.
 
-    Three products of M x M by M x N in all: A, A A^T and one in the backward pass.
+    There are three products of M x M by M x N in all: A, A A^T and one in the backward pass.
     """
 
     @staticmethod
@@ -151,15 +171,21 @@ class _ProjectedMoments(torch.autograd.Function):
 
 
 class RowProjection(NamedTuple):
-    """The map from rows to A and their residual variances; `hyper` is of the rows' type."""
+    """The function from rows to A and their residual variances.
+
+    Attributes:
+        kernel: The kernel.
+        hyper: Hyperparameters and inducing inputs, in the type of the rows (`precision`).
+        Luu_inv: Luu^-1.
+        stationary_kff: k(x, x) if it is the same at every input, else None.
+        ok: Which cells' Kuu could be factorised.
+    """
 
     kernel: Kernel
     hyper: Hyper
     Luu_inv: Float[Tensor, "B M M"]
     stationary_kff: Float[Tensor, "B 1"] | None
-    """k(x, x), where it is the same at every input"""
     ok: Bool[Tensor, "B"]
-    """which cells' Kuu factorised"""
 
     def __call__(
         self, X: Float[Tensor, "B N D"]
@@ -173,7 +199,7 @@ class RowProjection(NamedTuple):
 
 
 def row_projection(problem: Problem) -> RowProjection:
-    """Return the projection of a problem's rows, differentiable in the hyperparameters."""
+    """Return the projection for rows of a problem, differentiable in the hyperparameters."""
     kernel = problem.kernel
     X = problem.X
     factor = problem.factorise_Kuu()
@@ -184,34 +210,40 @@ def row_projection(problem: Problem) -> RowProjection:
 
 
 class GaussianPosterior(NamedTuple):
-    """q(w) = N(m, L L^T) with covariance (I + H)^-1 and mean (I + H)^-1 b, and evidence terms."""
+    """q(w) with mean (I + H)^-1 b and covariance (I + H)^-1, and terms of the evidence.
+
+    Attributes:
+        m: The mean.
+        L: A lower triangular square root of the covariance.
+        log_det: log |I + H|.
+        explained: b^T (I + H)^-1 b, the part of y^T D^-1 y that q explains.
+        ok: Which cells' I + H could be factorised.
+    """
 
     m: Float[Tensor, "B M"]
     L: Float[Tensor, "B M M"]
     log_det: Float[Tensor, "B"]
-    """log |I + H|"""
     explained: Float[Tensor, "B"]
-    """b^T (I + H)^-1 b"""
     ok: Bool[Tensor, "B"]
-    """which cells' I + H factorised"""
 
 
 def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> GaussianPosterior:
-    """Return the posterior of H and b, with L lower triangular; m and L are without gradients.
+    """Return the posterior for H and b; its m and L have no gradients, the other terms have.
 
-    `I + H` is factorised from the last row up, as `U U^T` with U upper triangular: then
-    `L = U^-T` is lower triangular without a second factorisation.
+    With both axes flipped, the Cholesky factor of `I + H` becomes an upper triangular U with
+    `U U^T = I + H`. Then `L = U^-T` is lower triangular without a second factorisation.
     """
     eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
     # H is positive semi-definite, so I + H needs no jitter, unless H is so large that the I is lost
     # to rounding.
     no_jitter = torch.zeros_like(b[..., 0])
-    factor = factorise(H.flip(-2, -1) + eye, no_jitter)
-    L = factor.inverse.flip(-2, -1).mT
-    # |L^T b|^2 = b^T (I + H)^-1 b, and L (L^T b) = m
-    Lb = L.mT @ b[..., None]
+    flipped = factorise(H.flip(-2, -1) + eye, no_jitter)
+    L = flipped.inverse.flip(-2, -1).mT
     # log |I + H| = -2 log |L|
     log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    explained = Lb.square().sum((-2, -1))
-    m = (L @ Lb).squeeze(-1)
-    return GaussianPosterior(m.detach(), L.detach(), log_det, explained, factor.ok)
+    # b^T (I + H)^-1 b = |L^T b|^2
+    LTb = L.mT @ b[..., None]
+    explained = LTb.square().sum((-2, -1))
+    # m = (I + H)^-1 b = L (L^T b)
+    m = (L @ LTb).squeeze(-1)
+    return GaussianPosterior(m.detach(), L.detach(), log_det, explained, flipped.ok)

@@ -1,12 +1,12 @@
 """Objectives with a closed form over q, for Gaussian noise (docs/SPEC.md, section 2).
 
 These are the ELBO for any beta, the square loss, power EP with FITC, and the exact Gaussian
-process. The first two are functions of a few moments of the rows, whatever the number of rows
+process. The first two depend on the rows only through a few sums over them
 (`closed_form.moments`).
 
-Throughout, `A = Luu^-1 Kuf`, `Qff = A^T A`, `r_i = (Kff - Qff)_ii`, y is less its prior mean, and
-matrices are [B, ...]. Two identities turn determinants and quadratic forms of n x n matrices into
-those of M x M ones. With a diagonal D, `H = A D^-1 A^T` and `b = A D^-1 y`:
+In this module, `A = Luu^-1 Kuf`, `Qff = A^T A`, `r_i = (Kff - Qff)_ii`, y is the targets minus
+their prior mean, and matrices are [B, ...]. Two identities turn determinants and quadratic forms of
+n x n matrices into those of M x M ones. With a diagonal D, `H = A D^-1 A^T` and `b = A D^-1 y`:
 
     log |Qff + D|       = log |D| + log |I + H|
     y^T (Qff + D)^-1 y  = y^T D^-1 y - b^T (I + H)^-1 b
@@ -31,7 +31,7 @@ from dlmexp.core.gp.closed_form import (
     row_projection,
 )
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
 
 __all__ = [
     "Closed",
@@ -54,12 +54,12 @@ def collapsed_elbo(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 
         n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + sum_i r_i / 2t - n/2 log(2 pi t) ]
 
-    and the q that attains it is Titsias' solution with noise t. At beta = 0 q is a point and t = 0;
-    a t that is negligible against A A^T stands for it.
+    and the q that attains it is that of Titsias (2009) with noise t. At beta = 0, t is 0 and q has
+    no variance; a t that is negligible against A A^T takes the place of 0.
     """
     s = moments(problem)
     noise = problem.hyper["noise"]
-    beta = torch.where(beta > 0, beta, s.least_ridge / noise.detach())
+    beta = torch.where(beta > 0, beta, s.smallest_ridge / noise.detach())
     t = beta * noise
     # H = A A^T / t,  b = A y / t
     q = gaussian_posterior(s.AA / t[..., None, None], s.Ay / t[..., None])
@@ -73,15 +73,15 @@ def collapsed_elbo(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 def collapsed_square(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     """Return the minimum over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2` (docs/SPEC.md, section 2).
 
-    The square loss says nothing about the covariance of q: L is 0.
+    The square loss does not depend on the covariance of q: L is 0.
     """
     s = moments(problem)
     eye = torch.eye(s.AA.shape[-1], dtype=s.AA.dtype, device=s.AA.device)
-    ridge = torch.where(beta > 0, beta, s.least_ridge)
+    ridge = torch.where(beta > 0, beta, s.smallest_ridge)
     # m = (A A^T + beta I)^-1 A y
     factor = factorise(s.AA + ridge[..., None, None] * eye, torch.zeros_like(beta))
     m = (factor.inverse.mT @ (factor.inverse @ s.Ay[..., None])).squeeze(-1)
-    # 1/2 ( y.y - y.A^T m )
+    # At the minimum the two terms are 1/2 ( y.y - y.A^T m ).
     loss = 0.5 * (s.yy - (s.Ay * m).sum(-1))
     return Closed(loss, m.detach(), torch.zeros_like(s.AA), s.ok & factor.ok)
 
@@ -89,7 +89,7 @@ def collapsed_square(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 def square_path(
     s: Moments, betas: Float[Tensor, "K"]
 ) -> tuple[Float[Tensor, "B K M"], Float[Tensor, "B K"]]:
-    """Return m [B, K, M] and objective [B, K] of `collapsed_square` for every cell at every beta.
+    """Return m [B, K, M] and minimum [B, K] of `collapsed_square` for every cell at K betas.
 
     One eigendecomposition per cell serves all betas.
     """
@@ -97,73 +97,74 @@ def square_path(
     e, U = torch.linalg.eigh(s.AA)
     # c = U^T A y
     c = U.mT @ s.Ay[..., None]
-    ridges = torch.where(betas > 0, betas, s.least_ridge[..., None])
-    # m = U diag(1 / (e + beta)) c
-    shrunk = c.mT / (e.clamp_min(0)[..., None, :] + ridges[..., None])
-    m = shrunk @ U.mT
-    # 1/2 ( y.y - y.A^T m ),  with y.A^T m = c . shrunk
-    loss = 0.5 * (s.yy[..., None] - (shrunk @ c).squeeze(-1))
+    ridges = torch.where(betas > 0, betas, s.smallest_ridge[..., None])
+    # m = U d  with d = c / (e + beta), a row of [B, K, M]
+    d = c.mT / (e.clamp_min(0)[..., None, :] + ridges[..., None])
+    m = d @ U.mT
+    # 1/2 ( y.y - y.A^T m ),  with y.A^T m = d . c
+    loss = 0.5 * (s.yy[..., None] - (d @ c).squeeze(-1))
     return m, loss
 
 
 def power_ep(problem: Problem, alpha: Float[Tensor, "B"]) -> Closed:
-    """Return the negative energy of power EP at its fixed point, and the q that has it.
+    """Return the energy of power EP at its fixed point, and the q there.
 
     Power expectation propagation is that of Bui, Yan and Turner (2017; docs/SPEC.md, section 2).
-    With D = diag(alpha r_i + noise) the energy is
+    With D = diag(alpha r_i + noise) the energy, which is minimised, is
 
         -log N(y; 0, Qff + D) + (1 - alpha) / (2 alpha) sum_i log(1 + alpha r_i / noise)
 
-    alpha, in [0, 1], stands where other objectives have beta. 1 is FITC. At 0 the sum has its
-    limit, sum_i r_i / (2 noise), and the energy is the ELBO.
+    alpha, in [0, 1], takes the place of the beta of other objectives. 1 is FITC. At 0 the sum has
+    its limit, sum_i r_i / (2 noise), and the energy is minus the ELBO.
     """
     projection = row_projection(problem)
     noise = projection.hyper["noise"][..., None]
     (power,) = as_rows(problem.X, alpha[..., None])
-    # (1 - alpha) / (2 alpha), or any number where alpha is 0
-    share = (1 - power) / (2 * torch.where(power > 0, power, torch.ones_like(power)))
+    # (1 - alpha) / (2 alpha), or any finite number where alpha is 0
+    weight = (1 - power) / (2 * torch.where(power > 0, power, torch.ones_like(power)))
 
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
         # D = diag(alpha r_i + noise)
         d = power * r + noise
-        # (1 - alpha) / (2 alpha) log(1 + alpha r_i / noise)
-        correction = torch.where(power > 0, share * torch.log1p(power * r / noise), r / (2 * noise))
+        # (1 - alpha) / (2 alpha) log(1 + alpha r_i / noise), or its limit where alpha is 0
+        log_term = weight * torch.log1p(power * r / noise)
+        correction = torch.where(power > 0, log_term, r / (2 * noise))
         # H = A D^-1 A^T
         H = row_gram(A / d.sqrt().unsqueeze(-2))
         # b = A D^-1 y
-        b = (A @ (y / d).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        b = (A @ (y / d).unsqueeze(-1)).squeeze(-1).to(PARAMETER_DTYPE)
         # y^T D^-1 y
         yy = row_sum(y.square() / d)
         # log |D| + 2 sum of the corrections
-        log_d = row_sum(d.log() + 2 * correction)
-        return H, b, yy, log_d
+        log_det_D = row_sum(d.log() + 2 * correction)
+        return H, b, yy, log_det_D
 
-    H, b, yy, log_d = sum_over_rows(
+    H, b, yy, log_det_D = sum_over_rows(
         sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once
     )
     q = gaussian_posterior(H, b)
     # -log N(y; 0, Qff + D) + sum of the corrections
-    loss = 0.5 * (problem.n * math.log(2 * math.pi) + log_d + q.log_det + yy - q.explained)
+    loss = 0.5 * (problem.n * math.log(2 * math.pi) + log_det_D + q.log_det + yy - q.explained)
     return Closed(loss, q.m, q.L, projection.ok & q.ok)
 
 
 def exact_evidence(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     """Return `-log N(y; 0, Kff + noise I)` and the posterior of f (docs/SPEC.md, section 2).
 
-    The inducing inputs are the training rows, Z = X, and stay there. Neither beta nor
-    `rows_at_once` plays a part. With `Luu Luu^T = Kff + j I` and t = noise - j, where j is what the
-    jitter adds to the diagonal, `Kff + noise I` is `Luu Luu^T + t I`: so the jitter changes neither
-    the evidence nor the predictions (as long as noise > 2 j). Kff takes the part of Kuu, and like
-    Kuu it is float64 whatever the type of the rows.
+    The inducing inputs are the training rows, Z = X, and stay there, so that Kuu is Kff, and A is
+    Luu^T. beta and `rows_at_once` are not used. The jitter adds j to the diagonal:
+    `Luu Luu^T = Kff + j I`. With t = noise - j, `Kff + noise I` is `Luu Luu^T + t I`: so the jitter
+    changes neither the evidence nor the predictions (as long as noise > 2 j). Kff is float64
+    whatever the type of the rows, like Kuu.
     """
-    X = problem.X.to(PARAMETERS)
+    X = problem.X.to(PARAMETER_DTYPE)
     Kff = problem.kernel(X, X, problem.hyper)
     factor = factorise(Kff, problem.jitter)
     # t = noise - j, kept at j or more
     j = problem.jitter * Kff.diagonal(dim1=-2, dim2=-1).mean(-1)
     t = torch.maximum(problem.hyper["noise"] - j, j)[..., None]
-    y = problem.y.to(PARAMETERS) - problem.hyper["mean"][..., None]
+    y = problem.y.to(PARAMETER_DTYPE) - problem.hyper["mean"][..., None]
     # A = Luu^T:  b = Luu^T y / t,  H = Luu^T Luu / t
     b = (factor.L.mT @ y[..., None]).squeeze(-1) / t
     q = gaussian_posterior(factor.L.mT @ factor.L / t[..., None], b)

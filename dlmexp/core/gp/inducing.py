@@ -1,7 +1,7 @@
-"""Initial inducing inputs of one split: `INDUCING` by name.
+"""Ways to choose the initial inducing inputs of a split, by name: `INDUCING`.
 
-Everything random is drawn from raw words of a bit generator on the CPU, so that a CPU and a GPU
-choose alike, to rounding.
+Random numbers are raw words of a bit generator on the CPU, so that a CPU and a GPU choose the same
+inducing inputs, up to rounding.
 """
 
 from typing import NamedTuple, Protocol
@@ -13,21 +13,21 @@ from torch import Tensor
 
 from dlmexp.core.gp.kernels import Hyper, Kernel
 
-MOST_ROWS = {"kmeans": 10_000, "greedy": 5000, "median": 1000}
-"""Rows that a choice looks at, or twice M if that is more; of more rows, a random subset. With
-M = 1000 and 20 features `kmeans` and `greedy` then take about 5 s on one core."""
+MAX_ROWS = {"kmeans": 10_000, "greedy": 5000, "median": 1000}
+"""The most rows that a choice is made from (2 M if that is more): a random subset of more rows.
+With M = 1000 and 20 features `kmeans` and `greedy` then take about 5 s on one core."""
 PILOT_ROWS = 2000
-"""Rows that the hyperparameters of a pilot fit come from; of more, a random subset."""
+"""The most rows that the hyperparameters of a pilot fit are fitted to."""
 LLOYD_ROUNDS = 30
-"""Rounds of k-means at most; it stops earlier where no row changes its cluster."""
-LEAST_RESIDUAL = 1e-10
-"""Share of the prior variance below which `greedy` takes a residual variance for rounding."""
+"""The most rounds of k-means; it stops earlier when no row changes its cluster."""
+MIN_RESIDUAL = 1e-10
+"""Share of the prior variance below which `greedy` regards a residual variance as rounding."""
 BITS = 64
-"""Bits of a raw word of the generator."""
+"""Number of bits in a raw word of the generator."""
 
 
-class Start(NamedTuple):
-    """What inducing inputs are chosen from.
+class Candidates(NamedTuple):
+    """The rows that inducing inputs are chosen from, and what else a choice may depend on.
 
     Attributes:
         X: The training inputs of a split.
@@ -44,93 +44,93 @@ class Start(NamedTuple):
     hyper: Hyper
 
 
-class Choice(Protocol):
-    """A way to choose initial inducing inputs."""
+class Choose(Protocol):
+    """A function that chooses initial inducing inputs."""
 
-    def __call__(self, start: Start) -> Float[Tensor, "M D"]:
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "M D"]:
         """Return M inducing inputs."""
         ...
 
 
-def first(start: Start) -> Float[Tensor, "M D"]:
+def first(candidates: Candidates) -> Float[Tensor, "M D"]:
     """Return the first M rows."""
-    return start.X[: start.M]
+    return candidates.X[: candidates.M]
 
 
-def last(start: Start) -> Float[Tensor, "M D"]:
+def last(candidates: Candidates) -> Float[Tensor, "M D"]:
     """Return the last M rows."""
-    return start.X[-start.M :]
+    return candidates.X[-candidates.M :]
 
 
-def kmeans(start: Start) -> Float[Tensor, "M D"]:
+def kmeans(candidates: Candidates) -> Float[Tensor, "M D"]:
     """Return the centres of M clusters of the rows.
 
-    k-means++ (Arthur and Vassilvitskii 2007) chooses the first centres: rows, one after the other,
-    with a probability proportional to the squared distance from the closest centre so far. Then
-    come Lloyd's rounds.
+    The centres start at rows that k-means++ draws (Arthur and Vassilvitskii 2007), one after the
+    other, with a probability proportional to the squared distance from the closest centre so far.
+    Lloyd's algorithm then moves them.
     """
-    rows = sampled_rows(start.X, max(MOST_ROWS["kmeans"], 2 * start.M), start.seed)
-    if len(rows) <= start.M:
+    rows = sampled_rows(candidates.X, max(MAX_ROWS["kmeans"], 2 * candidates.M), candidates.seed)
+    if len(rows) <= candidates.M:
         return rows
-    centres = rows[_spread_rows(rows, start.M, start.seed)]
-    closest = None
+    centres = rows[_first_centres(rows, candidates.M, candidates.seed)]
+    cluster = None
     for _ in range(LLOYD_ROUNDS):
-        before = closest
-        closest = _closest_centres(rows, centres)
-        if before is not None and torch.equal(before, closest):
+        last_cluster = cluster
+        cluster = _closest_centres(rows, centres)
+        if last_cluster is not None and torch.equal(last_cluster, cluster):
             break
-        centres = _means(rows, closest, centres)
+        centres = _means(rows, cluster, centres)
     return centres
 
 
-def greedy(start: Start) -> Float[Tensor, "M D"]:
+def greedy(candidates: Candidates) -> Float[Tensor, "M D"]:
     """Return the rows that a pivoted Cholesky factorisation of Kff takes first.
 
     Each row has the largest residual variance given those before it, at the initial hyperparameters
     (Burt, Rasmussen, van der Wilk 2020, "Convergence of sparse variational inference in Gaussian
-    processes regression"). Where no variance is left, rows follow in their order.
+    processes regression"). When no row has any residual variance, the others follow in their order.
     """
-    rows = sampled_rows(start.X, max(MOST_ROWS["greedy"], 2 * start.M), start.seed)
-    if len(rows) <= start.M:
+    rows = sampled_rows(candidates.X, max(MAX_ROWS["greedy"], 2 * candidates.M), candidates.seed)
+    if len(rows) <= candidates.M:
         return rows
-    pivots = _pivots(rows, start)
-    is_left = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    is_left[pivots] = False
-    others = is_left.nonzero().squeeze(-1)
-    chosen = torch.cat([pivots, others])[: start.M]
+    pivots = _pivots(rows, candidates)
+    is_no_pivot = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    is_no_pivot[pivots] = False
+    others = is_no_pivot.nonzero().squeeze(-1)
+    chosen = torch.cat([pivots, others])[: candidates.M]
     return rows[chosen]
 
 
-INDUCING: dict[str, Choice] = {"first": first, "last": last, "kmeans": kmeans, "greedy": greedy}
+INDUCING: dict[str, Choose] = {"first": first, "last": last, "kmeans": kmeans, "greedy": greedy}
 
 
 def median_distance(X: Float[Tensor, "N D"], seed: int) -> float:
-    """Return the median distance between rows that differ; 1 where none do."""
-    distances = torch.pdist(sampled_rows(X, MOST_ROWS["median"], seed))
+    """Return the median distance between rows that differ; 1 if all rows are equal."""
+    distances = torch.pdist(sampled_rows(X, MAX_ROWS["median"], seed))
     positive = distances[distances > 0]
     return float(positive.median()) if len(positive) else 1.0
 
 
-def sampled_rows(X: Float[Tensor, "N D"], most: int, seed: int) -> Float[Tensor, "n D"]:
-    """Return the rows in their order, or a random subset of `most` of them, in float64."""
-    if len(X) > most:
+def sampled_rows(X: Float[Tensor, "N D"], max_rows: int, seed: int) -> Float[Tensor, "n D"]:
+    """Return all rows, or a random subset of `max_rows` if there are more, in order, in float64."""
+    if len(X) > max_rows:
         order = np.argsort(_words(seed, len(X)), kind="stable")
-        chosen = np.sort(order[:most])
+        chosen = np.sort(order[:max_rows])
         X = X[torch.from_numpy(chosen).to(X.device)]
     return X.to(torch.float64)
 
 
 def _words(seed: int, count: int) -> np.ndarray:
-    """Return raw words of a generator of this module: its stream is not that of the minibatches."""
-    stream = np.random.SeedSequence([seed, 0x696E6475])
+    """Return raw words of a stream of random numbers that nothing else uses."""
+    stream = np.random.SeedSequence([seed, 0x696E6475])  # "indu" in ASCII
     return np.random.PCG64(stream).random_raw(count)
 
 
-def _spread_rows(rows: Float[Tensor, "N D"], M: int, seed: int) -> Int[Tensor, "M"]:
+def _first_centres(rows: Float[Tensor, "N D"], M: int, seed: int) -> Int[Tensor, "M"]:
     """Return the numbers of M rows that k-means++ draws."""
     uniform = torch.from_numpy(_words(seed, M) / 2.0**BITS).to(rows.device)
     squared_norms = rows.square().sum(-1)
-    # The first row is drawn from all alike.
+    # The first row is drawn with equal probabilities.
     weights = torch.ones_like(squared_norms)
     distances = torch.full_like(squared_norms, torch.inf)
     chosen = torch.empty(M, dtype=torch.int64, device=rows.device)
@@ -144,7 +144,7 @@ def _spread_rows(rows: Float[Tensor, "N D"], M: int, seed: int) -> Int[Tensor, "
         squared = squared_norms - 2 * (rows @ centre) + squared_norms[row]
         distances = torch.minimum(distances, squared.clamp_min(0))
         distances[row] = 0
-        # Where every row is a centre already, all are drawn alike again.
+        # If every row is at a centre already, probabilities are equal again.
         weights = torch.where(distances.sum() > 0, distances, torch.ones_like(distances))
     return chosen
 
@@ -163,31 +163,31 @@ def _means(
     """Return the mean of every cluster; a centre without rows stays where it is."""
     members = rows.new_zeros(len(rows), len(centres)).scatter_(1, closest[:, None], 1.0)
     counts = members.sum(0)
-    # A product, since sums in the order of their arrival would differ from call to call on a GPU.
+    # A product with 0 and 1, since atomic additions on a GPU would differ from call to call.
     means = (members.mT @ rows) / counts.clamp_min(1)[:, None]
     return torch.where(counts[:, None] > 0, means, centres)
 
 
-def _pivots(rows: Float[Tensor, "N D"], start: Start) -> Int[Tensor, "m"]:
-    """Return at most M rows in the order of a pivoted Cholesky factorisation."""
+def _pivots(rows: Float[Tensor, "N D"], candidates: Candidates) -> Int[Tensor, "m"]:
+    """Return the numbers of at most M rows in the order of a pivoted Cholesky factorisation."""
     batch = rows[None]
-    residual = start.kernel.diagonal(batch, start.hyper)[0].clone()
-    least = LEAST_RESIDUAL * residual.max()
-    factor = rows.new_zeros(start.M, len(rows))
-    pivots = torch.empty(start.M, dtype=torch.int64, device=rows.device)
+    residual = candidates.kernel.diagonal(batch, candidates.hyper)[0].clone()
+    least = MIN_RESIDUAL * residual.max()
+    factor = rows.new_zeros(candidates.M, len(rows))
+    pivots = torch.empty(candidates.M, dtype=torch.int64, device=rows.device)
     largest = torch.empty_like(pivots, dtype=torch.float64)
-    for number in range(start.M):
-        # In float32 residuals that differ by rounding alone are equal: the first of them is taken.
+    for number in range(candidates.M):
+        # As float32, residuals that differ by rounding alone are equal: the first of them is taken.
         row = residual.to(torch.float32).argmax()
         pivots[number] = row
         largest[number] = residual[row]
-        # A new line of the factor: (k(x_row, .) - sum_j factor_j(row) factor_j) / sqrt(residual)
-        covariance = start.kernel(batch[:, row[None]], batch, start.hyper)[0, 0]
+        # The next row of the factor: (k(x_row, .) - sum_j factor_j(row) factor_j) / sqrt(residual)
+        covariance = candidates.kernel(batch[:, row[None]], batch, candidates.hyper)[0, 0]
         explained = factor[:number, row] @ factor[:number]
-        line = (covariance - explained) * residual[row].clamp_min(least).rsqrt()
-        factor[number] = line
-        residual = (residual - line.square()).clamp_min_(0)
+        next_row = (covariance - explained) * residual[row].clamp_min(least).rsqrt()
+        factor[number] = next_row
+        residual = (residual - next_row.square()).clamp_min_(0)
         residual[row] = 0
-    # After the first residual that is only rounding there is nothing to choose by.
+    # From the first residual on that is only rounding, the pivots are arbitrary.
     too_small = (largest <= least).nonzero()
     return pivots if len(too_small) == 0 else pivots[: int(too_small[0])]

@@ -1,12 +1,16 @@
 """Kernels over batches of cells (docs/SPEC.md, section 1).
 
-There are our own stationary kernels, which take one exponential per entry, and any of GPyTorch's.
+There are our own stationary kernels, which compute one exponential per entry, and any kernel of
+GPyTorch.
 
-A stationary kernel is a function of `E = -|x - z|^2 / (2 l^2)`, and `E` is a single matrix product:
-with `left = [z / l^2, -1/(2 l^2), -|z|^2 / (2 l^2)]` and `right = [x, |x|^2, 1]`, `E = left
-right^T` (with ARD, `|x|^2` is one column per feature). So all parameters enter through `left`,
-which has M rows, and the one product `dE right` brings every gradient back to it. Of shape
-[B, M, N], only K itself is kept for the backward pass (Matern: and its slope).
+A stationary kernel is a function of `E = -|x - z|^2 / (2 l^2)`, and E is a single matrix product:
+
+    E = left right^T    with left  = [z / l^2, -1/(2 l^2), -|z|^2 / (2 l^2)]
+                             right = [x, |x|^2, 1]
+
+With ARD, -1/(2 l^2) and |x|^2 are one column per feature. So all parameters enter through `left`,
+which has M rows, and the single product `dE right` gives the gradient in it. Of the arrays
+[B, M, N], the backward pass keeps K alone (Matern: and dK/dE).
 """
 
 import inspect
@@ -26,20 +30,23 @@ from torch.func import functional_call
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import Registry
-from dlmexp.core.gp.fused import fused
+from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.gp.special import once_differentiable
 
 Hyper = Mapping[str, Tensor]
-"""Constrained values by name, B cells each: Z [B, M, D], mean [B], and the parameters that kernel
-and likelihood declare."""
+"""Constrained hyperparameters of B cells by name: Z [B, M, D], mean [B], and the parameters that
+kernel and likelihood declare."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A learned hyperparameter, a tensor of shape [*shape] per cell.
+    """A learned hyperparameter.
 
-    `initial` is a number or a tensor of that shape. A positive parameter is trained through
-    softplus, and stays above `floor`.
+    Attributes:
+        initial: Its initial value: a number, or a tensor of its shape.
+        positive: Whether it is the softplus of what is trained, plus `floor`.
+        shape: Its shape for one cell.
+        floor: The lower bound of a positive parameter.
     """
 
     initial: float | Tensor
@@ -48,9 +55,9 @@ class Parameter:
     floor: float = 0.0
 
     def start(self, like: Tensor, B: int, initial: float | None = None) -> Tensor:
-        """Return the initial value of B cells [B, *shape], dtype and device as `like`.
+        """Return the initial value for B cells [B, *shape], with dtype and device of `like`.
 
-        `initial` replaces the parameter's own initial value.
+        `initial`, if it is given, takes the place of the attribute.
         """
         value = self.initial if initial is None else initial
         if isinstance(value, Tensor):
@@ -59,16 +66,16 @@ class Parameter:
 
 
 class Kernel(ABC):
-    """k(x, x') over batches of cells, with the facts that the rest asks for.
+    """A kernel k(x, x') over batches of cells.
 
     A new kernel is a class with these three methods, and a line that registers it:
     `KERNELS.add("rbf", RBF("rbf"))`.
     """
 
     stationary: ClassVar[bool] = False
-    """the diagonal is the same at every input"""
+    """Whether k(x, x) is the same at every input."""
     capturable: ClassVar[bool] = True
-    """its operations do not depend on the values, as a CUDA graph needs"""
+    """Whether its operations do not depend on the values of tensors, as a CUDA graph needs."""
 
     def __init__(self, name: str):
         self.name = name
@@ -124,21 +131,21 @@ class RBF(Stationary):
         self, X1: Float[Tensor, "B M D"], X2: Float[Tensor, "B N D"], hyper: Hyper
     ) -> Float[Tensor, "B M N"]:
         """Return the kernel matrix [B, M, N]."""
-        if _is_fused(X1, X2):
-            return _fused_matrix(X1, X2, hyper, matern=0)
+        if _takes_triton(X1, X2):
+            return _triton_matrix(X1, X2, hyper, matern=0)
         left, right = _factors(X1, X2, hyper["lengthscale"])
-        # s joins the exponent, in the column of left that meets right's ones: its gradient then
-        # comes with the others.
+        # s exp(E) = exp(E + log s). log s is added to the last column of left, which is multiplied
+        # by the column of ones in right: so its gradient comes with that of left.
         log_s = hyper["outputscale"].log()[..., None, None]
-        in_last_column = torch.nn.functional.pad(log_s, (left.shape[-1] - 1, 0))
+        log_s_in_last_column = torch.nn.functional.pad(log_s, (left.shape[-1] - 1, 0))
         # In float32 the rounding error of E can be large where an input lies many lengthscales
-        # away from the origin: E + log s is then kept at its largest value.
+        # away from the origin: E + log s is not allowed to exceed log s.
         largest = log_s.detach() if left.dtype == torch.float32 else None
-        return _Exponential.apply(left + in_last_column, right, largest)  # pyright: ignore[reportReturnType]
+        return _Exponential.apply(left + log_s_in_last_column, right, largest)  # pyright: ignore[reportReturnType]
 
 
 class Matern(Stationary):
-    """The Matern kernels with `u = sqrt(order) |x - x'| / l`; the smoothness is half the order."""
+    """The Matern kernels of `u = sqrt(order) |x - x'| / l`; their smoothness nu is order / 2."""
 
     order: ClassVar[int]
 
@@ -146,8 +153,8 @@ class Matern(Stationary):
         self, X1: Float[Tensor, "B M D"], X2: Float[Tensor, "B N D"], hyper: Hyper
     ) -> Float[Tensor, "B M N"]:
         """Return the kernel matrix [B, M, N]."""
-        if _is_fused(X1, X2):
-            return _fused_matrix(X1, X2, hyper, matern=self.order)
+        if _takes_triton(X1, X2):
+            return _triton_matrix(X1, X2, hyper, matern=self.order)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         function = _Matern32 if self.order == 3 else _Matern52
         return function.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
@@ -166,18 +173,19 @@ class Matern52(Matern):
 
 
 FUSED_ORDERS = {RBF: 0, Matern32: 3, Matern52: 5}
-"""How `gp.fused` names the stationary kernels: the order of a Matern kernel, 0 for the RBF."""
+"""The number by which `gp.fused` knows a kernel: the order of a Matern kernel, 0 for the RBF."""
 
 
 def fused_parameters(
     kernel: Kernel, hyper: Hyper, X: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, int] | None:
-    """Return Z, lengthscale, outputscale and the entry of `FUSED_ORDERS`, for `fused.projected`.
+    """Return Z, lengthscale, outputscale and order: the first arguments of `fused.projected`.
 
-    Return None where its functions do not compute this kernel between Z and constant inputs X.
+    Return None where these functions can not take the place of the kernel matrix between Z and X:
+    without Triton, for other kernels, and if X needs a gradient.
     """
     order = FUSED_ORDERS.get(type(kernel))
-    if order is None or not fused(hyper["Z"]) or X.requires_grad:
+    if order is None or not uses_triton(hyper["Z"]) or X.requires_grad:
         return None
     return hyper["Z"], hyper["lengthscale"], hyper["outputscale"], order
 
@@ -206,20 +214,27 @@ def _factors(
     return left, right
 
 
-def _is_fused(X1: Tensor, X2: Tensor) -> bool:
-    """Return whether the Triton kernels compute this matrix: X2 is X1, or needs no gradient."""
-    return fused(X1) and (X1 is X2 or not X2.requires_grad)
+def _takes_triton(X1: Tensor, X2: Tensor) -> bool:
+    """Return whether Triton computes the matrix of X1 and X2.
+
+    Its gradient in X2 is computed only if X2 is X1.
+    """
+    return uses_triton(X1) and (X1 is X2 or not X2.requires_grad)
 
 
-def _fused_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: int) -> Float[Tensor, "B M N"]:
+def _triton_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: int) -> Float[Tensor, "B M N"]:
+    """Return the kernel matrix [B, M, N], computed by Triton; `matern` is in `FUSED_ORDERS`."""
     from dlmexp.core.gp.fused.stationary import StationaryMatrix
 
-    other = None if Z is X else X
-    return StationaryMatrix.apply(Z, other, hyper["lengthscale"], hyper["outputscale"], matern)  # pyright: ignore[reportReturnType]
+    X_if_other = None if Z is X else X
+    return StationaryMatrix.apply(Z, X_if_other, hyper["lengthscale"], hyper["outputscale"], matern)  # pyright: ignore[reportReturnType]
 
 
 class _Exponential(torch.autograd.Function):
-    """exp(min(left right^T, largest)), keeping its result and nothing else of that size."""
+    """(left, right, largest) -> exp(min(left right^T, largest)).
+
+    Of this size, only the result is kept for the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, largest: Tensor | None) -> Tensor:
@@ -295,7 +310,7 @@ def _decay(
     outputscale: Float[Tensor, "B"],
     order: int,
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
-    """Return u = sqrt(order) r / l and s exp(-u)."""
+    """Return u = sqrt(order) |x - z| / l, and s exp(-u)."""
     # u = sqrt(-2 order E). Rounding can leave E a little above 0 where the distance is 0.
     u = torch.matmul(left, right.mT).clamp_(max=0).mul_(-2 * order).sqrt_()
     return u, torch.exp(-u).mul_(outputscale[..., None, None])
@@ -310,7 +325,10 @@ def _matern_gradients(
     K: Float[Tensor, "B M N"],
     slope: Float[Tensor, "B M N"],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients in left, right and outputscale from that in K; slope is dK/dE."""
+    """Return the gradients in left, right and outputscale from that in K.
+
+    `needed` says which of them are needed, the others are None. `slope` is dK/dE.
+    """
     d_outputscale = None
     if needed[2]:
         d_outputscale = (d_K * K).sum((-2, -1)) / outputscale
@@ -321,14 +339,17 @@ def _matern_gradients(
 
 
 def kernel_named(name: str, typed: bool = False) -> Kernel:
-    """Return the kernel registered under that name, or GPyTorch's with that dotted path.
+    """Return the kernel registered under that name, or the GPyTorch kernel of that dotted path.
 
-    `NAME+linear` adds a linear term, `NAME@4_17` has two categories (`mixed_kernels`). Only where
-    the user has `typed` the path (`package.Class`) is its module imported; otherwise it must have
-    been, as GPyTorch's own and those of plugins are.
+    `NAME+linear` adds a linear term, `NAME@4_17` has two categories (`mixed_kernels`).
+
+    Args:
+        name: The name, or the path `package.Class`.
+        typed: Whether the user has typed the name. Only then is the module of a path imported.
+            Otherwise, as for a name from a file, it must have been imported before.
 
     Raises:
-        UserError: there is no such kernel, or its module has not been imported.
+        UserError: There is no such kernel, or its module has not been imported.
     """
     from dlmexp.core.gp import mixed_kernels
 
@@ -338,7 +359,7 @@ def kernel_named(name: str, typed: bool = False) -> Kernel:
     if "." not in name:
         return KERNELS[name]
     with warnings.catch_warnings():
-        # Importing GPyTorch warns of what it uses itself. It takes seconds, so it is done here.
+        # GPyTorch is imported here since that takes seconds. Its import warns of its own code.
         warnings.simplefilter("ignore", DeprecationWarning)
         import gpytorch
     module_name, _, class_name = name.rpartition(".")
@@ -364,7 +385,7 @@ def _import(kernel: str, module_name: str) -> None:
     """Import the module of a kernel.
 
     Raises:
-        UserError: there is no such module.
+        UserError: There is no such module.
     """
     try:
         import_module(module_name)
@@ -376,30 +397,31 @@ def _import(kernel: str, module_name: str) -> None:
 
 
 PROBE = 7
-"""Cells of a trial batch of a GPyTorch kernel; none of its parameters has this size by itself."""
+"""Number of cells of a trial batch of a GPyTorch kernel: a number that no parameter is likely to
+have as its first dimension unless it takes the batch shape."""
 
 
 class GPyTorchKernel(Kernel):
     """`s k(x, x')` with a GPyTorch kernel k, such as `gpytorch.kernels.PeriodicKernel`.
 
-    The class, GPyTorch's or a user's, is built with `batch_shape=[B]`. Its raw parameters are
-    learned with the rest under the names `kernel.<name>`; it constrains them itself. GPyTorch looks
-    at values on the way, so no CUDA graph can capture it.
+    An instance of the class, which is GPyTorch's or a user's, is made with `batch_shape=[B]`. Its
+    raw parameters are learned under the names `kernel.<name>`; the class constrains them itself.
+    Operations of GPyTorch depend on values, so no CUDA graph can capture them.
     """
 
     capturable = False
 
     def __init__(self, name: str, cls: type[Any]):
-        """Try to build the class.
+        """Make a trial instance of the class.
 
         Raises:
-            UserError: it can't be built with a batch shape alone, or ignores it.
+            UserError: The class can't be called with a batch shape alone, or ignores it.
         """
         super().__init__(name)
         self.cls = cls
         options = inspect.signature(cls).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in options.values())
-        self._takes_ard = takes_any or "ard_num_dims" in options
+        takes_keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in options.values())
+        self._takes_ard = takes_keywords or "ard_num_dims" in options
         try:
             probe = self._build(PROBE, None)
         except Exception as error:  # a user's class can raise anything
@@ -407,18 +429,17 @@ class GPyTorchKernel(Kernel):
                 f"kernel={name} can't be made with a batch_shape alone ({error}): "
                 "derive a class that can"
             ) from error
+        self._shapes_without_ard: dict[str, torch.Size] = {}
         for parameter, value in probe.named_parameters():
             if value.shape[:1] != (PROBE,):
                 raise UserError(
                     f"kernel={name}: {parameter} does not begin "
                     "with the batch_shape that it is given"
                 )
-        self._shapes_without_ard = {
-            parameter: value.shape[1:] for parameter, value in probe.named_parameters()
-        }
+            self._shapes_without_ard[parameter] = value.shape[1:]
 
     def parameters(self, D: int, ard: bool) -> dict[str, Parameter]:
-        """Return the class's raw parameters and the outputscale."""
+        """Return the raw parameters of the class, and the outputscale."""
         parameters = {}
         module = self._build(1, D if ard else None)
         for name, value in module.named_parameters():
@@ -436,22 +457,28 @@ class GPyTorchKernel(Kernel):
         return hyper["outputscale"][..., None] * self._evaluate(X, X, hyper, diag=True)
 
     def _evaluate(self, X1: Tensor, X2: Tensor, hyper: Hyper, diag: bool) -> Tensor:
-        has_ard = any(
-            hyper[name].shape[1:] != shape for name, shape in self._shapes_without_ard.items()
-        )
-        ard = X1.shape[-1] if has_ard else None
+        """Return the matrix of k [B, M, N], or its diagonal [B, N]."""
+        ard = X1.shape[-1] if self._has_ard(hyper) else None
         module = self._module(len(X1), ard, X1.dtype, X1.device)
         values = {name: hyper[name] for name, _ in module.named_parameters()}
         return functional_call(module, values, (X1, X2, diag))
+
+    def _has_ard(self, hyper: Hyper) -> bool:
+        """Return whether parameters have other shapes than without ARD."""
+        for name, shape in self._shapes_without_ard.items():
+            if hyper[name].shape[1:] != shape:
+                return True
+        return False
 
     @lru_cache(maxsize=16)  # noqa: B019 - kernels live as long as the process
     def _module(
         self, B: int, ard: int | None, dtype: torch.dtype, device: torch.device
     ) -> "_DenseKernel":
+        """Return the kernel as a module for B cells; `ard` as in `options`."""
         return self._build(B, ard).to(device=device, dtype=dtype)
 
     def options(self, ard: int | None) -> dict[str, Any]:
-        """Return what the class is built with in addition to its batch shape.
+        """Return the keyword arguments of the class besides `batch_shape`.
 
         `ard` is the number of features with ARD, None without.
         """
@@ -460,6 +487,7 @@ class GPyTorchKernel(Kernel):
         return {"ard_num_dims": ard}
 
     def _build(self, B: int, ard: int | None) -> "_DenseKernel":
+        """Return a new kernel for B cells; `ard` as in `options`."""
         kernel = self.cls(batch_shape=torch.Size([B]), **self.options(ard))
         return _DenseKernel(kernel)
 
@@ -470,7 +498,8 @@ _gpytorch_kernel = cache(GPyTorchKernel)
 class _DenseKernel(torch.nn.Module):
     """The kernel as a module that returns a dense matrix.
 
-    A lazy one would be evaluated after `functional_call`.
+    GPyTorch's lazy matrix would be evaluated only after `functional_call`, when the parameters are
+    no longer those of the call.
     """
 
     def __init__(self, kernel: Any):

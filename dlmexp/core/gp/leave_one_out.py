@@ -16,14 +16,14 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
 from dlmexp.core.gp.row_noise import RowNoise
 
 
 def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     """Return `-sum_i log p(y_i | y without y_i)` of FITC's model, and the posterior of all rows.
 
-    With C = Qff + diag(r_i + noise), row i is predicted from the others with the moments
+    With C = Qff + diag(r_i + noise), the other rows predict row i with the mean and the variance
     (Rasmussen and Williams 2006, section 5.4.2)
 
         variance_i = 1 / (C^-1)_ii            y_i - mean_i = (C^-1 y)_i / (C^-1)_ii
@@ -34,7 +34,7 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
         (C^-1)_ii  = ( 1 - A_i^T (I + H)^-1 A_i / d_i ) / d_i
         (C^-1 y)_i = ( y_i - A_i^T m ) / d_i
 
-    beta plays no part.
+    beta is not used.
     """
     projection = row_projection(problem)
     noise = projection.hyper["noise"][..., None]
@@ -42,8 +42,9 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
         d = r + noise
+        # H = A D^-1 A^T,  b = A D^-1 y
         H = row_gram(A / d.sqrt().unsqueeze(-2))
-        b = (A @ (y / d).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        b = (A @ (y / d).unsqueeze(-1)).squeeze(-1).to(PARAMETER_DTYPE)
         return H, b
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
@@ -58,10 +59,13 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
         d = r + noise
         # A_i^T (I + H)^-1 A_i / d_i, the leverage of row i, below 1
         leverage = (F_inverse @ A).square().sum(-2) / d
+        # (C^-1)_ii
         precision = (1 - leverage) / d
+        # (C^-1 y)_i
         weighted_residual = (y - (A.mT @ row_m).squeeze(-1)) / d
-        # -log N(y_i; mean_i, variance_i)
+        # (y_i - mean_i)^2 / variance_i = (C^-1 y)_i^2 / (C^-1)_ii
         quadratic = weighted_residual.square() / precision
+        # -log N(y_i; mean_i, variance_i)
         return (row_sum(0.5 * (math.log(2 * math.pi) - precision.log() + quadratic)),)
 
     (loss,) = sum_over_rows(loss_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
@@ -70,7 +74,7 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 
 
 class LeftOut(NamedTuple):
-    """Predictions of f at some training rows, each from all rows but itself, and their targets."""
+    """Mean and variance of f at some training rows, each from all rows but itself, and targets."""
 
     mu: Float[Tensor, "B n"]
     v: Float[Tensor, "B n"]
@@ -83,20 +87,22 @@ def left_out_marginals(
 ) -> Iterator[LeftOut]:
     """Yield the predictions of all rows, in pieces; hyperparameters are held.
 
-    With the noise `t_i` of row i, `H = A T^-1 A^T`, `b = A T^-1 y`, `m = (I + H)^-1 b` and the
-    leverage `h_i = A_i^T (I + H)^-1 A_i / t_i`, which is below 1, the q without row i predicts
+    With the noise `t_i` of row i, T = diag(t_i), `H = A T^-1 A^T`, `b = A T^-1 y`,
+    `m = (I + H)^-1 b` and the leverage `h_i = A_i^T (I + H)^-1 A_i / t_i`, which is below 1, the q
+    without row i predicts f_i with
 
         y_i - mu_i = ( y_i - A_i^T m ) / (1 - h_i)        v_i = r_i + t_i h_i / (1 - h_i)
 
-    with y less its prior mean on the right-hand side.
+    where y on the right-hand side, in b and in m is the targets minus their prior mean.
     """
     projection = row_projection(problem)
 
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
         t = row_noise(problem, beta, r)
+        # H = A T^-1 A^T,  b = A T^-1 y
         H = row_gram(A / t.sqrt().unsqueeze(-2))
-        b = (A @ (y / t).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        b = (A @ (y / t).unsqueeze(-1)).squeeze(-1).to(PARAMETER_DTYPE)
         return H, b
 
     H, b = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
@@ -105,14 +111,17 @@ def left_out_marginals(
     factor = factorise(H + eye, torch.zeros_like(beta))
     m = factor.inverse.mT @ (factor.inverse @ b.unsqueeze(-1))
     F_inverse, row_m = as_rows(problem.X, factor.inverse, m)
-    at_once = problem.rows_at_once or problem.n
-    for first in range(0, problem.n, at_once):
-        rows = slice(first, first + at_once)
+    rows_at_once = problem.rows_at_once or problem.n
+    for first in range(0, problem.n, rows_at_once):
+        rows = slice(first, first + rows_at_once)
         y = problem.y[..., rows]
         A, r = projection(problem.X[..., rows, :])
         t = row_noise(problem, beta, r)
         # h_i = |F^-1 A_i|^2 / t_i
         leverage = (F_inverse @ A).square().sum(-2) / t
-        rest = (1 - leverage).clamp_min(torch.finfo(t.dtype).eps)
+        one_minus_leverage = (1 - leverage).clamp_min(torch.finfo(t.dtype).eps)
+        # y_i - A_i^T m
         residual = problem.centred_y[..., rows] - (A.mT @ row_m).squeeze(-1)
-        yield LeftOut(y - residual / rest, r + t * leverage / rest, y)
+        mu = y - residual / one_minus_leverage
+        v = r + t * leverage / one_minus_leverage
+        yield LeftOut(mu, v, y)

@@ -1,7 +1,7 @@
-"""Batched matrix products of which a part is zero or known, computed without that part.
+"""Batched products of triangular matrices, and products that are symmetric.
 
-On a CPU they are cut into strips; on a GPU, large ones go through the tiles of
-`fused.tile_products`.
+What is zero or known by symmetry is mostly not computed. On a CPU the products are cut into strips
+of rows; on a GPU, large ones are computed in the tiles of `fused.tile_products`.
 """
 
 import math
@@ -10,24 +10,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused import MULTIPLE, fused
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.fused import COLUMN_MULTIPLE, uses_triton
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 
 LARGE_PRODUCT = 20_000_000
-"""Entries of [B, M, N] from which our own tiles are faster on a GPU."""
-WIDTH = 45
-"""Rows of a strip on a CPU; measured with M from 74 to 206."""
-LEAST_WORK = 2_500_000
-"""Multiplications of a strip on a CPU."""
-ROWS_OF_A_PIECE = 64
-"""Least number of float32 rows whose product is summed in float64."""
+"""Number of entries of [B, M, N] from which our own tiles are faster on a GPU."""
+STRIP_ROWS = 45
+"""About the number of rows of a strip on a CPU; measured with M from 74 to 206."""
+MIN_WORK = 2_500_000
+"""Smallest number of multiplications of a strip on a CPU."""
+MIN_ROWS_PER_PIECE = 64
+"""Smallest number of rows in the float32 products whose sum is float64 (`row_gram`)."""
 
 
 def triangular_product(
     R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"], out: Float[Tensor, "B M N"] | None = None
 ) -> Float[Tensor, "B M N"]:
-    """Return `R K` [B, M, N] for lower triangles R, without most of the products with zeros."""
-    if K.shape[-1] % MULTIPLE == 0 and _is_large(K, K.numel()):
+    """Return `R K` [B, M, N] for lower triangles R, without most of the products with zeros.
+
+    `out` is memory for the result.
+    """
+    if K.shape[-1] % COLUMN_MULTIPLE == 0 and _is_large(K, K.numel()):
         from dlmexp.core.gp.fused.tile_products import triangular_product as tiled_product
 
         return tiled_product(R, K)
@@ -36,33 +39,36 @@ def triangular_product(
         return torch.bmm(R, K, out=out)
     if out is None:
         out = torch.empty_like(K)
+    # The rows of a strip of R are zero from column `rows.stop` on.
     for rows in strips:
         torch.bmm(R[:, rows, : rows.stop], K[:, : rows.stop], out=out[:, rows])
     return out
 
 
-def columns(Z: Float[Tensor, "B M D"], N: int) -> int:
+def padded_columns(Z: Float[Tensor, "B M D"], N: int) -> int:
     """Return how many columns Kuf of Z and N inputs should have.
 
-    These are a few more than N where our own tiles are faster: they need a multiple of `MULTIPLE`.
+    Where our own tiles are faster, N is rounded up to a multiple of `COLUMN_MULTIPLE`, which they
+    need.
     """
     entries = Z.shape[0] * Z.shape[1] * N
     if not _is_large(Z, entries):
         return N
-    return MULTIPLE * math.ceil(N / MULTIPLE)
+    return COLUMN_MULTIPLE * math.ceil(N / COLUMN_MULTIPLE)
 
 
 def _is_large(like: Tensor, entries: int) -> bool:
-    """Return whether our own tiles are faster: on a GPU, in float64, for so many entries."""
-    return fused(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
+    """Return whether our own tiles are faster: with Triton, in float64, from `LARGE_PRODUCT` on."""
+    return uses_triton(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
 
 
 def gram(
     A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None = None
 ) -> Float[Tensor, "B M M"]:
     """Return `A diag(h) A^T` [B, M, M], or `A A^T` without h."""
-    differentiated = torch.is_grad_enabled() and A.requires_grad
-    if fused(A) and A.dtype == torch.float64 and not differentiated:
+    # The Triton product has no backward pass.
+    is_differentiated = torch.is_grad_enabled() and A.requires_grad
+    if uses_triton(A) and A.dtype == torch.float64 and not is_differentiated:
         from dlmexp.core.gp.fused.tile_products import weighted_gram
 
         return weighted_gram(A, h)
@@ -70,17 +76,19 @@ def gram(
     return symmetric_product(weighted, A)
 
 
-def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Tensor, "*S K N"]:
+def projected_variance(
+    L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]
+) -> Float[Tensor, "*S K N"]:
     """Return `|L_k^T A_i|^2` [..., K, N] for lower triangles L_k that share an A."""
     K, M = L.shape[-3:-1]
     N = A.shape[-1]
     if _is_large(A, L.shape[:-1].numel() * N):
-        from dlmexp.core.gp.fused.tile_products import spread as tiled_spread
+        from dlmexp.core.gp.fused.tile_products import projected_variance as tiled_variance
 
-        spreads = tiled_spread(L.reshape(-1, K, M, M), A.reshape(-1, M, N))
-        return spreads.reshape(*L.shape[:-2], N)
+        variances = tiled_variance(L.reshape(-1, K, M, M), A.reshape(-1, M, N))
+        return variances.reshape(*L.shape[:-2], N)
     LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, (K, M))
-    if not fused(LA):
+    if not uses_triton(LA):
         return LA.square_().sum(-2)
     from dlmexp.core.gp.fused.tile_products import squares
 
@@ -107,12 +115,12 @@ def symmetric_product(
 ) -> Float[Tensor, "B M M"]:
     """Return `left right^T` [B, M, M] where that is symmetric.
 
-    On a CPU each strip of rows is computed as far as the diagonal, and what lies right of it is
-    copied, unless torch is to differentiate the product.
+    On a CPU each strip of rows is computed up to the diagonal, and copied to its mirror image,
+    unless torch is to differentiate the product.
     """
     strips = _strips(left)
-    differentiated = torch.is_grad_enabled() and left.requires_grad
-    if len(strips) == 1 or left.is_cuda or differentiated:
+    is_differentiated = torch.is_grad_enabled() and left.requires_grad
+    if len(strips) == 1 or left.is_cuda or is_differentiated:
         return torch.bmm(left, right.mT)
     B, M, _ = left.shape
     out = left.new_empty(B, M, M)
@@ -123,28 +131,30 @@ def symmetric_product(
 
 
 def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
-    """Return the rows of K, cut into as many strips as pay."""
+    """Return the rows of the strips into which a product with K is cut: on a GPU a single one."""
     M, N = K.shape[-2:]
     if K.is_cuda:
         return [slice(0, M)]
-    count = min(round(M / WIDTH), M * M * N // LEAST_WORK)
+    count = min(round(M / STRIP_ROWS), M * M * N // MIN_WORK)
     count = max(1, count)
     return [slice(M * i // count, M * (i + 1) // count) for i in range(count)]
 
 
 def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
-    """Return `A A^T` [B, M, M] in float64, of float32 rows in pieces that are summed in float64.
+    """Return `A A^T` [B, M, M] in float64.
 
-    A product of n float32 rows adds them up one after the other, and its error grows with n. For
-    `log |I + A A^T / t|` with a small t (a small beta or noise), the error was 1e-4 per row, and
-    2e-6 with pieces (cadata, n = 691). A piece has at least M / 2 rows, so that the products of all
-    pieces take no more than twice the memory of A.
+    With float32 rows, the products of pieces of rows are summed in float64. A single product of n
+    float32 rows adds them up one after the other, and its error grows with n: `log |I + A A^T / t|`
+    with a small t (a small beta or noise) had an error of 1e-4 per row, and has 2e-6 with pieces
+    (cadata, n = 691). A piece has at least M / 2 rows, so that the products of all pieces take no
+    more than twice the memory of A.
     """
-    if A.dtype == PARAMETERS:
+    if A.dtype == PARAMETER_DTYPE:
         return gram(A)
     M, N = A.shape[-2:]
-    rows = max(ROWS_OF_A_PIECE, M // 2)
-    whole = N // rows * rows
-    pieces = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2)
-    rest = A[..., whole:]
-    return (pieces @ pieces.mT).sum(-3, dtype=PARAMETERS) + rest @ rest.mT
+    rows_per_piece = max(MIN_ROWS_PER_PIECE, M // 2)
+    last_start = N // rows_per_piece * rows_per_piece
+    # [B, pieces, M, rows per piece]
+    pieces = A[..., :last_start].unflatten(-1, (-1, rows_per_piece)).transpose(-3, -2)
+    last_piece = A[..., last_start:]
+    return (pieces @ pieces.mT).sum(-3, dtype=PARAMETER_DTYPE) + last_piece @ last_piece.mT

@@ -3,16 +3,17 @@
     k(x, x') = k_0(x, x') exp(-sum_c [x_c != x'_c] / l_c^2)
              + sum_d v_d x_d x'_d + sum_c v_c [x_c = x'_c]
 
-`k_0` is any kernel of the numbers. Any two different levels of category c are equally far apart,
-whatever their frequencies. As l_c grows, the column is switched off.
+The index d counts numeric features ("numbers"), c categorical ones ("categories"). `k_0` is any
+kernel of the numbers. Any two different levels of category c are equally far apart, whatever their
+frequencies. As l_c grows, the influence of category c in the first term vanishes.
 
-The levels of category c are indicator features: 1 at the level of the row, 0 at all others. With
-indicators e, `[x_c != x'_c] = |e - e'|^2 / 2` and `[x_c = x'_c] = e . e'`, so that all of it is
-matrix products. Inducing inputs are not bound to levels: their indicators are any numbers and are
-learned, and one inducing input may stand for several levels. This remains a kernel, since both
-terms are positive definite functions of any vectors e.
+A category with I levels is I indicator features: 1 at the level of the row, 0 at all others. With
+indicators e, `[x_c != x'_c] = |e - e'|^2 / 2` and `[x_c = x'_c] = e . e'`, so that the whole kernel
+is computed by matrix products. Indicators of inducing inputs are learned and may be any numbers, so
+that one inducing input can stand for several levels. This remains a kernel, since both terms are
+positive definite functions of any vectors e.
 
-The name says which features are indicators, so that a record needs nothing else:
+The name says which features are indicators, so that records need no further setting:
 `matern52+linear@4_17` has two categories, whose indicators are the last 4 + 17 features.
 """
 
@@ -32,9 +33,8 @@ from dlmexp.core.gp.special import once_differentiable
 
 LINEAR = "+linear"
 SIZES = re.compile(r"[1-9]\d{0,6}(_[1-9]\d{0,6})*", re.ASCII)
-NO_LENGTHSCALE = Parameter(0.0)
 LINEAR_VARIANCE = 0.1
-"""The initial variance of a weight."""
+"""The initial variance of a weight of the linear term."""
 
 
 def is_mixed(name: str) -> bool:
@@ -56,16 +56,16 @@ def split_name(name: str) -> tuple[str, bool, tuple[int, ...]]:
     """Return the kernel of the numbers, whether there is a linear term, and the categories' sizes.
 
     Raises:
-        UserError: the sizes are not numbers.
+        UserError: The sizes are not numbers.
     """
-    plain, at, text = name.partition("@")
-    if at and not SIZES.fullmatch(text):
+    without_sizes, at, typed_sizes = name.partition("@")
+    if at and not SIZES.fullmatch(typed_sizes):
         raise UserError(
             f"kernel={name}: after @ stand the numbers of levels of the categories, as in "
-            f"{plain}@4_17"
+            f"{without_sizes}@4_17"
         )
-    sizes = tuple([int(size) for size in text.split("_")]) if at else ()
-    return plain.removesuffix(LINEAR), plain.endswith(LINEAR), sizes
+    sizes = tuple(map(int, typed_sizes.split("_"))) if at else ()
+    return without_sizes.removesuffix(LINEAR), without_sizes.endswith(LINEAR), sizes
 
 
 class Mixed(Kernel):
@@ -73,15 +73,21 @@ class Mixed(Kernel):
 
     Its parameters are those of the kernel of the numbers, category_lengthscale [B, C], and
     linear_variance with an entry per number and per category.
+
+    Args:
+        base: The kernel of the numbers, k_0.
+        linear: Whether there is a linear term.
+        sizes: The number of levels of each category.
     """
 
     def __init__(self, base: Kernel, linear: bool, sizes: tuple[int, ...]):
-        super().__init__(with_categories(base.name + LINEAR * linear, sizes))
+        name = base.name + LINEAR if linear else base.name
+        super().__init__(with_categories(name, sizes))
         self.base = base
         self.linear = linear
         self.sizes = sizes
         self.indicators = sum(sizes)
-        # Class variables of other kernels, which depend on the base here.
+        # In other kernels these are class variables; here they depend on the base.
         self.stationary = base.stationary and not linear  # pyright: ignore[reportAttributeAccessIssue]
         self.capturable = base.capturable  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -89,22 +95,24 @@ class Mixed(Kernel):
         """Return the hyperparameters on D features, indicators included.
 
         Raises:
-            UserError: there are more indicators than features.
+            UserError: There are more indicators than features.
         """
         numbers = D - self.indicators
         if numbers < 0:
             raise UserError(f"kernel={self.name}: it needs {self.indicators} features, not {D}")
         parameters = dict(self.base.parameters(numbers, ard))
-        if parameters.get("lengthscale", NO_LENGTHSCALE).initial == 1.0:
+        lengthscale = parameters.get("lengthscale")
+        if lengthscale is not None and lengthscale.initial == 1.0:
             # Rows of D numbers of variance 1 are about sqrt(2 D) apart.
             initial = max(1.0, math.sqrt(numbers))
-            parameters["lengthscale"] = replace(parameters["lengthscale"], initial=initial)
+            parameters["lengthscale"] = replace(lengthscale, initial=initial)
         if numbers == 0:
-            # Without numbers the kernel of the numbers is its value at distance 0.
+            # Without numbers, k_0 is its value at distance 0: the outputscale.
             parameters = {"outputscale": parameters["outputscale"]}
         categories = len(self.sizes)
         if categories:
-            # All categories together halve the covariance, more or less, at the start.
+            # At the start, rows that differ in about half of the categories or more have roughly
+            # half the covariance, however many categories there are.
             initial = math.sqrt(categories)
             parameters["category_lengthscale"] = Parameter(
                 initial, positive=True, shape=(categories,)
@@ -151,12 +159,12 @@ class Mixed(Kernel):
     ) -> tuple[Float[Tensor, "B M F"], Float[Tensor, "B N F"]]:
         """Return left and right with `left right^T = -sum_c |e1_c - e2_c|^2 / (2 l_c^2)`.
 
-        Only left depends on the lengthscales: the gradient needs no product with the rows' side.
+        Only `left`, which has M rows, depends on the lengthscales, as in `kernels`.
         """
         # w_c = 1 / l_c^2
         weight = hyper["category_lengthscale"].square().reciprocal().unsqueeze(-2)
         # left = [w e1, -w_c / 2, -sum_c w_c |e1_c|^2 / 2],  right = [e2, |e2_c|^2, 1]
-        scaled = e1 * self._spread_by_level(weight)
+        scaled = e1 * self._by_indicator(weight)
         norm = (scaled * e1).sum(-1, keepdim=True)
         half_weight = (-0.5 * weight).expand(*e1.shape[:-1], -1)
         left = torch.cat([scaled, half_weight, -0.5 * norm], -1)
@@ -167,11 +175,11 @@ class Mixed(Kernel):
     def _variance_by_feature(self, hyper: Hyper, numbers: int) -> Float[Tensor, "B 1 D"]:
         """Return the variance of the weight of every feature."""
         variance = hyper["linear_variance"]
-        by_level = self._spread_by_level(variance[..., numbers:])
-        return torch.cat([variance[..., :numbers], by_level], -1).unsqueeze(-2)
+        by_indicator = self._by_indicator(variance[..., numbers:])
+        return torch.cat([variance[..., :numbers], by_indicator], -1).unsqueeze(-2)
 
-    def _spread_by_level(self, values: Float[Tensor, "*B C"]) -> Float[Tensor, "*B I"]:
-        """Return the value of its category for every indicator."""
+    def _by_indicator(self, values: Float[Tensor, "*B C"]) -> Float[Tensor, "*B I"]:
+        """Return, for every indicator, the value of its category."""
         if not self.sizes:
             return values
         parts = []
@@ -182,7 +190,10 @@ class Mixed(Kernel):
 
 
 class _Similarity(torch.autograd.Function):
-    """exp(left right^T), at most 1, keeping its result and nothing else of that size."""
+    """(left, right) -> exp(left right^T), at most 1.
+
+    Of this size, only the result is kept for the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:

@@ -21,17 +21,21 @@ from dlmexp.core.gp.adjoints import (
     whitened_gradients,
 )
 from dlmexp.core.gp.cholesky import Factor, factorise, pullback
-from dlmexp.core.gp.fused import fused
+from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
-from dlmexp.core.gp.matrix_products import shared_gram, spread, triangular_product
+from dlmexp.core.gp.matrix_products import projected_variance, shared_gram, triangular_product
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
 from dlmexp.core.gp.special import once_differentiable
 
 
 class Projection(NamedTuple):
-    """The kernel and the inducing inputs, as the marginals at inputs X need them.
+    """Kernel, factorised Kuu and inputs X: what the marginals at X need besides q.
 
-    `hyper` is of the rows' type.
+    Attributes:
+        kernel: The kernel.
+        hyper: Hyperparameters and inducing inputs, in the type of X (`precision`).
+        X: The inputs.
+        Kuu: The Cholesky factor of Kuu.
     """
 
     kernel: Kernel
@@ -41,7 +45,7 @@ class Projection(NamedTuple):
 
     @property
     def ok(self) -> Bool[Tensor, "B"]:
-        """Which cells' Kuu factorised."""
+        """Which cells' Kuu could be factorised."""
         return self.Kuu.ok
 
     @property
@@ -56,21 +60,21 @@ class Projection(NamedTuple):
 
     @property
     def A(self) -> Float[Tensor, "B M N"]:  # noqa: N802 - the matrix's name in docs/SPEC.md
-        """`Luu^-1 Kuf`, for the fixed variants, which compute it once."""
+        """`Luu^-1 Kuf`."""
         (Luu_inv,) = as_rows(self.X, self.Kuu.inverse)
         return Luu_inv @ self.Kuf
 
 
 class Marginals(NamedTuple):
-    """q(f_i) = N(mean_i, variance_i) at some rows, and what it consists of.
+    """q(f_i) = N(mean_i, variance_i) at some rows, with the parts of its variance.
 
     Attributes:
         mean: The prior mean plus `A_i . m`.
         variance: The residual variance plus `|L^T A_i|^2`.
-        prior_variance: k(x_i, x_i); None unless the objective asks for it (`uses_residual`).
+        prior_variance: k(x_i, x_i); None unless the objective needs it (`Objective.uses_residual`).
         residual: `r_i = k(x_i, x_i) - |A_i|^2`, the variance of f_i given the inducing values; None
-            unless the objective asks for it.
-        parameters: The objective's own hyperparameters by name, for rows: [B, 1].
+            unless the objective needs it.
+        parameters: Hyperparameters of the objective (`Objective.row_parameters`) by name, [B, 1].
     """
 
     mean: Float[Tensor, "*B N"]
@@ -91,10 +95,12 @@ def projection(
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """Return mu, v [B, N] of q(f_i) at the projected inputs, differentiable in everything.
+    """Return mean and variance [B, N] of q(f_i) at the inputs of p, differentiable in everything.
 
-    L may be any square root of q's covariance.
+    `mean` is the prior mean. L may be any square root of the covariance of q(w).
     """
+    # The inverse is detached: the backward pass of the functions below has the whole gradient in
+    # Kuu, and hands it to K.
     mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     if parameters := fused_parameters(p.kernel, p.hyper, p.X):
         from dlmexp.core.gp.fused.projected import FusedMarginals
@@ -111,7 +117,7 @@ def marginals_with_residual(
 ) -> Marginals:
     """Return the marginals with their residual and prior variances, differentiable in everything.
 
-    It is slower than `marginals`, which never forms the residual variances.
+    It is slower than `marginals`, which never computes the residual variances.
     """
     mean, m, L = as_rows(p.X, mean, m, L)
     A = p.A
@@ -130,9 +136,9 @@ def component_marginals(
     m: Float[Tensor, "B K M"],
     L: Float[Tensor, "B K M M"],
 ) -> tuple[Float[Tensor, "B K N"], Float[Tensor, "B K N"]]:
-    """Return mu and v of K components of q that share the projection, differentiable in everything.
+    """Return mean and variance of q_k(f_i) for K components of q, differentiable in everything.
 
-    Kuf and A are computed once for all components.
+    The components share Kuf and A, which are computed once.
     """
     mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     fit, gain = _ComponentMarginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
@@ -159,24 +165,25 @@ def to_whitened(
 
 
 def positive(v: Tensor, kff: Tensor) -> Tensor:
-    """Return variances v, kept above rounding errors of the prior variance kff.
+    """Return variances v, raised to a rounding error of the prior variance kff where they are less.
 
-    In exact arithmetic the jitter keeps v well above 0; only rounding (in float32) ever meets this
-    floor.
+    In exact arithmetic the jitter keeps v well above that; only rounding errors of float32 bring it
+    so low.
     """
     floor = torch.finfo(v.dtype).eps * kff
-    # On a CPU, looking at the values costs less than the gradient of a maximum.
+    # On a CPU, looking at the values takes less time than the gradient of a maximum.
     if not v.is_cuda and bool((v > floor).all()):
         return v
     return torch.maximum(v, floor)
 
 
 class _Marginals(torch.autograd.Function):
-    """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain; `adjoints` has the derivation and the step numbers.
+    """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, N]; `adjoints` has the derivation by steps.
 
-    Three products of M x M by M x N in all, where autograd through `A = Luu^-1 Kuf` and `L^T A`
-    takes six. Measured on one x86-64 core against that, value and gradients of mu and v with the
-    RBF kernel: 1.4 times faster at n = 1000, M = 74, D = 20, and 1.9 times in a batch of four.
+    There are three products of M x M by M x N in all, where autograd through `A = Luu^-1 Kuf` and
+    `L^T A` takes six. Measured on one x86-64 core against that, value and gradients of mu and v
+    with the RBF kernel: 1.4 times faster at n = 1000, M = 74, D = 20, and 1.9 times in a batch of
+    four.
     """
 
     @staticmethod
@@ -208,8 +215,8 @@ class _Marginals(torch.autograd.Function):
 class _ComponentMarginals(torch.autograd.Function):
     """`_Marginals` of K components: (Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, K, N].
 
-    A product of M x M by M x N for all components, and two for each of them. Autograd through
-    `L_k^T A` takes three for each, and goes more often through arrays of [K, M, N].
+    There are a product of M x M by M x N for all components together, and two for each of them.
+    Autograd through `L_k^T A` takes three for each, and reads arrays of [K, M, N] more often.
     """
 
     @staticmethod
@@ -242,12 +249,12 @@ class _ComponentMarginals(torch.autograd.Function):
 
 
 class _KL(torch.autograd.Function):
-    """`kl` and its gradients; on a GPU one kernel each."""
+    """(m, L) -> `kl`; on a GPU, value and gradients take one kernel each."""
 
     @staticmethod
     def forward(ctx: Any, m: Tensor, L: Tensor) -> Tensor:
         ctx.save_for_backward(m, L)
-        if fused(m):
+        if uses_triton(m):
             from dlmexp.core.gp.fused.small import kl
 
             return kl(m, L)
@@ -261,7 +268,7 @@ class _KL(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         m, L = ctx.saved_tensors
         (d,) = grads
-        if fused(m):
+        if uses_triton(m):
             from dlmexp.core.gp.fused.small import kl_gradients
 
             return kl_gradients(m, L, d)
@@ -281,22 +288,25 @@ def shared_marginals(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """Return mu, v [B, N] of B cells that share the A of S splits, differentiable in m and L.
 
-    The cells are sorted by split, `cells[s]` of them in split s. A is never copied: the cells of a
-    split are rows of one product with their split's A.
+    The cells are sorted by split, `cells[s]` of them in split s. A is never copied: one product
+    with the A of a split serves all its cells.
     """
     mean, m, L = as_rows(A, mean, m, L)
+    # Equally many cells in all splits: one product for all of them.
     if len(set(cells)) == 1:
         K = cells[0]
         m = m.unflatten(0, (-1, K))
         L = L.unflatten(0, (-1, K))
         mu, v = _marginals_of_splits(A, kff, mean, m, L)
         return mu.flatten(0, 1), v.flatten(0, 1)
+    # Otherwise split by split.
     means = []
     variances = []
-    by_split = zip(m.split(list(cells)), L.split(list(cells)), strict=True)
-    for s, (m_s, L_s) in enumerate(by_split):
-        if cells[s]:
-            mu, v = _marginals_of_splits(A[s], kff[s], mean[s], m_s, L_s)
+    m_by_split = m.split(list(cells))
+    L_by_split = L.split(list(cells))
+    for s, count in enumerate(cells):
+        if count:
+            mu, v = _marginals_of_splits(A[s], kff[s], mean[s], m_by_split[s], L_by_split[s])
             means.append(mu)
             variances.append(v)
     return torch.cat(means), torch.cat(variances)
@@ -310,24 +320,25 @@ def _marginals_of_splits(
     L: Float[Tensor, "*S K M M"],
 ) -> tuple[Float[Tensor, "*S K N"], Float[Tensor, "*S K N"]]:
     """Return mu, v [..., K, N] of K cells for each A."""
-    prior = kff.unsqueeze(-2)
-    # v = kff - |A_i|^2 + |L_k^T A_i|^2
-    unexplained = (kff - A.square().sum(-2)).unsqueeze(-2)
-    v = unexplained + _Spread.apply(A, L)  # pyright: ignore[reportOperatorIssue]
-    return mean[..., None, None] + m @ A, positive(v, prior)
+    # mu_ki = mean + m_k . A_i
+    mu = mean[..., None, None] + m @ A
+    # v_ki = kff_i - |A_i|^2 + |L_k^T A_i|^2
+    residual = (kff - A.square().sum(-2)).unsqueeze(-2)
+    v = residual + _ProjectedVariance.apply(A, L)  # pyright: ignore[reportOperatorIssue]
+    return mu, positive(v, kff.unsqueeze(-2))
 
 
-class _Spread(torch.autograd.Function):
-    """`|L_k^T A_i|^2` [..., K, N] for a constant A [..., M, N] and L [..., K, M, M].
+class _ProjectedVariance(torch.autograd.Function):
+    """(A [..., M, N], L [..., K, M, M]) -> `|L_k^T A_i|^2` [..., K, N], for a constant A.
 
-    With gradient h of the result, `dL_k = 2 A diag(h_k) A^T L_k`: the [..., K, M, N] array of the
-    forward pass is not needed, and not kept.
+    With gradient h of the result, `dL_k = 2 A diag(h_k) A^T L_k`. So the array `L_k^T A`
+    [..., K, M, N] of the forward pass is not kept.
     """
 
     @staticmethod
     def forward(ctx: Any, A: Tensor, L: Tensor) -> Tensor:
         ctx.save_for_backward(A, L)
-        return spread(L, A)
+        return projected_variance(L, A)
 
     @staticmethod
     @once_differentiable

@@ -1,14 +1,15 @@
-"""Which numbers are float32 under `dtype=float32`, decided here for all of the core.
+"""Which tensors are float32 with `dtype=float32`, for all of the core.
 
-What has an entry for every row is of the rows' type: inputs and targets, Kuf and its products with
-M x M matrices, marginals, losses per row, samples. What has none is float64: hyperparameters, q and
-Adam's moments, Kuu with its Cholesky factor and the inverse of that, the KL, closed forms over q,
-sums over rows. So the large work is done in the rows' type, and what would fail in float32 (a
-Cholesky factor with a jitter of 1e-6, a spread of 1e-5 in a sum) is not.
+Tensors with an entry for every row have the rows' type, float32 or float64: inputs and targets, Kuf
+and its products with M x M matrices, marginals, losses per row, samples. All other tensors are
+float64: hyperparameters, q and Adam's moments, Kuu with its Cholesky factor and the inverse of
+that, the KL, closed forms over q, sums over rows. So the large work is done in the rows' type. What
+would fail in float32 is done in float64: a Cholesky factor with a jitter of 1e-6, or a sum in which
+changes of 1e-5 matter.
 
-Functions meet both types. Those that go on with rows convert everything else by `as_rows`; those
-that leave rows behind end with `row_sum`, `row_mean` or `matrix_products.row_gram`. With rows in
-float64 `as_rows` does nothing.
+Some functions take tensors of both types. Those that compute something per row convert the others
+by `as_rows` first. Those that sum over rows end with `row_sum`, `row_mean` or
+`matrix_products.row_gram`. With rows in float64 `as_rows` does nothing.
 """
 
 from collections.abc import Callable
@@ -20,28 +21,28 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from dlmexp.core.gp.kernels import Hyper
 
-PARAMETERS = torch.float64
-"""The type of everything without an entry for every row."""
+PARAMETER_DTYPE = torch.float64
+"""The type of tensors without an entry for every row."""
 
 
 def as_rows(rows: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-    """Return the parameters in the type of the rows that they are about to meet; differentiable."""
+    """Return the parameters in the type of `rows`; differentiable."""
     return tuple(parameter.to(rows.dtype) for parameter in parameters)
 
 
 def hyper_as_rows(rows: Tensor, hyper: Hyper) -> Hyper:
-    """Return the hyperparameters by name, in the type of the rows; differentiable."""
+    """Return the hyperparameters by name, in the type of `rows`; differentiable."""
     return {name: value.to(rows.dtype) for name, value in hyper.items()}
 
 
 def row_sum(per_row: Float[Tensor, "*B N"]) -> Float[Tensor, "*B"]:
     """Return the sum over rows [..., N] in float64."""
-    return per_row.sum(-1, dtype=PARAMETERS)
+    return per_row.sum(-1, dtype=PARAMETER_DTYPE)
 
 
 def row_mean(per_row: Float[Tensor, "*B N"]) -> Float[Tensor, "*B"]:
     """Return the mean over rows [..., N] in float64."""
-    return per_row.mean(-1, dtype=PARAMETERS)
+    return per_row.mean(-1, dtype=PARAMETER_DTYPE)
 
 
 def sum_over_rows(
@@ -52,8 +53,8 @@ def sum_over_rows(
 ) -> tuple[Tensor, ...]:
     """Return the sum of f(X, y) over consecutive pieces of `rows_at_once` rows (None: all at once).
 
-    f must be additive over rows. Each piece is computed again in the backward pass, where its
-    gradient is needed.
+    f must be a sum over rows itself, such as `row_sum` of something. To save memory, each piece is
+    computed a second time in the backward pass, instead of being kept.
     """
     n = X.shape[-2]
     if rows_at_once is None or n <= rows_at_once:
@@ -69,10 +70,10 @@ def sum_over_rows(
 def _value_of_piece(
     f: Callable[[Tensor, Tensor], tuple[Tensor, ...]], X: Tensor, y: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return f(X, y); with gradients, keeping nothing but X and y for the backward pass."""
+    """Return f(X, y); for the backward pass nothing but X and y is kept."""
     if not torch.is_grad_enabled():
         return f(X, y)
-    # Before torch 2.9, a recomputation that stops early in an autograd.Function's save_for_backward
-    # leaks it.
+    # The second computation must not stop early: before torch 2.9, one that stops in the
+    # save_for_backward of an autograd.Function leaks memory.
     with set_checkpoint_early_stop(False):
         return checkpoint(f, X, y, use_reentrant=False, preserve_rng_state=False)

@@ -1,10 +1,10 @@
-"""The sparse posterior with an RBF kernel on a CPU, as one function with a gradient of its own.
+"""The marginals of the sparse posterior with an RBF kernel on a CPU, as one autograd function.
 
-It computes what `posterior.projection` and `posterior.marginals` compute, to rounding, in memory
-that is kept from step to step, and leaves out some hundred small operations of torch's autograd.
-Measured on one x86-64 core against those two, value and gradients of mu and v: 1.5 times faster at
-n = 1000, M = 74, D = 20 (1.3 times in a batch of four), and 1.6 times at n = 100, M = 53, D = 2 in
-a batch of four.
+It computes what `posterior.projection` and `posterior.marginals` compute, to rounding. Its arrays
+are kept from step to step, and it saves a hundred small operations of autograd. Measured on one
+x86-64 core against those two, value and gradients of mu and v: 1.5 times faster at n = 1000,
+M = 74, D = 20 (1.3 times in a batch of four), and 1.6 times at n = 100, M = 53, D = 2 in a batch of
+four.
 """
 
 from typing import Any
@@ -21,8 +21,8 @@ from dlmexp.core.gp.special import once_differentiable
 from dlmexp.core.gp.workspace import Workspace
 
 
-def applies_to(kernel: Kernel, X: Tensor) -> bool:
-    """Return whether `rbf_marginals` can take the place of the general functions."""
+def rbf_marginals_apply(kernel: Kernel, X: Tensor) -> bool:
+    """Return whether `rbf_marginals` can take the place of `projection` and `marginals`."""
     return type(kernel) is RBF and X.device.type == "cpu" and X.dtype == torch.float64
 
 
@@ -34,10 +34,17 @@ def rbf_marginals(
     L: Float[Tensor, "B M M"],
     memory: Workspace,
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"], Bool[Tensor, "B"]]:
-    """Return mu, v [B, N] of q(f_i) at X, whitened, and which cells' Kuu factorised [B].
+    """Return mean and variance [B, N] of q(f_i) at X, and which cells' Kuu could be factorised [B].
 
-    Differentiable in `hyper`, m and L. A call ends the gradients of earlier calls with the same
-    `memory`. Where the same tensor X comes again, it must hold the same values.
+    Differentiable in `hyper`, m and L.
+
+    Args:
+        hyper: Hyperparameters and inducing inputs.
+        X: Inputs. Where a later call gets the same tensor, it must hold the same values.
+        jitter: The relative jitter of Kuu.
+        m: Mean of q(w) in whitened coordinates.
+        L: Square root of its covariance.
+        memory: Reused arrays: after a call, earlier calls can no longer be differentiated.
     """
     Z = hyper["Z"]
     lengthscale = hyper["lengthscale"]
@@ -48,10 +55,10 @@ def rbf_marginals(
 
 
 class _RBFMarginals(torch.autograd.Function):
-    """(Z, lengthscale, outputscale, m, L) -> fit, gain and ok.
+    """(Z, lengthscale l, outputscale s, m, L) -> fit, gain and ok.
 
-    `adjoints` derives the gradients, and its step numbers stand in the comments. The kernel matrix
-    and its factor are those of `kernels` and `cholesky`: `K = exp(E)` with `E = left right^T`.
+    `adjoints` derives the gradients; the comments have its step numbers. Kernel matrices are
+    `K = exp(left right^T)`, as in `kernels`.
     """
 
     @staticmethod
@@ -71,14 +78,14 @@ class _RBFMarginals(torch.autograd.Function):
         precision = l.square().reciprocal_().unsqueeze(-2)
         left = _left(Z, precision, s)
         right = _right(Z, l)
-        # Kuu = Luu Luu^T
-        Kuu_plain = torch.bmm(left, right.mT).exp_()
-        Kuu = add_to_diagonal(Kuu_plain, jitter)
+        # Kuu + jitter = Luu Luu^T
+        Kuu_without_jitter = torch.bmm(left, right.mT).exp_()
+        Kuu = add_to_diagonal(Kuu_without_jitter, jitter)
         _, Luu_inv, ok = cholesky(Kuu)
-        # S = L L^T - I
+        # Luu^-T S  with S = L L^T - I
         S = torch.bmm(L, L.mT)
         S.diagonal(dim1=-2, dim2=-1).sub_(1.0)
-        LuuS = torch.bmm(Luu_inv.mT, S)
+        Luu_invT_S = torch.bmm(Luu_inv.mT, S)
         # Kuf,  A = Luu^-1 Kuf,  V = Luu^-T S A
         Kuf = memory.array("Kuf", Z, (B, M, N))
         A = memory.array("A", Z, (B, M, N))
@@ -87,15 +94,16 @@ class _RBFMarginals(torch.autograd.Function):
         right_of_rows = memory.derived("right", X, lambda X: _right(X, l))
         torch.bmm(left, right_of_rows.mT, out=Kuf).exp_()
         triangular_product(Luu_inv, Kuf, out=A)
-        torch.bmm(LuuS, A, out=V)
+        torch.bmm(Luu_invT_S, A, out=V)
         # Step 1: fit_i = A_i . m,  gain_i = Kuf_i . V_i
         fit = torch.bmm(m.unsqueeze(-2), A)
         ones = Z.new_ones(1, 1, M).expand(B, 1, M)
         gain = torch.bmm(ones, torch.mul(Kuf, V, out=product))
         ctx.save_for_backward(
-            Z, l, precision, s, m, L, jitter, left, right, Kuu_plain, Luu_inv, right_of_rows
-        )
-        # Arrays of the workspace are not saved for the backward pass, as they are written again.
+            Z, l, precision, s, m, L, jitter, left, right, Kuu_without_jitter, Luu_inv,
+            right_of_rows,
+        )  # fmt: skip
+        # Autograd refuses saved tensors that were changed, and the backward pass writes these.
         ctx.in_memory = (Kuf, A, V, product)
         ctx.mark_non_differentiable(ok)
         return fit.squeeze(-2), gain.squeeze(-2), ok
@@ -103,9 +111,10 @@ class _RBFMarginals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, precision, s, m, L, jitter, left, right, Kuu_plain, Luu_inv, right_of_rows = (
-            ctx.saved_tensors
-        )
+        (
+            Z, l, precision, s, m, L, jitter, left, right, Kuu_without_jitter, Luu_inv,
+            right_of_rows,
+        ) = ctx.saved_tensors  # fmt: skip
         Kuf, A, V, product = ctx.in_memory
         g, h, _ = grads
         h_rows = h.unsqueeze(-2)
@@ -113,18 +122,22 @@ class _RBFMarginals(torch.autograd.Function):
         P = symmetric_product(torch.mul(A, h_rows, out=product), A)
         r = torch.bmm(A, g.unsqueeze(-1))
         d_L = torch.bmm(P, L).mul_(2.0)
-        # Step 3, halved: dKuf / 2 = V diag(h) + 1/2 Luu^-T m g^T;  dE = dKuf * Kuf
+        # Step 3, halved, so that the 2 is multiplied into the smaller d_left:
+        # dKuf / 2 = V diag(h) + 1/2 Luu^-T m g^T;  dE = dKuf * Kuf
         half_w = torch.bmm(Luu_inv.mT, m.unsqueeze(-1)).mul_(0.5)
-        half_d_E = torch.mul(V, h_rows, out=product).addcmul_(half_w, g.unsqueeze(-2)).mul_(Kuf)
+        half_d_Kuf = torch.mul(V, h_rows, out=product).addcmul_(half_w, g.unsqueeze(-2))
+        half_d_E = half_d_Kuf.mul_(Kuf)
+        # E = left right^T, here of Kuf
         d_left = torch.bmm(half_d_E, right_of_rows).mul_(2.0)
         # Step 5: -Luu^T dLuu = 2 S P + m r^T = L dL^T - 2 P + m r^T
         C = torch.bmm(L, d_L.mT).sub_(P, alpha=2).baddbmm_(m.unsqueeze(-1), r.mT)
-        d_Kuu = add_to_diagonal(pullback(Luu_inv, C), jitter)
-        d_E = d_Kuu.mul_(Kuu_plain).neg_()
+        minus_d_Kuu = add_to_diagonal(pullback(Luu_inv, C), jitter)
+        # E = left right^T, now of Kuu, where Z is on both sides
+        d_E = minus_d_Kuu.mul_(Kuu_without_jitter).neg_()
         d_left.baddbmm_(d_E, right)
         # d_E is symmetric, so it is not transposed.
         d_right = torch.bmm(d_E, left)
-        d_Z, d_l, d_s = _pull(Z, l, precision, s, d_left, d_right)
+        d_Z, d_l, d_s = _parameter_gradients(Z, l, precision, s, d_left, d_right)
         return d_Z, d_l, d_s, r.squeeze(-1), d_L, None, None, None
 
 
@@ -158,7 +171,7 @@ def _right(X: Float[Tensor, "B N D"], l: Float[Tensor, "B P"]) -> Float[Tensor, 
     return right
 
 
-def _pull(
+def _parameter_gradients(
     Z: Float[Tensor, "B M D"],
     l: Float[Tensor, "B P"],
     precision: Float[Tensor, "B 1 P"],
@@ -177,7 +190,8 @@ def _pull(
     d_right_square = d_right[..., D : D + P]
     d_Z = torch.addcmul(d_right[..., :D], Z, d_right_square, value=2)
     d_Z.addcmul_(d_scaled_Z - d_last * Z, precision)
-    # 1/l^2 from all three: sum over inducing inputs of z (d_scaled_Z - d_last z / 2) - d_half / 2
+    # 1/l^2 from all three parts of the left factor: the sum over inducing inputs of
+    #   z (d_scaled_Z - d_last z / 2) - d_half_precision / 2
     d_precision = (d_scaled_Z - 0.5 * d_last * Z).mul_(Z).sum(-2)
     if P == 1:
         d_precision = d_precision.sum(-1, keepdim=True)

@@ -1,12 +1,12 @@
-"""The noise of the rows as the best q sees them (docs/SPEC.md, section 2).
+"""The noise variance t_i of each row in the linear model of q (docs/SPEC.md, section 2).
 
 With Gaussian noise the q of a closed form is the posterior of a linear model,
 
     y_i = mean + A_i^T w + e_i,    e_i ~ N(0, t_i),    w ~ N(0, I)
 
-and objectives differ in t_i alone. What row i adds to q can then be taken out of it
+and objectives differ in t_i alone. So the contribution of row i to q can be removed from q again
 (`leave_one_out.left_out_marginals`). Every function takes the problem, beta [B] and the residual
-variances r [B, N] of some rows, of the rows' type, and returns t of the same shape.
+variances r [B, N] of some rows, in the type of the rows, and returns t [B, N].
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.closed_form import SINGULAR, Problem
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.closed_form import RIDGE_SHARE, Problem
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 
 RowNoise = Callable[[Problem, Float[Tensor, "B"], Float[Tensor, "B N"]], Float[Tensor, "B N"]]
-"""row_noise(problem, beta, r): t_i of some rows."""
+"""row_noise(problem, beta, r) returns t_i of some rows."""
 
 
 def effective_noise(
@@ -27,47 +27,53 @@ def effective_noise(
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
     """Return beta [B] and t = beta noise [B].
 
-    Where beta is 0, t is a number that is lost beside A A^T, whose mean diagonal entry is at most
-    n / M times the prior variance.
+    Where beta is 0, t is a number that is negligible against A A^T (`smallest_ridge`), and beta is
+    t / noise.
     """
     noise = problem.hyper["noise"]
-    beta = torch.where(beta > 0, beta, _smallest_ridge(problem) / noise.detach())
+    beta = torch.where(beta > 0, beta, smallest_ridge(problem) / noise.detach())
     return beta, beta * noise
 
 
-def _smallest_ridge(problem: Problem) -> Float[Tensor, "B"]:
-    """Return a number that is lost beside A A^T."""
+def smallest_ridge(problem: Problem) -> Float[Tensor, "B"]:
+    """Return a number that is negligible against A A^T.
+
+    The mean diagonal entry of A A^T is at most n / M times the prior variance.
+    """
     M = problem.hyper["Z"].shape[-2]
-    first_row = problem.X[..., :1, :].to(PARAMETERS)
+    first_row = problem.X[..., :1, :].to(PARAMETER_DTYPE)
     prior_variance = problem.kernel.diagonal(first_row, problem.hyper)[..., 0].detach()
-    return SINGULAR * problem.n / M * prior_variance
+    return RIDGE_SHARE * problem.n / M * prior_variance
 
 
 def elbo_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = beta noise`, of all bounds of the evidence."""
+    """Return `t_i = beta noise`, that of all bounds of the evidence."""
     _, t = effective_noise(problem, beta)
     return t.to(r.dtype)[..., None].expand_as(r)
 
 
 def square_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = beta`, of the square loss, whose best mean is a ridge regression."""
-    ridge = torch.where(beta > 0, beta, _smallest_ridge(problem))
+    """Return `t_i = beta`, that of the square loss, whose best mean is a ridge regression."""
+    ridge = torch.where(beta > 0, beta, smallest_ridge(problem))
     return ridge.to(r.dtype)[..., None].expand_as(r)
 
 
 def power_ep_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = alpha r_i + noise`, with beta as alpha."""
-    return beta.to(r.dtype)[..., None] * r + problem.hyper["noise"].to(r.dtype)[..., None]
+    """Return `t_i = alpha r_i + noise`, where beta stands for alpha."""
+    alpha = beta.to(r.dtype)[..., None]
+    noise = problem.hyper["noise"].to(r.dtype)[..., None]
+    return alpha * r + noise
 
 
 def fitc_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = r_i + noise`; there is no beta."""
+    """Return `t_i = r_i + noise`; beta is not used."""
     return power_ep_row_noise(problem, torch.ones_like(beta), r)
 
 
 def scaled_power_ep_row_noise(
     problem: Problem, beta: Tensor, r: Tensor, alpha: float = 0.5
 ) -> Tensor:
-    """Return `t_i = alpha c r_i + noise`, with the scale c of the conditional; there is no beta."""
+    """Return `t_i = alpha c r_i + noise`, with the scale c of the conditional; beta is not used."""
     c = problem.hyper["conditional_scale"].to(r.dtype)[..., None]
-    return alpha * c * r + problem.hyper["noise"].to(r.dtype)[..., None]
+    noise = problem.hyper["noise"].to(r.dtype)[..., None]
+    return alpha * c * r + noise

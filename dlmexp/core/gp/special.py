@@ -1,6 +1,7 @@
 """Gauss-Hermite rules, and special functions that torch lacks or gets wrong in the tails.
 
-These are log Phi, with Phi the distribution function of the standard normal, and Lambert's W.
+The functions are log Phi and Lambert's W; Phi is the distribution function of the standard normal
+and phi its density.
 """
 
 import math
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import function
 
-from dlmexp.core.gp.fused import fused
+from dlmexp.core.gp.fused import uses_triton
 
 Backward = TypeVar("Backward", bound=Callable[..., Any])
 INV_SQRT_2 = math.sqrt(0.5)
@@ -22,10 +23,9 @@ SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def once_differentiable(backward: Backward) -> Backward:
-    """Mark a backward pass whose gradients are not differentiated again.
+    """Mark a backward pass whose gradients can not be differentiated again.
 
-    This is torch's decorator, with a type under which a decorated `backward` still overrides
-    `Function.backward`.
+    This is torch's decorator, with a type annotation that keeps the signature of `backward`.
     """
     return function.once_differentiable(backward)  # pyright: ignore[reportReturnType]
 
@@ -36,14 +36,14 @@ def gauss_hermite(
 ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
     """Return nodes e_k and log weights log w_k [K] of `E_{e ~ N(0,1)} g(e) ~ sum_k w_k g(e_k)`.
 
-    Kept per device, so that a captured CUDA graph never copies them from the host.
+    They are cached, since a captured CUDA graph can not copy them from the host.
     """
     e, w = np.polynomial.hermite_e.hermegauss(nodes)
     log_w = np.log(w) - np.log(w.sum())
     e_on_device = torch.tensor(e, dtype=dtype, device=device)
     log_w_on_device = torch.tensor(log_w, dtype=dtype, device=device)
     if device.type == "cuda":
-        # The next to use them may be on another stream.
+        # A later call may use them on another stream: they must be there.
         torch.cuda.current_stream(device).synchronize()
     return e_on_device, log_w_on_device
 
@@ -51,7 +51,7 @@ def gauss_hermite(
 def at_nodes(
     mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], nodes: int
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "K 1"]]:
-    """Return f_k = mu + sqrt(v) e_k [..., K, N] and the log weights [K, 1]."""
+    """Return the nodes f_k = mu + sqrt(v) e_k [..., K, N] and their log weights [K, 1]."""
     e, log_w = gauss_hermite(nodes, mu.dtype, mu.device)
     f = mu.unsqueeze(-2) + v.sqrt().unsqueeze(-2) * e.unsqueeze(-1)
     return f, log_w.unsqueeze(-1)
@@ -63,7 +63,10 @@ def expectation(
     v: Float[Tensor, "*#B #N"],
     nodes: int = 20,
 ) -> Float[Tensor, "*B N"]:
-    """Return E_{f ~ N(mu, v)} g(f) [..., N] by Gauss-Hermite; `g` keeps the shape [..., K, N]."""
+    """Return E_{f ~ N(mu, v)} g(f) [..., N] by Gauss-Hermite quadrature.
+
+    `g` takes f [..., K, N] and returns values of the same shape.
+    """
     f, log_w = at_nodes(mu, v, nodes)
     return (log_w.exp() * g(f)).sum(-2)
 
@@ -73,20 +76,21 @@ def hazard(x: Tensor) -> Tensor:
 
     It is -x + O(1/x) far on the left and 0 far on the right.
     """
+    # sqrt(2 / pi) / erfcx(-x / sqrt(2)), as Phi(x) = exp(-x^2/2) erfcx(-x / sqrt(2)) / 2
     return SQRT_2_OVER_PI / torch.special.erfcx(x * -INV_SQRT_2)
 
 
 class _LogNdtr(torch.autograd.Function):
     """log Phi with a derivative that is right in the tails.
 
-    torch's own derivative is exp(-x^2/2 - log Phi(x)): two huge numbers cancel, and at x = -1e8
-    nothing is left. On a GPU torch compiles its log_ndtr and erfcx when they are first used, which
-    takes six seconds.
+    torch's own derivative is exp(-x^2/2 - log Phi(x)), where two huge numbers cancel: at x = -1e8
+    no digit is right. On a GPU, Triton computes both: torch would compile its log_ndtr and erfcx
+    when they are first used, which takes six seconds.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.fused = fused(x)
+        ctx.fused = uses_triton(x)
         if ctx.fused:
             from dlmexp.core.gp.fused.small import log_ndtr_and_hazard
 
@@ -112,10 +116,11 @@ def log_ndtr(x: Tensor) -> Tensor:
 def lambert_w_exp(t: Tensor) -> Tensor:
     """Return W(e^t), the w > 0 with w + log w = t, elementwise and to rounding.
 
-    Below the smallest number w is that number. The iteration is Newton's on a concave function:
-    from the first step on w is at most the root, and grows.
+    Where w would be below the smallest normal number, that number is returned. w + log w is
+    concave, so Newton's iterates lie at or below the root from the first step on, and grow.
     """
     t = t.clamp_min(math.log(torch.finfo(t.dtype).tiny))
+    # The start is about e^t for small t, about t for larger ones, and at most 30.
     w = t.clamp_max(30).exp().log1p()
     t_plus_1 = t + 1
     for _ in range(4):

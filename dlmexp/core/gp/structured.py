@@ -1,14 +1,16 @@
-"""Evidences whose posterior scales the conditional of f given u (docs/SPEC.md, section 2).
+"""Objectives whose posterior scales the conditional of f given u (docs/SPEC.md, section 2).
 
-The ELBO keeps the prior's conditional `p(f | u) = N(A^T w, D)`, `D = Kff - Qff`, in its posterior.
-A scaled conditional is closer to the data, and costs nothing at prediction:
+The posterior of the ELBO is q(u) p(f | u), with the conditional of the prior,
+`p(f | u) = N(A^T w, D)`, `D = Kff - Qff`. With a scaled D the bound is tighter, and predictions
+cost the same:
 
 - `collapsed_tighter`: one scale per row (Titsias 2025; Bui, Ashman and Turner 2025).
 - `collapsed_block_tighter`: one matrix per block of rows (Bui and Titsias 2025).
 - `scaled_power_ep`: power EP with one scale for all rows (Bui and Titsias 2025).
 
-Every function is differentiable in the hyperparameters. Matrices are [B, ...], y is less its prior
-mean, and `collapsed` has the two identities that turn n x n matrices into M x M ones.
+Every function is differentiable in the hyperparameters. Matrices are [B, ...], y is the targets
+minus their prior mean, and `collapsed` has the two identities that turn n x n matrices into M x M
+ones.
 """
 
 import math
@@ -20,12 +22,12 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.closed_form import Closed, Problem, gaussian_posterior, row_projection
 from dlmexp.core.gp.matrix_products import row_gram
-from dlmexp.core.gp.precision import PARAMETERS, as_rows, row_sum, sum_over_rows
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, row_sum, sum_over_rows
 from dlmexp.core.gp.row_noise import effective_noise
 
 
 def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
-    """Return the ELBO's minimum over q and over one scale of the conditional per row.
+    """Return minus the ELBO at its minimum over q and over one scale of the conditional per row.
 
     The scale `c_i` makes the conditional variance `c_i r_i` and costs `beta/2 (c_i - log c_i - 1)`.
     With t = beta noise, the best one is `1 / (1 + r_i / t)`, and the bound is
@@ -41,6 +43,7 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 
     def sums_of_piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, r = projection(X)
+        # sum_i log(1 + r_i / t)
         log_terms = row_sum(torch.log1p(r / row_t))
         return *_moments_of_piece(A, y), log_terms
 
@@ -50,20 +53,20 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
 
 
 def collapsed_block_tighter(problem: Problem, beta: Float[Tensor, "B"], blocks: int = 10) -> Closed:
-    """Return the ELBO's minimum over q and over one matrix in the conditional per block of rows.
+    """Return minus the ELBO at its minimum over q and over one matrix per block of rows.
 
     The sum over rows of `collapsed_tighter`, `sum_i log(1 + r_i / t)`, becomes
     `sum_b log |I + D_b / t|`. D_b is the diagonal block of D = Kff - Qff at the rows of block b:
     `ceil(n / blocks)` consecutive ones. Rows that lie close together should share a block
     (`blocks_of_neighbours`). With one row per block this is `collapsed_tighter`.
 
-    It is computed in float64 whatever the type of the rows: D_b / t is a small difference of kernel
+    It is computed in float64, even from float32 rows: D_b / t is a small difference of kernel
     matrices, divided by a small number.
     """
-    problem = problem._replace(X=problem.X.to(PARAMETERS), y=problem.y.to(PARAMETERS))
+    problem = problem._replace(X=problem.X.to(PARAMETER_DTYPE), y=problem.y.to(PARAMETER_DTYPE))
     projection = row_projection(problem)
     beta, t = effective_noise(problem, beta)
-    rows_per_block = -(-problem.n // blocks)
+    rows_per_block = math.ceil(problem.n / blocks)
 
     def sums_of_block(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A, _ = projection(X)
@@ -73,7 +76,7 @@ def collapsed_block_tighter(problem: Problem, beta: Float[Tensor, "B"], blocks: 
         factor = factorise(eye + D_b / t[..., None, None], torch.zeros_like(t))
         # log |I + D_b / t|; infinite where it could not be factorised
         log_det = 2 * factor.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        failed = (~factor.ok).to(PARAMETERS)
+        failed = (~factor.ok).to(PARAMETER_DTYPE)
         return *_moments_of_piece(A, y), log_det, failed
 
     *sums, failures = sum_over_rows(sums_of_block, problem.X, problem.centred_y, rows_per_block)
@@ -106,7 +109,7 @@ def scaled_power_ep(problem: Problem, beta: Float[Tensor, "B"], alpha: float = 0
         variance = alpha * scaled_r + noise
         # H = A Lambda^-1 A^T,  b = A Lambda^-1 y,  y^T Lambda^-1 y
         H = row_gram(A / variance.sqrt().unsqueeze(-2))
-        b = (A @ (y / variance).unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+        b = (A @ (y / variance).unsqueeze(-1)).squeeze(-1).to(PARAMETER_DTYPE)
         yy = row_sum(y.square() / variance)
         # log |Lambda|
         log_variance = row_sum(variance.log())
@@ -136,7 +139,7 @@ def _moments_of_piece(
     A: Float[Tensor, "B M N"], y: Float[Tensor, "B N"]
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B"]]:
     """Return A A^T, A y and y.y of some rows."""
-    Ay = (A @ y.unsqueeze(-1)).squeeze(-1).to(PARAMETERS)
+    Ay = (A @ y.unsqueeze(-1)).squeeze(-1).to(PARAMETER_DTYPE)
     return row_gram(A), Ay, row_sum(y.square())
 
 
@@ -164,20 +167,21 @@ def _bound(
 def blocks_of_neighbours(X: Float[Tensor, "N D"], blocks: int = 10) -> Tensor:
     """Return an order of rows [N] in which consecutive ones form blocks of close neighbours.
 
-    The rows are halved along the feature in which they spread most, then each half again, until
-    there are as many parts as blocks (a k-d tree). Sizes are those of `collapsed_block_tighter`:
-    `ceil(N / blocks)` rows, the last block less.
+    The rows are halved along the feature with the widest range, then each half again, until there
+    are as many parts as blocks (a k-d tree). Blocks have the sizes of `collapsed_block_tighter`:
+    `ceil(N / blocks)` rows, the last block fewer.
     """
-    rows_per_block = -(-len(X) // blocks)
+    rows_per_block = math.ceil(len(X) / blocks)
 
     def ordered(rows: Tensor) -> Tensor:
-        parts = -(-len(rows) // rows_per_block)
-        if parts <= 1:
+        block_count = math.ceil(len(rows) / rows_per_block)
+        if block_count <= 1:
             return rows
-        spread = X[rows].amax(0) - X[rows].amin(0)
-        sorted_rows = rows[X[rows, spread.argmax()].argsort(stable=True)]
-        # A whole number of blocks on the left
-        middle = parts // 2 * rows_per_block
+        feature_range = X[rows].amax(0) - X[rows].amin(0)
+        widest = feature_range.argmax()
+        sorted_rows = rows[X[rows, widest].argsort(stable=True)]
+        # The first part gets a whole number of blocks.
+        middle = block_count // 2 * rows_per_block
         return torch.cat([ordered(sorted_rows[:middle]), ordered(sorted_rows[middle:])])
 
     return ordered(torch.arange(len(X), device=X.device))

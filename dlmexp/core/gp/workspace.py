@@ -1,6 +1,6 @@
-"""Memory that one training step after another works in.
+"""Memory that successive training steps reuse.
 
-On a CPU, asking the system for new pages can take a quarter of the time of a step.
+On a CPU, getting new pages of memory from the system can take a quarter of the time of a step.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Workspace:
-    """Arrays by name that are reused as long as they fit."""
+    """Arrays by name, which are reused as long as shape, type and device stay the same."""
 
     def __init__(self) -> None:
         """Start without any memory."""
@@ -20,7 +20,8 @@ class Workspace:
     def array(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
         """Return an array of this shape with arbitrary contents, dtype and device as `like`.
 
-        It is the array that was last returned under this name, if that fits.
+        It is the array that was last returned under this name, if its shape, type and device are
+        the same.
         """
         array = self._arrays.get(name)
         if array is None or not _fits(array, like, shape):
@@ -29,17 +30,18 @@ class Workspace:
         return array
 
     def derived(self, name: str, source: Tensor, derive: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `derive(source)`, computed once as long as `source` is the same tensor.
+        """Return `derive(source)`, computed once as long as `source` is the same tensor object.
 
         The values of `source` must never change.
         """
-        entry = self._derived.get(name)
-        if entry is None or entry[0] is not source:
-            entry = (source, derive(source))
-            self._derived[name] = entry
-        return entry[1]
+        last_source, derived = self._derived.get(name, (None, None))
+        if derived is None or last_source is not source:
+            derived = derive(source)
+            self._derived[name] = (source, derived)
+        return derived
 
 
 def _fits(array: Tensor, like: Tensor, shape: Sequence[int]) -> bool:
-    same_shape = array.shape == torch.Size(shape)
-    return same_shape and array.dtype == like.dtype and array.device == like.device
+    """Return whether an array has this shape, and type and device of `like`."""
+    has_shape = array.shape == torch.Size(shape)
+    return has_shape and array.dtype == like.dtype and array.device == like.device

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dlmexp.core.gp.closed_form import (
-    SINGULAR,
+    RIDGE_SHARE,
     Problem,
     gaussian_posterior,
     moments,
@@ -126,5 +126,5 @@ def test_mean_and_covariance_of_q_carry_no_gradient():
 def test_least_ridge_is_lost_against_the_mean_of_the_diagonal(cells):
     s = moments(problem(rbf, cells(2, 4, 9, 2)))
     mean = s.AA.diagonal(dim1=-2, dim2=-1).mean(-1)
-    torch.testing.assert_close(s.least_ridge, 1e-10 * mean, rtol=1e-12, atol=0)
-    assert SINGULAR == 1e-10
+    torch.testing.assert_close(s.smallest_ridge, 1e-10 * mean, rtol=1e-12, atol=0)
+    assert RIDGE_SHARE == 1e-10

@@ -124,7 +124,7 @@ def test_elbo_at_beta_zero_has_the_least_ridge_as_its_noise(cells):
     s = moments(problem(rbf, c))
     closed = collapsed_elbo(problem(rbf, c), torch.zeros(2, dtype=torch.float64))
     eye = torch.eye(4, dtype=torch.float64)
-    covariance = torch.linalg.inv(eye + s.AA / s.least_ridge[:, None, None])
+    covariance = torch.linalg.inv(eye + s.AA / s.smallest_ridge[:, None, None])
     torch.testing.assert_close(closed.L @ closed.L.mT, covariance, rtol=1e-5, atol=0)
 
 

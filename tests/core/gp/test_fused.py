@@ -98,7 +98,7 @@ def test_kernel_matrix_and_its_gradients_are_the_plain_ones(case, matern, gram, 
     l = D**0.5 * l
     right = stationary.right_factor(Z if gram else X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    results = K, *stationary.pull(W, K, Z, right, l, s, matern, gram)
+    results = K, *stationary.parameter_gradients(W, K, Z, right, l, s, matern, gram)
     expected = expected_matrix_and_gradients(Z, None if gram else X, l, s, matern, W)
     tolerance = 1e-11 if dtype == torch.float64 else 2e-4
     for result, other in zip(results, expected, strict=True):
@@ -141,7 +141,7 @@ def test_products_with_triangles_in_tiles_are_the_plain_ones(M, N, random):
     A = random(2, M, N)
     L = random(2, 3, M, M).tril()
     assert_close(tile_products.triangular_product(L[:, 0], A), L[:, 0] @ A)
-    assert_close(tile_products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
+    assert_close(tile_products.projected_variance(L, A), (L.mT @ A[:, None]).square().sum(-2))
 
 
 @pytest.mark.parametrize("matern", [0, 3, 5], ids=["rbf", "matern32", "matern52"])
@@ -155,8 +155,8 @@ def test_added_inputs_are_too_far_away_to_matter(matern, P, random):
     wide_K = stationary.covariance(Z, wide, l, s, matern)
     torch.testing.assert_close(wide_K[..., :20], K, rtol=1e-13, atol=1e-13)
     assert (wide_K[..., 20:] == 0).all()
-    gradients = stationary.pull(V, wide_K, Z, wide, l, s, matern)
-    expected = stationary.pull(V[..., :20].contiguous(), K, Z, usual, l, s, matern)
+    gradients = stationary.parameter_gradients(V, wide_K, Z, wide, l, s, matern)
+    expected = stationary.parameter_gradients(V[..., :20].contiguous(), K, Z, usual, l, s, matern)
     torch.testing.assert_close(gradients, expected, rtol=1e-13, atol=1e-13)
 
 
@@ -180,7 +180,7 @@ def test_arrays_may_lie_in_memory_in_any_way(layout, matern, P, random):
         d_K = V * h[:, None] + w[..., None] * g[:, None]
     right = stationary.right_factor(X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    results = K, *stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
+    results = K, *stationary.parameter_gradients(V, K, Z, right, l, s, matern, outer=outer)
     expected = expected_matrix_and_gradients(Z, X, l, s, matern, d_K)
     torch.testing.assert_close(results, expected, rtol=1e-10, atol=1e-10)
 
@@ -334,7 +334,7 @@ def without_and_with_kernels(monkeypatch):
     for through_kernels in (False, True):
         for module in MODULES:
             monkeypatch.setattr(
-                f"dlmexp.core.{module}.fused", lambda tensor, yes=through_kernels: yes
+                f"dlmexp.core.{module}.uses_triton", lambda tensor, yes=through_kernels: yes
             )
         yield through_kernels
 
@@ -367,7 +367,7 @@ def test_kernel_derived_from_rbf_takes_the_general_way(monkeypatch):
         def __call__(self, X1, X2, hyper):
             return 2 * super().__call__(X1, X2, hyper)
 
-    monkeypatch.setattr("dlmexp.core.gp.kernels.fused", lambda tensor: True)
+    monkeypatch.setattr("dlmexp.core.gp.kernels.uses_triton", lambda tensor: True)
     X = torch.zeros(1, 2, 2)
     hyper = {"Z": X, "lengthscale": X, "outputscale": X}
     assert fused_parameters(rbf, hyper, X)

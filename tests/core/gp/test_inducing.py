@@ -7,9 +7,9 @@ import torch
 from dlmexp.core.gp import inducing
 from dlmexp.core.gp.inducing import (
     INDUCING,
-    Start,
+    Candidates,
     _closest_centres,
-    _spread_rows,
+    _first_centres,
     greedy,
     kmeans,
     median_distance,
@@ -24,7 +24,7 @@ HYPER = {
 
 
 def start(X, M, seed=3, kernel="rbf"):
-    return Start(torch.as_tensor(X), M, seed, KERNELS[kernel], HYPER)
+    return Candidates(torch.as_tensor(X), M, seed, KERNELS[kernel], HYPER)
 
 
 @pytest.fixture(name="X")
@@ -81,7 +81,7 @@ def test_kmeans_starts_with_rows_drawn_by_squared_distance():
     rows = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
     seconds = []
     for seed in range(600):
-        first_row, second_row = _spread_rows(rows, 2, seed).tolist()
+        first_row, second_row = _first_centres(rows, 2, seed).tolist()
         assert first_row != second_row
         if first_row == 0:
             seconds.append(second_row)
@@ -113,7 +113,7 @@ def test_rows_that_are_all_alike_are_no_fault(name):
 
 @pytest.mark.parametrize("name", ["kmeans", "greedy"])
 def test_of_many_rows_a_subset_is_looked_at(X, name, monkeypatch):
-    monkeypatch.setitem(inducing.MOST_ROWS, name, 25)
+    monkeypatch.setitem(inducing.MAX_ROWS, name, 25)
     subset = sampled_rows(torch.as_tensor(X), 25, 3)
     assert subset.unique(dim=0).shape == (25, 3)
     numbers = rows_of(subset, X)

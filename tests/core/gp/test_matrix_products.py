@@ -5,11 +5,11 @@ import torch
 
 from dlmexp.core.gp import matrix_products
 from dlmexp.core.gp.matrix_products import (
-    columns,
     gram,
+    padded_columns,
+    projected_variance,
     row_gram,
     shared_gram,
-    spread,
     symmetric_product,
     triangular_product,
 )
@@ -22,7 +22,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.fixture
 def short_strips(monkeypatch):
     """Strips pay for every product."""
-    monkeypatch.setattr(matrix_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(matrix_products, "MIN_WORK", 1)
 
 
 STRIPS = [(44, 1), (91, 2), (206, 5), (1, 1)]
@@ -37,7 +37,7 @@ def test_strips_cover_every_row_once(M, strips, short_strips):
 
 @pytest.mark.parametrize(("M", "strips"), [(206, 1), (206, 5)])
 def test_small_products_are_not_cut_into_strips(M, strips):
-    N = matrix_products.LEAST_WORK * strips // M**2 + 1
+    N = matrix_products.MIN_WORK * strips // M**2 + 1
     assert len(matrix_products._strips(torch.empty(1, M, N))) == strips
 
 
@@ -77,7 +77,7 @@ def test_cells_that_share_a_factor_have_their_own_products():
     A = random(2, 4, 7)
     L = random(2, 3, 4, 4, seed=1).tril()
     h = random(2, 3, 7, seed=2)
-    squares = spread(L, A)
+    squares = projected_variance(L, A)
     grams = shared_gram(A, h)
     for s in range(2):
         for k in range(3):
@@ -87,14 +87,14 @@ def test_cells_that_share_a_factor_have_their_own_products():
 
 def test_columns_are_added_only_where_tiles_pay(monkeypatch):
     Z = random(2, 5, 3)
-    assert columns(Z, 33) == 33
-    monkeypatch.setattr(matrix_products, "fused", lambda tensor: True)
-    assert columns(Z, 33) == 33
+    assert padded_columns(Z, 33) == 33
+    monkeypatch.setattr(matrix_products, "uses_triton", lambda tensor: True)
+    assert padded_columns(Z, 33) == 33
     monkeypatch.setattr(matrix_products, "LARGE_PRODUCT", 2 * 5 * 33)
-    assert columns(Z, 33) == 64
-    assert columns(Z, 64) == 64
-    assert columns(Z.float(), 33) == 33
-    assert columns(Z, 32) == 32
+    assert padded_columns(Z, 33) == 64
+    assert padded_columns(Z, 64) == 64
+    assert padded_columns(Z.float(), 33) == 33
+    assert padded_columns(Z, 32) == 32
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 200, 3000, 100_000])

@@ -4,10 +4,11 @@ Each does what a plain function outside this package does, to rounding, with few
 arrays of [B, M, N]. They are used where a tensor is on a CUDA device and Triton is installed (it
 comes with torch for CUDA), unless `DLMEXP_FUSED=0`.
 
-- `stationary`: kernel matrices and their gradients.
-- `tile_products`: products of the sparse posterior.
-- `projected`: both in one function, so that the gradient in Kuf is never written.
-- `small`: jitter, KL and triangles of [B, M, M]; log Phi and scores of counts.
+- `stationary`: kernel matrices, and the gradients in their parameters.
+- `tile_products`: matrix products of the sparse posterior.
+- `projected`: both in one function, so that the gradient in Kuf is never written to memory.
+- `small`: many small operations as one kernel: jitter, KL and triangular inverses of [B, M, M];
+  log Phi and scores of counts.
 """
 
 import os
@@ -16,15 +17,16 @@ from importlib.util import find_spec
 
 from torch import Tensor
 
-MULTIPLE = 32
-"""Numbers of columns that are multiples of this are loaded by `tile_products` without a gap."""
+COLUMN_MULTIPLE = 32
+"""`tile_products` is fastest, or works only, with a number of columns that is a multiple of it."""
 
 
-def fused(tensor: Tensor) -> bool:
-    """Return whether operations on this tensor go through the kernels of this package."""
-    return tensor.is_cuda and _installed()
+def uses_triton(tensor: Tensor) -> bool:
+    """Return whether operations on this tensor go through the Triton kernels of this package."""
+    return tensor.is_cuda and _is_available()
 
 
 @cache
-def _installed() -> bool:
+def _is_available() -> bool:
+    """Return whether Triton is installed, and not switched off by `DLMEXP_FUSED=0`."""
     return os.environ.get("DLMEXP_FUSED") != "0" and find_spec("triton") is not None

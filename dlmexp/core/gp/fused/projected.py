@@ -1,10 +1,10 @@
 """Marginals and moments of stationary kernels as functions of Z, lengthscale and outputscale.
 
-The gradient in Kuf goes from the tiles in which it is computed straight into those of Z,
-lengthscale and outputscale; it is never written. The mathematics is that of `gp.adjoints`. The gain
-over `posterior` and `closed_form` with `stationary.StationaryMatrix` shows in the first two and the
-last rows of `python -m scripts.benchmark gpu shapes` (marginals) and in its third (moments), with
-and without `kernels.fused_parameters`.
+The gradient in Kuf is computed tile by tile and used at once for the gradients in Z, lengthscale
+and outputscale; it is never written to memory. The formulas are those of `gp.adjoints`. The gain
+over `posterior` and `closed_form` with `stationary.StationaryMatrix` can be measured by
+`python -m scripts.benchmark gpu shapes`, with and without `kernels.fused_parameters`: marginals in
+its first two and last rows, moments in its third.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ from dlmexp.core.gp.adjoints import (
     moment_gradients,
     moment_products,
 )
-from dlmexp.core.gp.fused.stationary import Outer, covariance, pull, right_factor
+from dlmexp.core.gp.fused.stationary import Outer, covariance, parameter_gradients, right_factor
 from dlmexp.core.gp.fused.tile_products import column_sums
-from dlmexp.core.gp.matrix_products import columns
+from dlmexp.core.gp.matrix_products import padded_columns
 from dlmexp.core.gp.special import once_differentiable
 
 
@@ -43,7 +43,7 @@ class FusedMarginals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return fit and gain [B, N]."""
         N = X.shape[-2]
-        right = right_factor(X, l, columns(Z, N))
+        right = right_factor(X, l, padded_columns(Z, N))
         Kuf = covariance(Z, right, l, s, matern)
         # Step 1 of `adjoints`: fit = Kuf^T w with w = Luu^-T m,  gain_i = Kuf_i . V_i
         A, V = marginal_products(Kuf, Luu_inv, L)
@@ -61,7 +61,9 @@ class FusedMarginals(torch.autograd.Function):
         g = _widened(grads[0], Kuf)
         h = _widened(grads[1], Kuf)
         # Step 3: dKuf = 2 V diag(h) + w g^T
-        d_Z, d_l, d_s = pull(V, Kuf, Z, right, l, s, ctx.matern, outer=Outer(2 * h, w, g))
+        d_Z, d_l, d_s = parameter_gradients(
+            V, Kuf, Z, right, l, s, ctx.matern, outer=Outer(2 * h, w, g)
+        )
         # Steps 4 and 5
         d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
@@ -84,7 +86,7 @@ class FusedMoments(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return A A^T [B, M, M] and A y [B, M]."""
         N = X.shape[-2]
-        right = right_factor(X, l, columns(Z, N))
+        right = right_factor(X, l, padded_columns(Z, N))
         Kuf = covariance(Z, right, l, s, matern)
         y = _widened(y, Kuf)
         A, AA, Ay = moment_products(Kuf, Luu_inv, y)
@@ -104,15 +106,17 @@ class FusedMoments(torch.autograd.Function):
         if ctx.needs_input_grad[7]:
             d_y = (d_Ay.unsqueeze(-2) @ A).squeeze(-2)[:, : ctx.N]
         # dKuf = V + w y^T
-        d_Z, d_l, d_s = pull(V, Kuf, Z, right, l, s, ctx.matern, outer=Outer(None, w, y))
+        d_Z, d_l, d_s = parameter_gradients(
+            V, Kuf, Z, right, l, s, ctx.matern, outer=Outer(None, w, y)
+        )
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_y
 
 
 def _widened(
     per_row: Float[Tensor, "B N"], Kuf: Float[Tensor, "B M wide"]
 ) -> Float[Tensor, "B wide"]:
-    """Return `per_row` with zeros for the columns that `right_factor` added, where Kuf is 0."""
-    added = Kuf.shape[-1] - per_row.shape[-1]
-    if added == 0:
+    """Return `per_row` with zeros for the columns of Kuf that `right_factor` added."""
+    added_columns = Kuf.shape[-1] - per_row.shape[-1]
+    if added_columns == 0:
         return per_row
-    return torch.nn.functional.pad(per_row, (0, added))
+    return torch.nn.functional.pad(per_row, (0, added_columns))

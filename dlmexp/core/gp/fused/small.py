@@ -1,8 +1,8 @@
-"""Work that launching many kernels would take longer for than doing it.
+"""Small operations as single kernels: launching many kernels would take longer than the work.
 
-On arrays of [B, M, M]: jitter, KL, the inverse of a lower triangle by halves, and the symmetric
-matrix that a Cholesky factor's gradient comes from. Row by row: log Phi with its derivative, and
-scores of Poisson mixtures count by count.
+On arrays [B, M, M]: jitter, KL, the inverse of a lower triangle, and the symmetric matrix in the
+gradient of a Cholesky factor. On rows: log Phi with its derivative, and scores of mixtures of
+Poisson distributions.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false
@@ -14,15 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 ENTRIES = 1024
-"""Entries of a matrix in one program."""
+"""Number of entries of a matrix that one program writes, or loads at a time."""
 PIECE = 4096
-"""Entries of a matrix that one program sums."""
+"""Number of entries of a matrix that one program sums."""
 BLOCK = 32
-"""Rows of a triangle that is inverted column by column; larger ones come from halves."""
+"""Rows of the triangles that are inverted by substitution; larger ones are put together of them."""
 ELEMENTS = 256
-"""Elements of log Phi in one program."""
+"""Number of values of log Phi that one program computes."""
 ROWS = 8
-"""Rows of counts in one program."""
+"""Number of rows of counts that one program scores."""
 
 
 def added_to_diagonal(
@@ -64,6 +64,7 @@ def kl_gradients(
 
 @triton.jit(do_not_specialize=["M"])
 def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
+    """Write T entries of a matrix; MP is M, rounded up to a power of two."""
     b = tl.program_id(1).to(tl.int64)
     j = tl.arange(0, MP)
     diagonal = tl.load(K + b * M * M + j * (M + 1), mask=j < M, other=0)
@@ -76,6 +77,7 @@ def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
 
 @triton.jit(do_not_specialize=["M", "B"])
 def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr):
+    """Write the part of the KL from a piece of L; that of the first piece has all other terms."""
     b = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * PIECE
     squares = tl.zeros([T], m.dtype.element_ty)
@@ -96,6 +98,7 @@ def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr)
 
 @triton.jit(do_not_specialize=["M"])
 def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
+    """Write T entries of d_L, and of d_m if there are as many."""
     b = tl.program_id(1).to(tl.int64)
     scale = tl.load(d + b)
     i = tl.program_id(0) * T + tl.arange(0, T)
@@ -116,17 +119,19 @@ def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
 def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     """Return L^-1 [B, M, M] of lower triangles.
 
-    The inverse of [[P, 0], [Q, R]] is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]]. So it is put together from
-    blocks of 32 upwards: a few products of matrices that grow, where a triangular solve goes
-    through M columns one after the other.
+    The inverse of [[P, 0], [Q, R]] is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]]. So blocks of 32 rows are
+    inverted first, then combined to blocks of 64, 128, ... rows by a few matrix products. A
+    triangular solve would go through M columns one after the other.
     """
     B, M, _ = L.shape
+    # 1. L, filled up with the identity, and the inverses of its diagonal blocks.
     size = BLOCK * triton.next_power_of_2(triton.cdiv(M, BLOCK))
     L = L.contiguous()
     padded = L.new_empty(B, size, size)
     result = torch.empty_like(padded)
     grid = (size // BLOCK, size // BLOCK, B)
     _diagonal_blocks[grid](L, padded, result, M, size, BLOCK)
+    # 2. Two neighbouring blocks of `half` rows at a time become one.
     half = BLOCK
     while half < size:
         pairs = size // (2 * half)
@@ -142,9 +147,9 @@ def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
 
 
 def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
-    """Return block (row, column) of each of the 2 x 2 arrangements of blocks along the diagonal.
+    """Return block (row, column) of each square of 2 x 2 blocks along the diagonal.
 
-    The result, a view, is [B, pairs, half, half].
+    The result is a view [B, pairs, half, half]; blocks have `half` rows.
     """
     B, size, _ = t.shape
     step = 2 * half * (size + 1)
@@ -152,21 +157,24 @@ def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
     return t.as_strided((B, pairs, half, half), (size * size, step, size, 1), offset)
 
 
-def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
-    """Return `1/2 sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal."""
+def symmetric_middle(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+    """Return `sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal.
+
+    `sym(P)` is (P + P^T) / 2: every entry is half of that on or below the diagonal.
+    """
     B, M, _ = C.shape
     C = C.contiguous()
     out = torch.empty_like(C)
     tiles = triton.cdiv(M, BLOCK)
-    _symmetric[(tiles, tiles, B)](C, out, M, BLOCK)
+    _symmetric_middle[(tiles, tiles, B)](C, out, M, BLOCK)
     return out
 
 
 @triton.jit(do_not_specialize=["M", "size"])
 def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
-    """Write L, continued by the identity to `size`, and the inverses of its diagonal blocks.
+    """Write L, filled up with the identity to `size` rows, and the inverses of its diagonal blocks.
 
-    Off its diagonal blocks, `result` is zero.
+    Outside of its diagonal blocks, `result` is set to zero.
     """
     b = tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
@@ -178,29 +186,32 @@ def _diagonal_blocks(L, padded, result, M, size, T: tl.constexpr):
     at = (b * size + i[:, None]) * size + j[None, :]
     tl.store(padded + at, value)
     if tl.program_id(0) == tl.program_id(1):
-        # Forward substitution, all columns at once: row k is done, and leaves the rows below it.
+        # Forward substitution, all columns at once: row k of the inverse is finished, and its
+        # multiples are subtracted from the rows below.
         row = tl.arange(0, T)
         x = identity
         for k in range(T):
-            column = tl.sum(tl.where(row[None, :] == k, value, 0), 1)
-            pivot = tl.sum(tl.where(row == k, column, 0), 0)
-            done = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
-            below = tl.where(row > k, column, 0)
-            x = tl.where(row[:, None] == k, done[None, :], x - below[:, None] * done[None, :])
+            column_k = tl.sum(tl.where(row[None, :] == k, value, 0), 1)
+            pivot = tl.sum(tl.where(row == k, column_k, 0), 0)
+            row_k = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
+            below = tl.where(row > k, column_k, 0)
+            x = tl.where(row[:, None] == k, row_k[None, :], x - below[:, None] * row_k[None, :])
         tl.store(result + at, x)
     else:
         tl.store(result + at, tl.zeros([T, T], L.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=["M"])
-def _symmetric(C, out, M, T: tl.constexpr):
+def _symmetric_middle(C, out, M, T: tl.constexpr):
+    """Write a tile of T x T entries."""
     b = tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
     j = tl.program_id(1) * T + tl.arange(0, T)
     inside = (i[:, None] < M) & (j[None, :] < M)
-    low = tl.maximum(i[:, None], j[None, :])
-    high = tl.minimum(i[:, None], j[None, :])
-    value = tl.load(C + (b * M + low) * M + high, mask=inside, other=0)
+    # The entry on or below the diagonal
+    larger = tl.maximum(i[:, None], j[None, :])
+    smaller = tl.minimum(i[:, None], j[None, :])
+    value = tl.load(C + (b * M + larger) * M + smaller, mask=inside, other=0)
     tl.store(out + (b * M + i[:, None]) * M + j[None, :], 0.5 * value, mask=inside)
 
 
@@ -216,11 +227,11 @@ def log_ndtr_and_hazard(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @triton.jit
 def _erfcx_of_positive(y):
-    """Return exp(y^2) erfc(y) for y >= 0.
+    """Return exp(y^2) erfc(y) for y >= 0, by the rational functions of Cody (1969).
 
-    By the rational functions of W. J. Cody (Math. Comp. 23, 1969).
+    W. J. Cody, Mathematics of Computation 23. `above` and `below` are numerators and denominators.
     """
-    # y <= 0.46875: erf is a polynomial ratio in y^2.
+    # y <= 0.46875: erf(y) is y times a ratio of polynomials in y^2.
     z = tl.minimum(y, 0.46875)
     z = z * z
     above = 1.85777706184603153e-1 * z
@@ -232,7 +243,7 @@ def _erfcx_of_positive(y):
     above = (above + 3.77485237685302021e2) * z
     below = (below + 1.28261652607737228e3) * z
     small = tl.exp(z) * (1 - y * (above + 3.20937758913846947e3) / (below + 2.84423683343917062e3))
-    # up to 4: a ratio in y.
+    # y <= 4: a ratio of polynomials in y.
     u = tl.minimum(tl.maximum(y, 0.46875), 4.0)
     above = 2.15311535474403846e-8 * u
     below = u
@@ -251,7 +262,7 @@ def _erfcx_of_positive(y):
     above = (above + 2.05107837782607147e3) * u
     below = (below + 3.43936767414372164e3) * u
     middle = (above + 1.23033935479799725e3) / (below + 1.23033935480374942e3)
-    # beyond: a ratio in 1 / y^2, next to 1 / (sqrt(pi) y).
+    # y > 4: 1 / (sqrt(pi) y), corrected by a ratio of polynomials in 1 / y^2.
     v = tl.maximum(y, 4.0)
     w = 1 / (v * v)
     above = 1.63153871373020978e-2 * w
@@ -273,17 +284,21 @@ def _erfcx_of_positive(y):
 
 @triton.jit(do_not_specialize=["N"])
 def _log_ndtr_and_hazard(x_, value_, slope_, N, T: tl.constexpr):
+    """Write T values of log Phi and its derivative."""
     i = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T)
     x = tl.load(x_ + i, mask=i < N, other=0)
     y = tl.abs(x) * 0.70710678118654752440
-    scaled = _erfcx_of_positive(y)
-    density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
-    twice_tail = tl.exp(-y * y) * scaled  # 2 Phi(-|x|)
-    rest = 1 - 0.5 * twice_tail  # Phi(|x|), rounded; (1 - rest) - 0.5 * twice_tail is the error
-    value = tl.where(
-        x < 0, tl.log(0.5 * scaled) - y * y, tl.log(rest) + ((1 - rest) - 0.5 * twice_tail) / rest
-    )
-    slope = tl.where(x < 0, 0.79788456080286535588 / scaled, density / (2 - twice_tail))
+    erfcx = _erfcx_of_positive(y)
+    twice_density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
+    twice_tail = tl.exp(-y * y) * erfcx  # 2 Phi(-|x|)
+    # x < 0: log Phi(x) = log(erfcx / 2) - y^2
+    value_left = tl.log(0.5 * erfcx) - y * y
+    # x >= 0: log Phi(x) = log(1 - tail), with the rounding error of 1 - tail added to first order
+    Phi = 1 - 0.5 * twice_tail
+    rounding_error = (1 - Phi) - 0.5 * twice_tail
+    value_right = tl.log(Phi) + rounding_error / Phi
+    value = tl.where(x < 0, value_left, value_right)
+    slope = tl.where(x < 0, 0.79788456080286535588 / erfcx, twice_density / (2 - twice_tail))
     tl.store(value_ + i, value, mask=i < N)
     tl.store(slope_ + i, slope, mask=i < N)
 
@@ -297,13 +312,22 @@ def sums_over_counts(
     y: Float[Tensor, "R"],
     shares: tuple[float, float],
 ) -> tuple[Float[Tensor, "R"], Float[Tensor, "R"], Float[Tensor, "R"]]:
-    """Return sums over the counts `low` to `high` for R rows.
+    """Return sums over the counts `low` to `high` for R rows of mixtures of Poissons.
 
-    p [K, R] are the probabilities of count `low` at the K nodes.
+    F is the distribution function of a row's mixture.
+
+    Args:
+        p: The probabilities of count `low` under each of the K Poissons.
+        rates: The rates of the Poissons.
+        weights: The weights of the Poissons.
+        low: The first count.
+        high: The last count.
+        y: The observed counts.
+        shares: Two values of F.
 
     Returns:
-        The sum of (F(k) - [y <= k])^2, and how many counts have F(k) below each of the two
-        `shares`.
+        The sum of (F(k) - [y <= k])^2, and for each of the two shares the number of counts with
+        F(k) below it.
     """
     K, R = p.shape
     crps = torch.empty_like(y)
@@ -351,7 +375,7 @@ def _sums_over_counts(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes 
     r = tl.program_id(0) * T + tl.arange(0, T)
     inside = (i[:, None] < K) & (r[None, :] < R)
     at = i[:, None].to(tl.int64) * R + r[None, :]
-    # The weights are part of p from the start: F(k) then is a plain sum.
+    # p is multiplied by the weights, so that the probability of a count is a plain sum.
     p = tl.load(p_ + at, mask=inside, other=0) * tl.load(weights + i, mask=i < K, other=0)[:, None]
     rates = tl.load(rates_ + at, mask=inside, other=0)
     y = tl.load(y_ + r, mask=r < R, other=0)

@@ -1,9 +1,16 @@
-"""Matrices of a stationary kernel in one pass from inputs and lengthscales, and their gradients.
+"""Matrices of a stationary kernel, computed in one pass, and gradients in its parameters.
 
-The gradients take one pass more. As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a
-product `left right^T`, here with `left = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]` and
-`right = [x, 1, |x|^2]` (with ARD, `1/(2 l^2)` and `|x|^2` are one column per feature). It is
-computed tile by tile on tensor cores; columns of zeros make the number F of columns a power of two.
+The gradients take a second pass. As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a
+product `left right^T`, here with another order of columns:
+
+    left  = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]
+    right = [x, 1, |x|^2]
+
+With ARD, `-1/(2 l^2)` and `|x|^2` are one column per feature. The product is computed tile by tile
+on tensor cores; columns of zeros make the number F of columns a power of two.
+
+In the GPU kernels, b is a cell, m are inducing inputs, n rows, f columns of the factors and d
+features; T, TM and TN are the sizes of tiles.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false
@@ -19,21 +26,22 @@ from torch import Tensor
 from dlmexp.core.gp.fused.tile_products import chunks_of_rows, tile
 from dlmexp.core.gp.special import once_differentiable
 
-# Tiles, measured on an H200: inducing inputs and rows.
 MATRIX_TILE = (32, 64)
+"""Inducing inputs and rows of a tile of a kernel matrix; measured on an H200, as those below."""
 GRADIENT_TILE = (16, 32)
+"""Inducing inputs and rows of a tile of a gradient."""
 GRADIENT_WARPS = 2
 FACTOR_ROWS = 32
-"""Rows of a tile of what has one column per feature."""
+"""Rows of a tile of `left`, `right` and the gradient in Z, which has all columns."""
 FAR_AWAY = 1e30
-"""Squared distance of the rows that are added to fill a tile."""
+"""Squared norm of the inputs that `right_factor` adds."""
 SLAB = 64
-"""Columns of the factors at a time: all of many features would not fit into the memory of a
-processor."""
+"""Columns of the factors that are loaded at a time: those of many features would not fit into the
+memory of a processor together."""
 
 
 class Outer(NamedTuple):
-    """What makes the gradient `V diag(h) + w g^T` (h None: `V + w g^T`) of V."""
+    """h, w and g of a gradient `V diag(h) + w g^T`, or `V + w g^T` if h is None."""
 
     h: Float[Tensor, "B N"] | None
     w: Float[Tensor, "B M"]
@@ -45,8 +53,7 @@ def right_factor(
 ) -> Float[Tensor, "B rows F"]:
     """Return `right` [B, rows, F] of inputs X; of l only the number of lengthscales matters.
 
-    Where there are to be more `rows` than inputs, inputs are added so far away that the kernel is 0
-    there.
+    If `rows` is larger than N, inputs are added that are so far away that the kernel is 0 there.
     """
     B, N, D = X.shape
     P = l.shape[1]
@@ -80,7 +87,7 @@ def covariance(
     return K
 
 
-def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient is made
+def parameter_gradients(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient is made
     V: Float[Tensor, "B M N"],
     K: Float[Tensor, "B M N"],
     Z: Float[Tensor, "B M D"],
@@ -91,11 +98,22 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
     gram: bool = False,
     outer: Outer | None = None,
 ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B P"], Float[Tensor, "B"]]:
-    """Return the gradients in Z, l and s from that in K, which is V or what `outer` makes of it.
+    """Return the gradients in Z, l and s from the gradient in K.
 
-    With `gram`, `right` is that of Z, which then gets the gradients of both sides. With
-    `G = d_K dK/dE` all gradients are sums of G times `right` over the rows: a product of tiles of
-    G, which is not written.
+    With `G = d_K dK/dE` they are all sums of G times `right` over the rows. G is computed tile by
+    tile and never written to memory.
+
+    Args:
+        V: The gradient d_K in K, if there is no `outer`.
+        K: The kernel matrix.
+        Z: The inducing inputs.
+        right: The factor of the other inputs.
+        l: The lengthscales.
+        s: The outputscales.
+        matern: As in `covariance`.
+        gram: Whether K is the matrix of Z with itself. `right` is then that of Z, and Z gets the
+            gradients of both sides.
+        outer: d_K is `V diag(h) + w g^T`.
     """
     if gram:
         V = V + V.mT
@@ -106,13 +124,14 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
     h, w, g = _contiguous_parts(outer)
     B, M, D = Z.shape
     _, N, F = right.shape
+    # 1. The sums over the rows of each chunk.
     slab = min(F, SLAB)
     tiles = triton.cdiv(M, GRADIENT_TILE[0]) * (F // slab)
     chunks, rows = chunks_of_rows(N, GRADIENT_TILE[1], B * tiles, Z.device)
     sums = Z.new_empty(chunks, B, M, F)
-    of_scale = Z.new_empty(chunks, B, M)
+    sums_dK_K = Z.new_empty(chunks, B, M)
     left = _left_factor(Z, l, F) if matern else None
-    _pull[(chunks, tiles, B)](
+    _gradient_sums[(chunks, tiles, B)](
         V,
         h,
         w,
@@ -122,7 +141,7 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
         right,
         s,
         sums,
-        of_scale,
+        sums_dK_K,
         B,
         M,
         N,
@@ -138,12 +157,13 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
         # More stages would not fit into the memory of a processor.
         num_stages=1 if matern else 3,
     )
+    # 2. The gradients from the sums.
     d_Z = Z.new_empty(B, M, D)
     d_l = l.new_empty(l.shape)
     d_s = s.new_empty(B)
     _gradients[(B,)](
         sums,
-        of_scale,
+        sums_dK_K,
         Z,
         l,
         s,
@@ -165,7 +185,7 @@ def pull(  # noqa: PLR0913 - the parameters of the kernel, and how its gradient 
 
 
 def _contiguous_parts(outer: Outer | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return h, w and g as Triton reads them."""
+    """Return h, w and g as contiguous tensors, for Triton; None for what there is not."""
     if outer is None:
         return None, None, None
     h = None if outer.h is None else outer.h.contiguous()
@@ -197,13 +217,14 @@ class StationaryMatrix(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
         """Return the gradients in Z, lengthscale and outputscale, at their places."""
         Z, right, l, s, K = ctx.saved_tensors
-        d_Z, d_l, d_s = pull(grads[0], K, Z, right, l, s, ctx.matern, ctx.gram)
+        d_Z, d_l, d_s = parameter_gradients(grads[0], K, Z, right, l, s, ctx.matern, ctx.gram)
         return d_Z, None, d_l, d_s, None
 
 
 def _left_factor(
     Z: Float[Tensor, "B M D"], l: Float[Tensor, "B P"], F: int
 ) -> Float[Tensor, "B M F"]:
+    """Return `left` [B, M, F] of inducing inputs Z."""
     Z = Z.contiguous()
     l = l.contiguous()
     B, M, D = Z.shape
@@ -228,25 +249,27 @@ def _right(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     F: tl.constexpr,
     T: tl.constexpr,
 ):
+    """Write T rows of `right` = [x, 1, |x|^2], or [x, 1, x^2] with ARD; XB, XN, XD are strides."""
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * T + tl.arange(0, T)
     f = tl.arange(0, F)
-    there = n[:, None] < N
+    inside = n[:, None] < N
     at = b * XB + n[:, None].to(tl.int64) * XN
-    value = tl.load(X + at + f[None, :] * XD, mask=there & (f[None, :] < D), other=0)
+    value = tl.load(X + at + f[None, :] * XD, mask=inside & (f[None, :] < D), other=0)
     if ARD:
         squared = (f[None, :] > D) & (f[None, :] <= 2 * D)
-        x = tl.load(X + at + (f[None, :] - D - 1) * XD, mask=there & squared, other=0)
+        x = tl.load(X + at + (f[None, :] - D - 1) * XD, mask=inside & squared, other=0)
         value += x * x
     else:
         value = tl.where(f[None, :] == D + 1, tl.sum(value * value, 1)[:, None], value)
     value = tl.where(f[None, :] == D, 1.0, value)
-    value = tl.where(there, value, tl.where(f[None, :] == D + 1, far, 0.0))
+    value = tl.where(inside, value, tl.where(f[None, :] == D + 1, far, 0.0))
     tl.store(right + (b * rows + n[:, None]) * F + f[None, :], value, mask=n[:, None] < rows)
 
 
 @triton.jit(do_not_specialize=["M", "D"])
 def _left(Z, l, left, M, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr):
+    """Write T rows of `left`."""
     b = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * T + tl.arange(0, T)
     f = tl.arange(0, F)
@@ -255,15 +278,16 @@ def _left(Z, l, left, M, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr)
     )
     if ARD:
         length = tl.load(l + b * D + f, mask=f < D, other=1)
-        last = tl.load(l + b * D + f - D - 1, mask=(f > D) & (f <= 2 * D), other=1)
-        of_square = tl.where((f > D) & (f <= 2 * D), -0.5 / (last * last), 0)
+        is_square = (f > D) & (f <= 2 * D)
+        length_of_square = tl.load(l + b * D + f - D - 1, mask=is_square, other=1)
+        half_precision = tl.where(is_square, -0.5 / (length_of_square * length_of_square), 0)
     else:
         length = tl.load(l + b + f * 0)
-        of_square = tl.where(f == D + 1, -0.5 / (length * length), 0)
+        half_precision = tl.where(f == D + 1, -0.5 / (length * length), 0)
+    # z is 0 from column D on, so there `scaled` is, too.
     scaled = z / (length * length)[None, :]
-    value = tl.where(
-        f[None, :] == D, -0.5 * tl.sum(scaled * z, 1)[:, None], scaled + of_square[None, :]
-    )
+    norm = tl.sum(scaled * z, 1)[:, None]
+    value = tl.where(f[None, :] == D, -0.5 * norm, scaled + half_precision[None, :])
     tl.store(left + (b * M + m[:, None]) * F + f[None, :], value, mask=m[:, None] < M)
 
 
@@ -282,12 +306,15 @@ def _exponents(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by 
     TN: tl.constexpr,
     dtype: tl.constexpr,
 ):
+    """Return E at the inducing inputs m and the rows n of a cell b."""
     E = tl.zeros([TM, TN], dtype)
     for start in tl.static_range(0, F, SLAB):
         f = start + tl.arange(0, SLAB)
-        of_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
-        of_n = tl.load(right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0)
-        E = tl.dot(of_m, of_n, E, input_precision="ieee", out_dtype=dtype)
+        left_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
+        right_n = tl.load(
+            right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0
+        )
+        E = tl.dot(left_m, right_n, E, input_precision="ieee", out_dtype=dtype)
     # E > 0 comes from rounding. NaN stays NaN.
     return tl.where(E > 0, 0, E)
 
@@ -306,6 +333,7 @@ def _covariance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by
     TM: tl.constexpr,
     TN: tl.constexpr,
 ):
+    """Write a tile of the kernel matrix."""
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
@@ -324,7 +352,7 @@ def _covariance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by
 
 
 @triton.jit(do_not_specialize=["B", "M", "N", "rows"])
-def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+def _gradient_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     V,
     h,
     w,
@@ -334,7 +362,7 @@ def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     right,
     s,
     sums,
-    of_scale,
+    sums_dK_K,
     B,
     M,
     N,
@@ -349,7 +377,8 @@ def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
 ):
     """Write the sums over the rows of a chunk of G times a slab of `right`.
 
-    With a Matern kernel, also those of d_K K, to `of_scale`.
+    With the RBF kernel, dK/dE is K, so that sums of G are sums of d_K K. With a Matern kernel the
+    latter are written to `sums_dK_K`.
     """
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) // (F // SLAB) * TM + tl.arange(0, TM)
@@ -359,7 +388,7 @@ def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     last = tl.minimum(first + rows, N)
     dtype: tl.constexpr = K.dtype.element_ty
     total = tl.zeros([TM, SLAB], dtype)
-    dK1 = tl.zeros([TM, TN], dtype)
+    total_dK_K = tl.zeros([TM, TN], dtype)
     for start in range(first, last, TN):
         n = start + tl.arange(0, TN)
         inside = (m[:, None] < M) & (n[None, :] < last)
@@ -370,31 +399,33 @@ def _pull(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
         if OUTER:
             w_m = tl.load(w + b * M + m, mask=m < M, other=0)
             d_K += w_m[:, None] * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
+        # Of the RBF kernel; replaced below for a Matern kernel
         G = d_K * tl.load(K + at, mask=inside, other=0)
-        of_n = tl.load(
+        right_n = tl.load(
             right + (b * N + n[:, None]) * F + f[None, :], mask=n[:, None] < last, other=0
         )
         if MATERN:
-            dK1 += G
+            total_dK_K += G
             E = _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, dtype)
+            # dK/dE = 3 s exp(-u), or 5/3 s (1 + u) exp(-u)
             u = tl.sqrt(-2 * MATERN * E)
             if MATERN == 3:
                 G = d_K * (tl.load(s + b) * 3 * tl.exp(-u))
             else:
                 G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
-        total = tl.dot(G, of_n, total, input_precision="ieee", out_dtype=dtype)
+        total = tl.dot(G, right_n, total, input_precision="ieee", out_dtype=dtype)
     at = (tl.program_id(0) * B + b) * M + m
     tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
     if MATERN:
-        # A block of bools `&` a single one is int32 in Triton's interpreter, which takes it for no
-        # mask from 3.9 on.
-        tl.store(of_scale + at, tl.sum(dK1, 1), mask=m < tl.where(slab == 0, M, 0))
+        # Only the first slab writes. The mask is not `(m < M) & (slab == 0)`: of a block and a
+        # scalar, Triton's interpreter makes int32, which is no mask from 3.9 on.
+        tl.store(sums_dK_K + at, tl.sum(total_dK_K, 1), mask=m < tl.where(slab == 0, M, 0))
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
 def _gradients(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     sums,
-    of_scale,
+    sums_dK_K,
     Z,
     l,
     s,
@@ -412,7 +443,10 @@ def _gradients(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by 
     DP: tl.constexpr,
     TM: tl.constexpr,
 ):
-    """Write d_z = sum G (x - z) / l^2, d_l = sum G (x - z)^2 / l^3 and d_s = sum d_K K / s."""
+    """Write d_z = sum G (x - z) / l^2, d_l = sum G (x - z)^2 / l^3 and d_s = sum d_K K / s.
+
+    G1, Gx and Gx2 are the sums over all rows of G, G x and G x^2: columns of `sums`.
+    """
     b = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, DP)
     dtype: tl.constexpr = Z.dtype.element_ty
@@ -421,26 +455,28 @@ def _gradients(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by 
     total_s = tl.zeros([TM], dtype)
     for start in range(0, M, TM):
         m = start + tl.arange(0, TM)
-        there = (m[:, None] < M) & (d[None, :] < D)
+        inside = (m[:, None] < M) & (d[None, :] < D)
         Gx = tl.zeros([TM, DP], dtype)
         Gx2 = tl.zeros([TM, DP], dtype)
         G1 = tl.zeros([TM], dtype)
         for chunk in range(chunks):
             row = (chunk * B + b) * M + m
-            Gx += tl.load(sums + row[:, None] * F + d[None, :], mask=there, other=0)
+            Gx += tl.load(sums + row[:, None] * F + d[None, :], mask=inside, other=0)
+            # Without ARD there is one column G |x|^2, which is added to the first feature alone.
             column = D + 1 + (d if ARD else d * 0)
-            wanted = there if ARD else there & (d[None, :] == 0)
-            Gx2 += tl.load(sums + row[:, None] * F + column[None, :], mask=wanted, other=0)
-            G1_chunk = tl.load(sums + row * F + D, mask=m < M, other=0)
-            G1 += G1_chunk
+            has_column = inside if ARD else inside & (d[None, :] == 0)
+            Gx2 += tl.load(sums + row[:, None] * F + column[None, :], mask=has_column, other=0)
+            G1_of_chunk = tl.load(sums + row * F + D, mask=m < M, other=0)
+            G1 += G1_of_chunk
             if MATERN:
-                total_s += tl.load(of_scale + row, mask=m < M, other=0)
+                total_s += tl.load(sums_dK_K + row, mask=m < M, other=0)
             else:
-                total_s += G1_chunk
+                total_s += G1_of_chunk
         at = (b * M + m[:, None]) * D + d[None, :]
-        z = tl.load(Z + at, mask=there, other=0)
-        tl.store(d_Z + at, (Gx - z * G1[:, None]) / (lengths * lengths)[None, :], mask=there)
+        z = tl.load(Z + at, mask=inside, other=0)
+        tl.store(d_Z + at, (Gx - z * G1[:, None]) / (lengths * lengths)[None, :], mask=inside)
         total_l += tl.sum(z * z * G1[:, None] - 2 * z * Gx + Gx2, 0)
+    # With GRAM, V was symmetrised as V + V^T, which counts l and s twice.
     half = 0.5 if GRAM else 1.0
     total_l = total_l * half / (lengths * lengths * lengths)
     if ARD:

@@ -1,7 +1,11 @@
 """Products of M x M with M x N matrices in tiles, and sums over inducing inputs.
 
-Tiles leave out zeros and known halves. Where N is a multiple of 32 (see `matrix_products.columns`),
-two numbers are loaded at a time; a triangular product takes no other N.
+Tiles of zeros are skipped, and of symmetric results only a half is computed. Where N is a multiple
+of 32 (`matrix_products.padded_columns`), two numbers are loaded at a time; `triangular_product`
+needs such an N.
+
+In the GPU kernels, b is a cell, i and j are rows of M x M matrices, k is the index of the sum and n
+a column; TN and TK are the sizes of tiles.
 """
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false
 # pyright: reportCallIssue=false, reportReturnType=false
@@ -15,38 +19,41 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.core.gp.fused import MULTIPLE
+from dlmexp.core.gp.fused import COLUMN_MULTIPLE
 
 PROGRAMS_PER_SM = 4
-"""Programs per multiprocessor; fewer leave a part of the device without work."""
+"""Programs per multiprocessor; with fewer, a part of the device would have no work."""
 
 TILE_COLUMNS = 128
 TILE_DEPTH = 16
-"""How much of the sum a tile adds at a time."""
+"""Number of terms that a tile adds at a time."""
 TRIANGULAR_ROWS = 32
+"""Rows of a tile of a triangular product."""
 TRIANGULAR_OPTIONS = {"num_warps": 4, "num_stages": 4}
-SPREAD_ROWS = 64
-SPREAD_OPTIONS = {"num_warps": 4, "num_stages": 3}
+VARIANCE_ROWS = 64
+"""Rows of a tile of `L_k^T A`."""
+VARIANCE_OPTIONS = {"num_warps": 4, "num_stages": 3}
 GRAM_TILE = 64
 """Rows and columns of a tile of a Gram matrix."""
 GRAM_DEPTH = 32
+"""Number of terms that such a tile adds at a time."""
 GRAM_OPTIONS = {"num_warps": 4, "num_stages": 3}
 SUM_TILE = (32, 64)
 """Inducing inputs and rows of a tile of sums over inducing inputs."""
 
 
 def tile(size: int) -> int:
-    """Return a power of two that holds `size` columns and is large enough for a matrix product."""
+    """Return the power of two that is at least `size`, and at least 16, as Triton's `dot` needs."""
     return max(16, triton.next_power_of_2(size))
 
 
 def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tuple[int, int]:
     """Return into how many chunks N rows are cut, and the rows of a chunk (a multiple of `step`).
 
-    With `programs` programs for each chunk they fill the device.
+    There are as many chunks as are needed to fill the device with `programs` programs for each.
     """
-    wanted = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
-    rows = step * triton.cdiv(triton.cdiv(N, wanted), step)
+    chunks_to_fill = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
+    rows = step * triton.cdiv(triton.cdiv(N, chunks_to_fill), step)
     return triton.cdiv(N, rows), rows
 
 
@@ -73,16 +80,20 @@ def triangular_product(
     return out
 
 
-def spread(L: Float[Tensor, "S K M M"], A: Float[Tensor, "S M N"]) -> Float[Tensor, "S K N"]:
-    """Return `|L_k^T A_i|^2` [S, K, N] for lower triangles L; the products are not written."""
+def projected_variance(
+    L: Float[Tensor, "S K M M"], A: Float[Tensor, "S M N"]
+) -> Float[Tensor, "S K N"]:
+    """Return `|L_k^T A_i|^2` [S, K, N] for lower triangles L; `L_k^T A` is never written."""
     L = L.contiguous()
     A = A.contiguous()
     S, K, M, _ = L.shape
     N = A.shape[-1]
-    even = N % MULTIPLE == 0
+    even = N % COLUMN_MULTIPLE == 0
     out = A.new_empty(S, K, N)
     grid = (triton.cdiv(N, TILE_COLUMNS), K, S)
-    _spread[grid](L, A, out, K, M, N, even, SPREAD_ROWS, TILE_COLUMNS, TILE_DEPTH, **SPREAD_OPTIONS)
+    _projected_variance[grid](
+        L, A, out, K, M, N, even, VARIANCE_ROWS, TILE_COLUMNS, TILE_DEPTH, **VARIANCE_OPTIONS
+    )
     return out
 
 
@@ -91,8 +102,8 @@ def weighted_gram(
 ) -> Float[Tensor, "B M M"]:
     """Return `A diag(h) A^T` [B, M, M] (h None: `A A^T`).
 
-    Where there are more weights than A, consecutive weights share one A, equally many each. Tiles
-    below the diagonal are computed, and written above it too.
+    If there are more weights (B) than matrices A (S), every B / S consecutive weights share an A.
+    Tiles on and below the diagonal are computed, and written above it too.
     """
     A = A.contiguous()
     if h is not None:
@@ -103,7 +114,7 @@ def weighted_gram(
     tiles_on_or_below_diagonal = columns * (columns + 1) // 2
     chunks, rows = chunks_of_rows(N, GRAM_DEPTH, B * tiles_on_or_below_diagonal, A.device)
     P = A.new_empty(chunks, B, M, M)
-    for first, count, height in _tiles(M, GRAM_TILE):
+    for first, count, height in _rows_of_tiles(M, GRAM_TILE):
         _weighted_gram[(chunks, count * columns, B)](
             A,
             h,
@@ -125,16 +136,19 @@ def weighted_gram(
     return P.sum(0) if chunks > 1 else P[0]
 
 
-def _tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield first row, number and height of equal tiles of M rows."""
-    if whole := M // size:
-        yield 0, whole, size
-    if rest := M % size:
-        yield M - rest, 1, tile(rest)
+def _rows_of_tiles(M: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield first row, number and height of tiles of M rows: full ones, and a smaller last one."""
+    full_tiles = M // size
+    if full_tiles:
+        yield 0, full_tiles, size
+    remaining_rows = M % size
+    if remaining_rows:
+        yield M - remaining_rows, 1, tile(remaining_rows)
 
 
 @triton.jit(do_not_specialize=["M"])
 def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """Write a tile of R K."""
     top = tl.program_id(0) * rows
     i = top + tl.arange(0, rows)
     n = tl.program_id(1) * TN + tl.arange(0, TN)
@@ -160,7 +174,7 @@ def _triangular_product(R, K, out, M, N, rows: tl.constexpr, TN: tl.constexpr, T
 
 
 @triton.jit(do_not_specialize=["K", "M"])
-def _spread(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+def _projected_variance(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     L, A, out, K, M, N, EVEN: tl.constexpr, rows: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
 ):
     n = tl.program_id(0) * TN + tl.arange(0, TN)
@@ -207,35 +221,40 @@ def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
     T: tl.constexpr,
     TK: tl.constexpr,
 ):
+    """Write a tile of the sum over a chunk of rows, and its mirror image.
+
+    `share` weights share an A. The tiles have rows from `first` on, and `columns` tiles side by
+    side.
+    """
     top = first + tl.program_id(1) // columns * height
     column = tl.program_id(1) % columns * T
-    # Tiles above the diagonal are written by their mirror images.
+    # Tiles above the diagonal are written as mirror images.
     if column >= top + height:
         return
     b = tl.program_id(2).to(tl.int64)
-    of_A = b // share * M
+    first_row_of_A = b // share * M
     i = top + tl.arange(0, height)
     j = column + tl.arange(0, T)
     begin = tl.program_id(0) * rows
     end = tl.minimum(begin + rows, N)
     total = tl.zeros([height, T], A.dtype.element_ty)
-    # A further use of the tiles in this loop would make it four times slower.
+    # Anything more done with the tiles in this loop would make it four times slower.
     for start in range(begin, end, TK):
         n = start + tl.arange(0, TK)
-        of_i = i[:, None] < M
-        of_j = j[None, :] < M
+        mask_i = i[:, None] < M
+        mask_j = j[None, :] < M
         if not EVEN:
-            of_i = of_i & (n[None, :] < end)
-            of_j = of_j & (n[:, None] < end)
-        left = tl.load(A + (of_A + i[:, None]) * N + n[None, :], mask=of_i, other=0)
-        right = tl.load(A + (of_A + j[None, :]) * N + n[:, None], mask=of_j, other=0)
+            mask_i = mask_i & (n[None, :] < end)
+            mask_j = mask_j & (n[:, None] < end)
+        left = tl.load(A + (first_row_of_A + i[:, None]) * N + n[None, :], mask=mask_i, other=0)
+        right = tl.load(A + (first_row_of_A + j[None, :]) * N + n[:, None], mask=mask_j, other=0)
         if WEIGHTED:
             left = left * tl.load(h + b * N + n, mask=None if EVEN else n < end)[None, :]
         total = tl.dot(left, right, total, input_precision="ieee", out_dtype=A.dtype.element_ty)
     inside = (i[:, None] < M) & (j[None, :] < M)
-    of_chunk = (tl.program_id(0) * B + b) * M
-    tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=inside)
-    tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=inside & (j[None, :] < top))
+    first_row = (tl.program_id(0) * B + b) * M
+    tl.store(P + (first_row + i[:, None]) * M + j[None, :], total, mask=inside)
+    tl.store(P + (first_row + j[None, :]) * M + i[:, None], total, mask=inside & (j[None, :] < top))
 
 
 def column_sums(
@@ -261,6 +280,7 @@ def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
 
 @triton.jit(do_not_specialize=["M", "N"])
 def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    """Write the sums of squares of TN columns."""
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     total = tl.zeros([TM, TN], a.dtype.element_ty)
@@ -279,14 +299,14 @@ def _column_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one b
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     dtype: tl.constexpr = Kuf.dtype.element_ty
-    first = tl.zeros([TM, TN], dtype)
-    second = tl.zeros([TM, TN], dtype)
+    fit_terms = tl.zeros([TM, TN], dtype)
+    gain_terms = tl.zeros([TM, TN], dtype)
     for start in range(0, M, TM):
         m = start + tl.arange(0, TM)
         inside = (m[:, None] < M) & (n[None, :] < N)
         at = (b * M + m[:, None]) * N + n[None, :]
         value = tl.load(Kuf + at, mask=inside, other=0)
-        first += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
-        second += value * tl.load(V + at, mask=inside, other=0)
-    tl.store(fit + b * N + n, tl.sum(first, 0), mask=n < N)
-    tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)
+        fit_terms += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
+        gain_terms += value * tl.load(V + at, mask=inside, other=0)
+    tl.store(fit + b * N + n, tl.sum(fit_terms, 0), mask=n < N)
+    tl.store(gain + b * N + n, tl.sum(gain_terms, 0), mask=n < N)
