@@ -1,8 +1,9 @@
 """Estimators of the log loss and its gradient, by name (docs/SPEC.md, section 4).
 
-Autograd differentiates exact, quadrature and biased Monte Carlo (the log of a sample mean). Product
-sampling has an unbiased gradient of its own (section 3 of the paper). Random numbers come from
-`draws`; the samples of uPS from `product_samplers` and, by rejection, from `envelope`.
+The estimators are: exact, quadrature, biased Monte Carlo (bMC: the log of a sample mean), whose
+gradients are those of autograd, and unbiased product sampling (uPS), which has a gradient of its
+own (section 3 of the paper). Random numbers come from `draws`; the samples of uPS from
+`product_samplers` and, by rejection, from `envelope`.
 """
 
 import math
@@ -24,15 +25,15 @@ from dlmexp.core.likelihoods.base import has_own_log_loss
 from dlmexp.core.likelihoods.integration import hermite_log_loss
 
 MAX_NODES = 200
-"""Beyond as many nodes, weights of the rule underflow."""
+"""The most nodes of a quadrature: with more, weights of the rule underflow."""
 
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (section 4).
+    """Value and gradient of -log E_q p(y|f) per row, computed from the marginals of q (section 4).
 
-    A new one is a frozen dataclass with a `__call__`, registered under a name. Its fields are its
-    options, which users set as `estimator.NAME.FIELD=`.
+    A new estimator is a frozen dataclass with a `__call__`, registered under a name. Its fields are
+    its options, which users set as `estimator.NAME.FIELD=`.
 
     Example:
         ```python
@@ -47,7 +48,7 @@ class Estimator(ABC):
     """
 
     name: ClassVar[str]
-    """set when it is registered"""
+    """The name under which it is registered; set by that."""
 
     @abstractmethod
     def __call__(
@@ -61,13 +62,13 @@ class Estimator(ABC):
     def loss_and_acceptance(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
-        """Return the loss, and the share of accepted proposals of an estimator that rejects."""
+        """Return the loss, and the share of accepted proposals; None if it does not reject any."""
         return self(likelihood, mu, v, y, draws), None
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
         """Return whether its operations do not depend on the data, as a CUDA graph needs.
 
-        The generic log loss of a likelihood looks at the data (`integration`).
+        Those of the generic log loss of a likelihood do (`integration`).
         """
         return has_own_log_loss(likelihood)
 
@@ -75,7 +76,7 @@ class Estimator(ABC):
         """Check that it can be used with this likelihood.
 
         Raises:
-            UserError: it can't.
+            UserError: It can't.
         """
         return
 
@@ -86,9 +87,9 @@ ESTIMATORS: Registry[type[Estimator]] = Registry("estimator", "dlmexp.core.estim
 @ESTIMATORS.register("exact")
 @dataclass(frozen=True)
 class Exact(Estimator):
-    """-log E_q p(y|f) with its own gradient.
+    """-log E_q p(y|f) and its gradient, exact to rounding.
 
-    It is a closed form or, where there is none, quadrature good to rounding.
+    It is a closed form or, where there is none, a sufficiently fine quadrature.
     """
 
     def __call__(
@@ -101,19 +102,19 @@ class Exact(Estimator):
 @ESTIMATORS.register("quadrature")
 @dataclass(frozen=True)
 class Quadrature(Estimator):
-    """-log sum_k w_k p(y|mu + sqrt(v) e_k) in log space; the gradient is autograd's."""
+    """-log sum_k w_k p(y|mu + sqrt(v) e_k) by Gauss-Hermite; the gradient is that of autograd."""
 
     nodes: int = 20
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return True: the nodes are always the same."""
+        """Return True, as the nodes are always the same."""
         return True
 
     def check(self, likelihood: type[Likelihood]) -> None:
         """Check the number of nodes.
 
         Raises:
-            UserError: there are too many.
+            UserError: There are too many.
         """
         if self.nodes > MAX_NODES:
             raise UserError(f"estimator.quadrature.nodes={self.nodes}: give at most {MAX_NODES}")
@@ -138,12 +139,12 @@ def log_mean_prob(
 @ESTIMATORS.register("bmc")
 @dataclass(frozen=True)
 class BMC(Estimator):
-    """-log 1/S sum_j p(y|mu + sqrt(v) e_j); value and gradient are biased, both by O(1/S)."""
+    """-log 1/S sum_j p(y|mu + sqrt(v) e_j); value and gradient have a bias of O(1/S)."""
 
     samples: int
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return True: it needs `log_prob` alone."""
+        """Return True, as it calls `log_prob` alone."""
         return True
 
     def __call__(
@@ -158,14 +159,14 @@ class BMC(Estimator):
 class SmoothBMC(Estimator):
     """-log(1/S sum_j p(y|f_j) + nu).
 
-    The paper writes the sum once and the mean once; this is the mean.
+    The paper writes it with the sum in one place and with the mean in another; this is the mean.
     """
 
     samples: int
     nu: float = 1e-4
 
     def capturable(self, likelihood: type[Likelihood]) -> bool:
-        """Return True: it needs `log_prob` alone."""
+        """Return True, as it calls `log_prob` alone."""
         return True
 
     def __call__(
@@ -177,7 +178,7 @@ class SmoothBMC(Estimator):
 
 
 class _WithGradient(torch.autograd.Function):
-    """`value`, with the gradients d_mu in mu and d_v in v."""
+    """(value, mu, v, d_mu, d_v) -> value, whose gradients in mu and v are d_mu and d_v."""
 
     @staticmethod
     def forward(
@@ -196,11 +197,11 @@ class _WithGradient(torch.autograd.Function):
 @ESTIMATORS.register("ups")
 @dataclass(frozen=True)
 class UPS(Estimator):
-    """Unbiased product sampling: f_j ~ q~, proportional to q(f) p(y|f).
+    """Unbiased product sampling: f_j ~ q~(f), which is proportional to q(f) p(y|f).
 
-    The value is the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2. The
-    gradient is -1/S sum_j grad log q(f_j), unbiased at any S. In the likelihood's own parameters it
-    is -1/S sum_j grad log p(y|f_j).
+    The value is the exact log loss, or for counts a quadrature with an error of 1e-7 where v <= 2.
+    The gradient is -1/S sum_j grad log q(f_j), unbiased for any number of samples S. In the
+    likelihood's own parameters it is -1/S sum_j grad log p(y|f_j).
     """
 
     samples: int
@@ -218,7 +219,7 @@ class UPS(Estimator):
         """Check that the sampler can draw for this likelihood.
 
         Raises:
-            UserError: it can't.
+            UserError: It can't.
         """
         SAMPLERS[self.sampler].chosen_for(likelihood)
 
@@ -235,6 +236,7 @@ class UPS(Estimator):
         """Return the loss per row [*B, N] and the share of accepted proposals [*B]."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
+            # 1. Samples and value
             constant_mu = mu.detach()
             constant_v = v.detach()
             draw = SAMPLERS[self.sampler].chosen_for(type(likelihood)).draw
@@ -243,14 +245,16 @@ class UPS(Estimator):
                 value = likelihood.log_loss(constant_mu, constant_v, y)
             else:
                 value = sample.loss
+            # 2. Gradients in mu and v
             e = sample.e
             # log q(f) = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v), so that
             #   -d log q/dmu = -e / sqrt(v),   -d log q/dv = (1 - e^2) / (2 v)
             d_mu = -e.mean(-2) * constant_v.rsqrt()
             d_v = (1 - e.square().mean(-2)) / (2 * constant_v)
+        # 3. Gradients in the likelihood's own parameters
         if any(tensor.requires_grad for tensor in likelihood.own_tensors().values()):
             f = constant_mu.unsqueeze(-2) + constant_v.sqrt().unsqueeze(-2) * e
-            # Adds 0 to the value, and -1/S sum_j grad log p(y|f_j) to the gradient.
+            # This adds 0 to the value, and -1/S sum_j grad log p(y|f_j) to the gradient.
             mean_loss = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
             value = value + (mean_loss - mean_loss.detach())
         loss = _WithGradient.apply(value, mu, v, d_mu, d_v)

@@ -1,8 +1,8 @@
 """Random numbers that depend on (seed, iteration, stream, sample, row) and on nothing else.
 
-A cell gets the same draws whichever cells share its batch, on a CPU and on a GPU, resumed or not.
-There is no generator state, only a hash of integers in plain tensor operations, which a CUDA graph
-can capture (the iteration is a tensor).
+A cell has the same draws whichever cells share its batch, on a CPU and on a GPU, resumed or not.
+There is no generator state: a number is a hash of these five integers, computed by tensor
+operations that a CUDA graph can capture (the iteration is a tensor).
 """
 
 import math
@@ -16,31 +16,31 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Transform = Callable[[Tensor], tuple[Tensor, ...]]
-"""From uniforms [..., L, N] to arrays that begin with the same dimensions."""
+"""From uniform numbers [S, L, N] to arrays whose first dimension is S."""
 
 
 def _signed(word: int) -> int:
-    """Return a 64-bit word as the signed integer that torch knows."""
+    """Return an unsigned 64-bit word as the signed integer with the same bits, as torch has it."""
     if word >= 1 << 63:
         return word - (1 << 64)
     return word
 
 
-# splitmix64's increment and multipliers; int64 products wrap.
+# The increment and the multipliers of splitmix64. Products of int64 wrap around, as they should.
 INCREMENT = _signed(0x9E3779B97F4A7C15)
 FIRST_MULTIPLIER = _signed(0xBF58476D1CE4E5B9)
 SECOND_MULTIPLIER = _signed(0x94D049BB133111EB)
 
 
 def _shifted(x: Int[Tensor, "..."], by: int) -> Int[Tensor, "..."]:
-    """Return the logical right shift (torch's own keeps the sign)."""
+    """Return x shifted to the right, filled with zeros (torch's >> fills with the sign)."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
-def _mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Return splitmix64's finaliser of x.
+def _hash(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Return the hash of x by splitmix64.
 
-    It is a bijection of 64-bit words in which every input bit moves every output bit.
+    It is a bijection of 64-bit words in which every input bit influences every output bit.
     """
     x = x * INCREMENT
     x = (x ^ _shifted(x, 30)) * FIRST_MULTIPLIER
@@ -49,21 +49,24 @@ def _mix(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def _open_unit(word: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, "..."]:
-    """Return 64 random bits as (k + 1/2) 2^-bits: exact in the dtype, hence never 0 or 1."""
+    """Return 64 random bits as a number in (0, 1), never 0 or 1.
+
+    It is (k + 1/2) 2^-bits, where k has so few bits that this is exact in the dtype.
+    """
     bits = 52 if dtype == torch.float64 else 23
     return _shifted(word, 64 - bits).to(dtype).add_(0.5).mul_(2.0**-bits)
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Counter-based draws for a batch of cells in one iteration; cells of one seed share theirs.
+    """Random numbers for a batch of cells in one iteration; cells with the same seed share theirs.
 
-    Numbers are [*B, L, N]: L samples, N rows. Draws from different streams are independent.
+    Numbers are [*B, L, N]: L samples, N rows. Numbers of different streams are independent.
 
     Attributes:
-        seeds: int64 [S], the distinct seeds.
-        index: int64 [*B], the position of each cell's seed among them.
-        iteration: int64, 0-dimensional.
+        seeds: The distinct seeds.
+        index: The position of each cell's seed in `seeds`.
+        iteration: The number of the iteration.
         dtype: The type of the numbers.
     """
 
@@ -86,32 +89,36 @@ class Draws:
         return cls(seeds, index, seeds.new_zeros(()), dtype)
 
     @cached_property
-    def _round(self) -> Int[Tensor, " S"]:
-        # A seed of 0 would be mixed to 0, and be the first number of its own draws: hence + 1.
-        return _mix(_mix(self.seeds + 1) + self.iteration)
+    def _key_of_iteration(self) -> Int[Tensor, " S"]:
+        """Return a hash of each seed and the iteration."""
+        # The hash of 0 is 0, so that seed 0 needs the + 1.
+        return _hash(_hash(self.seeds + 1) + self.iteration)
 
     def _uniform(self, L: int, N: int, stream: int) -> Float[Tensor, "S L N"]:
-        key = _mix(self._round + stream)
+        """Return uniform numbers of each seed."""
+        key = _hash(self._key_of_iteration + stream)
         device = self.seeds.device
+        # The number of the sample in the upper 32 bits, that of the row in the lower ones
         sample = torch.arange(L, device=device).unsqueeze(-1) << 32
         counter = sample + torch.arange(N, device=device)
-        return _open_unit(_mix(counter + key[:, None, None]), self.dtype)
+        return _open_unit(_hash(counter + key[:, None, None]), self.dtype)
 
     def _by_cell(self, numbers: Float[Tensor, "S ..."]) -> Tensor:
-        """Return the numbers [*B, ...] of each cell's seed."""
+        """Return, for every cell, the numbers [*B, ...] of its seed."""
         by_cell = numbers.index_select(0, self.index.flatten())
         return by_cell.view(*self.index.shape, *numbers.shape[1:])
 
     def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
-        """Return uniforms in the open interval (0, 1)."""
+        """Return uniform numbers in the open interval (0, 1)."""
+        # Even streams are for uniform numbers, odd ones for normal numbers.
         return self._by_cell(self._uniform(L, N, 2 * stream))
 
     def transformed(
         self, transform: Transform, L: int, N: int, stream: int = 0
     ) -> tuple[Tensor, ...]:
-        """Return arrays made of the uniforms [S, L, N].
+        """Return the arrays that `transform` makes of uniform numbers [S, L, N], for every cell.
 
-        What a sampler does to them is done once per seed, not per cell.
+        The work is done once per seed, not per cell.
         """
         arrays = transform(self._uniform(L, N, 2 * stream))
         return tuple(self._by_cell(array) for array in arrays)
@@ -119,19 +126,22 @@ class Draws:
     def uniform_at(
         self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0
     ) -> Float[Tensor, " E"]:
-        """Return entries of the flattened `uniform(L, N, stream)` without computing the others."""
+        """Return entries of the flattened `uniform(L, N, stream)` without computing the others.
+
+        `entries` are their positions in the flattened array.
+        """
         sample = entries // N % L
         row = entries % N
         cell = entries // (L * N)
         counter = (sample << 32) + row
-        key = _mix(self._round + 2 * stream)[self.index.flatten()[cell]]
-        return _open_unit(_mix(counter + key), self.dtype)
+        key = _hash(self._key_of_iteration + 2 * stream)[self.index.flatten()[cell]]
+        return _open_unit(_hash(counter + key), self.dtype)
 
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
-        """Return standard normals.
+        """Return standard normal numbers.
 
-        They are Box and Muller's over pairs of samples, so that the first l samples do not depend
-        on L.
+        Samples 2 i and 2 i + 1 are a pair of the Box-Muller transform, so that the first l samples
+        do not depend on L.
         """
         u = self._uniform(L + L % 2, N, 2 * stream + 1)
         radius = (-2 * u[:, 0::2].log()).sqrt()

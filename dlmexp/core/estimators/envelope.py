@@ -5,13 +5,12 @@ half-normals. In the first case, a row's log density is bounded on each of K int
 line. A candidate picks an interval by its mass and a point in it by inversion, and is accepted with
 probability density / envelope.
 
-In addition to the L candidates for its L samples, a row draws spares; a rejected candidate is
-replaced by an accepted one of the row's first few. Which candidates are accepted says nothing about
-the values of those accepted, so every sample has exactly the target's distribution. That holds too
-where several are rejected and one value replaces two of them. Only a row whose POOL first
-candidates are all rejected would keep one that was not accepted: a chance of 1e-12 at the typical
-acceptance of 0.95, and of 4e-4 at 0.58, the worst that was seen up to v = 10^4 (Poisson counts of
-0).
+In addition to the L candidates for its L samples, a row draws spare ones. A rejected candidate is
+replaced by an accepted one of the row's first few. Whether other candidates are accepted does not
+depend on the values of the accepted ones, so every sample has exactly the distribution of the
+target, even if one value replaces two rejected candidates. Only a row whose first `POOL` candidates
+are all rejected keeps a rejected one. The probability of that is 1e-12 at the typical acceptance
+rate of 0.95, and 4e-4 at 0.58, the lowest that was seen up to v = 10^4 (Poisson counts of 0).
 """
 
 import math
@@ -29,30 +28,32 @@ from dlmexp.core.likelihoods import Likelihood, LogConcave, Poisson, StudentT
 from dlmexp.core.likelihoods.log_concave import Mode
 
 POOL = 9
-"""Candidates of a row, spares first, that may stand in for rejected ones."""
+"""Number of a row's candidates, spare ones first, that may replace rejected ones."""
 TILT = 1e-2
-"""Fall over a piece that is nearly flat."""
+"""Intervals whose envelope falls by less than this are tilted to fall by as much."""
 TANGENTS = 4
-"""Tangents on each side of the mode, for `log_concave`."""
+"""Number of tangents on each side of the mode, for `log_concave`."""
 TANGENT_DROP = 8.0
-"""The tails of `log_concave` start where a Gaussian is four deviations out."""
+"""The tails of `log_concave` start where the log density has fallen by this, as a Gaussian has four
+standard deviations from its mean."""
 PIECES = 64
-"""Pieces of `scale_mixture`."""
+"""Number of pieces between the tails, for `scale_mixture`."""
 PIECES_DROP = 12.0
-"""The tails of `scale_mixture` start where the log density has fallen by as much."""
-# Of `half_normals`, chosen on a grid of corners: acceptance is 0.96 where q is as after training,
-# at least 0.8 for v <= 100, and 0.58 in the worst corner up to v = 10^4 (no counts, and a q that
-# reaches far beyond where the likelihood cuts it off).
+"""The tails of `scale_mixture` start where the log density has fallen by this."""
+# The next two are of `half_normals`. They were chosen on a grid of extreme v, mu and y: the
+# acceptance rate is 0.96 for q as after training, at least 0.8 for v <= 100, and 0.58 in the worst
+# case up to v = 10^4 (no counts, and a q much wider than the likelihood).
 LIFT = 0.5
-"""a = log(1 + LIFT v / (1 + r v))"""
+"""a = log(1 + LIFT v / (1 + r v)), the point where the right half-normal touches."""
 LEFT_DROP = 3.0
-"""q~ has fallen by about this much at -c."""
+"""log q~ has fallen by about this much at -c."""
 
 
 def spares(samples: int) -> int:
-    """Return how many candidates a row draws beyond the samples.
+    """Return the number of spare candidates, which a row draws in addition to its samples.
 
-    They are at least two, fill a pool together with the samples, and grow with their number.
+    There are at least two, enough to fill a pool together with the samples, and one more for every
+    16 samples.
     """
     return max(POOL - samples, 2) + samples // 16
 
@@ -60,32 +61,42 @@ def spares(samples: int) -> int:
 def replace_rejected(
     x: Float[Tensor, "*B C N"], accepted: Bool[Tensor, "*B C N"], extra: int
 ) -> Float[Tensor, "*B L N"]:
-    """Return the candidates from `extra` on, where the rejected ones are replaced.
+    """Return the candidates from number `extra` on, with replacements of the rejected ones.
 
-    Number l of these, if rejected, gives way to stand-in number l modulo `extra`. The stand-ins are
-    the first `extra` accepted candidates of the row's pool, over again if it has fewer.
+    Rejected candidate l is replaced by replacement l modulo `extra`. The replacements are the first
+    `extra` accepted candidates of the row's pool, repeated if there are fewer.
     """
     samples = x.shape[-2] - extra
+    # 1. The accepted candidates of the pool, packed to the front. The rejected ones are all written
+    #    to one slot beyond the end.
     size = max(POOL, extra)
     pool = x[..., :size, :]
-    usable = accepted[..., :size, :]
-    count = usable.cumsum(-2)
-    # Accepted values packed to the front; the rejected all land in a slot beyond the end.
+    is_usable = accepted[..., :size, :]
+    count = is_usable.cumsum(-2)
     slots = torch.cat((pool, pool[..., -1:, :]), -2)
-    packed = slots.scatter(-2, torch.where(usable, count - 1, size), pool)
-    turn = torch.arange(extra, device=x.device).unsqueeze(-1) % count[..., -1:, :].clamp_min(1)
-    stand_in = packed.gather(-2, turn)
-    times = -(-samples // extra)  # rounded up
-    stand_in = torch.cat((stand_in,) * times, -2)[..., :samples, :]
-    return torch.where(accepted[..., extra:, :], x[..., extra:, :], stand_in)
+    packed = slots.scatter(-2, torch.where(is_usable, count - 1, size), pool)
+    # 2. `extra` replacements of each row
+    usable_count = count[..., -1:, :].clamp_min(1)
+    number = torch.arange(extra, device=x.device).unsqueeze(-1) % usable_count
+    replacements = packed.gather(-2, number)
+    # 3. One for every sample
+    repeats = math.ceil(samples / extra)
+    replacements = torch.cat((replacements,) * repeats, -2)[..., :samples, :]
+    return torch.where(accepted[..., extra:, :], x[..., extra:, :], replacements)
 
 
 class Intervals(NamedTuple):
     """Envelope of a density on K intervals, all [..., K, N].
 
-    It is exp(height - rate * distance from `origin`) on an interval of `length`, on the `side`
-    (-1, +1) of its origin. An interval starts at its higher end, up to rounding: `rate` may be
-    slightly negative, but not where the length is infinite.
+    On an interval the envelope is exp(height - rate * distance from the origin).
+
+    Attributes:
+        origin: The end of the interval where the envelope is larger. Up to rounding: `rate` may be
+            slightly negative, but not where the length is infinite.
+        side: On which side of the origin the interval is: -1 or +1.
+        length: The length of the interval, perhaps infinite.
+        height: The log of the envelope at the origin.
+        rate: How fast the log of the envelope falls.
     """
 
     origin: Float[Tensor, "*B K N"]
@@ -101,7 +112,10 @@ def sample_under(
     samples: int,
     draws: Draws,
 ) -> tuple[Float[Tensor, "*B L N"], Bool[Tensor, "*B C N"]]:
-    """Return `samples` draws per row from the density, and which candidates were accepted."""
+    """Return samples of the density for every row, and which candidates were accepted.
+
+    The density need not be normalised; its logarithm is at most that of the envelope `intervals`.
+    """
     extra = spares(samples)
     n = intervals.origin.shape[-1]
     x, log_envelope = _propose(intervals, draws.uniform(extra + samples, n, stream=0))
@@ -113,43 +127,44 @@ def sample_under(
 def _propose(
     intervals: Intervals, u: Float[Tensor, "*B C N"]
 ) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:
-    """Return one point per uniform number, and the log of the envelope there."""
-    # A nearly flat piece is tilted, and lifted to stay above: dividing by its rate would lose
-    # digits.
-    flat = (intervals.rate * intervals.length).abs() < TILT
-    rate = torch.where(flat, TILT / intervals.length, intervals.rate)
-    height = torch.where(flat, intervals.height + 2 * TILT, intervals.height)
-    # mass = e^height (1 - e^(-rate length)) / rate
-    shrink = (-rate * intervals.length).exp_() - 1
-    mass = -height.exp() * shrink / rate
-    ends = mass.cumsum(-2)
-    u = u * ends[..., -1:, :]
-    interval = _interval_of(u, ends)
-    # Inversion within the interval, whose mass lies from ends - mass to ends:
-    # e^(-rate distance) - 1 = shrink (u - (ends - mass)) / mass = scale (mass - ends) + scale u
-    scale = shrink / mass
-    constant = _at(interval, scale * (mass - ends))
+    """Return a candidate for each uniform number, and the log of the envelope there."""
+    # 1. Dividing by the rate of a nearly flat interval would lose digits: it is tilted, and lifted
+    #    to stay above the density.
+    is_flat = (intervals.rate * intervals.length).abs() < TILT
+    rate = torch.where(is_flat, TILT / intervals.length, intervals.rate)
+    height = torch.where(is_flat, intervals.height + 2 * TILT, intervals.height)
+    # 2. The interval of each candidate, by mass = e^height (1 - e^(-rate length)) / rate
+    exp_minus_1_at_end = (-rate * intervals.length).exp_() - 1
+    mass = -height.exp() * exp_minus_1_at_end / rate
+    cumulated = mass.cumsum(-2)
+    u = u * cumulated[..., -1:, :]
+    interval = _interval_of(u, cumulated)
+    # 3. The point in it, by inversion: as u goes from (cumulated - mass) to cumulated,
+    #    e^(-rate distance) - 1 = scale (u - (cumulated - mass)) goes from 0 to its value at the end
+    scale = exp_minus_1_at_end / mass
+    constant = _at(interval, scale * (mass - cumulated))
     exp_minus_1 = torch.addcmul(constant, _at(interval, scale), u)
-    # -rate distance
-    fall = exp_minus_1.clamp_min_(-1 + 1e-16).log1p_()
+    minus_rate_distance = exp_minus_1.clamp_min_(-1 + 1e-16).log1p_()
     # x = origin + side * distance
     origin = _at(interval, intervals.origin)
-    x = torch.addcmul(origin, _at(interval, intervals.side / rate), fall, value=-1)
-    return x, _at(interval, height) + fall
+    side_over_rate = _at(interval, intervals.side / rate)
+    x = torch.addcmul(origin, side_over_rate, minus_rate_distance, value=-1)
+    return x, _at(interval, height) + minus_rate_distance
 
 
 def _interval_of(
-    u: Float[Tensor, "*B C N"], ends: Float[Tensor, "*B K N"]
+    u: Float[Tensor, "*B C N"], cumulated: Float[Tensor, "*B K N"]
 ) -> Int[Tensor, "*B C N"]:
-    """Return the number of ends, without the last, that lie below u."""
+    """Return the interval of each u: the number of cumulated masses below u, without the last."""
     # On a CPU, counting in bytes is twice as fast as a search, or as counting in longs.
     interval = torch.zeros_like(u, dtype=torch.uint8)
-    for j in range(ends.shape[-2] - 1):
-        interval += (u > ends[..., j : j + 1, :]).view(torch.uint8)
+    for j in range(cumulated.shape[-2] - 1):
+        interval += (u > cumulated[..., j : j + 1, :]).view(torch.uint8)
     return interval.long()
 
 
 def _at(interval: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B C N"]:
+    """Return the entry of the table for each candidate's interval."""
     return table.gather(-2, interval)
 
 
@@ -157,7 +172,7 @@ def _at(interval: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Floa
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw by rejection under 10 lines above log(q p): four tangents and a tail on either side."""
+    """Draw by rejection under ten lines above log(q p): four tangents and a tail on each side."""
     assert isinstance(likelihood, LogConcave)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
@@ -180,27 +195,27 @@ def _tangents(
     right: Float[Tensor, "*B 1 N"],
 ) -> Intervals:
     """Return tangents to log(q p) up to `left` and `right` of the mode, and the tails beyond."""
-    # Per interval, in units of the reach: where it starts, where the tangent touches, how long it
-    # is; and its side.
+    # 1. The intervals, in units of the reach: where they start, where the tangent touches, and
+    #    their lengths. The last one of each side is the tail.
     number = torch.arange(2 * TANGENTS + 2, dtype=left.dtype, device=left.device).unsqueeze(-1)
     side = torch.ones_like(number).masked_fill(number <= TANGENTS, -1.0)
     start = number % (TANGENTS + 1) / TANGENTS
-    tail = start == 1
-    touch = (start + 0.5 / TANGENTS).masked_fill(tail, 1.0)
-    length = torch.full_like(start, 1 / TANGENTS).masked_fill(tail, torch.inf)
+    is_tail = start == 1
+    touch = (start + 0.5 / TANGENTS).masked_fill(is_tail, 1.0)
+    length = torch.full_like(start, 1 / TANGENTS).masked_fill(is_tail, torch.inf)
     reach = torch.where(side < 0, left, right)
-    # The tangent at x, and its height at the interval's origin
+    # 2. The tangent at x, and its height at the origin of the interval
     x = side * touch * reach
     slope_of_p = likelihood.terms(mode.f + x, mode.y).slope
     slope = slope_of_p - mode.precision * (x + mode.shift)
     origin = side * start * reach
     height = -likelihood.fall(x, mode) + slope * (origin - x)
-    # A tangent that touches behind a knee rises far above the mode where its interval starts: there
-    # flat is better.
-    steep = height > 0.5
-    height = height.masked_fill(steep, 0.0)
-    slope = slope.masked_fill(steep, 0.0)
-    return Intervals(origin, side, length * reach, height, -side * slope)
+    # 3. A tangent that touches beyond a knee is far above the mode at the origin of its interval.
+    #    The height of the mode, 0, is then the better bound.
+    is_steep = height > 0.5
+    height = height.masked_fill(is_steep, 0.0)
+    slope = slope.masked_fill(is_steep, 0.0)
+    return Intervals(origin, side, length * reach, height, rate=-side * slope)
 
 
 class MixtureDensity(NamedTuple):
@@ -209,7 +224,7 @@ class MixtureDensity(NamedTuple):
     Its logarithm is A(u) + c(u) up to a constant, with d2 = (y - mu)^2 and
 
         A(u) = -a u - b e^-u - log(v + e^u) / 2     concave
-        c(u) = -d2 / (2 (v + e^u))                  rising; convex for w < v, concave beyond
+        c(u) = -d2 / (2 (v + e^u))                  increasing; convex for w < v, concave for w > v
     """
 
     a: Tensor
@@ -244,7 +259,7 @@ def scale_mixture(
 ) -> ProductSample:
     """Draw u = log w from its density given y (`MixtureDensity`), then f given w and y.
 
-    A tangent to A plus a tangent or a chord to c bounds the log density on each interval, so the
+    On each interval, a tangent to A plus a tangent or a chord to c is above the log density, so the
     rejection is exact.
     """
     assert isinstance(likelihood, StudentT)
@@ -262,40 +277,41 @@ def scale_mixture(
     u, accepted = sample_under(intervals, log_density, samples, draws)
     # f given w and y is N(mu + v (y - mu) / (v + w), v w / (v + w)).
     w = u.exp()
-    centre = (v.sqrt() * (y - mu)).unsqueeze(-2) / (v_samples + w)
-    e = centre + (w / (v_samples + w)).sqrt() * draws.normal(samples, mu.shape[-1])
+    mean_of_e = (v.sqrt() * (y - mu)).unsqueeze(-2) / (v_samples + w)
+    std_of_e = (w / (v_samples + w)).sqrt()
+    e = mean_of_e + std_of_e * draws.normal(samples, mu.shape[-1])
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])
 
 
 def _mixture_pieces(
     density: MixtureDensity, low: Float[Tensor, "*B 1 N"], span: Float[Tensor, "*B 1 N"]
 ) -> tuple[Intervals, Float[Tensor, "*B 1 N"]]:
-    """Return lines above the log density less `top`, and `top`.
+    """Return lines above the log density minus `top`, their largest value, and `top`.
 
     The intervals are pieces of [low, low + span], and the two tails, first and last.
     """
-    # Left ends of the intervals in [0, 1], their lengths, and their directions.
+    # 1. The intervals: their left ends in [0, 1], their lengths, and their directions.
     number = torch.arange(PIECES + 2, dtype=low.dtype, device=low.device).unsqueeze(-1)
     start = (number - 1).clamp_min(0) / PIECES
-    tail = (number == 0) | (start == 1)
-    length = torch.full_like(start, 1 / PIECES).masked_fill(tail, torch.inf)
+    is_tail = (number == 0) | (start == 1)
+    length = torch.full_like(start, 1 / PIECES).masked_fill(is_tail, torch.inf)
     side = torch.ones_like(start).masked_fill(number == 0, -1.0)
     left = low + start * span
     step = span / PIECES
-    touch = left + torch.where(tail, 0.0, step / 2)
-    # Slope and height at the left end of the tangent to A, and of the line above c
+    touch = left + torch.where(is_tail, 0.0, step / 2)
+    # 2. Slope and height at the left end: of the tangent to A, plus those of the line above c
     slope = density.concave_slope(touch.exp())
     height = density.concave(touch) - slope * (touch - left)
-    c_slope, c_height = _line_above_c(density, left, step, touch, tail, side)
+    c_slope, c_height = _line_above_c(density, left, step, touch, is_tail, side)
     slope = slope + c_slope
     height = height + c_height
-    # A rising line starts at its right end.
-    rising = (slope > 0) & ~tail
-    origin = torch.where(rising, left + step, left)
-    height = torch.where(rising, height + slope * step, height)
-    side = torch.where(rising, -1.0, side)
+    # 3. The origin of an interval is its higher end: of a rising line the right one.
+    is_rising = (slope > 0) & ~is_tail
+    origin = torch.where(is_rising, left + step, left)
+    height = torch.where(is_rising, height + slope * step, height)
+    side = torch.where(is_rising, -1.0, side)
     top = height.amax(-2, keepdim=True)
-    return Intervals(origin, side, length * span, height - top, -side * slope), top
+    return Intervals(origin, side, length * span, height - top, rate=-side * slope), top
 
 
 def _line_above_c(
@@ -303,13 +319,13 @@ def _line_above_c(
     left: Float[Tensor, "*B K N"],
     step: Float[Tensor, "*B 1 N"],
     touch: Float[Tensor, "*B K N"],
-    tail: Bool[Tensor, "K 1"],
+    is_tail: Bool[Tensor, "K 1"],
     side: Float[Tensor, "K 1"],
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "*B K N"]]:
     """Return slope and height at the left end of a line above c on each interval.
 
-    It is a tangent where c is concave, a chord where c is convex, and the steepest line from the
-    left end where c turns.
+    It is a tangent where c is concave, and a chord where c is convex. Where c changes from convex
+    to concave, it is the line from the left end with the largest slope of c.
     """
     is_concave = left.exp() >= density.v
     is_convex = (left + step).exp() <= density.v
@@ -319,30 +335,33 @@ def _line_above_c(
     slope = torch.where(is_convex, chord, density.steepest_rise())
     slope = torch.where(is_concave, tangent, slope)
     height = torch.where(is_concave, density.rising(touch) - tangent * (touch - left), c_left)
-    # In the tails: to the left c is below its value at the end; to the right, if still convex,
-    # below its limit 0.
-    slope = torch.where(tail & ((side < 0) | ~is_concave), 0.0, slope)
-    height = torch.where(side < 0, c_left, height)
-    height = torch.where(tail & (side > 0) & ~is_concave, 0.0, height)
+    # In the left tail, c is below its value at the end of the tail. In the right one, unless it is
+    # concave there, c is below its limit 0.
+    is_left_tail = side < 0
+    is_convex_right_tail = is_tail & (side > 0) & ~is_concave
+    slope = torch.where(is_tail & (is_left_tail | ~is_concave), 0.0, slope)
+    height = torch.where(is_left_tail, c_left, height)
+    height = torch.where(is_convex_right_tail, 0.0, height)
     return slope, height
 
 
-class Pieces(NamedTuple):
-    """What lies above q~ of counts, as fractions of its peak: all [..., N].
+class HalfNormalEnvelope(NamedTuple):
+    """An envelope of q~ for Poisson counts, relative to the peak of q~: all [..., N].
 
-    It is exp(lift - x^2 / (2 right^2)) on the right, exp(-x^2 / (2 left^2)) on the left as far as
-    -c, and exp(-depth + slope (x + c)) beyond.
+    With x = f - mode, the envelope is
 
-    With x the distance from the mode, r the rate e^f there and p = 1/v, log q~ falls by
-    r (e^x - 1 - x) + p x^2/2, and e^x - 1 - x is bounded from below by parabolas:
+        exp(lift - x^2 / (2 right^2))     for x > 0
+        exp(-x^2 / (2 left^2))            for -c < x < 0
+        exp(-depth + slope (x + c))       for x < -c
 
-    - on the right k x^2/2 - d with k = (e^a - 1)/a for any a > 0: then both have the same slope at
+    With the rate r = e^f at the mode and p = 1/v, log q~ falls by r (e^x - 1 - x) + p x^2/2, and
+    e^x - 1 - x is bounded from below by parabolas:
+
+    - for x > 0 by k x^2/2 - d with k = (e^a - 1)/a, for any a > 0: both have the same slope at
       x = a, and d is such that they touch there;
-    - on the left as far as -c the one through the origin and its value at -c:
-      k = 2 (e^-c - 1 + c)/c^2.
+    - for -c < x < 0 by k x^2/2 with k = 2 (e^-c - 1 + c)/c^2, to which it is equal at 0 and -c.
 
-    So q~ lies under a half-normal on either side, and beyond -c under the tangent to its logarithm
-    there.
+    So q~ is below a half-normal on each side. For x < -c, log q~ is below its tangent at -c.
     """
 
     right: Tensor
@@ -353,24 +372,24 @@ class Pieces(NamedTuple):
     slope: Tensor
 
 
-def pieces(r: Tensor, p: Tensor) -> Pieces:
-    """Return the pieces for a rate r at the mode and a precision p = 1/v of q."""
+def half_normal_envelope(r: Tensor, p: Tensor) -> HalfNormalEnvelope:
+    """Return the envelope for a rate r at the mode and a precision p = 1/v of q."""
     # a = log(1 + LIFT / (r + p)),  k = (e^a - 1) / a on the right
     a = torch.log1p(LIFT / (r + p))
     rise = torch.expm1(a)
     c = _left_end(r, p)
-    # e^-c - 1
-    fall = torch.expm1(-c)
-    half_square = c * c / 2
-    # p + r k on the left
-    p_left = torch.addcdiv(p, r * (c + fall), half_square)
-    return Pieces(
-        right=torch.addcdiv(p, r * rise, a).rsqrt(),
+    exp_minus_c_minus_1 = torch.expm1(-c)
+    half_c_squared = c * c / 2
+    # p + r k, the precisions of the two half-normals
+    p_right = torch.addcdiv(p, r * rise, a)
+    p_left = torch.addcdiv(p, r * (c + exp_minus_c_minus_1), half_c_squared)
+    return HalfNormalEnvelope(
+        right=p_right.rsqrt(),
         lift=r * torch.addcmul(a, rise, a / 2 - 1),
         left=p_left.rsqrt(),
         c=c,
-        depth=p_left * half_square,
-        slope=torch.addcmul(p * c, r, fall, value=-1),
+        depth=p_left * half_c_squared,
+        slope=torch.addcmul(p * c, r, exp_minus_c_minus_1, value=-1),
     )
 
 
@@ -378,41 +397,44 @@ def pieces(r: Tensor, p: Tensor) -> Pieces:
 def half_normals(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw by rejection under two half-normals and an exponential tail, `pieces`."""
+    """Draw by rejection under two half-normals and an exponential tail (`HalfNormalEnvelope`)."""
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
     wait_for_loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
-    envelope = pieces(mode.at.curvature, mode.precision)
+    envelope = half_normal_envelope(mode.at.curvature, mode.precision)
     extra = spares(samples)
-    arrays = draws.transformed(_ingredients, 3 * (extra + samples), mu.shape[-1])
-    ingredients = Ingredients(*arrays)
-    x, depth, inside = _propose_from_pieces(envelope, ingredients)
+    arrays = draws.transformed(_candidate_numbers, 3 * (extra + samples), mu.shape[-1])
+    numbers = CandidateNumbers(*arrays)
+    x, depth, inside = _propose_from_pieces(envelope, numbers)
     fall = likelihood.fall(x, mode.over_samples())
-    accepted = (fall - depth < ingredients.chance) & inside
+    accepted = (fall - depth < numbers.chance) & inside
     x = replace_rejected(x, accepted, extra)
     e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], wait_for_loss())
 
 
-class Ingredients(NamedTuple):
-    """Random numbers [..., C, N] of which candidates are made."""
+class CandidateNumbers(NamedTuple):
+    """Random numbers [..., C, N] of which C candidates of a row are made.
+
+    Attributes:
+        pick: Exponential; picks one of the three parts of the envelope.
+        chance: Exponential; a candidate is accepted if log(envelope / q~) is less.
+        size: Half-normal.
+        half_square: size^2 / 2.
+    """
 
     pick: Tensor
-    """exponential, picks the piece"""
     chance: Tensor
-    """exponential, minus the log of the uniform that accepts"""
     size: Tensor
-    """half-normal"""
     half_square: Tensor
-    """size^2 / 2"""
 
 
-def _ingredients(u: Float[Tensor, "*B C3 N"]) -> tuple[Tensor, ...]:
-    """Return `Ingredients` of uniforms [..., 3 C, N]."""
+def _candidate_numbers(u: Float[Tensor, "*B C3 N"]) -> tuple[Tensor, ...]:
+    """Return `CandidateNumbers` of uniforms [..., 3 C, N]."""
     pick, chance, half = u.chunk(3, -2)
     half = half.erfinv()
-    return Ingredients(
+    return CandidateNumbers(
         pick=pick.log().neg_(),
         chance=chance.log().neg_(),
         size=half * math.sqrt(2),
@@ -421,42 +443,42 @@ def _ingredients(u: Float[Tensor, "*B C3 N"]) -> tuple[Tensor, ...]:
 
 
 def _propose_from_pieces(
-    envelope: Pieces, numbers: Ingredients
+    envelope: HalfNormalEnvelope, numbers: CandidateNumbers
 ) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"], Bool[Tensor, "*B C N"]]:
-    """Return candidates, how far the envelope lies below q~'s peak there, and which are allowed.
+    """Return candidates, minus the log of the envelope there, and which of them are valid.
 
-    A half-normal's candidates beyond -c are not allowed: the tail has candidates of its own there.
+    Candidates of the left half-normal beyond -c are not valid: there the tail is the envelope.
     """
-    # Masses in units of sqrt(pi/2)
+    # 1. Masses of the three parts, in units of sqrt(pi/2); that of the left half-normal is `left`
     right_mass = envelope.lift.exp() * envelope.right
     tail_mass = math.sqrt(2 / math.pi) * (-envelope.depth).exp() / envelope.slope
-    others = envelope.left + tail_mass
-    total = right_mass + others
-    # An exponential picks the piece: the right if it is small, the tail if it is large, and then
-    # its excess over the threshold is an exponential again.
-    right_threshold = (total / others).unsqueeze(-2).log()
+    other_mass = envelope.left + tail_mass
+    total = right_mass + other_mass
+    # 2. An exponential picks the part: the right one if it is small, the tail if it is large. Then
+    #    its excess over the threshold is an exponential again.
+    right_threshold = (total / other_mass).unsqueeze(-2).log()
     tail_threshold = (total / tail_mass).unsqueeze(-2).log()
     # A number, 0 or 1: torch.where takes three times as long on a CPU.
-    right = (numbers.pick < right_threshold).to(numbers.pick.dtype)
+    is_right = (numbers.pick < right_threshold).to(numbers.pick.dtype)
     excess = numbers.pick - tail_threshold
-    tail = excess > 0
+    is_tail = excess > 0
+    # 3. In the tail x = -c - excess / slope; else x = width size, where width is -left or +right
     c = envelope.c.unsqueeze(-2)
-    # In the tail x = -c - excess / slope; else x = width size, where width is -left or +right
-    x_of_tail = torch.addcdiv(-c, excess, envelope.slope.unsqueeze(-2), value=-1)
-    step = (envelope.right + envelope.left).unsqueeze(-2)
-    width = torch.addcmul(-envelope.left.unsqueeze(-2), right, step)
-    x = torch.where(tail, x_of_tail, width.mul_(numbers.size))
-    # In the tail depth + excess; else size^2 / 2, less the lift on the right
+    x_in_tail = torch.addcdiv(-c, excess, envelope.slope.unsqueeze(-2), value=-1)
+    right_plus_left = (envelope.right + envelope.left).unsqueeze(-2)
+    width = torch.addcmul(-envelope.left.unsqueeze(-2), is_right, right_plus_left)
+    x = torch.where(is_tail, x_in_tail, width.mul_(numbers.size))
+    # 4. Minus the log: in the tail depth + excess; else size^2 / 2, minus the lift on the right
     lift = envelope.lift.unsqueeze(-2)
-    depth_of_half = torch.addcmul(numbers.half_square, right, lift, value=-1)
-    depth = torch.where(tail, excess + envelope.depth.unsqueeze(-2), depth_of_half)
-    return x, depth, tail | (x >= -c)
+    depth_of_half_normal = torch.addcmul(numbers.half_square, is_right, lift, value=-1)
+    depth = torch.where(is_tail, excess + envelope.depth.unsqueeze(-2), depth_of_half_normal)
+    return x, depth, is_tail | (x >= -c)
 
 
 def _left_end(r: Tensor, p: Tensor) -> Tensor:
-    """Return c, about where the fall on the left is LEFT_DROP.
+    """Return c, about where log q~ has fallen by LEFT_DROP on the left.
 
-    Any other point would do, only not as well.
+    The envelope is valid for any c > 0; the choice decides how many candidates are accepted.
     """
     # sqrt(2 LEFT_DROP r + 1) - 1
     root = (2 * LEFT_DROP * r + 1).sqrt() - 1
@@ -464,11 +486,11 @@ def _left_end(r: Tensor, p: Tensor) -> Tensor:
 
 
 def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-    """Begin `work` and return a function that waits for its result; on a CPU, `work` itself.
+    """Begin `work` on a side stream of a GPU, and return a function that waits for its result.
 
-    A captured graph takes the fork and the join along. Both streams wait for each other, so neither
-    reuses memory that the other still reads, provided that what `work` reads is kept until its
-    result has been used.
+    On a CPU, return `work` itself. A captured graph contains both streams and their waiting. As
+    each stream waits for the other, neither reuses memory that the other still reads, provided that
+    the tensors that `work` reads are kept until its result has been used.
     """
     if device.type != "cuda":
         return work
@@ -487,8 +509,9 @@ def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable
 
 @cache
 def _side_stream(device: torch.device, main_stream: int) -> torch.cuda.Stream:
-    """Return the side stream of a main one.
+    """Return the side stream of a main stream.
 
-    Each has its own: what is freed on a side stream may still be read on its main one.
+    Main streams do not share one: memory that is freed on a side stream may still be read on its
+    main stream.
     """
     return torch.cuda.Stream(device)

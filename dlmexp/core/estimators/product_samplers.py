@@ -1,7 +1,8 @@
-"""Product samplers: draws from q~(f) proportional to N(f; mu, v) p(y|f), all rows at once.
+"""Product samplers: draws from q~(f) proportional to N(f; mu, v) p(y|f), for all rows at once.
 
-Here is what they are, those without rejection (q~ is a Gaussian, or with the probit an extended
-skew-normal), and the paper's own. `envelope` has fast ones that reject.
+This module has their interface, the samplers without rejection (q~ is a Gaussian, or with the
+probit an extended skew-normal), and the rejection sampler of the paper. `envelope` has faster
+samplers that reject.
 """
 
 import math
@@ -24,38 +25,41 @@ OTHER_ESTIMATORS = "estimator=exact, quadrature, bmc or smooth_bmc"
 
 
 class ProductSample(NamedTuple):
-    """Samples in q's own units, and how they were drawn.
+    """Samples of q~, and how they were drawn.
 
-    f = mu + sqrt(v) e would lose the digits of e where v is tiny, and the gradient needs e.
+    Attributes:
+        e: The samples, standardised by q: f = mu + sqrt(v) e. The gradient needs e, whose digits
+            would be lost in f where v is tiny.
+        accepted: The number of accepted proposals of each row.
+        proposed: The number of proposals of each row; one number if it is the same for all rows.
+        loss: The log loss of each row if the sampler has it at little cost, else None.
     """
 
     e: Float[Tensor, "*B L N"]
     accepted: Float[Tensor, "*B N"]
-    """accepted proposals of each row"""
     proposed: Float[Tensor, "*B N"] | float
-    """proposals of each row; a number where all rows propose alike"""
     loss: Float[Tensor, "*B N"] | None = None
-    """the row's log loss where the sampler has it at little cost"""
 
     @property
     def acceptance(self) -> Float[Tensor, "*B"]:
-        """Accepted over proposed, all rows together."""
+        """The share of accepted proposals, over all rows."""
         proposed = self.proposed.mean(-1) if isinstance(self.proposed, Tensor) else self.proposed
         return self.accepted.mean(-1) / proposed
 
 
 Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, Draws], ProductSample]
-"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)."""
+"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, draws) returns `samples` samples
+for every row, from the random numbers `draws`."""
 
 
 @dataclass(frozen=True)
 class ProductSampler:
-    """A product sampler and its facts.
+    """A product sampler.
 
     Attributes:
         name: Its name in SAMPLERS.
         draw: The function that draws.
-        likelihoods: What it can draw for.
+        likelihoods: The class of likelihoods that it can draw for.
         capturable: Whether its operations do not depend on the data, as a CUDA graph needs.
     """
 
@@ -68,7 +72,7 @@ class ProductSampler:
         """Return the sampler for this likelihood: this one or, of `auto`, the likelihood's own.
 
         Raises:
-            UserError: there is none, or this one can't draw for the likelihood.
+            UserError: There is none, or this one can't draw for the likelihood.
         """
         name = likelihood.product_sampler if self.name == "auto" else self.name
         if name is None:
@@ -90,7 +94,7 @@ SAMPLERS: Registry[ProductSampler] = Registry("sampler", "dlmexp.core.estimators
 def product_sampler(
     name: str, likelihoods: type[Likelihood] = Likelihood, capturable: bool = True
 ) -> Callable[[Draw], ProductSampler]:
-    """Register a function as the product sampler of that name."""
+    """Return a decorator that registers a function as the product sampler of that name."""
 
     def register(draw: Draw) -> ProductSampler:
         return SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
@@ -102,7 +106,7 @@ def product_sampler(
 def auto(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw by the fastest exact sampler, which a likelihood names as its `product_sampler`."""
+    """Draw by the fastest exact sampler of the likelihood (`Likelihood.product_sampler`)."""
     sampler = SAMPLERS["auto"].chosen_for(type(likelihood))
     return sampler.draw(likelihood, mu, v, y, samples, draws)
 
@@ -114,9 +118,10 @@ def gaussian(
     """Draw f | y ~ N(mu + v (y - mu) / (v + noise), v noise / (v + noise))."""
     assert isinstance(likelihood, Gaussian)
     total = v + likelihood.noise
-    centre = v.sqrt() * (y - mu) / total
-    spread = (likelihood.noise / total).sqrt()
-    e = centre.unsqueeze(-2) + spread.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
+    # In units of q, e = (f - mu) / sqrt(v) has this mean and standard deviation:
+    mean = v.sqrt() * (y - mu) / total
+    std = (likelihood.noise / total).sqrt()
+    e = mean.unsqueeze(-2) + std.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
     return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
 
 
@@ -129,28 +134,29 @@ def truncated_normal(
 ) -> Float[Tensor, "*B L N"]:
     """Return the (1 - u)-quantile of N(0, 1) truncated to t > -alpha, for any alpha, u in (0, 1).
 
-    It inverts the upper tail, u Phi(alpha). Beyond alpha = -FAR_TAIL that underflows. With
-    d = t^2 - alpha^2 and k = 1 + alpha^-2 - 2 alpha^-4, -2 log of the share of the tail beyond t is
-    there
+    It is the t above which N(0, 1) has the probability u Phi(alpha). Where alpha < -FAR_TAIL, that
+    underflows. There, with d = t^2 - alpha^2 and k = 1 + alpha^-2 - 2 alpha^-4, by Mills' ratio
 
-        k d - d^2 / (2 alpha^4)
+        -2 log u = k d - d^2 / (2 alpha^4)
 
-    (Mills' ratio, to an error of d^3 / (3 alpha^6): 1e-9 of it for typical u, 1e-6 for u = 1e-12).
-    So t at -FAR_TAIL gives t at any alpha beyond.
+    to an error of d^3 / (3 alpha^6): relative to it 1e-9 for typical u, 1e-6 for u = 1e-12. So t is
+    first computed for alpha = -FAR_TAIL, then the formula gives -2 log u, and d at alpha itself.
     """
+    # 1. The quantile for alpha, or for -FAR_TAIL where alpha is less
     near = alpha.clamp_min(-FAR_TAIL)
-    # Phi(near). torch.special.ndtr is 1 + erf, which is nothing below -8.
+    # Phi(near). torch.special.ndtr would compute 1 + erf, which is 0 below -8.
     upper = 0.5 * torch.erfc(near * -(0.5**0.5))
     t = -torch.special.ndtri(u * upper.unsqueeze(-2))
+    # 2. -2 log u, by the formula at -FAR_TAIL
     near_squared = near.square().unsqueeze(-2)
-    far_squared = alpha.square().clamp_min(FAR_TAIL**2).unsqueeze(-2)
-    # -2 log of the share at -FAR_TAIL
     d = t.square() - near_squared
-    exponent = d * (_tail_slope(FAR_TAIL**2) - d / (2 * FAR_TAIL**4))
-    # d with the same share at alpha
-    d = exponent * (1 + exponent / (2 * far_squared.square())) / _tail_slope(far_squared)
-    beyond = (far_squared + d).clamp_min(0).sqrt()
-    return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), beyond, t)
+    minus_2_log_u = d * (_tail_slope(FAR_TAIL**2) - d / (2 * FAR_TAIL**4))
+    # 3. d at alpha, by the formula solved for d to second order
+    far_squared = alpha.square().clamp_min(FAR_TAIL**2).unsqueeze(-2)
+    correction = 1 + minus_2_log_u / (2 * far_squared.square())
+    d = minus_2_log_u * correction / _tail_slope(far_squared)
+    far_t = (far_squared + d).clamp_min(0).sqrt()
+    return torch.where((alpha < -FAR_TAIL).unsqueeze(-2), far_t, t)
 
 
 def _tail_slope(square: float | Tensor) -> float | Tensor:
@@ -162,25 +168,29 @@ def _tail_slope(square: float | Tensor) -> float | Tensor:
 def skew_normal(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw z = f + noise given its sign, then f given z, with gain v / (1 + v).
+    """Draw z = f + noise given its sign, then f given z.
 
-    For p(y|f) = P(f + noise has y's sign), with noise ~ N(0, 1).
+    With the probit, p(y|f) is the probability that z has the sign of y, with noise ~ N(0, 1).
     """
     s = signs(y)
     n = mu.shape[-1]
     total = 1 + v
-    # In float64 whatever the marginals are: float32 has no room for the tails.
+    # s z = sqrt(1 + v) (alpha + t), where t is N(0, 1) truncated to t > -alpha: so s z > 0. In
+    # float64 whatever the marginals are, as float32 can not represent the tails.
     alpha = (s * mu * total.rsqrt()).double()
     t = truncated_normal(draws.uniform(samples, n).double(), alpha).to(mu.dtype)
+    # f given z has the mean mu + v / (1 + v) (z - mu) and the variance v / (1 + v).
     e = (s * (v / total).sqrt()).unsqueeze(-2) * t
     e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n))
     return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
 
 
 MAX_WIDENING = 10
+"""The largest k of the proposal N(mu, k v)."""
 ROUNDS = 256
+"""The most proposals for an entry."""
 MAX_ROUNDS_AT_ONCE = 32
-"""Rounds drawn together; after each such block a GPU is waited for."""
+"""The most rounds that are drawn together; after them, the processor waits for a GPU."""
 
 
 def widening(
@@ -214,24 +224,31 @@ def widening(
 
 
 class Entries(NamedTuple):
-    """Entries of samples [..., L, N], flattened, with what their rows say: all [E]."""
+    """Properties of the rows of samples [..., L, N], for each entry of the flattened samples.
+
+    Attributes:
+        mu: Means of q.
+        v: Variances of q.
+        y: Targets.
+        k: The widening of the proposal.
+        log_p_max: The logarithm of the largest p(y|f).
+    """
 
     mu: Float[Tensor, "E"]
     v: Float[Tensor, "E"]
     y: Float[Tensor, "E"]
     k: Float[Tensor, "E"]
-    """widening of the proposal"""
     log_p_max: Float[Tensor, "E"]
 
     def at(self, index: Int[Tensor, "e"]) -> "Entries":
-        """Return chosen entries."""
-        return Entries(*(part[index] for part in self))
+        """Return the entries at these positions."""
+        return Entries(*(values[index] for values in self))
 
 
 class RejectionSampling:
-    """Samples by rejection, of which some entries are still open.
+    """Rejection sampling under way: an entry is open until a proposal for it has been accepted.
 
-    All ways to go through the entries draw the same numbers, and so the same samples.
+    In whatever order entries are drawn, each has the same random numbers, and so the same sample.
 
     Args:
         likelihood: The likelihood.
@@ -250,8 +267,8 @@ class RejectionSampling:
         self.rows = rows
         self.sampled = likelihood.over_samples()
         log_p_max = likelihood.log_p_max(y).expand(mu.shape)
-        of_samples = [row.unsqueeze(-2).expand(self.shape).flatten() for row in (*rows, log_p_max)]
-        self.entries = Entries(*of_samples)
+        by_entry = [row.unsqueeze(-2).expand(self.shape).flatten() for row in (*rows, log_p_max)]
+        self.entries = Entries(*by_entry)
         self.e = torch.zeros_like(self.entries.mu)
         self.tries = torch.zeros_like(self.entries.mu)
 
@@ -262,34 +279,44 @@ class RejectionSampling:
     def draw(
         self, still_open: Int[Tensor, " E"], first_round: int = 0, last_round: int = ROUNDS
     ) -> Int[Tensor, " e"]:
-        """Draw chosen entries together, and return those that are open after the rounds."""
+        """Draw for open entries together, and return those that are open after the rounds.
+
+        Args:
+            still_open: The positions of the entries.
+            first_round: The number of the first round.
+            last_round: The number after that of the last round.
+        """
         rounds_done = first_round
         n = self.shape[-1]
         while rounds_done < last_round and still_open.numel():
-            # As many rounds at once as there were before: at most twice the tries that are needed.
+            # As many rounds at once as were done before: at most twice as many as are needed.
             count = min(MAX_ROUNDS_AT_ONCE, max(1, rounds_done))
             rounds = range(rounds_done, min(last_round, rounds_done + count))
             uniform = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 0)
             threshold = _uniform_of_rounds(self.draws, still_open, self.samples, n, rounds, 1)
             at_open = _at_entries(self.sampled, still_open, self.shape)
             proposal, accepted = _propose(at_open, self.entries.at(still_open), uniform, threshold)
-            closed = accepted.any(0)
-            first = torch.where(closed, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
+            closes = accepted.any(0)
+            # The first accepted proposal; where there is none, the last one, to be overwritten.
+            first = torch.where(closes, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
             self.e[still_open] = proposal.gather(0, first[None]).squeeze(0)
             self.tries[still_open] += first + 1
-            still_open = still_open[~closed]
+            still_open = still_open[~closes]
             rounds_done = rounds.stop
         return still_open
 
     def draw_one_by_one(
         self, still_open: Int[Tensor, " E"], first_round: int = 0
     ) -> Int[Tensor, " e"]:
-        """Draw chosen entries each on its own, and return those that are open after all rounds."""
-        never_closed = [self.draw(entry, first_round) for entry in still_open.split(1)]
-        return torch.cat(never_closed) if never_closed else still_open
+        """Draw for one open entry after the other, and return those that are open after all rounds.
+
+        Arguments are those of `draw`.
+        """
+        open_after_all = [self.draw(entry, first_round) for entry in still_open.split(1)]
+        return torch.cat(open_after_all) if open_after_all else still_open
 
     def finished(self, likelihood: Likelihood, still_open: Int[Tensor, " E"]) -> ProductSample:
-        """Return the samples; `auto` draws what is still open, where the paper waits."""
+        """Return the samples. `auto` draws the entries that are still open; the paper goes on."""
         mu, v, y, _ = self.rows
         if still_open.numel():
             exact = auto.draw(likelihood, mu, v, y, self.samples, self.draws)
@@ -305,8 +332,8 @@ def rejection(
 ) -> ProductSample:
     """Draw as the paper does (its appendix "Efficient Implementation of Product Sampling").
 
-    It redraws until all entries are accepted, so its operations depend on the data. All open
-    entries are redrawn together. Those that are open after 256 rounds come from `auto`.
+    It draws until a proposal has been accepted for every entry, so its operations depend on the
+    data. All open entries are drawn together. Those that are open after `ROUNDS` come from `auto`.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     rows = (mu, v, y, widening(likelihood, mu, v, y))
@@ -315,15 +342,16 @@ def rejection(
 
 
 VECTORISED_ROUNDS = 2
+"""Number of rounds in which `hybrid` draws all entries together."""
 
 
 @product_sampler("hybrid", capturable=False)
 def hybrid(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
-    """Draw the samples of `rejection` as the paper says that its code does.
+    """Draw the samples of `rejection` in the way that the paper describes for its code.
 
-    Two rounds are drawn for all entries together, what is open then one by one.
+    Two rounds are drawn for all entries together; then the open entries are drawn one by one.
     """
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     rows = (mu, v, y, widening(likelihood, mu, v, y))
@@ -357,10 +385,14 @@ def individual(
 def _uniform_of_rounds(
     draws: Draws, entries: Int[Tensor, "E"], samples: int, n: int, rounds: range, which: int
 ) -> Float[Tensor, "R E"]:
-    """Return uniforms of chosen entries in some rounds; each round has two, `which` is 0 or 1."""
-    by_round = [
-        draws.uniform_at(entries, samples, n, stream=2 * number + which) for number in rounds
-    ]
+    """Return a uniform number for each of these entries in each round.
+
+    A round has two uniform numbers for an entry; `which` is 0 or 1.
+    """
+    by_round = []
+    for number in rounds:
+        stream = 2 * number + which
+        by_round.append(draws.uniform_at(entries, samples, n, stream))
     return torch.stack(by_round)
 
 
@@ -370,7 +402,7 @@ def _propose(
     uniform: Float[Tensor, "R E"],
     threshold: Float[Tensor, "R E"],
 ) -> tuple[Float[Tensor, "R E"], Bool[Tensor, "R E"]]:
-    """Return proposals in q's own units, and which of them are accepted."""
+    """Return proposals e, standardised by q, and which of them are accepted."""
     k = entries.k
     e = k.sqrt() * torch.special.ndtri(uniform)
     f = entries.mu + entries.v.sqrt() * e
@@ -383,9 +415,8 @@ def _propose(
 def _at_entries(
     sampled: Likelihood, entries: Int[Tensor, "E"], shape: tuple[int, ...]
 ) -> Likelihood:
-    """Return the likelihood with its parameters at chosen entries of [..., L, N]."""
-    at_entries = {
-        name: tensor.expand(shape).flatten()[entries]
-        for name, tensor in sampled.own_tensors().items()
-    }
+    """Return the likelihood with its parameters at these entries of [..., L, N]."""
+    at_entries = {}
+    for name, tensor in sampled.own_tensors().items():
+        at_entries[name] = tensor.expand(shape).flatten()[entries]
     return replace(sampled, **at_entries)

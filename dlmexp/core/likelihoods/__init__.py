@@ -1,8 +1,9 @@
 """Likelihoods p(y|f) by name.
 
-`regression` and `discrete` have the likelihoods, `log_concave` integrals over q without a closed
-form, `calibration` scores of the whole predictive distribution. A new likelihood is a file that
-registers it (`base` shows how), and its line among the imports here.
+`regression` and `discrete` have the likelihoods. Integrals over q without a closed form are in
+`log_concave` and, for likelihoods that have only a `log_prob`, in `integration`. `calibration` has
+scores of the whole predictive distribution, `mixture` predictions of a q of several Gaussians. A
+new likelihood is a file that registers it (`base` shows how), and its line among the imports here.
 """
 
 from dlmexp.core.likelihoods.base import (

@@ -37,35 +37,36 @@ from dlmexp.core.likelihoods.calibration import Scores, brier
 from dlmexp.core.likelihoods.integration import HERMITE_NODES, checked_log_loss, panel_log_loss
 
 Metric = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
-"""metric(likelihood, mu [B, N], v [B, N], y [B, N]) -> [B, N]. Lower is better; its mean over rows
-is reported."""
+"""metric(likelihood, mu [B, N], v [B, N], y [B, N]) returns the metric of every row [B, N]. Lower
+is better; its mean over rows is reported."""
 
 
 @dataclass(frozen=True)
 class Likelihood(ABC):
     """A conditional density p(y|f) whose own parameters are tensors that broadcast to [..., N].
 
-    `log_prob` must be written. The integrals over q(f) = N(f; mu, v) have generic forms by
-    quadrature, which a likelihood overrides where it knows better.
+    A subclass must have `log_prob`. The integrals over q(f) = N(f; mu, v) are computed by
+    quadrature, unless a subclass overrides them by something better.
     """
 
     name: ClassVar[str]
-    """set when it is registered"""
+    """The name under which it is registered; set by that."""
     task: ClassVar[str] = "regression"
-    """regression | binary (y in {0, 1}) | count"""
+    """The kind of targets: "regression", "binary" (y in {0, 1}) or "count"."""
     parameters: ClassVar[Mapping[str, Parameter]] = {}
-    """learned together with the kernel's; `from_hyper` sets the fields of these names"""
+    """Parameters that are learned with those of the kernel; fields of the same names hold them."""
     metrics: ClassVar[Mapping[str, Metric]] = {}
-    """reported with the NLL, also in learning curves"""
+    """Metrics that are reported with the NLL, also in learning curves."""
     conjugate: ClassVar[bool] = False
-    """Gaussian noise: q has a closed form"""
+    """Whether the noise is Gaussian, so that the best q may have a closed form."""
     product_sampler: ClassVar[str | None] = None
-    """the fastest exact sampler of q(f) p(y|f), a name in SAMPLERS"""
+    """The fastest exact sampler of q(f) p(y|f), a name in `SAMPLERS`; None: there is none."""
 
     @classmethod
     def from_hyper(cls, hyper: Hyper) -> Self:
         """Return the likelihood with each cell's parameters [B] of `hyper`, for rows [B, N]."""
-        return cls(**{name: hyper[name][:, None] for name in cls.parameters})
+        by_name = {name: hyper[name][:, None] for name in cls.parameters}
+        return cls(**by_name)
 
     @abstractmethod
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
@@ -74,10 +75,10 @@ class Likelihood(ABC):
     def log_loss(
         self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
-        """Return -log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2).
+        """Return -log E_{N(f; mu, v)} p(y|f) per row, the loss of log-loss DLM (section 2).
 
-        Differentiable in mu, v and the likelihood's own parameters. By quadrature, whose nodes
-        follow p where it is narrow or has kinks (`integration`).
+        Differentiable in mu, v and the likelihood's own parameters. It is computed by quadrature,
+        with more nodes where p is narrow or has kinks (`integration`).
         """
         return checked_log_loss(self, mu, v, y)
 
@@ -116,7 +117,8 @@ class Likelihood(ABC):
     ) -> Float[Tensor, "*B N"] | None:
         """Return the standard deviation of y under the predictive distribution.
 
-        None unless it is overridden; for binary data the mean says it all.
+        None unless it is overridden. It is not for binary data, whose distribution is known from
+        the mean.
         """
         return None
 
@@ -144,10 +146,10 @@ class Likelihood(ABC):
     def calibration(
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Scores:
-        """Return scores per row of the whole predictive distribution, after training.
+        """Return scores per row of the whole predictive distribution, by name.
 
         Binary data have a Brier score (and an ECE, which needs all rows at once:
-        `training.metrics`). Other likelihoods have none unless they override this
+        `training.metrics`). Other likelihoods have no scores unless they override this
         (`calibration.py`).
         """
         if self.task != "binary":
@@ -179,8 +181,8 @@ class Likelihood(ABC):
     def kinks(self, y: Float[Tensor, "*B N"]) -> tuple[Float[Tensor, "*B N"], ...]:
         """Return the f at which p(y|f) bends or has a narrow peak.
 
-        The quadrature of `log_loss` looks there. In regression this is y; for other targets there
-        is none, unless it is overridden.
+        The quadrature of `log_loss` has more nodes there. In regression this is y; for other
+        targets there is none, unless it is overridden.
         """
         return (y,) if self.task == "regression" else ()
 
@@ -193,15 +195,19 @@ class Likelihood(ABC):
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Return its own parameters by field name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        tensors = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                tensors[field.name] = value
+        return tensors
 
     def over_samples(self) -> Self:
         """Return the likelihood whose parameters broadcast against samples [..., L, N] of f."""
-        lifted = {}
+        with_sample_dimension = {}
         for name, value in self.own_tensors().items():
-            lifted[name] = value.unsqueeze(-2) if value.ndim else value
-        return replace(self, **lifted)
+            with_sample_dimension[name] = value.unsqueeze(-2) if value.ndim else value
+        return replace(self, **with_sample_dimension)
 
 
 LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", "dlmexp.core.likelihoods")
@@ -218,7 +224,7 @@ def squared_error(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> T
 
 
 def misclassified(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-    """Return 1 where the more probable class is the wrong one; its mean is the error rate."""
+    """Return 1 where the predicted (more probable) class is wrong; its mean is the error rate."""
     mean = likelihood.mean(mu, v)
     return ((mean > 0.5) != (y > 0.5)).to(mean.dtype)
 

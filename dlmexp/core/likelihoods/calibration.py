@@ -2,13 +2,13 @@
 
 These are CRPS, coverage and width of central intervals, and the Brier score. Their means over rows
 are recorded with the other metrics (docs/SPEC.md, section 7). Lower is better for all of them but
-coverage, which should be what the interval promises.
+coverage, which should be the nominal probability of the interval.
 
 For counts the distribution is a mixture of Poissons: the rate depends on a latent f, which has the
 distribution q = N(mu, v). If it spans few counts (`MAX_SINGLE`), it is summed count by count, which
 is exact but for tails of 1e-6. If it spans more, it is tabulated in blocks of counts, and its CRPS
-is good to about 1e-3. How a row is computed depends on that row alone, so its scores do not depend
-on the rows computed with it.
+has an error of about 1e-3. How a row is computed depends on that row alone, so its scores do not
+depend on the rows computed with it.
 """
 
 import math
@@ -20,13 +20,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dlmexp.core.gp.fused import fused
+from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.gp.special import gauss_hermite
 
 Scores = dict[str, Tensor]
 
 LEVELS = (50, 90, 95)
-"""Per cent, of central intervals in regression."""
+"""Nominal probabilities of the central intervals in regression, in per cent."""
 INV_SQRT_PI = 1 / math.sqrt(math.pi)
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -75,8 +75,8 @@ def normal_mixture_scores(
     z = d / s
     # E|X_k - y| = s_k (z (2 Phi(z) - 1) + 2 phi(z))
     distance = s * (z * torch.erf(z * SQRT_HALF) + (-0.5 * z.square()).exp() * SQRT_2_OVER_PI)
-    # E|X - X'| / sqrt(2/pi) = sum_kl w_k w_l sqrt(variance_k + variance_l). In a loop over the few
-    # components: K^2 rows at once would not fit into memory.
+    # E|X - X'| / sqrt(2/pi) = sum_kl w_k w_l sqrt(variance_k + variance_l), one k at a time: K^2 N
+    # numbers would not fit into memory.
     mean_gap = torch.zeros_like(d)
     for variance, weight in zip(variances, weights, strict=True):
         mean_gap += weight * (weights * (variance + variances).sqrt()).sum(0)
@@ -97,7 +97,7 @@ def normal_mixture_half_width(
     The mixture has normal components with a common mean mu and standard deviations s. Four steps of
     Newton's method solve P(|X - mu| <= h) = level / 100 for the half width h. As the left side is
     concave in h, every step ends at or left of the solution. A step from far to the right may end
-    below 0, where there is no probability: h is set to 0.
+    below 0; then the next one starts at 0.
     """
     h = half_width(level) * (weights * s).sum(0)
     for _ in range(4):
@@ -115,34 +115,34 @@ def _mass_within(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
 
 
 INTERVAL_PROBABILITIES = {"lower_95": 0.025, "upper_95": 0.975}
-"""The probabilities of which the ends of the interval of counts are the quantiles."""
+"""Values of the distribution function at the two ends of the central interval of counts."""
 MAX_DEVIATIONS = 5.0
-"""Half the range of f, in standard deviations of q. The range of counts reaches as far beyond the
-rates at its ends, in standard deviations of a Poisson."""
+"""Distance of the ends of the range of f from mu, in standard deviations of q; and of the ends of
+the range of counts from the rates at these f, in standard deviations of a Poisson."""
 NODE_COUNTS = (13, 17, 25, 33, 49, 65, 97, 129)
 """Numbers of nodes of the rules over q: each row takes the first rule that is fine enough."""
 MAX_SINGLE = 512
-"""Ranges of up to as many counts are summed one by one."""
+"""The most counts of a range that is summed count by count."""
 LARGEST = 2048
-"""Ranges that end beyond this count are not summed one by one."""
+"""Ranges that end beyond this count are not summed count by count."""
 GROUP_SPAN = 128
-"""Rows are summed in groups whose ranges end within as many counts of each other.
+"""Rows are summed in groups. The largest counts of a group's rows differ by at most this.
 
 The range of a group then has up to `MAX_SINGLE + GROUP_SPAN` counts. With 700 or more, the
 probability of its first count, which can be as low as exp(-range), would underflow."""
 GROUPS_PER_RULE = LARGEST // GROUP_SPAN + 1
-"""Groups of rows that take the same number of nodes."""
+"""The most groups of rows with the same number of nodes."""
 BLOCKS = 160
-"""Blocks of counts that a wide distribution is tabulated in."""
+"""Number of blocks of counts in the table of a wide distribution."""
 BLOCK_NODES = 12
-"""Nodes of the quadrature at the edges of blocks."""
+"""Number of nodes of the quadrature at the edges of blocks."""
 FIRST_COUNTS = 16
-"""Counts that are summed also where the others are tabulated."""
+"""Number of the first counts, 0 to 15, whose F(k) is summed even where others are tabulated."""
 ENTRIES_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}
-"""Entries [K, R] of rows that are computed together; on a CPU, what its cache holds."""
+"""The most entries [K, R] of rows that are computed together; on a CPU they fit into its cache."""
 
 LogProb = Callable[[Tensor, Tensor], Tensor]
-"""log_prob(f, k) -> log p(k|f), elementwise."""
+"""log_prob(f, k) returns log p(k|f), elementwise."""
 Elementwise = Callable[[Tensor], Tensor]
 
 
@@ -155,7 +155,7 @@ class CountScores(NamedTuple):
 
     @classmethod
     def empty(cls, like: Float[Tensor, "R"]) -> "CountScores":
-        """Return scores that are still to be filled."""
+        """Return scores with arbitrary values, to be written by `fill`."""
         return cls(torch.empty_like(like), torch.empty_like(like), torch.empty_like(like))
 
     def fill(self, rows: Int[Tensor, "r"], scores: "CountScores") -> None:
@@ -183,18 +183,18 @@ def count_scores(
     mu = mu.double().expand(shape).reshape(-1)
     v = v.double().expand(shape).reshape(-1)
     y = y.double().expand(shape).reshape(-1)
-    measured = _measure(log_prob, rate, latent, mu, v, y)
-    covered = (measured.lower <= y) & (y <= measured.upper)
-    # Comparisons with NaN are false, but a row without a distribution has no coverage either.
-    undefined = measured.crps.isnan()
+    by_row = _scores_of_rows(log_prob, rate, latent, mu, v, y)
+    covered = (by_row.lower <= y) & (y <= by_row.upper)
     scores = {
-        "crps": measured.crps,
+        "crps": by_row.crps,
         "coverage_95": covered.to(y.dtype),
-        "width_95": measured.upper - measured.lower,
+        "width_95": by_row.upper - by_row.lower,
     }
-    return {
-        name: torch.where(undefined, torch.nan, value).view(shape) for name, value in scores.items()
-    }
+    # A row with NaN has no coverage either, although comparisons with NaN are false.
+    is_undefined = by_row.crps.isnan()
+    for name, value in scores.items():
+        scores[name] = torch.where(is_undefined, torch.nan, value).view(shape)
+    return scores
 
 
 def count_interval(
@@ -207,10 +207,11 @@ def count_interval(
     """Return the ends of the interval that `count_scores` measures."""
     flat_mu = mu.double().reshape(-1)
     flat_v = v.double().reshape(-1)
-    any_y = torch.zeros_like(flat_mu)
-    measured = _measure(log_prob, rate, latent, flat_mu, flat_v, any_y)
-    lower = measured.lower.view(mu.shape).to(mu.dtype)
-    upper = measured.upper.view(mu.shape).to(mu.dtype)
+    # The interval does not depend on y.
+    y = torch.zeros_like(flat_mu)
+    by_row = _scores_of_rows(log_prob, rate, latent, flat_mu, flat_v, y)
+    lower = by_row.lower.view(mu.shape).to(mu.dtype)
+    upper = by_row.upper.view(mu.shape).to(mu.dtype)
     return lower, upper
 
 
@@ -220,17 +221,17 @@ def count_cdf(
     """Return P(Y <= k) of a Poisson with rate `rate(f)`, f ~ N(mu, v).
 
     It is the regularised upper gamma function Q(k + 1, rate), averaged over q by the trapezoidal
-    rule; one node at a time, so that memory is that of the rows.
+    rule, one node at a time to save memory.
     """
     e, weights = _trapezoidal_rule(NODE_COUNTS[-1], mu)
     s = v.clamp_min(0).sqrt()
     # All negative k become -1; their probability is set to 0 at the end.
     count = k.floor().clamp_min(-1)
-    # The shape is 0 at -1, and has to be positive.
+    # k + 1, which has to be positive, is 0 for -1.
     shape_of_gamma = (count + 1).clamp_min(1e-300)
     cdf = torch.zeros_like(mu + k)
     for node, weight in zip(e, weights, strict=True):
-        # w_k Q(k + 1, rate(mu + s e_k))
+        # w_i Q(k + 1, rate(mu + s e_i))
         cdf += weight * torch.special.gammaincc(shape_of_gamma, rate(mu + s * node))
     return torch.where(count < 0, 0.0, cdf)
 
@@ -241,7 +242,7 @@ def _trapezoidal_rule(nodes: int, like: Tensor) -> tuple[Float[Tensor, "K"], Flo
     return e, torch.softmax(-0.5 * e.square(), 0)
 
 
-def _measure(
+def _scores_of_rows(
     log_prob: LogProb,
     rate: Elementwise,
     latent: Elementwise,
@@ -249,24 +250,30 @@ def _measure(
     v: Float[Tensor, "R"],
     y: Float[Tensor, "R"],
 ) -> CountScores:
-    """Return CRPS and both ends of the interval, of rows in float64."""
+    """Return CRPS and both ends of the interval, of rows in float64.
+
+    The arguments are those of `count_scores`.
+    """
+    # 1. The range of counts of every row
     s = v.clamp_min(0).sqrt()
-    # NaN and infinite rates become finite, so that every row has a range of counts. A row with NaN
-    # in mu or v has NaN in its scores all the same, as these are computed from mu and s.
+    # NaN and infinite rates become finite, so that every row has a range of counts. The scores of a
+    # row with NaN in mu or v are NaN all the same, as they are computed from mu and s.
     low_rate = rate(mu - MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
     high_rate = rate(mu + MAX_DEVIATIONS * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12)
     # The square root of a Poisson count has a standard deviation of about 1/2.
     low = (low_rate.sqrt() - MAX_DEVIATIONS / 2).clamp_min(0).square().floor()
     high = (high_rate.sqrt() + MAX_DEVIATIONS / 2).square().ceil()
-    one_by_one = (high - low <= MAX_SINGLE) & (high <= LARGEST)
+    # 2. Rows that are summed count by count
+    is_narrow = (high - low <= MAX_SINGLE) & (high <= LARGEST)
     scores = CountScores.empty(mu)
-    for rows, e, weights in _groups(rate, mu, s, high, one_by_one):
+    for rows, e, weights in _groups(rate, mu, s, high, is_narrow):
         f = mu[rows] + s[rows] * e[:, None]
         first = low[rows].min()
         last = high[rows].max()
         scores.fill(rows, _by_counts(log_prob, rate, f, weights, first, last, y[rows]))
+    # 3. Rows that are tabulated in blocks
     rows_at_once = ENTRIES_AT_ONCE[mu.device.type] // (BLOCKS * BLOCK_NODES)
-    for rows in (~one_by_one).nonzero().squeeze(-1).split(rows_at_once):
+    for rows in (~is_narrow).nonzero().squeeze(-1).split(rows_at_once):
         log_range = (high_rate[rows] / low_rate[rows]).log()
         edges = _edges(log_range / (2 * MAX_DEVIATIONS), low[rows], high[rows])
         F = _distribution(rate, latent, mu[rows], s[rows], edges)
@@ -279,33 +286,34 @@ def _groups(
     mu: Float[Tensor, "R"],
     s: Float[Tensor, "R"],
     high: Float[Tensor, "R"],
-    one_by_one: Bool[Tensor, "R"],
+    is_narrow: Bool[Tensor, "R"],
 ) -> Iterator[tuple[Int[Tensor, "r"], Float[Tensor, "K"], Float[Tensor, "K"]]]:
-    """Yield rows that are summed together, with nodes and weights of the rule over q.
+    """Yield narrow rows that are summed together, with nodes and weights of the rule over q.
 
-    Rows of a group take the same number of nodes and end near each other; as many come together as
-    fit at once.
+    Rows of a group have the same number of nodes, and ranges of counts that end near each other. A
+    group is cut into pieces that fit into memory.
     """
-    # The rule has to resolve the product of q and the likelihood of any likely count. Its standard
-    # deviation, in units of s, is about 1 / sqrt(1 + s^2 rate), and is small at high counts: take
-    # the rate two standard deviations above the mean of q. The step of the rule in these units,
-    # 2 MAX_DEVIATIONS / (nodes - 1), may be up to 1.1 such deviations.
+    # The rule has to resolve the product of q and the likelihood of any likely count. The standard
+    # deviation of this product, in units of s, is about 1 / sqrt(1 + s^2 rate), and is small at
+    # high counts: take the rate two standard deviations above the mean of q. The step of the rule
+    # in these units, 2 MAX_DEVIATIONS / (nodes - 1), may be up to 1.1 such deviations.
     nodes_needed = 2 * MAX_DEVIATIONS * (1 + s.square() * rate(mu + 2 * s)).sqrt() / 1.1 + 1
-    # Rows that need more nodes than any rule has take the last one: sums over counts are still
-    # right, and quantiles are good to a hundredth of the standard deviation of q.
+    # Rows that need more nodes than any rule has take the last one. Their CRPS is still right: it
+    # is a sum over counts, in which errors of F(k) of both signs cancel. The error of quantiles is
+    # a hundredth of the standard deviation of q.
     all_but_last = torch.tensor(NODE_COUNTS[:-1], dtype=mu.dtype, device=mu.device)
-    rows = one_by_one.nonzero().squeeze(-1)
-    # Rows of a group stay in this order, as the sort below is stable: the pieces that a large group
-    # is cut into then span fewer counts than the group.
+    rows = is_narrow.nonzero().squeeze(-1)
+    # Sorted by the ends of their ranges, an order that the stable sort below keeps within a group:
+    # so the pieces of a large group span fewer counts than the group.
     rows = rows[high[rows].argsort()]
-    # The number of a group says which rule it takes, and then where its ranges end.
+    # group = rule * GROUPS_PER_RULE + end // GROUP_SPAN
     rule_index = torch.searchsorted(all_but_last, nodes_needed[rows].nan_to_num(NODE_COUNTS[-1]))
     group = rule_index * GROUPS_PER_RULE + (high[rows] // GROUP_SPAN).long()
     group, order = group.sort(stable=True)
-    numbers, sizes = group.unique(return_counts=True)
+    group_numbers, sizes = group.unique(return_counts=True)
     rows_by_group = rows[order].split(sizes.tolist())
-    for number, rows_of_group in zip(numbers.tolist(), rows_by_group, strict=True):
-        nodes = NODE_COUNTS[number // GROUPS_PER_RULE]
+    for group_number, rows_of_group in zip(group_numbers.tolist(), rows_by_group, strict=True):
+        nodes = NODE_COUNTS[group_number // GROUPS_PER_RULE]
         e, weights = _trapezoidal_rule(nodes, mu)
         for piece in rows_of_group.split(ENTRIES_AT_ONCE[mu.device.type] // nodes):
             yield piece, e, weights
@@ -320,17 +328,29 @@ def _by_counts(
     high: Float[Tensor, ""],
     y: Float[Tensor, "R"],
 ) -> CountScores:
-    """Return the scores by going through the counts `low` to `high`: p(k|f) = p(k-1|f) rate / k.
+    """Return the scores, summed over the counts `low` to `high`.
 
     CRPS = sum over all k of (F(k) - [y <= k])^2, where F is 0 below `low` and 1 above `high`.
+
+    Args:
+        log_prob: As in `count_scores`.
+        rate: As in `count_scores`.
+        f: The nodes of the rule over q.
+        weights: The weights of the rule.
+        low: The first count.
+        high: The last count.
+        y: The observed counts.
     """
     rates = rate(f)
+    # p(low|f), from which p(k|f) = p(k-1|f) rate / k
     p = log_prob(f, low).exp_()
-    # The terms of counts below `low` and above `high`, where F is 0 and 1.
+    # The terms of CRPS of counts below `low` and above `high`, where F is 0 and 1.
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
+    # An end of the interval is the number of counts k with F(k) below its share: the `low` counts
+    # before the range, where F is 0, and some of the range.
     lower = low.expand_as(y).clone()
     upper = low.expand_as(y).clone()
-    if fused(y):
+    if uses_triton(y):
         from dlmexp.core.gp.fused.small import sums_over_counts
 
         shares = (INTERVAL_PROBABILITIES["lower_95"], INTERVAL_PROBABILITIES["upper_95"])
@@ -342,13 +362,13 @@ def _by_counts(
     F = torch.zeros_like(y)
     for k in range(int(low), int(high) + 1):
         if k > low:
-            # p(k|f) = p(k-1|f) rate / k, as 0 + p * rates * (1 / k): a single pass, in place.
+            # p(k|f) = p(k-1|f) rate / k, computed in place as 0 + p * rates * (1 / k).
             torch.addcmul(zero, p, rates, value=1 / k, out=p)
         # F(k) = sum over j <= k of E_q p(j|f)
         F += weights @ p
         # (F(k) - [y <= k])^2
         crps += (F - (y <= k).to(F.dtype)).square_()
-        # An end of the interval is the number of counts with F(k) below its share.
+        # Both ends grow by 1 while F(k) is below their share.
         lower += INTERVAL_PROBABILITIES["lower_95"] > F
         upper += INTERVAL_PROBABILITIES["upper_95"] > F
     return CountScores(crps, lower, upper)
@@ -373,6 +393,8 @@ def _edges(
     t = first + (last - first) * steps
     # t = asinh(r sqrt(x)), with x = edge + 1
     edges = ((torch.sinh(t) / relative_spread).square() - 1).round()
+    # The first block begins below `low`, as it has no count at its first edge. The last one ends at
+    # `high` exactly, without rounding errors.
     edges[:, 0] = low - 1
     edges[:, -1] = high
     return edges
@@ -385,16 +407,17 @@ def _distribution(
     s: Float[Tensor, "R"],
     k: Float[Tensor, "R E"],
 ) -> Float[Tensor, "R E"]:
-    """Return F(k) = P(rate(f) < G) [R, G] with G ~ Gamma(k + 1).
+    """Return F(k) = P(rate(f) < G) for a variable G ~ Gamma(k + 1).
 
-    (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). Of the two, f and G, one is
-    integrated out as a normal, and the other, which is the less spread, by quadrature. The first
-    counts, for which G is not so close, are summed.
+    f is normal, and (G / (k + 1))^(1/3) is close to normal (Wilson and Hilferty). The one of the
+    two with the smaller variance is integrated over by quadrature; given its value, the probability
+    is the normal distribution function of the other. For the first counts the approximation is not
+    good enough: they are summed.
     """
-    first_counts = _first_distribution(rate, mu, s)
+    F_of_first_counts = _first_distribution(rate, mu, s)
     # An edge may be -1, for which this takes F(0); `_by_blocks` sets F at the first edge to 0.
-    summed = first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
-    few = k < FIRST_COUNTS
+    summed = F_of_first_counts.gather(-1, k.clamp(0, FIRST_COUNTS - 1).long())
+    is_summed = k < FIRST_COUNTS
     mu = mu[:, None]
     s = s[:, None]
     k_plus_1 = k.clamp_min(0) + 1
@@ -409,10 +432,10 @@ def _distribution(
     # P(f < latent(G) | G) at the nodes of G
     G = k_plus_1 * (centre + deviation * e).clamp_min(1e-3) ** 3
     over_G = torch.special.ndtr((latent(G) - mu) / s)
-    # The variance of f against that of log G, which is about 1 / (k + 1).
-    f_is_less_spread = s.square() * k_plus_1 < 1
-    tabulated = (w * torch.where(f_is_less_spread, over_f, over_G)).sum(0)
-    return torch.where(few, summed, tabulated)
+    # The variance of log G is about 1 / (k + 1).
+    f_varies_less = s.square() * k_plus_1 < 1
+    by_quadrature = (w * torch.where(f_varies_less, over_f, over_G)).sum(0)
+    return torch.where(is_summed, summed, by_quadrature)
 
 
 def _first_distribution(
@@ -436,7 +459,7 @@ def _by_blocks(
 ) -> CountScores:
     """Return the scores from F at the edges of blocks, taken as linear in between."""
     # F is 0 at the first edge, which lies below all counts of the range (it may be -1). From
-    # there on it increases: the running maximum removes falls that the approximation may have.
+    # there on it increases: where the approximation falls, the running maximum is taken.
     F = torch.cat((torch.zeros_like(F[:, :1]), F[:, 1:].cummax(-1).values.clamp(0, 1)), -1)
     return CountScores(
         crps=_crps_by_blocks(edges, F, y),
@@ -446,17 +469,17 @@ def _by_blocks(
 
 
 def _block_of(table: Float[Tensor, "R E"], value: Float[Tensor, "R 1"]) -> Int[Tensor, "R 1"]:
-    """Return the block in which an increasing table reaches a value."""
+    """Return the number of the block in which an increasing table reaches a value."""
     return (torch.searchsorted(table, value) - 1).clamp(0, BLOCKS - 1)
 
 
 def _crps_by_blocks(
     edges: Float[Tensor, "R E"], F: Float[Tensor, "R E"], y: Float[Tensor, "R"]
 ) -> Float[Tensor, "R"]:
-    """Return CRPS = E|X - y| - E|X - X'|/2, with E|X - y| = E X - y + 2 E(y - X)+.
+    """Return CRPS = E|X - y| - E|X - X'|/2, with E|X - y| = E X - y + 2 E max(y - X, 0).
 
-    E X is the sum of 1 - F over all counts, E|X - X'|/2 that of F (1 - F), and E(y - X)+ the sum of
-    F(k) over k < y.
+    E X is the sum of 1 - F over all counts, E|X - X'|/2 that of F (1 - F), and E max(y - X, 0) the
+    sum of F(k) over k < y.
     """
     size = edges.diff(dim=-1)
     start = F[:, :-1]
@@ -469,22 +492,27 @@ def _crps_by_blocks(
         """
         return size * at_start + (at_end - at_start) * (size + 1) / 2
 
-    # E|X - X'|/2 and E X
+    # E|X - X'|/2
     half_distance = sum_in_block(start * (1 - start), end * (1 - end)).sum(-1)
+    # E X, to whose sum the edge + 1 counts up to the first edge contribute 1 each.
     mean = edges[:, 0] + 1 + sum_in_block(1 - start, 1 - end).sum(-1)
-    # E(y - X)+: whole blocks below y - 1, a part of its own block, and counts beyond the table,
-    # where F is 1.
-    below = torch.nn.functional.pad(sum_in_block(start, end).cumsum(-1), (1, 0))
+    # shortfall = E max(y - X, 0), the sum of F(k) over k <= y - 1. It has these terms:
+    # - sum_before_block: of the blocks before that of y - 1;
+    # - sum_of_start + sum_of_rise: of the counts of this block up to y - 1;
+    # - counts_beyond: of the counts beyond the table, where F is 1.
+    sum_before_block = torch.nn.functional.pad(sum_in_block(start, end).cumsum(-1), (1, 0))
     last = (y - 1).unsqueeze(-1)
     block = _block_of(edges, last)
-    past_start = (last - edges.gather(-1, block)).clamp_min(0)
+    counts_from_edge = (last - edges.gather(-1, block)).clamp_min(0)
     n = size.gather(-1, block).clamp_min(1)
-    part = torch.minimum(past_start, n)
-    # Within its block F(k) = start + (end - start) j / n, with j = 1 ... part.
-    rise = (end - start).gather(-1, block) / n * part * (part + 1) / 2
-    beyond = past_start - part
-    expected_shortfall = below.gather(-1, block) + start.gather(-1, block) * part + rise + beyond
-    return 2 * expected_shortfall.squeeze(-1) - y + mean - half_distance
+    counts_in_block = torch.minimum(counts_from_edge, n)
+    counts_beyond = counts_from_edge - counts_in_block
+    # Within the block F = start + (end - start) j / n, with j = 1 ... counts_in_block.
+    sum_of_start = start.gather(-1, block) * counts_in_block
+    slope = (end - start).gather(-1, block) / n
+    sum_of_rise = slope * counts_in_block * (counts_in_block + 1) / 2
+    shortfall = sum_before_block.gather(-1, block) + sum_of_start + sum_of_rise + counts_beyond
+    return 2 * shortfall.squeeze(-1) - y + mean - half_distance
 
 
 def _quantile_by_blocks(

@@ -1,7 +1,7 @@
-"""Classes and counts.
+"""Likelihoods of two classes and of counts.
 
 Classes have p(y = 1|f) = Phi(f) or 1 / (1 + e^-f). Counts are y ~ Poisson(rate(f)) with the
-exponential link, rate = e^f, or softplus, rate = log(1 + e^f).
+exponential link, rate = e^f, or the softplus link, rate = log(1 + e^f).
 """
 
 from dataclasses import dataclass
@@ -81,14 +81,15 @@ class Logistic(LogConcave):
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return (mode of q(f) p(y|f)) - mu [..., N].
 
-        With m = (2y-1) mu, the shift r >= 0 towards the label solves r = v sigmoid(-(m + r)). Far
-        on either side the sigmoid is an exponential and r Lambert's W; Newton does the rest (the
-        derivative is at least 1).
+        With m = (2y-1) mu, the shift r >= 0 towards the label solves r = v sigmoid(-(m + r)). Where
+        |m + r| is large, the sigmoid is about e^-(m + r) or 1 - e^(m + r), and r is given by
+        Lambert's W. Three steps of Newton's method on r - v sigmoid(-(m + r)), whose derivative is
+        at least 1, start there.
         """
         m = signs(y) * mu
-        right = m + v / 2 > 0
-        w = lambert_w_exp(v.log() + torch.where(right, -m, m + v))
-        r = torch.where(right, w, (v - w).clamp_min(0))
+        is_right = m + v / 2 > 0
+        w = lambert_w_exp(v.log() + torch.where(is_right, -m, m + v))
+        r = torch.where(is_right, w, (v - w).clamp_min(0))
         r = torch.minimum(r, v)
         for _ in range(3):
             wrong = torch.sigmoid(-(m + r))
@@ -168,34 +169,34 @@ class Poisson(Counts):
 
         s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
         """
-        log_w_at_0 = v.log() + mu
-        pull = v * y
-        w = lambert_w_exp(log_w_at_0 + pull)
-        # v y - w loses digits where the two are large and close; log w does where w is small and
-        # s = v y - w is tiny.
-        return torch.where(w < 1, pull - w, w.log() - log_w_at_0)
+        log_w_without_s = v.log() + mu
+        vy = v * y
+        w = lambert_w_exp(log_w_without_s + vy)
+        # s is v y - w, or log w - (log v + mu). The first loses digits where v y and w are large
+        # and close, the second where w is small and s is tiny.
+        return torch.where(w < 1, vy - w, w.log() - log_w_without_s)
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
         """Return rate (e^x - 1 - x) + x^2/(2v).
 
-        The slope of log p at the mode cancels against that of log q.
+        The slopes of log p and log q at the mode cancel.
         """
-        of_p = x.exp().sub_(x).sub_(1).mul_(mode.at.curvature)
-        return torch.addcmul(of_p, x * x, mode.precision / 2)
+        fall_of_p = x.exp().sub_(x).sub_(1).mul_(mode.at.curvature)
+        return torch.addcmul(fall_of_p, x * x, mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
         """Return distances left and right at which log(q p) has fallen by at least `drop` [..., N].
 
         Each half of `fall` alone gives a bound in closed form.
         """
-        # q: x^2/(2v) = drop
-        of_q = (2 * drop / mode.precision).sqrt()
-        # p: on the left e^x - 1 - x >= x^2/(2 - x), on the right x = log(1 + z + sqrt(2z)) has
+        # By q: x^2/(2v) = drop
+        reach_by_q = (2 * drop / mode.precision).sqrt()
+        # By p: on the left e^x - 1 - x >= x^2/(2 - x), on the right x = log(1 + z + sqrt(2z)) has
         # e^x - 1 - x >= z.
         z = drop / mode.at.curvature
-        left_of_p = (z + (z * (z + 8)).sqrt()) / 2
-        right_of_p = torch.log1p(z + (2 * z).sqrt())
-        return torch.minimum(of_q, left_of_p), torch.minimum(of_q, right_of_p)
+        left_by_p = (z + (z * (z + 8)).sqrt()) / 2
+        right_by_p = torch.log1p(z + (2 * z).sqrt())
+        return torch.minimum(reach_by_q, left_by_p), torch.minimum(reach_by_q, right_by_p)
 
     def knee(self, mode: Mode) -> Tensor:
         """Return the distance from the mode to the knee, at f = 1.5 or above."""
@@ -221,7 +222,7 @@ class Poisson(Counts):
 def softplus(f: Tensor) -> Tensor:
     """Return log(1 + e^f) to rounding everywhere.
 
-    torch's own is f from 20 on, wrong in the ninth digit.
+    torch's softplus returns f from 20 on, which is wrong in the ninth digit.
     """
     return -logsigmoid(-f)
 
@@ -233,8 +234,8 @@ class PoissonSoftplus(Counts):
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         """Return y log rate - rate and its derivatives."""
-        # Below -30 the log of the rate is f to rounding; the clamp keeps log and quotient away from
-        # 0.
+        # Below -30 the log of the rate is f to rounding. Without the clamp, the rate would be 0 in
+        # a logarithm and a quotient.
         g = f.clamp_min(-30)
         rate = softplus(g)
         sigma = torch.sigmoid(f)
@@ -249,8 +250,9 @@ class PoissonSoftplus(Counts):
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return (mode of q(f) p(y|f)) - mu [..., N].
 
-        Where the rate is f itself the mode solves a quadratic, where it is e^f it is Lambert's W.
-        Newton does the rest inside [0, v slope(mu)], which holds the root because the slope falls.
+        Where the rate is about f, the mode is the root of a quadratic; where it is about e^f, the
+        mode is given by Lambert's W. Newton's method starts there. Its iterates are kept between 0
+        and v slope(mu), which enclose the root because the slope of log p falls.
         """
         # rate = f: the mode solves f^2 - (mu - v) f - v y = 0.
         gap = mu - v
@@ -258,9 +260,9 @@ class PoissonSoftplus(Counts):
         # rate = e^f
         t = mu + v * y
         exponential = t - lambert_w_exp(t + (v * (1 + y / 2)).log())
-        end = v * self.terms(mu, y).slope
-        low = end.clamp_max(0)
-        high = end.clamp_min(0)
+        other_end = v * self.terms(mu, y).slope
+        low = other_end.clamp_max(0)
+        high = other_end.clamp_min(0)
         s = torch.where(linear > 1, linear, exponential) - mu
         for _ in range(5):
             s = torch.minimum(torch.maximum(s, low), high)

@@ -1,8 +1,9 @@
 """`-log E_{N(f; mu, v)} p(y|f)` of a likelihood that has only a `log_prob`.
 
-Gauss-Hermite quadrature is good to rounding where p is smooth on the scale of sqrt(v). Where p has
+Gauss-Hermite quadrature is exact to rounding where p is smooth on the scale of sqrt(v). Where p has
 a kink, or is much narrower than q, its error is large and depends on mu, v and the likelihood's
-parameters: training would exploit it. So rows on which two rules disagree are integrated again:
+parameters: training would move them to where the error makes the loss small. So rows on which two
+rules disagree are integrated again:
 
 1. The range of f is cut into panels: twelve standard deviations around mu, then out to far beyond
    them, and ever smaller ones around the kinks that the likelihood declares.
@@ -24,29 +25,33 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from dlmexp.core.gp.special import at_nodes
 
 HERMITE_NODES = 64
-"""Nodes of the generic quadrature, where a likelihood has nothing better."""
+"""Number of nodes of the first rule."""
 CONTROL_NODES = 48
-"""Nodes of a second rule. Rows on which the two rules disagree are integrated by panels."""
+"""Number of nodes of the second rule. Rows on which the two disagree are integrated by panels."""
 AGREEMENT = 1e-7
 """Rules agree if their log losses differ by at most this, or by 100 roundings if that is more."""
 PANEL_NODES = 8
+"""Number of nodes of a panel."""
 HALVINGS = {"kinks": 6, "no kinks": 24}
-"""Rounds of halving. Around a kink that is declared there are small panels from the start."""
+"""Rounds of halving. Around declared kinks there are small panels from the start."""
 HALVED_AT_ONCE = 3
+"""Number of panels that are halved in a round."""
 CORE = 8.0
-"""Standard deviations around mu that are cut into panels of two each."""
+"""Distance from mu, in standard deviations, up to which panels are two of them wide."""
 FAR = 1024.0
-"""Standard deviations around mu beyond which nothing is looked for, unless there is a kink."""
+"""Distance from mu, in standard deviations, at which the panels end: this, or twice the distance of
+the last kink if that is more."""
 FAR_PANELS = 7
+"""Number of panels between CORE and the end, on either side."""
 KINK_STEPS = 9
-"""Panels around a kink have widths of 4^-1 to 4^-KINK_STEPS standard deviations."""
+"""Panels around a kink end 4^-1 to 4^-KINK_STEPS standard deviations away from it."""
 ROWS_AT_ONCE = 8192
-"""Rows that are integrated by panels at the same time, which bounds the memory."""
+"""Number of rows that are integrated by panels at the same time, which bounds the memory."""
 
 
 @runtime_checkable
 class Density(Protocol):
-    """What the integration needs of a likelihood (`base.Likelihood` says what it means)."""
+    """The methods of a likelihood that the integration calls (`base.Likelihood` describes them)."""
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """Return log p(y|f), elementwise."""
@@ -66,7 +71,14 @@ class Density(Protocol):
 
 
 class Panels(NamedTuple):
-    """Panels of every row, in standard deviations from mu, and the log of their integrals."""
+    """The panels of every row.
+
+    Attributes:
+        low: Their lower ends, in standard deviations from mu.
+        high: Their upper ends.
+        log_value: The logarithms of their integrals.
+        log_error: The logarithms of estimates of the errors of their integrals.
+    """
 
     low: Float[Tensor, "*B P N"]
     high: Float[Tensor, "*B P N"]
@@ -74,8 +86,8 @@ class Panels(NamedTuple):
     log_error: Float[Tensor, "*B P N"]
 
 
-class Rows(NamedTuple):
-    """A likelihood, marginals and targets, all of the shape [*B, N]."""
+class Integrands(NamedTuple):
+    """The functions N(f; mu, v) p(y|f) of f at rows [*B, N]."""
 
     likelihood: Density
     mu: Float[Tensor, "*B N"]
@@ -121,34 +133,35 @@ def checked_log_loss(
         disagree = ~((by_hermite - control).abs() <= tolerance)
     if not disagree.any():
         return by_hermite
-    return _with_panels(Rows(likelihood, mu, v, y), by_hermite, disagree)
+    return _with_panels(Integrands(likelihood, mu, v, y), by_hermite, disagree)
 
 
 def _with_panels(
-    rows: Rows, by_hermite: Float[Tensor, "*B N"], disagree: Bool[Tensor, "*B N"]
+    rows: Integrands, by_hermite: Float[Tensor, "*B N"], disagree: Bool[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
     """Return the log losses, with those of the rows that disagree integrated by panels."""
-    part = rows.likelihood.at_rows(disagree)
-    if part is None:  # it can not be cut into rows
+    likelihood = rows.likelihood.at_rows(disagree)
+    if likelihood is None:  # it can not be cut into rows
         return torch.where(disagree, panel_log_loss(*rows), by_hermite)
-    selected = Rows(part, rows.mu[disagree], rows.v[disagree], rows.y[disagree])
+    selected = Integrands(likelihood, rows.mu[disagree], rows.v[disagree], rows.y[disagree])
     pieces = _pieces(selected)
     if len(pieces) == 1:
         return by_hermite.masked_scatter(disagree, panel_log_loss(*selected))
-    # What has an entry per node is computed again in the backward pass, not kept.
+    # To save memory, a piece is computed a second time in the backward pass.
     with set_checkpoint_early_stop(False):
-        losses = [_again_in_backward(piece) for piece in pieces]
+        losses = [_checkpointed_log_loss(piece) for piece in pieces]
     return by_hermite.masked_scatter(disagree, torch.cat(losses))
 
 
-def _again_in_backward(rows: Rows) -> Float[Tensor, "N"]:
+def _checkpointed_log_loss(rows: Integrands) -> Float[Tensor, "N"]:
+    """Return `panel_log_loss`, of which the backward pass keeps nothing."""
     loss = partial(panel_log_loss, *rows)
     if not torch.is_grad_enabled():
         return loss()
     return checkpoint(loss, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
 
 
-def _pieces(rows: Rows) -> list[Rows]:
+def _pieces(rows: Integrands) -> list[Integrands]:
     """Return rows [N] in pieces of at most `ROWS_AT_ONCE`."""
     count = len(rows.mu)
     pieces = []
@@ -157,7 +170,9 @@ def _pieces(rows: Rows) -> list[Rows]:
         is_inside[start : start + ROWS_AT_ONCE] = True
         likelihood = rows.likelihood.at_rows(is_inside)
         assert likelihood is not None
-        pieces.append(Rows(likelihood, rows.mu[is_inside], rows.v[is_inside], rows.y[is_inside]))
+        pieces.append(
+            Integrands(likelihood, rows.mu[is_inside], rows.v[is_inside], rows.y[is_inside])
+        )
     return pieces
 
 
@@ -175,17 +190,17 @@ def panel_log_loss(
         mu: Means of q(f_i).
         v: Variances of q(f_i).
         y: Targets.
-        effort: Panels are halved this many times as often.
+        effort: Multiplies the number of rounds in which panels are halved.
     """
-    rows = Rows(likelihood, mu, v.clamp_min(torch.finfo(v.dtype).tiny), y)
+    rows = Integrands(likelihood, mu, v.clamp_min(torch.finfo(v.dtype).tiny), y)
     with torch.no_grad():
         panels = _halved(rows, _first_panels(rows), effort)
         loss = -torch.logsumexp(panels.log_value, -2)
-    return _differentiable(rows, panels, loss) if torch.is_grad_enabled() else loss
+    return _loss_with_gradients(rows, panels, loss) if torch.is_grad_enabled() else loss
 
 
-def _differentiable(
-    rows: Rows, panels: Panels, loss: Float[Tensor, "*B N"]
+def _loss_with_gradients(
+    rows: Integrands, panels: Panels, loss: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
     """Return the loss with its gradients.
 
@@ -195,44 +210,48 @@ def _differentiable(
     with torch.no_grad():
         z, log_w = _nodes(panels.low, panels.high)
         f = rows.mu.unsqueeze(-2) + rows.v.sqrt().unsqueeze(-2) * z.flatten(-3, -2)
+        # The product density at the nodes, which sums to 1
         weight = torch.softmax(log_w.flatten(-3, -2) + rows.log_product(f), -2)
         s = f - rows.mu.unsqueeze(-2)
         # d log q/dmu = s / v
         d_mu = -(weight * s).sum(-2) / rows.v
         # d log q/dv = (s^2 / v - 1) / (2 v)
         d_v = -((weight * s.square()).sum(-2) / rows.v - 1) / (2 * rows.v)
-    # Zeros, with the gradients of the loss.
-    of_q = d_mu * (rows.mu - rows.mu.detach()) + d_v * (rows.v - rows.v.detach())
+    # Two zeros that have the gradients of the loss: in mu and v, ...
+    zero_of_q = d_mu * (rows.mu - rows.mu.detach()) + d_v * (rows.v - rows.v.detach())
+    # ... and in the parameters of p. Where p is 0, so is the weight; 0 times -inf would be NaN.
     log_p = rows.likelihood.over_samples().log_prob(f, rows.y.unsqueeze(-2))
-    # weight is 0 where p is; 0 times -inf would be NaN.
-    of_p = -(weight * log_p.clamp_min(torch.finfo(f.dtype).min)).sum(-2)
-    return loss + of_q + (of_p - of_p.detach())
+    expected_loss = -(weight * log_p.clamp_min(torch.finfo(f.dtype).min)).sum(-2)
+    return loss + zero_of_q + (expected_loss - expected_loss.detach())
 
 
-def _first_panels(rows: Rows) -> Panels:
-    """Return the panels before any is halved; their errors are as large as their values."""
+def _first_panels(rows: Integrands) -> Panels:
+    """Return the panels before any is halved; their errors are taken to be their values."""
     mu = rows.mu
     sd = rows.v.sqrt()
     kinks = [((kink - mu) / sd) for kink in rows.likelihood.kinks(rows.y)]
     far = torch.full_like(mu, FAR)
     for kink in kinks:
         far = torch.maximum(far, 2 * kink.abs())
-    # CORE (far / CORE)^(j / FAR_PANELS): panels that grow in proportion to their distance
-    j = torch.arange(1, FAR_PANELS + 1, dtype=mu.dtype, device=mu.device) / FAR_PANELS
-    outer = CORE * (far / CORE).unsqueeze(-2) ** j.unsqueeze(-1)
+    # 1. Ends of panels around mu
     inner = torch.arange(-CORE, CORE + 1, 2, dtype=mu.dtype, device=mu.device)
-    parts = [-outer, inner.unsqueeze(-1).expand(*mu.shape[:-1], -1, mu.shape[-1]), outer]
+    inner_of_rows = inner.unsqueeze(-1).expand(*mu.shape[:-1], -1, mu.shape[-1])
+    # 2. Further out, CORE (far / CORE)^share: panels grow in proportion to their distance
+    share = torch.arange(1, FAR_PANELS + 1, dtype=mu.dtype, device=mu.device) / FAR_PANELS
+    outer = CORE * (far / CORE).unsqueeze(-2) ** share.unsqueeze(-1)
+    ends = [-outer, inner_of_rows, outer]
+    # 3. Around the kinks
     steps = 4.0 ** -torch.arange(1, KINK_STEPS + 1, dtype=mu.dtype, device=mu.device)
-    around = torch.cat((-steps, torch.zeros_like(steps[:1]), steps))
-    parts += [kink.unsqueeze(-2) + around.unsqueeze(-1) for kink in kinks]
-    ends = torch.cat(parts, -2).sort(-2).values
-    low = ends[..., :-1, :]
-    high = ends[..., 1:, :]
-    value = _log_values(rows, low, high)
-    return Panels(low, high, value, value)
+    offsets = torch.cat((-steps, torch.zeros_like(steps[:1]), steps))
+    ends += [kink.unsqueeze(-2) + offsets.unsqueeze(-1) for kink in kinks]
+    sorted_ends = torch.cat(ends, -2).sort(-2).values
+    low = sorted_ends[..., :-1, :]
+    high = sorted_ends[..., 1:, :]
+    log_value = _log_values(rows, low, high)
+    return Panels(low, high, log_value, log_error=log_value)
 
 
-def _halved(rows: Rows, panels: Panels, effort: int) -> Panels:
+def _halved(rows: Integrands, panels: Panels, effort: int) -> Panels:
     """Return the panels after those with the largest errors were halved, round after round."""
     has_kinks = bool(rows.likelihood.kinks(rows.y))
     rounds = HALVINGS["kinks" if has_kinks else "no kinks"]
@@ -243,13 +262,15 @@ def _halved(rows: Rows, panels: Panels, effort: int) -> Panels:
         middle = (low + high) / 2
         left = _log_values(rows, low, middle)
         right = _log_values(rows, middle, high)
-        before = panels.log_value.gather(-2, worst)
-        error = _log_difference(torch.logaddexp(left, right), before)
+        # The error of a half is the change of the integral by halving.
+        whole = panels.log_value.gather(-2, worst)
+        log_error = _log_difference(torch.logaddexp(left, right), whole)
+        # Left halves take the places of their panels, right halves are added at the end.
         panels = Panels(
-            torch.cat((panels.low, middle), -2),
-            torch.cat((panels.high.scatter(-2, worst, middle), high), -2),
-            torch.cat((panels.log_value.scatter(-2, worst, left), right), -2),
-            torch.cat((panels.log_error.scatter(-2, worst, error), error), -2),
+            low=torch.cat((panels.low, middle), -2),
+            high=torch.cat((panels.high.scatter(-2, worst, middle), high), -2),
+            log_value=torch.cat((panels.log_value.scatter(-2, worst, left), right), -2),
+            log_error=torch.cat((panels.log_error.scatter(-2, worst, log_error), log_error), -2),
         )
     return panels
 
@@ -258,10 +279,11 @@ def _halved(rows: Rows, panels: Panels, effort: int) -> Panels:
 def _legendre(
     dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "G 1"], Float[Tensor, "G 1"]]:
-    """Return the nodes on [-1, 1] and the log weights of a panel, ready to meet [..., P, 1, N]."""
+    """Return the nodes of a panel on [-1, 1] and their log weights, for panels [..., P, 1, N]."""
     x, w = np.polynomial.legendre.leggauss(PANEL_NODES)
     nodes = torch.tensor(x, dtype=dtype, device=device)
-    return nodes[:, None], torch.tensor(np.log(w), dtype=dtype, device=device)[:, None]
+    log_weights = torch.tensor(np.log(w), dtype=dtype, device=device)
+    return nodes[:, None], log_weights[:, None]
 
 
 def _nodes(
@@ -275,14 +297,15 @@ def _nodes(
 
 
 def _log_values(
-    rows: Rows, low: Float[Tensor, "*B P N"], high: Float[Tensor, "*B P N"]
+    rows: Integrands, low: Float[Tensor, "*B P N"], high: Float[Tensor, "*B P N"]
 ) -> Float[Tensor, "*B P N"]:
     """Return the log of the integral over each panel, by its Gauss-Legendre rule."""
     z, log_w = _nodes(low, high)
     f = rows.mu.unsqueeze(-2) + rows.v.sqrt().unsqueeze(-2) * z.flatten(-3, -2)
     log_product = rows.log_product(f).unflatten(-2, z.shape[-3:-1])
-    log_dz = 0.5 * rows.v.log()[..., None, :]
-    return torch.logsumexp(log_product + log_w, -2) + log_dz
+    # df = sqrt(v) dz
+    log_df_over_dz = 0.5 * rows.v.log()[..., None, :]
+    return torch.logsumexp(log_product + log_w, -2) + log_df_over_dz
 
 
 def _log_difference(a: Tensor, b: Tensor) -> Tensor:

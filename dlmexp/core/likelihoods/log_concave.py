@@ -1,14 +1,14 @@
 """Log-concave likelihoods without a closed-form log loss: the integral of N(f; mu, v) p(y|f).
 
-The integral over f must be right in every corner. The trapezoidal rule on an analytic integrand
-that dies off at both ends converges exponentially. What slows it down is a wide q (v >> 1) that is
-cut off by a likelihood with a knee, where log p bends on a scale of about 1: exp(-e^f) under
+The integral over f must be right for all mu, v and y. The trapezoidal rule converges exponentially
+on an analytic integrand that vanishes at both ends. It converges slowly where q is wide (v >> 1)
+and the likelihood cuts it off at a knee, where log p bends on a scale of about 1: exp(-e^f) under
 N(0, 100^2) is a step.
 
-So the nodes are uniform in t with f = knee + W sinh(t): spaced by about W near the knee, in
-proportion to the distance from it further away. W grows with the fall of the integrand at the knee,
-which then matters less; where q is narrow, W is wide compared with the range and the rule is the
-plain, uniform one around the mode.
+So the nodes are uniform in t with f = knee + W sinh(t). Near the knee their distances are
+proportional to W, further away to the distance from the knee. W grows with the fall of the
+integrand at the knee, as the knee then matters less. Where q is narrow, W is large compared with
+the range of the nodes, and the rule is the uniform one around the mode.
 """
 
 import math
@@ -32,12 +32,24 @@ class Terms(NamedTuple):
     curvature: Tensor
 
     def over_samples(self) -> "Terms":
-        """Return the terms ready to meet samples [..., L, N]."""
-        return Terms(*(term.unsqueeze(-2) for term in self))
+        """Return the terms with a dimension for samples [..., L, N]."""
+        return Terms(
+            value=self.value.unsqueeze(-2),
+            slope=self.slope.unsqueeze(-2),
+            curvature=self.curvature.unsqueeze(-2),
+        )
 
 
 class Mode(NamedTuple):
-    """The mode f = mu + shift of q(f) p(y|f), q's precision 1/v, and the terms there [..., N]."""
+    """The mode of q(f) p(y|f), all [..., N].
+
+    Attributes:
+        f: The mode.
+        shift: f - mu.
+        precision: 1/v, the precision of q.
+        at: log p and its derivatives at the mode.
+        y: The targets.
+    """
 
     f: Tensor
     shift: Tensor
@@ -51,7 +63,7 @@ class Mode(NamedTuple):
         return self.at.value - self.precision * self.shift.square() / 2
 
     def over_samples(self) -> "Mode":
-        """Return the mode ready to meet samples [..., L, N]."""
+        """Return the mode with a dimension for samples [..., L, N]."""
         return Mode(
             f=self.f.unsqueeze(-2),
             shift=self.shift.unsqueeze(-2),
@@ -70,24 +82,24 @@ class LogConcave(Likelihood):
 
     product_sampler: ClassVar[str | None] = "log_concave"
     knee_width: ClassVar[float] = 3.0
-    """the scale in f on which log p bends at its knee"""
+    """The scale in f on which log p bends at its knee."""
 
     @abstractmethod
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """Return log p and its derivatives in f.
+        """Return log p(y|f) - log_constant(y) and its derivatives in f.
 
-        In one go, because they share their transcendental functions.
+        They are computed together because they share exponentials and logarithms.
         """
 
     @abstractmethod
     def log_constant(self, y: Tensor) -> Tensor:
-        """Return what `terms` leaves out of log p(y|f)."""
+        """Return the part of log p(y|f) that does not depend on f."""
 
     @abstractmethod
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return (mode of q(f) p(y|f)) - mu [..., N], the root of s = v slope(mu + s).
 
-        Close is good enough.
+        An approximation will do: the integral does not depend on where its nodes are centred.
         """
 
     def mode(self, mu: Tensor, v: Tensor, y: Tensor) -> Mode:
@@ -102,16 +114,16 @@ class LogConcave(Likelihood):
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
         """Return how far log(q p) lies below its mode at a distance x from it, elementwise."""
-        of_p = mode.at.value - self.terms(mode.f + x, mode.y).value
-        # q: ((x + shift)^2 - shift^2) / (2v)
-        return torch.addcmul(of_p, x * (x + 2 * mode.shift), mode.precision / 2)
+        fall_of_p = mode.at.value - self.terms(mode.f + x, mode.y).value
+        # The fall of q is ((x + shift)^2 - shift^2) / (2v).
+        return torch.addcmul(fall_of_p, x * (x + 2 * mode.shift), mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
         """Return distances left and right at which log(q p) has fallen by at least `drop` [..., N].
 
-        log p is concave, so q p falls at least as fast as q: that bounds the reach. Newton's steps
-        on a convex function end outside its root, wherever they start; the curvature at the mode
-        says where.
+        The fall is a convex function, so that Newton's steps towards `fall = drop` end at or beyond
+        the root. They start where a parabola with the curvature at the mode has fallen by `drop`.
+        log p is concave, so q p falls at least as fast as q alone, which bounds the distances.
         """
         bound = (2 * drop / mode.precision).sqrt()
         start = (2 * drop / (mode.at.curvature + mode.precision)).sqrt()
@@ -135,15 +147,15 @@ class LogConcave(Likelihood):
     def log_loss_around(self, mode: Mode) -> Tensor:
         """Return `log_loss` [..., N] for a known mode, without derivatives.
 
-        It is quicker, and good to 1e-7 where v <= 2.
+        It is faster, with an error of 1e-7 where v <= 2.
         """
         return -(log_product_integral_around(self, mode) + self.log_constant(mode.y))
 
 
 class TrapezoidalRule(NamedTuple):
-    """coarse * fine nodes, out to where the integrand has fallen to e^-drop of its peak.
+    """A rule of coarse * fine nodes, between the points where the integrand is e^-drop of its peak.
 
-    Node number fine * i + j has 0 <= i < coarse and 0 <= j < fine.
+    The nodes have the numbers fine * i + j, with 0 <= i < coarse and 0 <= j < fine (`_nodes`).
     """
 
     coarse: int
@@ -152,10 +164,10 @@ class TrapezoidalRule(NamedTuple):
 
 
 EXACT = TrapezoidalRule(5, 8, 23.0)
-BRISK = TrapezoidalRule(4, 5, 14.0)
+FAST = TrapezoidalRule(4, 5, 14.0)
 SLACK = 12.0
-"""W grows with exp(fall at the knee / SLACK): chosen on a grid of corners, for value and
-derivatives."""
+"""W grows with exp(fall at the knee / SLACK). SLACK was chosen by the errors of value and
+derivatives on a grid of extreme mu, v and y."""
 
 
 def log_product_integral(
@@ -174,21 +186,21 @@ def log_product_integral(
 
 
 def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Tensor, "*B N"]:
-    """Return the same for a known mode, with half the nodes and without derivatives.
+    """Return `log_product_integral` for a known mode, with half the nodes, without derivatives.
 
     Error for Poisson counts up to 10^4: 1e-7 for v <= 2; beyond, 2e-6 for v <= 100 and |mu| <= 8,
     and 5e-4 in the worst corner up to v = 10^4 (all tested).
     """
-    x, jacobian = _nodes(likelihood, mode, BRISK)
-    total = _sum(likelihood.fall(x, mode).neg_().exp_().mul_(jacobian))
+    x, jacobian = _nodes(likelihood, mode, FAST)
+    total = _sum_over_nodes(likelihood.fall(x, mode).neg_().exp_().mul_(jacobian))
     return mode.height + (total * (mode.precision / (2 * math.pi)).sqrt()).log()
 
 
 class _LogProductIntegral(torch.autograd.Function):
-    """`log_product_integral`.
+    """(mu, v) -> `log_product_integral`.
 
-    The derivatives are moments under the product density, so one pass over the nodes gives them
-    with the value.
+    The derivatives are moments under the product density, so that the nodes of the value serve them
+    too.
     """
 
     @staticmethod
@@ -201,7 +213,7 @@ class _LogProductIntegral(torch.autograd.Function):
         # log p(y|f) - s^2/(2v) - height
         log_weight = torch.addcmul(mode.height, s * s, mode.precision / 2).neg_().add_(at.value)
         weight = log_weight.exp_().mul_(jacobian)
-        total = _sum(weight)
+        total = _sum_over_nodes(weight)
         if any(ctx.needs_input_grad):
             d_mu, d_v = _derivatives(weight, total, s, at.slope, at.curvature, v)
             ctx.save_for_backward(d_mu, d_v)
@@ -225,10 +237,10 @@ def _nodes(
     knee = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
     fall = likelihood.fall(knee, mode)
     width = likelihood.knee_width * (fall / SLACK).clamp(0, 30).exp()
-    # Beyond 20 times the range sinh is straight to rounding, and a larger W would only cost digits.
+    # With W = 20 times the range, sinh is a straight line to rounding; a larger W loses digits.
     width = torch.minimum(width, 20 * (left + right))
-    # asinh by its formula, which on a CPU takes half the time. Any ends will do, so lost digits do
-    # not matter.
+    # asinh by its formula, which on a CPU takes half the time. It loses digits, which only moves
+    # the ends of the range a little.
     ends = torch.stack((left + knee, right - knee)) / width
     ends = (ends + (ends * ends + 1).sqrt()).log()
     start = -ends[0]
@@ -246,7 +258,8 @@ def _nodes(
     return x, jacobian
 
 
-def _sum(a: Float[Tensor, "K *B N"]) -> Float[Tensor, "*B N"]:
+def _sum_over_nodes(a: Float[Tensor, "K *B N"]) -> Float[Tensor, "*B N"]:
+    """Return the sum over the first dimension."""
     # A product with ones is 2.5 times faster than sum(0) on a CPU.
     return (a.new_ones(a.shape[0]) @ a.flatten(1)).view(a.shape[1:])
 
@@ -266,17 +279,19 @@ def _derivatives(
         d/dmu = E[s] / v                  = E[slope]
         d/dv  = (E[s^2] / v - 1) / (2 v)  = E[slope^2 - curvature] / 2
 
-    The second forms (Stein's) serve narrow q, where the first cancel, and the first wide q, where
-    the second do.
+    The second forms, by Stein's lemma, are used for narrow q, where differences in the first would
+    cancel; the first are used for wide q, where differences in the second would.
     """
     weighted_s = weight * s
     weighted_slope = weight * slope
-    mean_curvature = _sum(weight * curvature) / total
-    narrow = v * mean_curvature < 1
-    d_mu = torch.where(narrow, _sum(weighted_slope), _sum(weighted_s) / v) / total
+    mean_curvature = _sum_over_nodes(weight * curvature) / total
+    is_narrow = v * mean_curvature < 1
+    slope_sum = _sum_over_nodes(weighted_slope)
+    s_sum = _sum_over_nodes(weighted_s)
+    d_mu = torch.where(is_narrow, slope_sum, s_sum / v) / total
     # E[slope^2] or E[s^2] / v^2, and what is subtracted from it
-    slope_moment = _sum(weighted_slope.mul_(slope))
-    s_moment = _sum(weighted_s.mul_(s)) / (v * v)
-    moment = torch.where(narrow, slope_moment, s_moment) / total
-    subtracted = torch.where(narrow, mean_curvature, 1 / v)
+    slope_moment = _sum_over_nodes(weighted_slope.mul_(slope))
+    s_moment = _sum_over_nodes(weighted_s.mul_(s)) / (v * v)
+    moment = torch.where(is_narrow, slope_moment, s_moment) / total
+    subtracted = torch.where(is_narrow, mean_curvature, 1 / v)
     return d_mu, (moment - subtracted) / 2

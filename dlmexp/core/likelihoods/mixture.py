@@ -18,9 +18,10 @@ from dlmexp.core.likelihoods.calibration import LEVELS, Scores, brier
 from dlmexp.core.likelihoods.regression import Gaussian, StudentT
 
 BISECTIONS = 50
-"""Enough for a quantile to within rounding of the interval that it is searched in."""
+"""Number of bisections for a quantile: its error is a rounding error of the first interval."""
 REACH = 8.0
-"""Standard deviations around the outermost components that hold all quantiles."""
+"""Number of standard deviations beyond the outermost components up to which quantiles are
+searched."""
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
@@ -31,7 +32,7 @@ def log_mean_loss(losses: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B N"]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """What a `Likelihood` offers for predictions, over components.
+    """The methods of a `Likelihood` that predictions need, for a mixture of K components.
 
     Attributes:
         component: The likelihood, ready for marginals [B, K, N] (`Likelihood.over_samples`).
@@ -46,7 +47,7 @@ class Mixture:
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics of the likelihood, which ask for the mean alone."""
+        """Return the metrics of the likelihood, which need its `mean` alone."""
         return self.component.metrics
 
     def log_loss(
@@ -62,7 +63,7 @@ class Mixture:
     def std(
         self, mu: Float[Tensor, "B K N"], v: Float[Tensor, "B K N"]
     ) -> Float[Tensor, "B N"] | None:
-        """Return the standard deviation of y; None if the likelihood does not say.
+        """Return the standard deviation of y; None if the likelihood has none.
 
         Var[y] = mean_k Var[y | k] + Var_k E[y | k].
         """
@@ -136,21 +137,30 @@ class Mixture:
         v: Float[Tensor, "B K N"],
         y: Float[Tensor, "B N"],
     ) -> Scores:
-        """Return the scores with Student-t noise, for which each component is several normals."""
+        """Return the scores with Student-t noise, where every component is a mixture of normals."""
         variances, weights = component.as_normals(v)
-        # [J, B, K, N] becomes [B, K J, N].
-        by_component = variances.movedim(0, -2).flatten(-3, -2)
-        means = mu.expand_as(variances).movedim(0, -2).flatten(-3, -2)
-        shares = weights.expand_as(variances).movedim(0, -2).flatten(-3, -2) / mu.shape[-2]
-        return normal_components_scores(means, by_component, y, shares)
+
+        def flat_components(values: Float[Tensor, "J B K N"]) -> Float[Tensor, "B KJ N"]:
+            return values.movedim(0, -2).flatten(-3, -2)
+
+        K = mu.shape[-2]
+        return normal_components_scores(
+            flat_components(mu.expand_as(variances)),
+            flat_components(variances),
+            y,
+            flat_components(weights.expand_as(variances)) / K,
+        )
 
 
-def predictive(
+def predictive_likelihood(
     likelihood: type[Likelihood], hyper: Hyper, is_mixture: bool
 ) -> Likelihood | Mixture:
-    """Return what scores predictions: of marginals [B, N], or of those of components [B, K, N]."""
-    of_rows = likelihood.from_hyper(hyper)
-    return Mixture(of_rows.over_samples()) if is_mixture else of_rows
+    """Return the likelihood for marginals [B, N], or for those of K components [B, K, N].
+
+    `hyper` is in the type of the rows.
+    """
+    for_rows = likelihood.from_hyper(hyper)
+    return Mixture(for_rows.over_samples()) if is_mixture else for_rows
 
 
 def normal_components_scores(
@@ -159,35 +169,34 @@ def normal_components_scores(
     y: Float[Tensor, "B N"],
     weights: Float[Tensor, "B K N"] | None = None,
 ) -> Scores:
-    """Return the scores of a mixture of N(mu_k, variance_k); without weights they are equal.
+    """Return the scores of a mixture of N(mu_k, variance_k); weights None: they are equal.
 
     CRPS = sum_k w_k E|X_k - y| - 1/2 sum_kl w_k w_l E|X_k - X_l|, where for X ~ N(mu, s^2)
     E|X| = mu (2 Phi(mu / s) - 1) + 2 s phi(mu / s) (Grimit and others 2006).
     """
-    if weights is None:
-        weights = torch.full_like(mu, 1 / mu.shape[-2])
-    shares = weights
+    w = torch.full_like(mu, 1 / mu.shape[-2]) if weights is None else weights
     s = variance.sqrt()
-    crps = (shares * mean_distance(mu - y.unsqueeze(-2), s)).sum(-2)
-    # One component at a time: K^2 rows would not fit into memory.
+    # sum_k w_k E|X_k - y|
+    crps = (w * mean_distance(mu - y.unsqueeze(-2), s)).sum(-2)
+    # - 1/2 sum_kl w_k w_l E|X_k - X_l|, one k at a time: K^2 N numbers would not fit into memory.
     for k in range(mu.shape[-2]):
         component = slice(k, k + 1)
-        gap = mu - mu[..., component, :]
-        spread = (variance + variance[..., component, :]).sqrt()
-        distance = (shares * mean_distance(gap, spread)).sum(-2)
-        crps = crps - 0.5 * shares[..., k, :] * distance
+        mu_of_difference = mu - mu[..., component, :]
+        s_of_difference = (variance + variance[..., component, :]).sqrt()
+        distance = (w * mean_distance(mu_of_difference, s_of_difference)).sum(-2)
+        crps = crps - 0.5 * w[..., k, :] * distance
 
     def cdf(x: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-        return (shares * torch.special.ndtr((x.unsqueeze(-2) - mu) / s)).sum(-2)
+        return (w * torch.special.ndtr((x.unsqueeze(-2) - mu) / s)).sum(-2)
 
     low = (mu - REACH * s).amin(-2)
     high = (mu + REACH * s).amax(-2)
-    # The distribution function at y, of which the covered share is uniform if all is well.
-    at_y = cdf(y)
+    cdf_at_y = cdf(y)
     scores = {"crps": crps}
     for level in LEVELS:
         tail = (1 - level / 100) / 2
-        covered = (tail <= at_y) & (at_y <= 1 - tail)
+        # y is within the central interval where its cdf is between the tails.
+        covered = (tail <= cdf_at_y) & (cdf_at_y <= 1 - tail)
         upper = quantile_between(cdf, 1 - tail, low, high)
         lower = quantile_between(cdf, tail, low, high)
         scores[f"coverage_{level}"] = covered.to(y.dtype)
@@ -222,7 +231,10 @@ def count_between(
     low: Float[Tensor, "B N"],
     high: Float[Tensor, "B N"],
 ) -> Float[Tensor, "B N"]:
-    """Return the least whole number k between `low` and `high` with cdf(k) >= share."""
+    """Return the least whole number k between `low` and `high` with cdf(k) >= share.
+
+    It is found by bisection.
+    """
     while bool((low < high).any()):
         middle = ((low + high) / 2).floor()
         below = cdf(middle) < share

@@ -79,13 +79,13 @@ class Gaussian(Likelihood):
 
 
 MIXTURE_NODES = 160
-"""Nodes over the scale mixture of the Student t, for the log loss."""
+"""Number of nodes of the integral over u, for the log loss of the Student t."""
 MIXTURE_SCORE_NODES = 20
-"""Nodes over the same mixture for its weights alone: without y they are smooth in u."""
+"""Number of nodes for the weights of the mixture alone, which do not depend on y and are smooth."""
 MIXTURE_DROP = 25.0
-"""The nodes end where the log of the integrand has fallen by about this much."""
+"""The range of the nodes ends where the log of the integrand has fallen by about this much."""
 NU = 4.0
-"""Degrees of freedom in models that dlmexp trains: these are fixed, only the scale is learned."""
+"""The degrees of freedom of models that dlmexp trains; only the scale is learned."""
 
 
 @LIKELIHOODS.register("student_t")
@@ -95,9 +95,10 @@ class StudentT(Likelihood):
 
     Both broadcast to [..., N]. `noise`, which is learned, is scale^2 (`from_hyper`).
 
-    It is not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture,
-    y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and b = nu sigma^2 / 2. So
-    E_q p = E_w N(y; mu, v + w): an integral over u = log w that is smooth on a scale of 1.
+    It is not log-concave, and q(f) p(y|f) may have two modes. But it is a mixture of normals over
+    their variance w: y|f ~ N(f, w) with w ~ InvGamma(a, b), a = nu/2 and b = nu sigma^2 / 2. So
+    E_q p = E_w N(y; mu, v + w), an integral over u = log w whose integrand is smooth on a scale
+    of 1.
     """
 
     parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
@@ -153,16 +154,19 @@ class StudentT(Likelihood):
         """
         a, b = self.inverse_gamma
         # Left of log(b / (a + 1/2)) the slope in u is at least b e^-u - a - 1/2, whatever v and y.
-        left = drop / (a + 0.5)
-        low = (b / (a + 0.5)).log() - torch.log1p(left + (2 * left).sqrt())
-        # Right of either start the slope is at most -a (1 - e^-(u - start)): at a distance x from
-        # it, `log_mixture` has fallen by at least a (x - 1 + e^-x).
-        one_start = b + d2 / 2
-        other_start = torch.maximum(b, a * (d2 - v))
-        start = (torch.minimum(one_start, other_start) / a).log()
-        right = drop / a
-        high = start + right / 3 + (right * right / 9 + 2 * right).sqrt()
-        return low.expand_as(start), high
+        relative_drop = drop / (a + 0.5)
+        low = (b / (a + 0.5)).log() - torch.log1p(relative_drop + (2 * relative_drop).sqrt())
+        # There are two points w0 such that right of u0 = log w0 the slope is at most
+        # -a (1 - e^-(u - u0)). At a distance x from u0, `log_mixture` has fallen by at least
+        # a (x - 1 + e^-x). The smaller of the two is better.
+        a_w0_first = b + d2 / 2
+        a_w0_second = torch.maximum(b, a * (d2 - v))
+        u0 = (torch.minimum(a_w0_first, a_w0_second) / a).log()
+        relative_drop = drop / a
+        high = (
+            u0 + relative_drop / 3 + (relative_drop * relative_drop / 9 + 2 * relative_drop).sqrt()
+        )
+        return low.expand_as(u0), high
 
     def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         """Return -log E_w N(y; mu, v + w), by the trapezoidal rule in u = log w."""
@@ -211,11 +215,12 @@ class StudentT(Likelihood):
         a, b = self.inverse_gamma
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
         steps = torch.linspace(0, 1, MIXTURE_SCORE_NODES, dtype=v.dtype, device=v.device)
-        nodes_first = [-1] + [1] * v.ndim
-        u = low + (high - low) * steps.view(nodes_first)
-        variances = v + u.exp()
-        weights = torch.softmax(-a * u - b / u.exp(), 0)
-        return variances, weights
+        # [K] -> [K, 1, ...], before the dimensions of v
+        steps = steps.view(-1, *[1] * v.ndim)
+        u = low + (high - low) * steps
+        w = u.exp()
+        weights = torch.softmax(-a * u - b / w, 0)
+        return v + w, weights
 
     def log_p_max(self, y: Tensor) -> Tensor:
         """Return log p(y|y)."""

@@ -10,7 +10,7 @@ from dlmexp.core.estimators.envelope import (
     POOL,
     Intervals,
     _propose,
-    pieces,
+    half_normal_envelope,
     replace_rejected,
     sample_under,
     spares,
@@ -63,7 +63,9 @@ def test_acceptance_is_high_everywhere(name):
 @given(rate=st.floats(-16, 6), precision=st.floats(-4, 12))
 def test_pieces_lie_above_the_density(rate, precision):
     rate, precision = 10**rate, 10**precision
-    right, lift, left, c, depth, slope = (part.item() for part in pieces(t(rate), t(precision)))
+    right, lift, left, c, depth, slope = (
+        part.item() for part in half_normal_envelope(t(rate), t(precision))
+    )
 
     def fall(x):
         with np.errstate(over="ignore"):
