@@ -8,7 +8,8 @@ values; `loo` is the leave-one-out loss. `crps` trains on a score in the unit of
 gamma-robust ELBO.
 
 A new objective is one file that registers it (`objective.Objective` shows how) and one line among
-the imports below. Each way of using it, a method, is a YAML file in `conf/method`.
+the imports below. A method, an objective together with its settings, is a YAML file in
+`conf/method`.
 """
 
 from dlmexp.core.objectives.crps import CRPS

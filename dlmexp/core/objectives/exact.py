@@ -12,6 +12,6 @@ EXACT = OBJECTIVES.add(
         has_beta=False,
         needs_gaussian=True,
         all_rows_inducing=True,
-        row_noise=fitc_row_noise,  # r_i is what the jitter takes away
+        row_noise=fitc_row_noise,  # with Z = X, r_i is 0 but for the jitter
     ),
 )

@@ -21,20 +21,20 @@ RowLoss = Callable[
     [Likelihood, Estimator, Marginals, Tensor, Draws],
     tuple[Float[Tensor, "*B N"], Float[Tensor, "B"] | None],
 ]
-"""row_loss(likelihood, estimator, q_f, y, draws): the loss per row [B, N], of the marginals q(f_i)
-and targets y [B, N], and per cell the share of accepted proposals where the loss draws by
-rejection."""
+"""row_loss(likelihood, estimator, q_f, y, draws) returns the loss per row [B, N] for marginals
+q_f of f_i and targets y [B, N], and per cell the share of accepted proposals [B], or None if it
+does not draw by rejection."""
 
 Regulariser = Callable[[Float[Tensor, "B M"], Float[Tensor, "B M M"]], Float[Tensor, "B"]]
-"""regulariser(m, L): the penalty of q(w) = N(m, L L^T) in whitened coordinates."""
+"""regulariser(m, L) returns the penalty of q(w) = N(m, L L^T) in whitened coordinates."""
 
 SolutionPath = Callable[
     [Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]
 ]
-"""path(moments, betas): the mean of q at the minima of S splits at K betas, and the minima."""
+"""path(moments, betas) returns the mean of the best q of S splits at K betas, and the minima."""
 
 RowOrder = Callable[[Float[Tensor, "N D"]], Int[Tensor, "N"]]
-"""row_order(X): the numbers of the rows in another order."""
+"""row_order(X) returns the numbers of the rows in another order."""
 
 NO_PENALTY = (
     "beta = 0: without a penalty there may be no minimiser, or more than one; "
@@ -46,12 +46,13 @@ NO_PENALTY = (
 class Notes:
     """Why the joint fits of an objective have no minimiser, as text for readers of the fits.
 
-    None where there is nothing to say.
+    A joint fit learns hyperparameters, inducing inputs and q. A note is None where it does not
+    apply.
 
     Attributes:
-        joint: For all joint fits; it replaces the other notes.
-        binary: For joint fits to binary data.
-        regression_below_one: For joint regression fits with beta < 1.
+        joint: The note on all joint fits; it replaces the other notes.
+        binary: The note on joint fits to binary data.
+        regression_below_one: The note on joint regression fits with beta < 1.
     """
 
     joint: str | None = None
@@ -74,9 +75,9 @@ class Option:
     """A number that users may set for an objective, as `method.NAME.options.OPTION=`.
 
     Attributes:
-        default: Its value where users say nothing.
-        low: The least value that makes sense.
-        high: The largest one.
+        default: Its value unless users set it.
+        low: The smallest allowed value.
+        high: The largest allowed value.
         whole: Whether it is a whole number.
     """
 
@@ -98,9 +99,9 @@ class Option:
 class Objective:
     """What training minimises: `sum_i row_loss_i + beta * regulariser(m, L)`.
 
-    Training divides it by the number of rows (docs/SPEC.md, section 2). Where q has a closed form,
-    `collapsed` is the minimum of the same over q. Most new objectives need `row_loss`,
-    `regulariser` and `takes_estimator` alone.
+    Training divides it by the number of rows (docs/SPEC.md, section 2). Where the best q has a
+    closed form, `collapsed` returns the minimum of this over q. Most new objectives need
+    `row_loss`, `regulariser` and `takes_estimator` alone.
 
     Attributes:
         name: The name that users type.
@@ -108,28 +109,30 @@ class Objective:
         regulariser: The penalty of q, which beta weighs.
         collapsed: The minimum over q, for Gaussian noise.
         path: The solutions at all betas at once, where the hyperparameters are held.
-        takes_estimator: The loss is built from -log E_q p(y|f), by any estimator.
-        has_beta: Without it, beta is 1.
-        needs_gaussian: Gaussian noise only.
-        predicts_variance: Without it there is no NLL, and the MSE selects beta.
-        gives_hyperparameters: Fixed variants can take their hyperparameters from its joint fit with
-            beta = 1.
-        bounds_evidence: With beta = 1 and Gaussian noise, `collapsed` is an upper bound of minus
-            the log evidence of the exact Gaussian process, which a larger M lowers.
-        all_rows_inducing: The inducing inputs are the training rows (M = n), and stay there.
-        uses_residual: `row_loss` reads the prior and residual variances of the marginals.
+        takes_estimator: Whether the loss contains -log E_q p(y|f), which any estimator can compute.
+        has_beta: Whether beta weighs the penalty; otherwise beta is always 1.
+        needs_gaussian: Whether it is defined for Gaussian noise only.
+        predicts_variance: Whether predictions have a variance; otherwise there is no NLL, and the
+            MSE selects beta.
+        gives_hyperparameters: Whether fits that learn q alone can take their hyperparameters from
+            its joint fit with beta = 1.
+        bounds_evidence: Whether `collapsed`, with beta = 1 and Gaussian noise, is an upper bound of
+            minus the log evidence of the exact Gaussian process, which a larger M lowers.
+        all_rows_inducing: Whether the inducing inputs are the training rows (M = n), and stay.
+        uses_residual: Whether `row_loss` needs the prior and residual variances of the marginals.
         row_parameters: Hyperparameters of `row_loss`, learned with those of the kernel.
-        parameter_cost: `parameter_cost(hyper)` returns what `row_parameters` cost [B], per row;
-            beta weighs it like the regulariser.
+        parameter_cost: `parameter_cost(hyper)` returns the penalty of `row_parameters` [B], per
+            row; beta weighs it like the regulariser.
         collapsed_parameters: Hyperparameters of `collapsed`.
         options: Numbers that users may set; `row_loss`, `collapsed`, `row_order` and `row_noise`
             receive them as keyword arguments.
         mixture_loss: `mixture_loss(losses [B, K, N])` returns the loss per row [B, N] of a q of K
             Gaussians from the `row_loss` of each; None: q must be a Gaussian.
-        row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` sees the rows;
-            None: their own.
-        row_noise: `row_noise(problem, beta, r)` returns the noise of the rows as the q of
-            `collapsed` sees them (`gp.row_noise`). It allows `cv=loo`; None: there is none.
+        row_order: `row_order(X [N, D])` returns the order [N] in which `collapsed` needs the rows;
+            None: any order.
+        row_noise: `row_noise(problem, beta, r)` returns the noise variances of the rows in the
+            linear model of q (`gp.row_noise`). With it rows can be left out in closed form
+            (`cv=loo`); None: they can't.
         notes: What readers of its fits must know.
 
     Example:
@@ -198,16 +201,16 @@ class Objective:
             self.options[name].check(f"option '{name}' of objective '{self.name}'", value)
         if not self.options:
             return self
-        chosen = {}
+        all_values = {}
         for name, option in self.options.items():
             value = values.get(name, option.default)
-            chosen[name] = int(value) if option.whole else float(value)
-        bound = {}
+            all_values[name] = int(value) if option.whole else float(value)
+        functions = {}
         for name in ("row_loss", "collapsed", "row_order", "row_noise"):
             function = getattr(self, name)
-            bound[name] = None if function is None else partial(function, **chosen)
-        # The functions have their options now, so none is left to set.
-        return replace(self, options={}, **bound)
+            functions[name] = None if function is None else partial(function, **all_values)
+        # The functions have their options now, so there are none to set any more.
+        return replace(self, options={}, **functions)
 
     @property
     def collapsed_only(self) -> bool:
@@ -234,7 +237,7 @@ class Objective:
     def checked_losses(
         self, result: object, shape: Sequence[int]
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "B"] | None]:
-        """Return what `row_loss` returned: the loss per row [B, N], and the acceptance [B] or None.
+        """Return the result of `row_loss`: the loss per row [B, N], and the acceptance [B] or None.
 
         Raises:
             UserError: `row_loss` of a plugin returned something of another shape.
@@ -252,7 +255,7 @@ class Objective:
         return loss, acceptance
 
     def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
-        """Return the regulariser of q(w) = N(m, L L^T).
+        """Return the penalty of q(w) = N(m, L L^T), by the regulariser.
 
         Raises:
             UserError: A plugin returned something of another shape.
@@ -264,7 +267,7 @@ class Objective:
         """Return `value` if it is a tensor of this shape.
 
         Raises:
-            UserError: It is not; the message names the objective, for its author.
+            UserError: It is not; the message names the objective, for its author, and `subject`.
         """
         actual = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         if actual != list(shape):

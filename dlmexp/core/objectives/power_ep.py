@@ -1,6 +1,6 @@
 """Power expectation propagation, and its end at power 1, FITC.
 
-The power stands where other objectives have beta: 1 is FITC, 0 the ELBO.
+The power takes the place of the beta of other objectives: 1 is FITC, 0 the ELBO.
 """
 
 from dlmexp.core.gp.collapsed import power_ep

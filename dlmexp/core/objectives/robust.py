@@ -1,7 +1,7 @@
 """The gamma-robust ELBO for Gaussian noise (Knoblauch 2019; Knoblauch, Jewson and Damoulas 2019).
 
-The expected log likelihood is replaced by the gamma divergence between the likelihood and the data,
-in which a row far from its prediction weighs next to nothing. GPyTorch has it as
+The gamma divergence between likelihood and data takes the place of the expected log likelihood. A
+row far from its prediction has next to no weight in it. GPyTorch has the objective as
 `GammaRobustVariationalELBO`.
 """
 
@@ -33,8 +33,8 @@ def gamma_divergence_loss(
         -gamma / g  E_q[p(y|f)^g] ( integral of p(y'|f)^gamma dy' )^(g / gamma)
 
     as GPyTorch computes it; the papers divide by the last factor, which is near 1 for gamma near 1.
-    For Gaussian noise p^g is, up to a factor, a Gaussian density of variance noise / g, so that
-    E_q[p(y|f)^g] is one of variance v + noise / g; and the integral does not depend on f.
+    For Gaussian noise p^g is, up to a factor, a Gaussian density with variance noise / g, so that
+    E_q[p(y|f)^g] is one with variance v + noise / g; and the integral does not depend on f.
     """
     assert isinstance(likelihood, Gaussian)
     noise = likelihood.noise
@@ -42,10 +42,9 @@ def gamma_divergence_loss(
     log_norm = torch.log(2 * math.pi * noise)
     # log E_q[p(y|f)^g] = -g/2 log(2 pi noise) - 1/2 log(1 + g v / noise)
     #                     - g/2 (y - mu)^2 / (noise + g v)
-    spread = noise + g * q_f.variance
-    log_tempered = -0.5 * (
-        g * log_norm + torch.log1p(g * q_f.variance / noise) + g * (y - q_f.mean).square() / spread
-    )
+    log_det = g * log_norm + torch.log1p(g * q_f.variance / noise)
+    quadratic = g * (y - q_f.mean).square() / (noise + g * q_f.variance)
+    log_tempered = -0.5 * (log_det + quadratic)
     # log integral of p^gamma = -g/2 log(2 pi noise) - 1/2 log gamma
     log_integral = -0.5 * (g * log_norm + math.log(gamma))
     log_ratio = log_tempered + g / gamma * log_integral

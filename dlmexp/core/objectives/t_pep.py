@@ -1,6 +1,7 @@
-"""Power expectation propagation whose conditional of f has one scale for all rows.
+"""Power EP that scales the conditional of f given the inducing values: one scale for all rows.
 
-The scale is learned. At power alpha -> 0 the energy is the bound with one scale for all rows.
+The scale is learned. For power alpha -> 0 the energy becomes the evidence bound with one scale for
+all rows.
 """
 
 from dlmexp.core.gp.kernels import Parameter

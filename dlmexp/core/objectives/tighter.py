@@ -32,6 +32,7 @@ def scaled_expected_loss(
     """Return `E[-log p(y|f)]` per row under N(mu_i, c r_i + |L^T A_i|^2)."""
     assert q_f.residual is not None
     c = q_f.parameters[SCALE]
+    # c r_i + |L^T A_i|^2 = v_i - (1 - c) r_i
     variance = q_f.variance - (1 - c) * q_f.residual
     return likelihood.elbo_loss(q_f.mean, variance, y), None
 
@@ -43,7 +44,7 @@ def cost_of_scale(hyper: Hyper) -> Float[Tensor, "B"]:
 
 
 def block_row_noise(problem: Problem, beta: Tensor, r: Tensor, blocks: int = 10) -> Tensor:
-    """Return the noise of the rows, on which the number of blocks has no influence."""
+    """Return the noise of the rows, which does not depend on the number of blocks."""
     return elbo_row_noise(problem, beta, r)
 
 
