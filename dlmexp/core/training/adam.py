@@ -12,79 +12,80 @@ from dlmexp.core.training.state import State
 BETA1, BETA2 = 0.9, 0.999
 
 
-def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings: Settings) -> None:
-    """Move cells along their gradients, in place.
+def adam(state: State, grads: Tensors, moves: Bool[Tensor, "B"] | None, settings: Settings) -> None:
+    """Make a step of Adam down the gradients, in place.
 
     `state.steps` counts this step already. Cells that do not move keep values and moments, so that
     a stopped cell stays as it was when it stopped. All operations are elementwise: cells do not
     influence each other.
 
-    Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a
-    step; from there they grow tenfold within a few iterations (docs/SPEC.md, section 6). With a
-    `resolution` every step is a whole multiple of `lr * resolution`. Gradients that differ by
-    rounding then make the same step, to the last bit, unless they round to different multiples; a
-    larger `epsilon` makes that rare where gradients are small.
+    Adam divides a gradient by its own size, so the relative rounding error of a small gradient
+    becomes that of a whole step; from there it grows tenfold within a few iterations (docs/SPEC.md,
+    section 6). With a `resolution` every step is rounded to a multiple of `lr * resolution`.
+    Gradients that differ by rounding then make the same step, to the last bit, unless they round to
+    different multiples; a larger `epsilon` makes different multiples rare for small gradients.
 
     The public `torch.optim.adam.adam` has one number of steps per tensor where we have one per
-    cell, and no resolution. The `torch._foreach_*` functions below are what it calls itself.
-    Public functions, tensor by tensor, took 1.4 times as long on a CPU: 11 instead of 7.5 ms for
-    100 cells with M = 74, and 226 instead of 167 us for one cell with M = 10. The difference is 1.5
-    to 3 % of a training step.
+    cell, and no resolution. The `torch._foreach_*` functions below are those that it calls
+    internally. Public functions, tensor by tensor, took 1.4 times as long on a CPU: 11 instead of
+    7.5 ms for 100 cells with M = 74, and 226 instead of 167 us for one cell with M = 10. The
+    difference is 1.5 to 3 % of a training step.
 
     Args:
         state: Changed in place.
         grads: Gradients by the names of `state.values`.
-        move: The cells to move; None: all.
+        moves: Which cells move; None: all.
         settings: Learning rate, epsilon and resolution.
     """
     values = list(state.values.values())
     first = list(state.first.values())
     second = list(state.second.values())
     gradients = [grads[name] for name in state.values]
-    before = [] if move is None else [tensor.clone() for tensor in (*values, *first, *second)]
+    before = [] if moves is None else [tensor.clone() for tensor in (*values, *first, *second)]
 
     # first = BETA1 first + (1 - BETA1) g
     torch._foreach_lerp_(first, gradients, 1 - BETA1)
     # second = BETA2 second + (1 - BETA2) g^2
     torch._foreach_mul_(second, BETA2)
     torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA2)
-    # sizes = sqrt(second / (1 - BETA2^steps)) + epsilon
-    # A cell that has not moved yet has 0 steps, for which both corrections would be 0. As float64,
-    # since a number to the power of an integer tensor is float32.
+    # denominators = sqrt(second / (1 - BETA2^steps)) + epsilon
+    # A cell that has not moved yet has 0 steps, for which both bias corrections would be 0. The
+    # steps are float64, since a number to the power of an integer tensor is float32.
     steps = state.steps.clamp(min=1).to(torch.float64)
-    scale = (1.0 - BETA2**steps).sqrt_()
-    sizes = torch._foreach_sqrt(second)
-    torch._foreach_div_(sizes, _views(scale, values))
-    torch._foreach_add_(sizes, settings.epsilon)
-    # values -= lr (first / (1 - BETA1^steps)) / sizes
-    correction = 1.0 - BETA1**steps
+    root_of_correction2 = (1.0 - BETA2**steps).sqrt_()
+    denominators = torch._foreach_sqrt(second)
+    torch._foreach_div_(denominators, _per_cell_for_each(root_of_correction2, values))
+    torch._foreach_add_(denominators, settings.epsilon)
+    # values -= lr (first / (1 - BETA1^steps)) / denominators
+    correction1 = 1.0 - BETA1**steps
     lr = settings.lr_at(state.iteration)
     if settings.resolution is None:
-        changes = torch._foreach_mul(first, _views(lr / correction, values))
-        torch._foreach_div_(changes, sizes)
+        changes = torch._foreach_mul(first, _per_cell_for_each(lr / correction1, values))
+        torch._foreach_div_(changes, denominators)
     else:
-        directions = torch._foreach_div(first, _views(correction, values))
-        torch._foreach_div_(directions, sizes)
-        changes = [_rounded(x, settings.resolution, lr) for x in directions]
+        directions = torch._foreach_div(first, _per_cell_for_each(correction1, values))
+        torch._foreach_div_(directions, denominators)
+        changes = [_rounded_step(x, settings.resolution, lr) for x in directions]
     torch._foreach_sub_(values, changes)
 
-    if move is not None:
+    if moves is not None:
         for tensor, old in zip((*values, *first, *second), before, strict=True):
-            tensor.copy_(torch.where(_view(move, tensor), tensor, old))
+            tensor.copy_(torch.where(_per_cell(moves, tensor), tensor, old))
 
 
-def _rounded(direction: Tensor, resolution: float, lr: float | Tensor) -> Tensor:
-    """Return `lr` times the direction, rounded to a multiple of the resolution.
+def _rounded_step(direction: Tensor, resolution: float, lr: float | Tensor) -> Tensor:
+    """Return `lr` times the direction, rounded to a multiple of `lr * resolution`.
 
     Overwrites `direction`.
     """
     return torch.round(direction.div_(resolution)).mul_(lr * resolution)
 
 
-def _view(numbers: Tensor, tensor: Tensor) -> Tensor:
-    """Return one number per cell [B] as [B, 1, ...], to meet a tensor [B, ...]."""
+def _per_cell(numbers: Tensor, tensor: Tensor) -> Tensor:
+    """Return one number per cell [B] as [B, 1, ...], to be broadcast against a tensor [B, ...]."""
     return numbers.view(-1, *(1,) * (tensor.ndim - 1))
 
 
-def _views(numbers: Float[Tensor, "B"], tensors: list[Tensor]) -> list[Tensor]:
-    return [_view(numbers, tensor) for tensor in tensors]
+def _per_cell_for_each(numbers: Float[Tensor, "B"], tensors: list[Tensor]) -> list[Tensor]:
+    """Return one number per cell, shaped for each of the tensors."""
+    return [_per_cell(numbers, tensor) for tensor in tensors]

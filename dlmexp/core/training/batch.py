@@ -1,4 +1,4 @@
-"""A batch under way: what a checkpoint holds, and what a resumed run starts from."""
+"""A batch in training: what a checkpoint holds, and what a resumed run starts from."""
 
 from dataclasses import dataclass, field
 
@@ -17,13 +17,13 @@ class Training:
     """The cells of a batch that have not left it.
 
     Attributes:
-        program: What they compute.
-        state: Where they are.
+        program: The objective and the data of the cells.
+        state: Their parameters, and everything else that changes.
         cells: Their indices in the batch that was started.
-        seconds: Their share of the time so far.
-        curves: Their metrics on the way.
-        alone: No other batch has trained at the same time.
-        iteration: That of the state when it was last fetched.
+        seconds: The training time of each cell so far.
+        curves: The learning curve of each cell so far.
+        alone: Whether no other batch has trained at the same time.
+        iteration: The number of iterations that were made.
     """
 
     program: Program
@@ -34,7 +34,7 @@ class Training:
     alone: bool = True
     iteration: int = field(init=False)
     _outcome: Tensor = field(init=False)
-    """That of the state, where the processor reads it without waiting for the device."""
+    """A copy of `state.outcome` that the processor reads without waiting for the device."""
 
     def __post_init__(self) -> None:
         self._mirror_state()
@@ -52,15 +52,18 @@ class Training:
         return self.state.outcome.is_cuda
 
     def fetch(self) -> None:
-        """Bring the outcomes from the device, after all work that it has been given."""
+        """Copy the outcomes from the device, once it has done its work up to here.
+
+        On a GPU this does not wait: the copy is there when the GPU is idle.
+        """
         self._outcome.copy_(self.state.outcome, non_blocking=True)
 
     def live(self) -> Bool[np.ndarray, "B"]:
-        """Return which cells run, as of the last `fetch`."""
+        """Return which cells still run, as of the last `fetch`."""
         return (self._outcome == RUNNING).numpy()
 
     def unreported(self) -> Bool[np.ndarray, "B"]:
-        """Return which cells run, or have stopped and are not reported yet."""
+        """Return which cells are not reported yet: they still run, or have stopped."""
         return (self._outcome != REPORTED).numpy()
 
     def mark_reported(self, indices: list[int]) -> None:
@@ -83,9 +86,9 @@ class Training:
         self.curves = [self.curves[i] for i in indices]
 
     def share_time(self, seconds: float, live: Bool[np.ndarray, "B"], batches_at_once: int) -> None:
-        """Share the seconds of a stretch of iterations between the cells that were live in it.
+        """Share the seconds of some iterations equally between the cells that were live in them.
 
-        Batches that train at the same time share the device equally.
+        Batches that train at the same time are taken to share the device equally.
         """
         self.alone &= batches_at_once == 1
         share = seconds / (batches_at_once * max(1, int(live.sum())))

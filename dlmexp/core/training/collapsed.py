@@ -1,4 +1,4 @@
-"""Everything but q is learned; q has a closed form."""
+"""Hyperparameters and inducing inputs are learned; the best q for them has a closed form."""
 
 from collections.abc import Mapping
 
@@ -11,33 +11,37 @@ from dlmexp.core.gp.inducing import PILOT_ROWS
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives.objective import RowOrder
 from dlmexp.core.training.parameters import Tensors
-from dlmexp.core.training.program import Posterior, Program, Value
+from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}
-"""Of arrays [B, M, rows], by device: beyond it, rows come in pieces."""
+"""The most entries of an array [B, M, rows] by device; where it would have more, sums over rows are
+taken in pieces."""
 
 
-def rows_at_once(program: Program, lines: int) -> int:
-    """Return how many rows of [lines, M, rows] arrays are in memory at the same time."""
+def rows_at_once(program: Program, B: int) -> int:
+    """Return the number of rows whose arrays [B, M, rows] are in memory at the same time."""
     entries = ENTRIES_AT_ONCE[program.beta.device.type]
-    return max(1, entries // (lines * program.M))
+    return max(1, entries // (B * program.M))
 
 
 class Collapsed(Program):
-    """Every cell has its own kernel matrices; the objective is its minimum over q."""
+    """Cells whose objective is its minimum over q.
+
+    Every cell has its own kernel matrices.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._X = self.data.inputs_by_cell()
-        self._y = self.data.y[self.data.index]
+        self._y = self.data.y[self.data.split_index]
         if self.loss.objective.row_order is not None:
             self._arrange_rows(self.loss.objective.row_order)
         self._rows_at_once = rows_at_once(self, len(self.beta))
 
     def _arrange_rows(self, row_order: RowOrder) -> None:
-        """Bring the rows of every cell into the order that the objective asks for."""
+        """Bring the rows of every cell into the order that the objective needs."""
         order_of_split = torch.stack([row_order(X) for X in self.data.X])
-        order = order_of_split[self.data.index]
+        order = order_of_split[self.data.split_index]
         self._X = self._X.take_along_dim(order[..., None], dim=1)
         self._y = self._y.take_along_dim(order, dim=1)
 
@@ -47,8 +51,11 @@ class Collapsed(Program):
         return self.loss.objective.collapsed_parameters
 
     def initial(self) -> Tensors:
-        """Return the initial hyperparameters; of many rows, those of a pilot fit to a few."""
-        from dlmexp.core.training.pilot import started_by_pilot
+        """Return the initial hyperparameters.
+
+        Where there are many rows, they may come from a pilot fit to some of them (`Model.pilot`).
+        """
+        from dlmexp.core.training.pilot import started_by_pilot  # which imports this module
 
         values = self.initial_hyperparameters()
         moves_inducing = not self.loss.objective.all_rows_inducing
@@ -57,10 +64,10 @@ class Collapsed(Program):
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
-    ) -> Value:
+    ) -> ObjectiveValue:
         """Return the minimum of the objective over q, differentiable in `values`."""
         closed = self.closed(self.hyperparameters(values), jitter)
-        return Value(closed.loss / self.n, closed.ok)
+        return ObjectiveValue(closed.loss / self.n, closed.ok)
 
     @torch.no_grad()
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
@@ -70,7 +77,7 @@ class Collapsed(Program):
         return Posterior(hyper, closed.m, closed.L, jitter)
 
     def problem(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Problem:
-        """Return the rows of the cells with these hyperparameters."""
+        """Return the rows of the cells with these hyperparameters, as closed forms need them."""
         return Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
 
     def closed(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Closed:

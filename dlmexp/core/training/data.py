@@ -17,94 +17,102 @@ class BatchData:
         X: Training inputs.
         y: Training targets.
         parts: Inputs and targets of "validation" and "test", where there are such rows.
-        rows_of: The number of rows of a part in each split, where splits differ in it. Rows beyond
-            them are padding, which `keep` cuts off where all splits that are left have the same.
-        leaves_profile: Whether the validation rows leave a profile (`recalibration.loss_profile`)
-            and do not recalibrate: they are a fold, and the folds together recalibrate.
+        rows_of: The number of rows of each split, for every part in which splits differ in it.
+            Their tensors are padded to the largest number. `keep` cuts padding off.
+        leaves_profile: Whether the validation rows are a fold of cross-validation. Then they do not
+            recalibrate the cell: their profile (`recalibration.loss_profile`) is kept, and the
+            profiles of all folds recalibrate together.
         leave_one_out: Whether the validation rows are the training rows, each predicted from all
             others (`Objective.row_noise`).
-        temperature: The factor that recalibrates each cell, where it is known; NaN: it is not.
-        seed_of: The seed of each split: of its minibatches and its random draws.
-        repetition_of: The split of each cell.
-        seeds: `seed_of` on the device.
-        index: `repetition_of` on the device.
+        temperature: The factor that recalibrates each cell, where it is known before; else NaN.
+        seed_of: The seed of each split, which fixes its minibatches and its random draws.
+        split_of: The split of each cell.
+        seeds: `seed_of` as a tensor on the device.
+        split_index: `split_of` as a tensor on the device.
     """
 
     X: Float[Tensor, "S N D"]
     y: Float[Tensor, "S N"]
     parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]
     seed_of: list[int]
-    repetition_of: list[int]
+    split_of: list[int]
     rows_of: dict[str, list[int]] = field(default_factory=dict)
     leaves_profile: bool = False
     temperature: Float[Tensor, "B"] | None = None
     leave_one_out: bool = False
     seeds: Int[Tensor, "S"] = field(init=False)
-    index: Int[Tensor, "B"] = field(init=False)
+    split_index: Int[Tensor, "B"] = field(init=False)
 
     def __post_init__(self) -> None:
         device = self.X.device
         self.seeds = torch.tensor(self.seed_of, dtype=torch.int64, device=device)
-        self.index = torch.tensor(self.repetition_of, dtype=torch.int64, device=device)
+        self.split_index = torch.tensor(self.split_of, dtype=torch.int64, device=device)
 
     def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
         """Return the training inputs of every cell.
 
-        On a GPU they lie feature by feature, as the kernel matrices read them.
+        On a GPU they lie in memory feature by feature, the order in which kernels read them.
         """
         if not self.X.is_cuda:
-            return self.X[self.index]
-        return self.X.mT[self.index].contiguous().mT
+            return self.X[self.split_index]
+        return self.X.mT[self.split_index].contiguous().mT
 
-    def used_by(self, cells: Sequence[int]) -> list[int]:
-        """Return the splits that these cells belong to."""
-        return sorted({self.repetition_of[cell] for cell in cells})
+    def splits_of(self, cells: Sequence[int]) -> list[int]:
+        """Return the splits that these cells belong to, in order."""
+        return sorted({self.split_of[cell] for cell in cells})
 
     def keep(self, cells: Sequence[int]) -> "BatchData":
-        """Return the data of some of the cells, without the splits that none of them needs."""
-        used = self.used_by(cells)
-        of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
+        """Return the data of these cells, without splits that none of them belongs to."""
+        splits = self.splits_of(cells)
+        # The splits that are kept are numbered anew.
+        split_of = [splits.index(self.split_of[cell]) for cell in cells]
         temperature = None if self.temperature is None else self.temperature[list(cells)]
-        if len(used) == len(self.seed_of):
-            return replace(self, repetition_of=of_cells, temperature=temperature)
+        if len(splits) == len(self.seed_of):
+            return replace(self, split_of=split_of, temperature=temperature)
         parts = {}
         rows_of = {}
         for name, (X, y) in self.parts.items():
-            counts = [self.rows_of.get(name, [X.shape[1]] * len(X))[split] for split in used]
+            counts = [self.row_count(name, split) for split in splits]
             if len(set(counts)) > 1:
                 rows_of[name] = counts
             rows = slice(max(counts))
-            parts[name] = (X[used][:, rows], y[used][:, rows])
-        seeds = [self.seed_of[split] for split in used]
+            parts[name] = (X[splits][:, rows], y[splits][:, rows])
         return BatchData(
-            self.X[used],
-            self.y[used],
-            parts,
-            seeds,
-            of_cells,
-            rows_of,
-            self.leaves_profile,
-            temperature,
-            self.leave_one_out,
+            X=self.X[splits],
+            y=self.y[splits],
+            parts=parts,
+            seed_of=[self.seed_of[split] for split in splits],
+            split_of=split_of,
+            rows_of=rows_of,
+            leaves_profile=self.leaves_profile,
+            temperature=temperature,
+            leave_one_out=self.leave_one_out,
         )
+
+    def row_count(self, part: str, split: int) -> int:
+        """Return the number of rows of a part in a split, without padding."""
+        if part in self.rows_of:
+            return self.rows_of[part][split]
+        X, _ = self.parts[part]
+        return X.shape[1]
 
     def cells_by_rows(self) -> list[list[int]]:
         """Return the cells in groups whose splits have the same numbers of rows in every part."""
         groups: dict[tuple[int, ...], list[int]] = {}
-        for cell, split in enumerate(self.repetition_of):
-            counts = tuple([counts[split] for counts in self.rows_of.values()])
-            groups.setdefault(counts, []).append(cell)
+        for cell, split in enumerate(self.split_of):
+            counts = [by_split[split] for by_split in self.rows_of.values()]
+            groups.setdefault(tuple(counts), []).append(cell)
         return list(groups.values())
 
 
 @dataclass(frozen=True)
 class Minibatches:
-    """Each step sees some of the training rows.
+    """How the training rows of a step are chosen.
 
     Attributes:
         size: The number of rows of a step.
-        resample_each_step: Each step draws its rows without replacement from all rows. Otherwise
-            steps go through a permutation of the rows, a new one in every epoch.
+        resample_each_step: Whether each step draws its rows from all rows, without replacement.
+            Otherwise steps go through a permutation of the rows, a new one in every epoch.
     """
 
     size: int
@@ -119,13 +127,13 @@ class RowSampler:
         self.minibatches = minibatches
         self.loaded: Int[Tensor, "S b"] | None = None
         self._epoch = -1
-        self._order = data.index[:0]  # empty until the first epoch
+        self._order = data.split_index[:0]  # empty until the first epoch
 
     def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
         """Return the row numbers of an iteration, one line per split.
 
-        An epoch has its own order of the rows, and its steps take consecutive rows of that order;
-        rows left over at its end are not used. With `resample_each_step` every step is an epoch.
+        Every epoch has its own order of the rows, and its steps take consecutive rows of it. The
+        last n % size rows are not used. With `resample_each_step` every step is an epoch.
         """
         n = self.data.X.shape[1]
         size = self.minibatches.size
@@ -148,7 +156,7 @@ class RowSampler:
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
         """Return inputs and targets of the iteration that was loaded, by split."""
-        assert self.loaded is not None, "load comes before"
+        assert self.loaded is not None, "`load` must be called before"
         splits = torch.arange(len(self.loaded), device=self.loaded.device)[:, None]
         return self.data.X[splits, self.loaded], self.data.y[splits, self.loaded]
 
@@ -161,7 +169,10 @@ def shuffled(
     It is the order of the raw words of a bit generator, which numpy promises never to change. They
     are sorted on the device: sorting on a CPU took longer than the steps of a GPU.
     """
-    words = [np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds]
-    # Flipping the first bit maps unsigned words to signed ones in the same order.
+    words = []
+    for seed in seeds:
+        stream = np.random.SeedSequence([seed, epoch])
+        words.append(np.random.PCG64(stream).random_raw(n))
+    # torch has no unsigned words. Flipping the first bit makes them signed, in the same order.
     signed = (np.stack(words) ^ np.uint64(1 << 63)).view(np.int64)
     return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)

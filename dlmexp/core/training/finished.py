@@ -1,4 +1,4 @@
-"""What a cell leaves when its training has stopped."""
+"""The result of a cell whose training has stopped."""
 
 from dataclasses import dataclass, field
 
@@ -8,14 +8,16 @@ from dlmexp.core.training.metrics import Metrics
 from dlmexp.core.training.program import Posterior
 
 Curve = list[tuple[int, Metrics]]
-"""The iterations of evaluations on the way, each with the test metrics there."""
+"""Iterations at which a cell was evaluated during training, each with its test metrics."""
 
 
 def curve_arrays(curve: Curve) -> dict[str, np.ndarray]:
     """Return the iterations of a learning curve ("evaluated_at") and its metrics, as arrays."""
     arrays = {"evaluated_at": np.array([iteration for iteration, _ in curve])}
-    names = curve[0][1] if curve else ()
-    for name in names:
+    if not curve:
+        return arrays
+    _, first_metrics = curve[0]
+    for name in first_metrics:
         arrays[f"test_{name}"] = np.array([metrics[name] for _, metrics in curve])
     return arrays
 
@@ -28,22 +30,24 @@ class FinishedFit:
         cell: Its index in the batch that was started.
         stopped: "converged", "limit", "closed form", or why it failed.
         iterations: Iterations until it stopped.
-        seconds: Its share of the time of its batch, which is a share of the time of the device.
-        alone: No other batch trained at the same time in this process.
+        seconds: Its share of the training time: cells of a batch share the time of the batch,
+            batches that train at the same time share that of the device.
+        alone: Whether no other batch trained at the same time in this process.
         objective: The objective per row of every iteration.
         metrics: Mean metrics by part ("validation", "test") and name.
         reliability: Bins of the reliability diagram on test rows, of binary data.
-        posterior: Of this cell alone, on the CPU.
+        posterior: The posterior of this cell alone, on the CPU.
         failed: Whether training failed.
-        curve: Test metrics on the way.
+        curve: Its learning curve: test metrics during training.
         acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
-        block_acceptance: The same by blocks of iterations (`state.BLOCK`).
-        ends: The objective per row where each start of L-BFGS ended, the start that was not
-            perturbed first; infinite where it is not finite. The least of them is the fit.
-        evidence_gap: How much a larger M could gain at most, in nats per row; None: not known
-            (`gap`).
-        profile: The NLL on validation rows at a grid of recalibrating factors, of a fold.
-        nll_error: By how much the NLL per row may be wrong; None: not checked (`metrics`).
+        block_acceptance: The same for each block of iterations (`state.ACCEPTANCE_BLOCK`).
+        ends: The objective per row at the end of each start of L-BFGS, first that of the start that
+            was not perturbed; infinite where it is not finite. This result is that of the lowest.
+        evidence_gap: How much a larger M could gain at most, in nats per row; None if that is not
+            known (`gap`).
+        profile: The NLL on validation rows at a grid of recalibrating factors, if they are a fold.
+        nll_error: By how much the NLL per row may be wrong; None if that was not checked
+            (`metrics.nll_error`).
     """
 
     cell: int

@@ -15,15 +15,19 @@ from dlmexp.core.gp.posterior import (
     to_whitened,
 )
 from dlmexp.core.training.parameters import Tensors, constrain, initial_q, unconstrain
-from dlmexp.core.training.program import Posterior, Program, Value
+from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 
 @dataclass
 class Fixed(Program):
-    """All cells of a split share one A: it is computed once (or once per minibatch), not per cell.
+    """Cells that learn q alone.
+
+    All cells of a split share `A = Luu^-1 Kuf`, so it is computed once per split (with minibatches,
+    once per step and split), not for every cell.
 
     Attributes:
-        hyper: The hyperparameters that are held, constrained, one line per split.
+        hyper: The constrained hyperparameters that are held, with a leading dimension of S splits.
+        jitter: The jitter with which Kuu of each split can be factorised [S].
     """
 
     hyper: Tensors
@@ -34,22 +38,24 @@ class Fixed(Program):
         Kuu = self.model.kernel(Z, Z, self.hyper)
         self.jitter, _ = escalate(Kuu, Z.new_full((len(Z),), FIRST_JITTER))
         self._Kuu = factorise(Kuu, self.jitter)
-        self._cells_per_split = [self.data.repetition_of.count(i) for i in range(len(Z))]
+        self._cells_per_split = [self.data.split_of.count(i) for i in range(len(Z))]
         self._all_rows = None
         if self.minibatches is None:
             self._all_rows = self._shared_projection(self.data.X)
 
     def initial(self) -> Tensors:
         """Return q at the prior."""
-        # There and back: what a joint fit that starts from these values computes, to the last bit.
-        hyper = constrain(unconstrain(self.hyperparameters({}), self.parameters), self.parameters)
+        # A joint fit from these hyperparameters starts at their values after `unconstrain` and
+        # `constrain`, which differ by rounding. Both fits start from the same q, to the last bit.
+        raw = unconstrain(self.hyperparameters({}), self.parameters)
+        hyper = constrain(raw, self.parameters)
         return initial_q(hyper, self.model.kernel, self.model.whitened)
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
-    ) -> Value:
+    ) -> ObjectiveValue:
         """Return the objective on the rows of this step, differentiable in `values`."""
-        index = self.data.index
+        index = self.data.split_index
         m, L = self._whitened_q(values)
         X, y = self.rows()
         A, kff = self._all_rows or self._shared_projection(X)
@@ -63,35 +69,39 @@ class Fixed(Program):
         return self.regularised_mean(hyper, q_f, y[index], (m, L), ok, iteration)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
-        """Return the hyperparameters that are held, and q in whitened coordinates."""
+        """Return the hyperparameters that are held, and q in whitened coordinates.
+
+        `jitter` is not used: that of the splits is known from the start.
+        """
         m, L = self._whitened_q(values)
-        return Posterior(self.hyperparameters(values), m, L, self.jitter[self.data.index])
+        return Posterior(self.hyperparameters(values), m, L, self.jitter[self.data.split_index])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Return the hyperparameters of every cell: those of its split.
 
-        Those of the objective that no base fit has are at their initial values.
+        Hyperparameters of the objective that are not among those held are at their initial values.
         """
-        hyper = {name: value[self.data.index] for name, value in self.hyper.items()}
+        hyper = {name: value[self.data.split_index] for name, value in self.hyper.items()}
         objective = self.loss.objective
-        own_parameters = {**objective.row_parameters, **objective.collapsed_parameters}
-        for name, parameter in own_parameters.items():
+        objective_parameters = {**objective.row_parameters, **objective.collapsed_parameters}
+        for name, parameter in objective_parameters.items():
             if name not in hyper:
                 hyper[name] = parameter.start(self.beta, len(self.beta))
         return hyper
 
     def keep(self, cells: Sequence[int]) -> "Fixed":
         """Return the program of some of the cells."""
-        used = self.data.used_by(cells)
-        hyper = {name: value[used] for name, value in self.hyper.items()}
+        splits = self.data.splits_of(cells)
+        hyper = {name: value[splits] for name, value in self.hyper.items()}
         return replace(self, data=self.data.keep(cells), beta=self.beta[list(cells)], hyper=hyper)
 
-    def _whitened_q(self, values: Tensors) -> tuple[Tensor, Tensor]:
+    def _whitened_q(self, values: Tensors) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+        """Return m and L of every cell in whitened coordinates."""
         m, L = self.q(values)
         if self.model.whitened:
             return m, L
-        by_cell = [part[self.data.index] for part in self._Kuu]
-        return to_whitened(m, L, Factor(*by_cell))
+        factors_by_cell = [tensor[self.data.split_index] for tensor in self._Kuu]
+        return to_whitened(m, L, Factor(*factors_by_cell))
 
     def _shared_projection(
         self, X: Float[Tensor, "S b D"]

@@ -23,24 +23,35 @@ from dlmexp.core.training.state import (
 )
 from dlmexp.core.training.stopping import CRITERIA
 
-T = 1024  # entries of a program
+T = 1024
+"""Number of entries of a parameter of one cell that a Triton program updates."""
 
 
 def update(
     state: State, objective: Tensor, ok: Tensor, grads: Tensors, n: int, settings: Settings
 ) -> None:
-    """Do what `step.update` does."""
+    """Move the live cells and decide which of them stop, as `step.update` does.
+
+    Args:
+        state: Changed in place.
+        objective: Divided by n.
+        ok: Which cells' Kuu was factorised.
+        grads: The gradient of the objective.
+        n: The number of training rows.
+        settings: How Adam steps, and when it stops.
+    """
     B = len(objective)
     finite = objective.isfinite().to(torch.int32)
     flat = {name: grad.reshape(B, -1) for name, grad in grads.items()}
+    # 1. Which cells' objective and whole gradient are finite.
     for grad in flat.values():
         _mark_not_finite[(triton.cdiv(grad.shape[1], T), B)](grad, finite, grad.shape[1], T)
     lr = settings.lr_at(state.iteration)
-    rate = (
-        lr
-        if isinstance(lr, Tensor)
-        else torch.full((), lr, dtype=torch.float64, device=objective.device)
-    )
+    if isinstance(lr, Tensor):
+        rate = lr
+    else:
+        rate = torch.full((), lr, dtype=torch.float64, device=objective.device)
+    # 2. Adam, parameter by parameter.
     for name, grad in flat.items():
         _adam[(triton.cdiv(grad.shape[1], T), B)](
             state.values[name], grad, state.first[name], state.second[name],
@@ -48,13 +59,14 @@ def update(
             BETA1=BETA1, BETA2=BETA2, EPSILON=settings.epsilon,
             RESOLUTION=settings.resolution or 0.0, RUNNING=RUNNING, T=T,
         )  # fmt: skip
+    # 3. Window, history, jitter and outcomes.
     _advance[(B,)](
         objective, ok, finite, state.outcome, state.steps, state.jitter, state.stopped_at,
         state.window, state.history, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
         settings.first_check, n,
         STOPS=settings.window is not None, CRITERION=CRITERIA.index(settings.criterion),
-        TOLERANCE=settings.tolerance, LAST=LAST_JITTER * (1 + 1e-9),
+        TOLERANCE=settings.tolerance, LAST_JITTER=LAST_JITTER * (1 + 1e-9),
         RUNNING=RUNNING, CONVERGED=CONVERGED, LIMIT=LIMIT, NOT_FINITE=NOT_FINITE,
         NOT_FACTORISED=NOT_FACTORISED, WP=triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip
@@ -63,11 +75,13 @@ def update(
 
 @triton.jit(do_not_specialize=["P"])
 def _mark_not_finite(grad, finite, P, T: tl.constexpr):
+    """Write 0 to `finite` of a cell if one of these T entries of its gradient [P] is not finite."""
     b = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
-    zero = tl.load(grad + b * P + i, mask=i < P, other=0) * 0  # NaN where it is not finite
-    bad = tl.sum((zero != 0).to(tl.int32), 0) > 0
-    tl.store(finite + b, 0, mask=bad)
+    # A finite entry times 0 is 0, any other is NaN, which differs from 0.
+    zero = tl.load(grad + b * P + i, mask=i < P, other=0) * 0
+    has_other = tl.sum((zero != 0).to(tl.int32), 0) > 0
+    tl.store(finite + b, 0, mask=has_other)
 
 
 @triton.jit(do_not_specialize=["P"])
@@ -76,48 +90,57 @@ def _adam(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, RESOLUTION: tl.constexpr,
     RUNNING: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
+    """Make Adam's step of T entries of a parameter [P], if their cell moves (`adam.adam`)."""
     b = tl.program_id(1).to(tl.int64)
     if (tl.load(outcome + b) == RUNNING) & (tl.load(ok + b) != 0) & (tl.load(finite + b) != 0):
         dtype: tl.constexpr = value.dtype.element_ty
         i = tl.program_id(0) * T + tl.arange(0, T)
-        there = i < P
+        inside = i < P
         at = b * P + i
         b1 = tl.full([], BETA1, tl.float64)
         b2 = tl.full([], BETA2, tl.float64)
-        made = (tl.load(steps + b) + 1).to(tl.float64)
+        # `steps` does not count this step yet: `_advance` does that.
+        number = (tl.load(steps + b) + 1).to(tl.float64)
         rate = tl.load(lr).to(tl.float64)
-        correction = 1 - tl.exp(made * tl.log(b1))
-        scale = tl.sqrt((1 - tl.exp(made * tl.log(b2))).to(dtype))
-        g = tl.load(grad + at, mask=there, other=0)
-        m = tl.load(first + at, mask=there, other=0)
-        v = tl.load(second + at, mask=there, other=0)
+        correction1 = 1 - tl.exp(number * tl.log(b1))
+        root_of_correction2 = tl.sqrt((1 - tl.exp(number * tl.log(b2))).to(dtype))
+        g = tl.load(grad + at, mask=inside, other=0)
+        m = tl.load(first + at, mask=inside, other=0)
+        v = tl.load(second + at, mask=inside, other=0)
         # first = beta1 first + (1 - beta1) g
         m = m + (1 - b1).to(dtype) * (g - m)
         # second = beta2 second + (1 - beta2) g^2
         v = v * b2.to(dtype) + (1 - b2).to(dtype) * g * g
-        # sqrt(second / (1 - beta2^steps)) + epsilon
-        size = tl.sqrt(v) / scale + tl.full([], EPSILON, dtype)
+        # denominator = sqrt(second / (1 - beta2^steps)) + epsilon
+        denominator = tl.sqrt(v) / root_of_correction2 + tl.full([], EPSILON, dtype)
         if RESOLUTION > 0:
+            # the step of the other branch, rounded to a multiple of lr * resolution
             unit = tl.full([], RESOLUTION, dtype)
-            # the step below, as a multiple of lr * resolution
-            step = rate.to(dtype) * unit * tl.floor(m / correction.to(dtype) / size / unit + 0.5)
+            multiple = tl.floor(m / correction1.to(dtype) / denominator / unit + 0.5)
+            step = rate.to(dtype) * unit * multiple
         else:
-            # lr first / (1 - beta1^steps) / size
-            step = (rate / correction).to(dtype) * m / size
-        moved = tl.load(value + at, mask=there, other=0) - step
-        tl.store(first + at, m, mask=there)
-        tl.store(second + at, v, mask=there)
-        tl.store(value + at, moved, mask=there)
+            # step = lr (first / (1 - beta1^steps)) / denominator
+            step = (rate / correction1).to(dtype) * m / denominator
+        new_value = tl.load(value + at, mask=inside, other=0) - step
+        tl.store(first + at, m, mask=inside)
+        tl.store(second + at, v, mask=inside)
+        tl.store(value + at, new_value, mask=inside)
 
 
-@triton.jit(do_not_specialize=["W", "H", "limit", "settled", "n"])
+@triton.jit(do_not_specialize=["W", "H", "limit", "first_check", "n"])
 def _advance(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
     objective, ok_, finite_, outcome, steps, jitter, stopped_at, window, history, iteration,
-    W, H, limit, settled, n,
-    STOPS: tl.constexpr, CRITERION: tl.constexpr, TOLERANCE: tl.constexpr, LAST: tl.constexpr,
+    W, H, limit, first_check, n,
+    STOPS: tl.constexpr, CRITERION: tl.constexpr, TOLERANCE: tl.constexpr,
+    LAST_JITTER: tl.constexpr,
     RUNNING: tl.constexpr, CONVERGED: tl.constexpr, LIMIT: tl.constexpr, NOT_FINITE: tl.constexpr,
     NOT_FACTORISED: tl.constexpr, WP: tl.constexpr,
 ):  # fmt: skip
+    """Record the objective of a live cell, and decide whether it stops (`step.update`).
+
+    `iteration` is still the number before this iteration. WP is the window's length W, rounded up
+    to a power of two; H is the length of the history.
+    """
     b = tl.program_id(0).to(tl.int64)
     dtype: tl.constexpr = objective.dtype.element_ty
     if tl.load(outcome + b) == RUNNING:
@@ -125,29 +148,33 @@ def _advance(  # noqa: PLR0913 - a GPU kernel takes its tensors one by one
         ok = tl.load(ok_ + b) != 0
         finite = tl.load(finite_ + b) != 0
         nan = tl.full([], float("nan"), dtype)
-        seen = tl.where(ok, tl.load(objective + b), nan)
-        tl.store(history + b * H + now, seen)
-        tl.store(steps + b, tl.load(steps + b) + (ok & finite).to(tl.int64))
-        ridge = tl.load(jitter + b)
-        ridge = tl.where(ok, ridge, ridge * 10)
-        tl.store(jitter + b, ridge)
-        why = tl.where(now + 1 >= limit, LIMIT, RUNNING)
+        # 1. The objective, NaN where Kuu was not factorised, into history and window
+        value = tl.where(ok, tl.load(objective + b), nan)
+        tl.store(history + b * H + now, value)
         i = tl.arange(0, WP)
-        past = tl.load(window + b * W + i, mask=i < W, other=0)
-        past = tl.where(i == now % W, seen, past)
-        tl.store(window + b * W + i, past, mask=i < W)
+        last_values = tl.load(window + b * W + i, mask=i < W, other=0)
+        last_values = tl.where(i == now % W, value, last_values)
+        tl.store(window + b * W + i, last_values, mask=i < W)
+        # 2. The number of steps; ten times the jitter where Kuu was not factorised
+        tl.store(steps + b, tl.load(steps + b) + (ok & finite).to(tl.int64))
+        new_jitter = tl.load(jitter + b)
+        new_jitter = tl.where(ok, new_jitter, new_jitter * 10)
+        tl.store(jitter + b, new_jitter)
+        # 3. The outcome
+        code = tl.where(now + 1 >= limit, LIMIT, RUNNING)
         if STOPS:
-            unseen = tl.sum(((past != past) & (i < W)).to(tl.int32), 0)
-            largest = tl.max(tl.where(i < W, past, -float("inf")), 0)
-            spread = largest - tl.min(tl.where(i < W, past, float("inf")), 0)
-            if CRITERION == 1:
+            missing = tl.sum(((last_values != last_values) & (i < W)).to(tl.int32), 0)
+            largest = tl.max(tl.where(i < W, last_values, -float("inf")), 0)
+            spread = largest - tl.min(tl.where(i < W, last_values, float("inf")), 0)
+            if CRITERION == 1:  # "sum"
                 spread = spread * n
-            if CRITERION == 2:
-                size = tl.max(tl.where(i < W, tl.abs(past), 0), 0)
+            if CRITERION == 2:  # "relative"
+                size = tl.max(tl.where(i < W, tl.abs(last_values), 0), 0)
                 spread = spread / tl.maximum(size, 1)
-            flat = (unseen == 0) & (spread <= tl.full([], TOLERANCE, dtype)) & (now + 1 >= settled)
-            why = tl.where(flat, CONVERGED, why)
-        why = tl.where(ok & (finite == 0), NOT_FINITE, why)
-        why = tl.where((ok == 0) & (ridge > tl.full([], LAST, dtype)), NOT_FACTORISED, why)
+            varies_little = (missing == 0) & (spread <= tl.full([], TOLERANCE, dtype))
+            code = tl.where(varies_little & (now + 1 >= first_check), CONVERGED, code)
+        code = tl.where(ok & (finite == 0), NOT_FINITE, code)
+        is_exhausted = new_jitter > tl.full([], LAST_JITTER, dtype)
+        code = tl.where((ok == 0) & is_exhausted, NOT_FACTORISED, code)
         tl.store(stopped_at + b, now + 1)
-        tl.store(outcome + b, why.to(tl.int64))
+        tl.store(outcome + b, code.to(tl.int64))

@@ -1,8 +1,8 @@
 """How much a larger M could gain: bounds of the log evidence (docs/SPEC.md, section 2).
 
 At given hyperparameters the log evidence of the exact Gaussian process lies between minus the
-objective and an upper bound. A larger M moves the objective towards the evidence, so the distance
-between the bounds is more than it can gain.
+objective and an upper bound. A larger M moves the objective towards the evidence, so it can gain at
+most the distance between the two bounds, which is called the evidence gap.
 """
 
 import math
@@ -12,15 +12,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.core.gp.closed_form import Problem, gaussian_posterior, moments, row_projection
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.program import Posterior, Program
 
-MOST_ROWS = 20_000
-"""Of more training rows nothing is said: the upper bound takes n^2 / 2 values of the kernel."""
+MAX_ROWS = 20_000
+"""With more training rows the gap is not computed: the upper bound takes n^2 / 2 values of the
+kernel."""
 ROWS_AT_ONCE = 1000
-"""Of a block of Kff."""
+"""Rows and columns of the blocks in which Kff is computed."""
 
 
 @torch.no_grad()
@@ -32,8 +33,9 @@ def evidence_gaps(program: Program, posterior: Posterior) -> list[float | None]:
     gaps: list[float | None] = [None] * len(program.beta)
     objective = program.loss.objective
     is_bound = objective.bounds_evidence and program.model.likelihood.conjugate
-    if not is_bound or program.n > MOST_ROWS or isinstance(program, Fixed):
+    if not is_bound or program.n > MAX_ROWS or isinstance(program, Fixed):
         return gaps
+    # With beta = 1 alone the objective is a bound.
     cells = (program.beta == 1).nonzero().squeeze(-1).tolist()
     if not cells:
         return gaps
@@ -41,24 +43,25 @@ def evidence_gaps(program: Program, posterior: Posterior) -> list[float | None]:
     if not isinstance(part, Collapsed):
         part = Collapsed(part.model, part.loss, part.data, part.beta)
     q = posterior.keep(cells)
-    loss = part.closed(q.hyper, q.jitter).loss
-    least = least_negative_evidence(part.problem(q.hyper, q.jitter))
-    gap = (loss - least) / part.n
+    upper = part.closed(q.hyper, q.jitter).loss
+    lower = lower_bound_of_negative_evidence(part.problem(q.hyper, q.jitter))
+    gap = (upper - lower) / part.n
     for cell, value in zip(cells, gap.clamp_min(0).tolist(), strict=True):
         gaps[cell] = value if math.isfinite(value) else None
     return gaps
 
 
-def least_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
+def lower_bound_of_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
     """Return a lower bound of `-log N(y; 0, Kff + noise I)`.
 
     With D = Kff - Qff, `v = (Qff + noise I)^-1 y` and `a = y^T v` it is
 
         1/2 ( n log(2 pi) + log |Qff + noise I| + a^2 / (a + v^T D v) )
 
-    It is computed in float64 whatever the type of the rows: v^T D v is a small difference.
+    It is computed in float64, even from float32 rows: v^T D v is a small difference of large
+    numbers.
     """
-    problem = problem._replace(X=problem.X.to(PARAMETERS), y=problem.y.to(PARAMETERS))
+    problem = problem._replace(X=problem.X.to(PARAMETER_DTYPE), y=problem.y.to(PARAMETER_DTYPE))
     noise = problem.hyper["noise"]
     s = moments(problem)
     q = gaussian_posterior(s.AA / noise[..., None, None], s.Ay / noise[..., None])
@@ -66,7 +69,9 @@ def least_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
     a = s.yy / noise - q.explained
     # v = (y - A^T m) / noise, and A v = m
     v = (problem.centred_y - _explained_part(problem, q.m)) / noise[..., None]
+    # v^T D v = v^T Kff v - |A v|^2
     vDv = (_quadratic_form(problem, v) - q.m.square().sum(-1)).clamp_min(0)
+    # n log(2 pi) + log |Qff + noise I|
     log_det = problem.n * torch.log(2 * math.pi * noise) + q.log_det
     return 0.5 * (log_det + a.square() / (a + vDv))
 
@@ -82,7 +87,10 @@ def _explained_part(problem: Problem, m: Float[Tensor, "B M"]) -> Float[Tensor, 
 
 
 def _quadratic_form(problem: Problem, v: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    """Return v^T Kff v, block by block; of two blocks that mirror each other one is computed."""
+    """Return v^T Kff v.
+
+    Kff is computed block by block, on and below the diagonal: a block below it counts twice.
+    """
     kernel = problem.kernel
     blocks = problem.X.split(ROWS_AT_ONCE, dim=-2)
     parts = v.split(ROWS_AT_ONCE, dim=-1)

@@ -17,20 +17,23 @@ from dlmexp.core.gp.cholesky import FIRST_JITTER
 from dlmexp.core.training.graphs import captured
 from dlmexp.core.training.program import Program
 
-DRAWS = 100  # gradients of the estimator
-TRUTH_SAMPLES = 10_000  # samples of the true gradient
-TRUTH_ITERATION = 1_000_000  # its draws are shared with no other gradient
+DRAWS = 100
+"""Number of gradients that are drawn with the estimator."""
+TRUTH_SAMPLES = 10_000
+"""Samples per row from which the true gradient is computed."""
+TRUTH_ITERATION = 1_000_000
+"""The iteration whose random draws the true gradient uses: no drawn gradient shares them."""
 
 Statistics = tuple[dict[str, Any], dict[str, np.ndarray]]
 """Numbers and arrays by the names that they have in records."""
 
 
 def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
-    """Yield statistics of every cell, straight after initialisation.
+    """Yield statistics of the gradient in m of every cell, at the initial parameters.
 
-    100 gradients g in m are compared with the true gradient G, taken from 10 000 bMC samples as in
-    the paper, and from quadrature (suffix `_quadrature`). Yields None where a GPU has been given
-    work whose results are not there yet.
+    `DRAWS` gradients g are compared with the true gradient G. G is computed from bMC samples, as in
+    the paper, and also from quadrature (statistics with the suffix `_quadrature`). Yields None
+    while a GPU is busy.
     """
     pool = torch.cuda.graph_pool_handle() if program.beta.is_cuda else None
     for i in range(len(program.beta)):
@@ -40,39 +43,46 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
         sampled_truth = gradient_of(cell, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION)
         exact_truth = gradient_of(cell, Exact())(0)
         if draws.is_cuda:
-            yield None  # `gradient` is held: its graph may still be replayed
+            yield None  # meanwhile `gradient` stays alive: its graph may still be replayed
         result: dict[str, Any] = {"draws": DRAWS}
         arrays: dict[str, np.ndarray] = {}
         for suffix, truth in {"": sampled_truth, "_quadrature": exact_truth}.items():
-            numbers, values = compare(draws, truth)
-            result |= {name + suffix: number for name, number in numbers.items()}
-            arrays |= {name + suffix: value.cpu().numpy() for name, value in values.items()}
+            numbers, by_draw = compare(draws, truth)
+            for name, number in numbers.items():
+                result[name + suffix] = number
+            for name, values in by_draw.items():
+                arrays[name + suffix] = values.cpu().numpy()
         yield result, arrays
 
 
 def compare(
     g: Float[Tensor, "draws M"], G: Float[Tensor, "M"]
 ) -> tuple[dict[str, float], dict[str, Float[Tensor, "draws"]]]:
-    """Return the size of G and the bias of g, and by draw the two conditions and the error.
+    """Return statistics of drawn gradients g against the true gradient G.
 
-    Condition (i) is g.G / |G|^2, condition (ii) |g|^2, the error |g - G|^2.
+    The first are numbers: |G|^2 and the squared bias |mean g - G|^2. The others have an entry per
+    draw: condition (i), g.G / |G|^2; condition (ii), |g|^2; the error, |g - G|^2.
     """
-    size = G.square().sum()
-    numbers = {"norm2_G": float(size), "bias": float((g.mean(0) - G).square().sum())}
-    values = {
-        "condition_i": (g @ G) / size,
+    norm2_G = G.square().sum()
+    bias = (g.mean(0) - G).square().sum()
+    by_draw = {
+        "condition_i": (g @ G) / norm2_G,
         "condition_ii": g.square().sum(-1),
         "error": (g - G).square().sum(-1),
     }
-    return numbers, values
+    return {"norm2_G": float(norm2_G), "bias": float(bias)}, by_draw
 
 
 def gradient_of(
     cell: Program, estimator: Estimator, pool: Any = None
 ) -> Callable[[int], Float[Tensor, "M"]]:
-    """Return a function of the number of a draw: the gradient in m of the objective of one cell.
+    """Return a function from the number of a draw to the gradient of the objective in m.
 
-    With a memory `pool` it is a captured graph where that is possible.
+    Args:
+        cell: A program of one cell.
+        estimator: Of the expected log likelihood in the objective.
+        pool: The memory of a captured graph, which the function replays if the program allows it;
+            None: nothing is captured.
     """
     program = replace(cell, loss=replace(cell.loss, estimator=estimator))
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}

@@ -7,15 +7,17 @@ from typing import Any, TypeVar
 
 import torch
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
-def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> Callable[[], T]:
-    """Return the same work as a graph, after it has been done once.
+def captured(
+    work: Callable[[], Result], device: torch.device, pool: Any = None
+) -> Callable[[], Result]:
+    """Do the work once, capture it as a CUDA graph, and return a function that replays the graph.
 
-    The graph reads and writes the same tensors at every call. Graphs with the same memory `pool`
-    share their memory (see torch.cuda.graph_pool_handle): replay only the last of them, and capture
-    it before the one before it is dropped.
+    Every call reads and writes the same tensors. Graphs with the same memory `pool` share their
+    memory (see torch.cuda.graph_pool_handle): only the graph that was captured last may be
+    replayed, and the one before must exist until that has been captured.
     """
     stream = torch.cuda.current_stream(device)
     # 1. Not the default stream: graphs that share a stream share the workspace of cuBLAS, and
@@ -23,12 +25,12 @@ def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> C
     on_default = stream == torch.cuda.default_stream(device)
     capturing = torch.cuda.Stream(device) if on_default else stream
     capturing.wait_stream(stream)
-    collecting = gc.isenabled()
+    collects_garbage = gc.isenabled()
     with torch.cuda.stream(capturing):
-        # 2. Once without capturing: cuBLAS, Triton and the allocator settle.
+        # 2. Do the work once without capturing: cuBLAS, Triton and the allocator initialise.
         work()
         graph = torch.cuda.CUDAGraph()
-        # 3. No garbage collection: what it frees may be forbidden within a capture.
+        # 3. No garbage collection: freeing an object may need calls that a capture forbids.
         gc.disable()
         try:
             # 4. Unlike `torch.cuda.graph`, this does not wait for the other streams of the device,
@@ -39,13 +41,16 @@ def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> C
             finally:
                 graph.capture_end()
         finally:
-            if collecting:
+            if collects_garbage:
                 gc.enable()
     stream.wait_stream(capturing)
     return partial(_replay, graph, result, work)
 
 
-def _replay(graph: torch.cuda.CUDAGraph, result: T, work: Callable[[], T]) -> T:
-    """Compute `result` anew and return it; `work` holds the tensors that the graph reads."""
+def _replay(graph: torch.cuda.CUDAGraph, result: Result, work: Callable[[], Result]) -> Result:
+    """Compute `result` anew and return it.
+
+    `work` is an argument so that the tensors that it refers to, which the graph reads, stay alive.
+    """
     graph.replay()
     return result

@@ -1,6 +1,5 @@
 """Everything is learned: hyperparameters, inducing inputs and q."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -12,25 +11,25 @@ from dlmexp.core.gp.posterior import (
     projection,
     to_whitened,
 )
-from dlmexp.core.gp.rbf_posterior import applies_to, rbf_marginals
+from dlmexp.core.gp.rbf_posterior import rbf_marginals, rbf_marginals_apply
 from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.parameters import Tensors, initial_q
 from dlmexp.core.training.pilot import started_by_pilot
-from dlmexp.core.training.program import Posterior, Program, Value
+from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 
 class Joint(Program):
-    """Every cell has its own kernel matrices."""
+    """Cells that learn everything; so every cell has its own kernel matrices."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._workspace = Workspace()
         self._all_rows = None
         if self.minibatches is None:
-            self._all_rows = (self.data.inputs_by_cell(), self.data.y[self.data.index])
+            self._all_rows = (self.data.inputs_by_cell(), self.data.y[self.data.split_index])
 
     def initial(self) -> Tensors:
-        """Return the initial hyperparameters, and q at the prior; or both of a pilot fit."""
+        """Return the initial hyperparameters with q at the prior, or both from a pilot fit."""
         values = self.initial_hyperparameters()
         hyper = self.hyperparameters(values)
         values |= initial_q(hyper, self.model.kernel, self.model.whitened)
@@ -38,15 +37,17 @@ class Joint(Program):
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
-    ) -> Value:
+    ) -> ObjectiveValue:
         """Return the objective on the rows of this step, differentiable in `values`."""
         hyper = self.hyperparameters(values)
         m, L = self.q(values)
         X, y = self._all_rows or self._minibatch_by_cell()
         uses_residual = self.loss.objective.uses_residual
-        if self.model.whitened and applies_to(self.model.kernel, X) and not uses_residual:
+        # 1. The fast way, on a CPU with the RBF kernel.
+        if self.model.whitened and rbf_marginals_apply(self.model.kernel, X) and not uses_residual:
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._workspace)
             return self.regularised_mean(hyper, Marginals(mu, v), y, (m, L), ok, iteration)
+        # 2. The general way.
         p = projection(self.model.kernel, hyper, X, jitter)
         if not self.model.whitened:
             m, L = to_whitened(m, L, p.Kuu)
@@ -65,6 +66,7 @@ class Joint(Program):
             m, L = to_whitened(m, L, Kuu)
         return Posterior(hyper, m, L, jitter)
 
-    def _minibatch_by_cell(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _minibatch_by_cell(self) -> tuple[Float[Tensor, "B b D"], Float[Tensor, "B b"]]:
+        """Return inputs and targets of this step, for every cell."""
         X, y = self.rows()
-        return X[self.data.index], y[self.data.index]
+        return X[self.data.split_index], y[self.data.split_index]

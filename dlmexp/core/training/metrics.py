@@ -18,7 +18,7 @@ from dlmexp.core.gp.leave_one_out import left_out_marginals
 from dlmexp.core.gp.posterior import component_marginals, marginals, projection
 from dlmexp.core.gp.precision import hyper_as_rows, row_sum
 from dlmexp.core.likelihoods import Gaussian, Likelihood, Poisson, Probit
-from dlmexp.core.likelihoods.mixture import Mixture, predictive
+from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import Posterior, Program
@@ -31,8 +31,9 @@ from dlmexp.core.training.recalibration import (
 
 Metrics = dict[str, float]
 ENTRIES_AT_ONCE = 8_000_000
-"""Of the [B, M, rows] arrays that predictions need: 64 MB each in float64."""
-BINS = 15  # of a reliability diagram
+"""Entries of the [B, M, rows] arrays that predictions need: 64 MB each in float64."""
+BINS = 15
+"""Number of bins of a reliability diagram."""
 
 
 class Reliability(NamedTuple):
@@ -57,49 +58,51 @@ class Reliability(NamedTuple):
 def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability:
     """Return the reliability diagram of rows with probability p of class 1.
 
-    The rows are sorted by p and cut into `BINS` bins whose sizes differ by at most one. Each of the
-    rows of equal p counts with their mean class, so that their order does not matter; where all p
-    are equal, the ECE is |p - share of class 1|.
+    The rows are sorted by p and cut into `BINS` bins whose sizes differ by at most one. Where rows
+    have equal p, the mean of their classes takes the place of each class, so that the order of
+    these rows does not matter. Where all p are equal, the ECE is |p - share of class 1|.
     """
     B, N = p.shape
     p, order = p.sort(dim=-1)
     y = _mean_over_ties(p, y.gather(-1, order))
-    ends = torch.arange(BINS + 1, device=p.device) * N // BINS
-    count = ends.diff().to(p.dtype).expand(B, BINS)
+    # Bin i holds the sorted rows edges[i] to edges[i + 1].
+    edges = torch.arange(BINS + 1, device=p.device) * N // BINS
+    count = edges.diff().to(p.dtype).expand(B, BINS)
 
     def mean_by_bin(values: Float[Tensor, "B N"]) -> Float[Tensor, "B bins"]:
         sums_before = pad(values.cumsum(-1), (1, 0))  # entry i: the sum of the first i values
-        return sums_before[:, ends].diff(dim=-1) / count
+        return sums_before[:, edges].diff(dim=-1) / count
 
     return Reliability(mean_by_bin(p), mean_by_bin(y), count)
 
 
 def _mean_over_ties(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
-    """Return y with rows of equal p replaced by their mean; p is sorted."""
-    is_new = p[:, 1:] != p[:, :-1]
-    group = pad(is_new.long().cumsum(-1), (1, 0))
+    """Return y with the mean over rows of equal p in place of each of them; p is sorted."""
+    # group: the number of distinct p up to each row
+    differs_from_last = p[:, 1:] != p[:, :-1]
+    group = pad(differs_from_last.long().cumsum(-1), (1, 0))
     sums = torch.zeros_like(y).scatter_add(-1, group, y)
     sizes = torch.zeros_like(y).scatter_add(-1, group, torch.ones_like(y))
     return sums.gather(-1, group) / sizes.gather(-1, group)
 
 
 class Evaluation(NamedTuple):
-    """Metrics of every cell, on the device, which may still be at work.
+    """Metrics of every cell, as tensors on the device, which may still compute them.
 
     Attributes:
         cells: The number of cells.
-        means: Mean metrics by part and name.
-        bins: The reliability diagram on test rows, of binary data.
+        means: Mean metrics by part ("validation", "test") and name.
+        diagram: The reliability diagram on test rows, of binary data.
         profile: The NLL on the rows of a fold at a grid of recalibrating factors.
     """
 
     cells: int
     means: dict[str, dict[str, Float[Tensor, "B"]]]
-    bins: Reliability | None
+    diagram: Reliability | None
     profile: Float[Tensor, "B P"] | None = None
 
     def profiles(self) -> list[np.ndarray | None]:
-        """Return the profile of every cell; None where it leaves none."""
+        """Return the profile of every cell; None for all if there are none."""
         if self.profile is None:
             return [None] * self.cells
         return list(self.profile.cpu().numpy())
@@ -107,33 +110,37 @@ class Evaluation(NamedTuple):
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
         """Return each cell's metrics by part, and its reliability diagram; wait for the device."""
         means = {part: _as_lists(metrics) for part, metrics in self.means.items()}
-        diagrams = _diagrams(self.bins)
+        bins = _arrays_of_diagram(self.diagram)
         results = []
-        for i in range(self.cells):
-            metrics = {part: _entries(values, i) for part, values in means.items()}
-            diagram = {name: array[i] for name, array in diagrams.items()}
-            results.append((metrics, diagram))
+        for cell in range(self.cells):
+            metrics = {part: _entries(values, cell) for part, values in means.items()}
+            bins_of_cell = {name: array[cell] for name, array in bins.items()}
+            results.append((metrics, bins_of_cell))
         return results
 
 
 def _as_lists(metrics: dict[str, Float[Tensor, "B"]]) -> dict[str, list[float]]:
+    """Return metrics by name as lists with an entry per cell."""
     return {name: values.tolist() for name, values in metrics.items()}
 
 
-def _entries(lists: dict[str, list[float]], i: int) -> Metrics:
-    return {name: values[i] for name, values in lists.items()}
+def _entries(lists: dict[str, list[float]], cell: int) -> Metrics:
+    """Return the metrics of one cell by name."""
+    return {name: values[cell] for name, values in lists.items()}
 
 
-def _diagrams(bins: Reliability | None) -> dict[str, np.ndarray]:
+def _arrays_of_diagram(diagram: Reliability | None) -> dict[str, np.ndarray]:
     """Return a reliability diagram as float32 arrays by the names that they have in records."""
-    if bins is None:
+    if diagram is None:
         return {}
-    tensors = bins._asdict()
-    return {f"reliability_{name}": t.float().cpu().numpy() for name, t in tensors.items()}
+    arrays = {}
+    for name, tensor in diagram._asdict().items():
+        arrays[f"reliability_{name}"] = tensor.float().cpu().numpy()
+    return arrays
 
 
-class Rows(NamedTuple):
-    """Predictions at some rows: the likelihood, the marginals of f, and the targets."""
+class RowPredictions(NamedTuple):
+    """Predictions at some rows: the likelihood, mean and variance of f, and the targets."""
 
     likelihood: Likelihood | Mixture
     mu: Float[Tensor, "B *K n"]
@@ -150,60 +157,70 @@ def evaluate(
 ) -> Evaluation:
     """Return mean metrics of every cell on its validation and test rows.
 
-    Cells whose splits differ in their number of rows are evaluated apart.
+    Cells with the same numbers of rows are evaluated together, others in groups of their own.
 
     Args:
         program: The cells.
         posterior: Their posteriors.
-        calibration: Also measure calibration and recalibrate, where the objective predicts a
-            variance. Learning curves go without it.
-        parts: The parts of the split; None: all.
+        calibration: Whether to measure calibration and to recalibrate too, where the objective
+            predicts a variance. Learning curves do without.
+        parts: The parts of the split to evaluate on; None: all.
     """
     groups = program.data.cells_by_rows()
     if len(groups) == 1:
-        return _evaluate_equal(program, posterior, calibration, parts)
+        return _evaluate_group(program, posterior, calibration, parts)
     evaluations = []
     for cells in groups:
         group = program.keep(cells)
-        evaluations.append(_evaluate_equal(group, posterior.keep(cells), calibration, parts))
+        evaluations.append(_evaluate_group(group, posterior.keep(cells), calibration, parts))
     return _joined(evaluations, groups)
 
 
 def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
-    """Return the evaluations of groups of cells as one."""
-    cells = list(chain.from_iterable(groups))
-    position = np.argsort(cells).tolist()  # of each cell among those of all groups
+    """Return the evaluations of groups of cells as that of the whole batch.
 
-    def in_order(values: Sequence[Tensor]) -> Tensor:
-        return torch.cat(list(values))[position]
+    Args:
+        evaluations: One per group.
+        groups: The cells of each group.
+    """
+    cells = list(chain.from_iterable(groups))
+    # The position of cells 0, 1, ... among the cells of all groups
+    positions = np.argsort(cells).tolist()
+
+    def joined_tensor(by_group: Sequence[Tensor]) -> Tensor:
+        return torch.cat(list(by_group))[positions]
 
     means: dict[str, Tensors] = {}
     for part, metrics in evaluations[0].means.items():
         means[part] = {}
         for name in metrics:
-            means[part][name] = in_order([group.means[part][name] for group in evaluations])
-    diagrams = [group.bins for group in evaluations if group.bins is not None]
-    profiles = [group.profile for group in evaluations if group.profile is not None]
+            by_group = [evaluation.means[part][name] for evaluation in evaluations]
+            means[part][name] = joined_tensor(by_group)
+    diagrams = [evaluation.diagram for evaluation in evaluations]
+    profiles = [evaluation.profile for evaluation in evaluations if evaluation.profile is not None]
     return Evaluation(
         cells=len(cells),
         means=means,
-        bins=_joined_diagrams(diagrams, in_order) if diagrams else None,
-        profile=in_order(profiles) if profiles else None,
+        diagram=_joined_diagram(diagrams, joined_tensor),
+        profile=joined_tensor(profiles) if profiles else None,
     )
 
 
-def _joined_diagrams(
-    diagrams: Sequence[Reliability], in_order: Callable[[Sequence[Tensor]], Tensor]
-) -> Reliability:
-    """Return the diagrams of groups of cells as one, by a function that joins tensors of groups."""
+def _joined_diagram(
+    by_group: Sequence[Reliability | None], joined_tensor: Callable[[Sequence[Tensor]], Tensor]
+) -> Reliability | None:
+    """Return the diagrams of groups of cells as one; `joined_tensor` joins tensors of groups."""
+    diagrams = [diagram for diagram in by_group if diagram is not None]
+    if not diagrams:
+        return None
     return Reliability(
-        p=in_order([diagram.p for diagram in diagrams]),
-        y=in_order([diagram.y for diagram in diagrams]),
-        rows=in_order([diagram.rows for diagram in diagrams]),
+        p=joined_tensor([diagram.p for diagram in diagrams]),
+        y=joined_tensor([diagram.y for diagram in diagrams]),
+        rows=joined_tensor([diagram.rows for diagram in diagrams]),
     )
 
 
-def _evaluate_equal(
+def _evaluate_group(
     program: Program, posterior: Posterior, calibration: bool, parts: Collection[str] | None
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
@@ -213,73 +230,87 @@ def _evaluate_equal(
     predictions = _predictions(program, posterior, parts)
     profile, factor = _recalibration(program, posterior, predictions, calibration)
     means: dict[str, Tensors] = {}
-    bins: dict[str, Reliability] = {}
+    diagrams: dict[str, Reliability | None] = {}
     for part, pieces in predictions.items():
-        means[part], diagram = _part_means(program, posterior, pieces, calibration, factor)
-        if diagram is not None:
-            bins[part] = diagram
-    return Evaluation(len(program.beta), means, bins.get("test"), profile)
+        means[part], diagrams[part] = _part_means(program, posterior, pieces, calibration, factor)
+    return Evaluation(len(program.beta), means, diagrams.get("test"), profile)
 
 
 def _predictions(
     program: Program, posterior: Posterior, parts: Collection[str] | None
-) -> dict[str, Iterable[Rows]]:
-    """Return predictions at the rows of each part, piece by piece."""
-    predictions: dict[str, Iterable[Rows]] = {}
+) -> dict[str, Iterable[RowPredictions]]:
+    """Return predictions at the rows of each part, in pieces of rows."""
+    predictions: dict[str, Iterable[RowPredictions]] = {}
     for part in parts or program.data.parts:
         predictions[part] = predictions_of(program, posterior, part)
     if program.data.leave_one_out and not parts:
         predictions["validation"] = left_out_predictions(program, posterior)
     if "validation" in predictions:
-        predictions["validation"] = list(predictions["validation"])  # they are read twice
+        # A list, as they are read twice: to recalibrate, and for the metrics.
+        predictions["validation"] = list(predictions["validation"])
     return predictions
 
 
 def _recalibration(
     program: Program,
     posterior: Posterior,
-    predictions: Mapping[str, Iterable[Rows]],
+    predictions: Mapping[str, Iterable[RowPredictions]],
     calibration: bool,
-) -> tuple[Tensor | None, Float[Tensor, "B"] | None]:
-    """Return the loss by factor of the predictive variance, and the factor to recalibrate with.
+) -> tuple[Float[Tensor, "B P"] | None, Float[Tensor, "B"] | None]:
+    """Return the profile of the validation rows, and the factor that recalibrates each cell.
 
-    The losses are kept where validation rows stand for others: those of folds are summed over the
-    folds, and rows that were left out are penalised. Both are None where they are not needed.
+    There are three ways to the factor:
+
+    - It is known before (`BatchData.temperature`).
+    - Validation rows: the factor with the least NLL there. There is no profile.
+    - Rows of a fold, or left out one by one: a profile, and the best factor by it under a penalty.
+
+    Each is None where it is not needed.
     """
     data = program.data
     factor = data.temperature if calibration else None
     predicts_variance = program.loss.objective.predicts_variance
-    leaves_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
-    reads_validation = calibration or leaves_profile
+    has_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
+    reads_validation = calibration or has_profile
     if "validation" not in predictions or not reads_validation:
         return None, factor
-    joined = _joined_rows(predictions["validation"])
-    rows = (program.model.likelihood, posterior.hyper, *joined)
-    if not leaves_profile:
-        return None, best_factor(*rows)
-    profile = loss_profile(*rows)
+    mu, v, y = _joined_pieces(predictions["validation"])
+    likelihood = program.model.likelihood
+    if not has_profile:
+        return None, best_factor(likelihood, posterior.hyper, mu, v, y)
+    profile = loss_profile(likelihood, posterior.hyper, mu, v, y)
     if calibration:
         factor = penalised_factors(profile)
     return profile, factor
 
 
-def _joined_rows(pieces: Iterable[Rows]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means, variances and targets of all pieces as one."""
+def _joined_pieces(
+    pieces: Iterable[RowPredictions],
+) -> tuple[Float[Tensor, "B *K N"], Float[Tensor, "B *K N"], Float[Tensor, "B N"]]:
+    """Return means, variances and targets at the rows of all pieces."""
     pieces = list(pieces)
-    mu = torch.cat([rows.mu for rows in pieces], -1)
-    v = torch.cat([rows.v for rows in pieces], -1)
-    y = torch.cat([rows.y for rows in pieces], -1)
+    mu = torch.cat([piece.mu for piece in pieces], -1)
+    v = torch.cat([piece.v for piece in pieces], -1)
+    y = torch.cat([piece.y for piece in pieces], -1)
     return mu, v, y
 
 
 def _part_means(
     program: Program,
     posterior: Posterior,
-    pieces: Iterable[Rows],
+    pieces: Iterable[RowPredictions],
     calibration: bool,
     factor: Float[Tensor, "B"] | None,
 ) -> tuple[Tensors, Reliability | None]:
-    """Return the mean metrics on the rows of a part, and the reliability diagram of binary data."""
+    """Return the mean metrics on the rows of a part, and the reliability diagram of binary data.
+
+    Args:
+        program: The cells.
+        posterior: Their posteriors.
+        pieces: Predictions at the rows of the part.
+        calibration: Whether to measure calibration too.
+        factor: Recalibrates each cell for further metrics; None: there are none.
+    """
     likelihood = program.model.likelihood
     predicts_variance = program.loss.objective.predicts_variance
     has_diagram = calibration and likelihood.task == "binary"
@@ -287,19 +318,19 @@ def _part_means(
     probabilities: list[Tensor] = []
     targets: list[Tensor] = []
     count = 0
-    for rows in pieces:
-        scores = _scores(rows, predicts_variance, calibration)
+    for piece in pieces:
+        scores = _scores(piece, predicts_variance, calibration)
         if factor is not None:
             scores |= recalibrated_scores(
-                likelihood, posterior.hyper, factor, rows.mu, rows.v, rows.y
+                likelihood, posterior.hyper, factor, piece.mu, piece.v, piece.y
             )
         for name, values in scores.items():
             total = row_sum(values)
             sums[name] = sums[name] + total if name in sums else total
-        count += rows.y.shape[1]
+        count += piece.y.shape[1]
         if has_diagram:
-            probabilities.append(rows.likelihood.mean(rows.mu, rows.v))
-            targets.append(rows.y)
+            probabilities.append(piece.likelihood.mean(piece.mu, piece.v))
+            targets.append(piece.y)
     means = {name: total / count for name, total in sums.items()}
     if not has_diagram:
         return means, None
@@ -308,9 +339,9 @@ def _part_means(
     return means, diagram
 
 
-def _scores(rows: Rows, predicts_variance: bool, calibration: bool) -> Tensors:
-    """Return the metrics of every row, whose means are reported."""
-    likelihood, mu, v, y = rows
+def _scores(piece: RowPredictions, predicts_variance: bool, calibration: bool) -> Tensors:
+    """Return metrics of every row [B, n] by name, whose means are reported."""
+    likelihood, mu, v, y = piece
     scores: Tensors = {}
     if predicts_variance:
         scores["nll"] = likelihood.log_loss(mu, v, y)
@@ -321,23 +352,25 @@ def _scores(rows: Rows, predicts_variance: bool, calibration: bool) -> Tensors:
     return scores
 
 
-def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterator[Rows]:
+def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterator[RowPredictions]:
     """Yield predictions at the rows of a part, in pieces of bounded memory."""
     X, y = program.data.parts[part]
-    index = program.data.index
+    index = program.data.split_index
     hyper, m, L, jitter = posterior
-    # All pieces share this projection; `X`, here of a single row, is replaced for each of them.
-    shared = projection(program.model.kernel, hyper, X[:, :1][index], jitter)
-    likelihood = predictive(program.model.likelihood, shared.hyper, is_mixture=m.ndim == 3)
-    marginals_of_q = component_marginals if m.ndim == 3 else marginals
+    is_mixture = m.ndim == 3
+    # Kuu is factorised once: every piece replaces the X of this projection, which is of one row.
+    one_row = projection(program.model.kernel, hyper, X[:, :1][index], jitter)
+    likelihood = predictive_likelihood(program.model.likelihood, one_row.hyper, is_mixture)
+    marginals_of_q = component_marginals if is_mixture else marginals
     rows_at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], rows_at_once):
         rows = slice(first, first + rows_at_once)
-        mu, v = marginals_of_q(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
-        yield Rows(likelihood, mu, v, y[:, rows][index])
+        piece = one_row._replace(X=X[:, rows][index])
+        mu, v = marginals_of_q(piece, hyper["mean"], m, L)
+        yield RowPredictions(likelihood, mu, v, y[:, rows][index])
 
 
-def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[Rows]:
+def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[RowPredictions]:
     """Yield predictions at the training rows, each from all others, in pieces of bounded memory."""
     objective = program.loss.objective
     assert objective.row_noise is not None
@@ -346,18 +379,19 @@ def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[Row
         cells = Collapsed(program.model, program.loss, program.data, program.beta)
     problem = cells.problem(posterior.hyper, posterior.jitter)
     row_hyper = hyper_as_rows(problem.X, posterior.hyper)
-    likelihood = predictive(program.model.likelihood, row_hyper, is_mixture=False)
+    likelihood = predictive_likelihood(program.model.likelihood, row_hyper, is_mixture=False)
     for mu, v, y in left_out_marginals(problem, program.beta, objective.row_noise):
-        yield Rows(likelihood, mu, v, y)
+        yield RowPredictions(likelihood, mu, v, y)
 
 
 @torch.no_grad()
 def nll_error(program: Program, posterior: Posterior) -> Float[Tensor, "B"] | None:
-    """Return by how much the NLL per row may be wrong: the larger of validation and test.
+    """Return by how much the NLL per row may be wrong, on validation or test rows.
 
-    It is the mean difference of the log losses to an integration with more nodes. None for the
-    likelihoods of this package, whose integrals are tested, for mixtures, and where there is no
-    NLL.
+    The likelihood of a plugin may be integrated too coarsely. The error is the mean difference of
+    the log losses to an integration with more nodes, the larger one of the two parts. It is None
+    for the likelihoods of this package, whose integrals are tested, for mixtures, and where there
+    is no NLL.
     """
     is_tested = program.model.likelihood.__module__.startswith("dlmexp.core.")
     is_mixture = posterior.m.ndim == 3
@@ -399,7 +433,7 @@ def trivial_metrics(
 def _metrics_of_constant(
     likelihood: Likelihood, value: float, targets: Float[Tensor, "T"]
 ) -> Metrics:
-    """Return the metrics of the predictor that knows f to be one value at all rows."""
+    """Return the metrics of the predictor whose f is one certain value at all rows."""
     y = targets[None]
     f = torch.full_like(y, value)
     v = torch.zeros_like(y)
@@ -418,12 +452,13 @@ def _float64(values: np.ndarray) -> Tensor:
 
 
 def trivial_predictor(task: str, y: Float[Tensor, "n"]) -> tuple[Likelihood, float]:
-    """Return a likelihood, and the one value of f that makes it the trivial predictor.
+    """Return a likelihood, and the value of f at which it predicts as the trivial predictor.
 
-    Regression: the Gaussian with mean and variance of the targets (variance 1, the unit of their
-    scale, if they are all equal). Binary: the share of each class, (1 + rows of it) / (2 + n) if
-    one class is absent. Counts: the Poisson with the mean count as its rate, 1 / (n + 1) if all are
-    0.
+    - Regression: the Gaussian with the mean and the variance of the targets; if they are all equal,
+      with variance 1, the unit to which targets are scaled.
+    - Binary: the share of each class; if one class is absent, (1 + rows of a class) / (2 + n).
+    - Counts: the Poisson distribution with the mean count as its rate; if all counts are 0,
+      1 / (n + 1).
     """
     n = len(y)
     total = float(y.sum())

@@ -3,8 +3,8 @@
     q(w) = 1/K sum_k N(w; m_k, L_k L_k^T)
 
 The components share kernel, likelihood and inducing inputs. The loss of a row is that of the
-mixture of their predictions. The penalty is the mean of their KL: by convexity at least the KL of
-the mixture, and at most log K above it.
+mixture of their predictions. The penalty is the mean over components of KL(q_k || p). By convexity
+it is at least the KL of the mixture, and it is at most log K larger.
 
 Training starts with a single Gaussian. Half-way it is split: each component continues from a mean
 that is drawn from it. Components that start apart can each take a part of the rows and never come
@@ -23,7 +23,7 @@ from dlmexp.core.gp.posterior import Marginals, component_marginals, projection
 from dlmexp.core.gp.precision import hyper_as_rows, row_mean
 from dlmexp.core.training.joint import Joint
 from dlmexp.core.training.parameters import Q, Tensors
-from dlmexp.core.training.program import Posterior, Value
+from dlmexp.core.training.program import ObjectiveValue, Posterior
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
 
@@ -32,8 +32,8 @@ from dlmexp.core.training.state import State
 class Mixture(Joint):
     """Every cell has its own kernel matrices and K components of q.
 
-    m is [B, K, M] and L [B, K, M, M] throughout. Before the split the first component is trained
-    alone and the others wait.
+    m is [B, K, M] and L [B, K, M, M] from the start. Before the split only the first component is
+    trained; the others are not used.
 
     Attributes:
         is_split: Whether the single Gaussian has been split (`Settings.split_at`).
@@ -49,69 +49,73 @@ class Mixture(Joint):
         return values
 
     def resume(self, iteration: int, settings: Settings) -> None:
-        """Know whether the split lies behind: a checkpoint at that very iteration is before it."""
+        """Set `is_split`; a checkpoint at the very iteration of the split was written before it."""
         self.is_split = settings.split_at is None or iteration > settings.split_at
 
     def split(self, state: State) -> None:
-        """Split the Gaussian: draw the mean of each component from it, and keep its factor.
+        """Split the Gaussian: draw the mean of each component from it, and copy its factor L.
 
-        Adam's moments of the components begin again at zero.
+        Adam's moments of m and L are set to zero.
         """
         m = state.values["m"]
         L = state.values["L"].tril()
-        draws = self._draws().to(m)
+        e = self._normal_draws().to(m)
         # m_k = m + L e_k
-        m.copy_(m[:, :1] + draws @ L[:, 0].mT)
+        m.copy_(m[:, :1] + e @ L[:, 0].mT)
         state.values["L"].copy_(L[:, :1].expand_as(L))
         for name in Q:
             state.first[name].zero_()
             state.second[name].zero_()
         self.is_split = True
 
-    def _draws(self) -> Float[Tensor, "B K M"]:
+    def _normal_draws(self) -> Float[Tensor, "B K M"]:
         """Return standard normal numbers that depend on each cell's seed alone."""
-        draws = []
+        shape = (self.model.components, self.M)
+        by_split = []
         for seed in self.data.seed_of:
             generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
-            draws.append(
-                torch.from_numpy(generator.standard_normal((self.model.components, self.M)))
-            )
-        return torch.stack(draws)[self.data.index.cpu()]
+            by_split.append(torch.from_numpy(generator.standard_normal(shape)))
+        return torch.stack(by_split)[self.data.split_index.cpu()]
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
-    ) -> Value:
+    ) -> ObjectiveValue:
         """Return the objective on the rows of this step, differentiable in `values`."""
         if not self.is_split:
             first = {**values, "m": values["m"][:, 0], "L": values["L"][:, 0]}
             return super().objective(first, jitter, iteration)
+        # 1. The marginals of every component at the rows, [B, K, N].
         hyper = self.hyperparameters(values)
         m, L = self.q(values)
         X, y = self._all_rows or self._minibatch_by_cell()
         p = projection(self.model.kernel, hyper, X, jitter)
         mu, v = component_marginals(p, hyper["mean"], m, L)
+        # 2. The loss of every component, then that of the mixture.
         likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
-        draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
+        draws = Draws(self.data.seeds, self.data.split_index, iteration, self.data.X.dtype)
         objective = self.loss.objective
         assert objective.row_loss is not None
         assert objective.mixture_loss is not None
-        of_components = Marginals(mu, v)
-        losses, _ = objective.row_loss(
-            likelihood, self.loss.estimator, of_components, y.unsqueeze(-2), draws
+        component_losses, _ = objective.row_loss(
+            likelihood, self.loss.estimator, Marginals(mu, v), y.unsqueeze(-2), draws
         )
-        row_loss = objective.mixture_loss(losses)
+        row_loss = objective.mixture_loss(component_losses)
+        # 3. The mean loss of a row, and the penalty.
         total = row_mean(row_loss) + self.beta * self._mean_penalty(m, L) / self.n
-        return Value(total, p.ok)
+        return ObjectiveValue(total, p.ok)
 
     def _mean_penalty(
         self, m: Float[Tensor, "B K M"], L: Float[Tensor, "B K M M"]
     ) -> Float[Tensor, "B"]:
-        """Return the mean over components of their KL."""
+        """Return the mean over components of KL(q_k || p)."""
         penalties = self.loss.objective.penalty(m.flatten(0, 1), L.flatten(0, 1))
         return penalties.view(m.shape[:2]).mean(1)
 
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
-        """Return hyperparameters and the components of q; before the split all are the first."""
+        """Return hyperparameters and the components of q.
+
+        Before the split all components are copies of the first.
+        """
         hyper = self.hyperparameters(values)
         m, L = self.q(values)
         if not self.is_split:

@@ -17,11 +17,11 @@ def default_inducing_count(n: int) -> int:
 
 @dataclass(frozen=True)
 class AutoM:
-    """M is chosen: the smallest one of which a larger one gains little (`automatic`).
+    """Rule to choose M: the smallest M beyond which a larger one gains little (`automatic`).
 
     Attributes:
         tolerance: What a larger M may gain at most, in nats per row.
-        most: The largest M. It is taken where no smaller one is within the tolerance.
+        most: The largest M, which is taken where no smaller one is within the tolerance.
     """
 
     tolerance: float = 0.1
@@ -45,21 +45,21 @@ class Model:
         likelihood: A class of `LIKELIHOODS` or its name: "gaussian", "student_t", "probit",
             "logistic", "poisson" or "poisson_softplus".
         M: Number of inducing inputs; None: a tenth of the training rows, but 20 to 200; "auto" or
-            an `AutoM`: the smallest one that leaves little to gain, for Gaussian noise.
-        learns_mean: Whether the prior mean is a learned constant, otherwise it is 0; None: for
-            binary targets alone.
-        ard: One lengthscale per feature.
-        whitened: q is parameterised in whitened coordinates, `u = Luu w` with q(w) = N(m, L L^T);
-            otherwise q(u) = N(m, L L^T).
+            an `AutoM`: the smallest M beyond which a larger one gains little, for Gaussian noise.
+        learns_mean: Whether the prior mean is a learned constant; otherwise it is 0. None: it is
+            learned for binary targets alone.
+        ard: Whether there is one lengthscale per feature; otherwise all features share one.
+        whitened: Whether q is parameterised in whitened coordinates, `u = Luu w` with
+            q(w) = N(m, L L^T); otherwise q(u) = N(m, L L^T).
         initial: Initial values of hyperparameters, in place of those of kernel and likelihood; for
             the lengthscale also "sqrt" (of the number of features) or "median" (distance between
             training rows).
         inducing: Where the inducing inputs start: at the "first" or "last" M training rows, at the
             centres of "kmeans", or at the rows of largest residual variance ("greedy").
-        noise_floor: The noise variance stays above it; None: it may fall towards 0.
+        noise_floor: Lower bound of the noise variance; None: it may fall towards 0.
         components: Number of Gaussians that q is a mixture of; 1: q is a Gaussian.
-        pilot: Training starts where so many evaluations of L-BFGS bring the ELBO, for Gaussian
-            noise; 0: at the initial values and the prior.
+        pilot: Number of evaluations of a short fit of the ELBO by L-BFGS, at whose end training
+            starts, for Gaussian noise; 0: it starts at the initial values and the prior.
     """
 
     kernel: Kernel
@@ -107,7 +107,7 @@ class Model:
         self.pilot = pilot
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how it is pickled: with the names of kernel and likelihood."""
+        """Return how the model is pickled: with the names of kernel and likelihood, not objects."""
         values = {**vars(self), "kernel": self.kernel.name, "likelihood": self.likelihood.name}
         return restored_model, (values,)
 
@@ -116,7 +116,7 @@ class Model:
         if self.M is None:
             return default_inducing_count(n)
         if isinstance(self.M, str | AutoM):
-            raise TypeError("an automatic M is chosen before")
+            raise TypeError("an automatic M must have been chosen before")
         return self.M
 
     def parameters(self, D: int) -> dict[str, Parameter]:
@@ -130,9 +130,9 @@ class Model:
 
 
 def restored_model(values: dict[str, Any]) -> Model:
-    """Return a model that was pickled.
+    """Return a model from its pickled values.
 
-    A kernel class of GPyTorch is taken from the modules that are imported: no name in a pickle is.
+    The module of a GPyTorch kernel must have been imported: a pickle never makes Python import one.
     """
     return Model(**{**values, "kernel": kernel_named(values["kernel"])})
 

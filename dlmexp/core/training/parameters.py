@@ -1,6 +1,7 @@
 """The parameters that Adam moves: their constraints, and the initial q.
 
-Adam moves unconstrained ("raw") values by name. Positive hyperparameters are softplus of them.
+Adam moves unconstrained ("raw") values by name. A positive hyperparameter is the softplus of its
+raw value, plus a floor.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dlmexp.core.gp.cholesky import FIRST_JITTER, factorise
 from dlmexp.core.gp.kernels import Kernel, Parameter
 
 Tensors = dict[str, Tensor]
+"""Tensors by name; a parameter is [B, ...]."""
 
 Q = ("m", "L")
 """The names of the parameters of q; all others are hyperparameters."""
@@ -24,7 +26,7 @@ def unsoftplus(x: Tensor) -> Tensor:
 
 
 def constrain(raw: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
-    """Return positive parameters as softplus of their raw values plus their floor, others as is."""
+    """Return the constrained values: softplus(raw) + floor if positive, raw itself otherwise."""
     constrained = dict(raw)
     for name, parameter in parameters.items():
         if name in raw and parameter.positive:
@@ -39,6 +41,25 @@ def unconstrain(constrained: Tensors, parameters: Mapping[str, Parameter]) -> Te
     for name, parameter in parameters.items():
         if name in constrained and parameter.positive:
             raw[name] = unsoftplus(constrained[name] - parameter.floor)
+    return raw
+
+
+def to_logarithms(raw: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
+    """Return raw values, with log(value - floor) for the positive parameters."""
+    logarithms = dict(raw)
+    for name, parameter in parameters.items():
+        if name in raw and parameter.positive:
+            # softplus(raw) = value - floor
+            logarithms[name] = softplus(raw[name]).log()
+    return logarithms
+
+
+def from_logarithms(logarithms: Tensors, parameters: Mapping[str, Parameter]) -> Tensors:
+    """Return raw values: the inverse of `to_logarithms`."""
+    raw = dict(logarithms)
+    for name, parameter in parameters.items():
+        if name in raw and parameter.positive:
+            raw[name] = unsoftplus(raw[name].exp())
     return raw
 
 

@@ -1,4 +1,4 @@
-"""What a batch of cells computes: its objective, and its posterior."""
+"""A batch of cells as a mathematical program: its objective and its posterior."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
 
 
-class Value(NamedTuple):
-    """The objective of every cell.
+class ObjectiveValue(NamedTuple):
+    """The objective of every cell, and what its computation found.
 
     Attributes:
-        objective: Divided by n.
-        ok: Whether Kuu was factorised.
-        acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+        objective: The objective divided by the number of training rows.
+        ok: Whether Kuu could be factorised; if not, the objective means nothing.
+        acceptance: The share of accepted proposals; None unless the estimator draws by rejection.
     """
 
     objective: Float[Tensor, "B"]
@@ -38,8 +38,8 @@ class Value(NamedTuple):
 class Posterior(NamedTuple):
     """What predictions need: constrained hyperparameters and q.
 
-    q(w) = N(m, L L^T) in whitened coordinates. Where q is a mixture, m [B, K, M] and L [B, K, M, M]
-    have a line per component.
+    q(w) = N(m, L L^T) in whitened coordinates, u = Luu w. A mixture of K components has
+    m [B, K, M] and L [B, K, M, M].
     """
 
     hyper: Tensors
@@ -61,8 +61,8 @@ class Posterior(NamedTuple):
         jitter = self.jitter.cpu().split(1)
         posteriors = []
         for i in range(len(self.m)):
-            of_cell = {name: values[i] for name, values in hyper.items()}
-            posteriors.append(Posterior(of_cell, m[i], L[i], jitter[i]))
+            hyper_of_cell = {name: values[i] for name, values in hyper.items()}
+            posteriors.append(Posterior(hyper_of_cell, m[i], L[i], jitter[i]))
         return posteriors
 
 
@@ -70,12 +70,17 @@ class Posterior(NamedTuple):
 class Program(ABC):
     """B cells: their data, their betas, and how their objective is computed.
 
+    A cell is a model under training: one split of the data with one beta.
+
     Attributes:
         model: Kernel, likelihood and parameterisation, the same for all cells.
         loss: Objective and estimator, the same for all cells.
         data: The rows of the splits that the cells belong to.
         beta: The weight of each cell's penalty.
-        minibatches: Which rows a step sees; None: all.
+        minibatches: How many training rows a step sees, and which; None: all.
+        n: The number of training rows.
+        M: The number of inducing inputs.
+        parameters: The learned hyperparameters by name, but Z.
     """
 
     model: Model
@@ -87,8 +92,8 @@ class Program(ABC):
     def __post_init__(self) -> None:
         self.n = self.data.X.shape[1]
         self.M = self.model.inducing_count(self.n)
-        of_model = self.model.parameters(self.data.X.shape[-1])
-        self.parameters = {**of_model, **self.objective_parameters}
+        model_parameters = self.model.parameters(self.data.X.shape[-1])
+        self.parameters = {**model_parameters, **self.objective_parameters}
         self._sampler = None
         if self.minibatches is not None:
             self._sampler = RowSampler(self.data, self.minibatches)
@@ -100,7 +105,7 @@ class Program(ABC):
 
     @property
     def entries(self) -> int:
-        """Return the number of entries of the largest arrays in a step, [B, M, rows + M]."""
+        """Return the number of entries of the largest arrays of a step, [B, M, rows + M]."""
         rows = self.minibatches.size if self.minibatches else self.n
         return len(self.beta) * self.M * (rows + self.M)
 
@@ -108,19 +113,19 @@ class Program(ABC):
     def capturable(self) -> bool:
         """Return whether a CUDA graph can capture a step.
 
-        A step that does the same operations whatever the values can be captured.
+        It can if the operations of the step do not depend on the values of tensors.
         """
         estimator = self.loss.estimator
         return self.model.kernel.capturable and estimator.capturable(self.model.likelihood)
 
     @abstractmethod
     def initial(self) -> Tensors:
-        """Return the initial values of what Adam moves."""
+        """Return the initial values of the unconstrained parameters that Adam moves."""
 
     @abstractmethod
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
-    ) -> Value:
+    ) -> ObjectiveValue:
         """Return the objective on the rows of this step, differentiable in `values`."""
 
     @abstractmethod
@@ -128,24 +133,27 @@ class Program(ABC):
         """Return hyperparameters and q for predictions."""
 
     def resume(self, iteration: int, settings: Settings) -> None:  # noqa: B027 - optional
-        """Become the program that has made so many iterations; most programs never change."""
+        """Prepare to go on after `iteration` iterations; most programs have nothing to do."""
 
     def split(self, state: State) -> None:
-        """Split the single Gaussian of a mixture, at `Settings.split_at`."""
+        """Split the single Gaussian that a mixture starts from (`Settings.split_at`)."""
         raise TypeError("q is no mixture: leave Settings.split_at at None")
 
     def initial_hyperparameters(self) -> Tensors:
         """Return the initial hyperparameters of every cell, unconstrained.
 
-        Inducing inputs are chosen as in `Model.inducing`; the others are as kernel and likelihood
-        say, or as in `Model.initial`.
+        Inducing inputs are chosen by `Model.inducing`. The others are those of `Model.initial`, or
+        the defaults of kernel and likelihood.
         """
         by_split = initial_values(self.model, self.parameters, self.M, self.data)
-        values = {name: value[self.data.index] for name, value in by_split.items()}
+        values = {name: value[self.data.split_index] for name, value in by_split.items()}
         return unconstrain(values, self.parameters)
 
     def q(self, values: Tensors) -> tuple[Float[Tensor, "B *K M"], Float[Tensor, "B *K M M"]]:
-        """Return m and L as parameterised; entries above the diagonal of L do not count."""
+        """Return m and L from the parameters, in the model's coordinates (whitened or not).
+
+        Entries above the diagonal of L are parameters without effect.
+        """
         return values["m"], values["L"].tril()
 
     def hyperparameters(self, values: Tensors) -> Tensors:
@@ -165,12 +173,12 @@ class Program(ABC):
         return self._sampler.row_numbers(iteration)
 
     def load_minibatch(self, iteration: int) -> None:
-        """Choose the rows of this iteration, for `objective` to read (all of them: do nothing)."""
+        """Choose the rows of this iteration, which `rows` then returns; do nothing if it is all."""
         if self._sampler is not None:
             self._sampler.load(iteration)
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
-        """Return inputs and targets of this step, by split."""
+        """Return inputs and targets of this step, for every split."""
         if self._sampler is None:
             return self.data.X, self.data.y
         return self._sampler.rows()
@@ -183,22 +191,32 @@ class Program(ABC):
         q: tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]],
         ok: Bool[Tensor, "B"],
         iteration: Int[Tensor, ""],
-    ) -> Value:
-        """Return `mean_i loss_i + beta / n * regulariser(m, L) + beta * parameter_cost`.
+    ) -> ObjectiveValue:
+        """Return `mean_i row_loss_i + beta / n * penalty(m, L) + beta * parameter_cost(hyper)`.
 
         On a minibatch it is an unbiased estimate of the value on all rows.
+
+        Args:
+            hyper: Constrained hyperparameters.
+            marginals: q(f_i) at the rows of this step.
+            y: The targets of these rows.
+            q: m and L.
+            ok: Which cells' Kuu was factorised.
+            iteration: Fixes the random draws of the estimator.
         """
         objective = self.loss.objective
         row_hyper = hyper_as_rows(marginals.mean, hyper)
         likelihood = self.model.likelihood.from_hyper(row_hyper)
         if objective.row_parameters:
-            parameters = {name: row_hyper[name][:, None] for name in objective.row_parameters}
+            parameters = {}
+            for name in objective.row_parameters:
+                parameters[name] = row_hyper[name][:, None]
             marginals = marginals._replace(parameters=parameters)
-        draws = Draws(self.data.seeds, self.data.index, iteration, self.data.X.dtype)
+        draws = Draws(self.data.seeds, self.data.split_index, iteration, self.data.X.dtype)
         assert objective.row_loss is not None
         result = objective.row_loss(likelihood, self.loss.estimator, marginals, y, draws)
         row_loss, acceptance = objective.checked_losses(result, y.shape)
         total = row_mean(row_loss) + self.beta * objective.penalty(*q) / self.n
         if objective.parameter_cost is not None:
             total = total + self.beta * objective.parameter_cost(hyper)
-        return Value(total, ok, acceptance)
+        return ObjectiveValue(total, ok, acceptance)

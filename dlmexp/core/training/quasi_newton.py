@@ -1,6 +1,10 @@
-"""Training by L-BFGS in place of Adam, for objectives that are the same at every step."""
+"""Training by L-BFGS in place of Adam, for objectives without minibatches or random draws.
 
-from collections.abc import Callable, Iterator
+L-BFGS moves the logarithms of positive parameters. The best lengthscale of a feature without
+influence is infinite: steps of its logarithm soon make it so large that it no longer matters.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 
 import numpy as np
@@ -9,16 +13,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.core.gp.cholesky import LAST_JITTER
-from dlmexp.core.training import state as codes
+from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.training.batch import Training
+from dlmexp.core.training.curves import extend_curves, start_curves
 from dlmexp.core.training.finished import FinishedFit
 from dlmexp.core.training.lbfgs import Evaluate, advance, start
-from dlmexp.core.training.parameters import Tensors
+from dlmexp.core.training.parameters import Tensors, from_logarithms, to_logarithms
 from dlmexp.core.training.program import Program
 from dlmexp.core.training.reports import report_stopped
 from dlmexp.core.training.restarts import Starts, perturbed
 from dlmexp.core.training.settings import Settings
-from dlmexp.core.training.state import State
+from dlmexp.core.training.state import CONVERGED, LIMIT, NOT_FINITE, RUNNING, State
 
 
 def train_by_lbfgs(
@@ -27,10 +32,10 @@ def train_by_lbfgs(
     after_step: Callable[[Training], None] = lambda training: None,
     batches_at_once: Callable[[], int] = lambda: 1,
 ) -> Iterator[FinishedFit | None]:
-    """Yield every cell when all of its starts have stopped, or at the limit.
+    """Yield the result of every cell when all of its starts have stopped, or at the limit.
 
-    A training that is resumed goes on from the best point of each cell, with a new history and
-    without further starts.
+    Learning curves are those of the best point of each cell so far. A resumed training goes on from
+    that point, with an empty history and without restarts. Yields None while a GPU is busy.
 
     Args:
         training: The batch, changed in place.
@@ -38,64 +43,68 @@ def train_by_lbfgs(
         after_step: Called after every evaluation.
         batches_at_once: Returns how many batches share the device, and so the time.
     """
-    starts = started(training, 0 if training.iteration else settings.restarts)
-    evaluate = objective_of(starts.program, starts.jitter, training.state.values)
+    starts = initial_starts(training, 0 if training.iteration else settings.restarts)
+    evaluate = flat_objective(starts.program, starts.jitter, training.state.values)
+    yield from start_curves(training, settings)
     while training.unreported().any():
+        # 1. Evaluate every start once.
         began = perf_counter()
-        live = training.live()
+        was_live = training.live()
         advance(starts.search, evaluate, settings.tolerance)
         _record(training, starts, settings)
-        training.share_time(perf_counter() - began, live, batches_at_once())
+        training.share_time(perf_counter() - began, was_live, batches_at_once())
         if training.on_gpu:
             yield None
+        # 2. Extend the learning curves, and report the cells that have stopped.
         is_live = training.state.live.cpu().numpy()
-        stopped = np.flatnonzero(live & ~is_live).tolist()
+        stopped = np.flatnonzero(was_live & ~is_live).tolist()
+        yield from extend_curves(training, np.flatnonzero(was_live).tolist(), stopped, settings)
         if stopped:
             for finished in report_stopped(training, stopped, settings.calibration):
-                yield _with_ends(finished, training, starts)
+                if finished is not None:
+                    ends = starts.ends[training.cells.index(finished.cell)]
+                    finished.ends = ends.cpu().numpy()
+                yield finished
             training.mark_reported(stopped)
+        # 3. Go on without the starts that have stopped.
         remaining = np.flatnonzero(is_live).tolist()
         if remaining and bool(starts.search.done.any()):
             training.keep(remaining)
             starts = starts.keep(remaining)
-            evaluate = objective_of(starts.program, starts.jitter, training.state.values)
+            evaluate = flat_objective(starts.program, starts.jitter, training.state.values)
         after_step(training)
 
 
-def started(training: Training, restarts: int) -> Starts:
-    """Return the starts of every cell: its values, and further ones that are perturbed."""
-    count = len(training.cells)
+def initial_starts(training: Training, restarts: int) -> Starts:
+    """Return the starts of every cell: from its values, and from perturbations of them."""
+    B = len(training.cells)
+    starts_per_cell = restarts + 1
     program = training.program
-    numbers = range(restarts + 1)
-    of_starts = [perturbed(program, training.state.values, number) for number in numbers]
+    initial = training.state.values
+    # The starts of number 0 come first, cell by cell, then those of number 1, and so on.
+    by_number = [perturbed(program, initial, number) for number in range(starts_per_cell)]
     values = {}
-    for name in training.state.values:
-        values[name] = torch.cat([of_start[name] for of_start in of_starts])
+    for name in initial:
+        values[name] = torch.cat([of_number[name] for of_number in by_number])
     device = training.state.jitter.device
-    cell = torch.arange(count, device=device).repeat(restarts + 1)
-    number = torch.arange(restarts + 1, device=device).repeat_interleave(count)
+    cell = torch.arange(B, device=device).repeat(starts_per_cell)
+    number_of_start = torch.arange(starts_per_cell, device=device).repeat_interleave(B)
     if restarts:
         program = program.keep(cell.tolist())
-    jitter = _raised_jitter(program, values, training.state.jitter.repeat(restarts + 1))
-    search = start(objective_of(program, jitter, values), flattened(values))
-    ends = search.value.new_full((count, restarts + 1), torch.inf)
-    return Starts(program, jitter, search, cell, number, ends)
-
-
-def _with_ends(
-    finished: FinishedFit | None, training: Training, starts: Starts
-) -> FinishedFit | None:
-    """Return a finished fit with the ends of all of its starts."""
-    if finished is not None:
-        finished.ends = starts.ends[training.cells.index(finished.cell)].cpu().numpy()
-    return finished
+    jitter = _raised_jitter(program, values, training.state.jitter.repeat(starts_per_cell))
+    search = start(flat_objective(program, jitter, values), flattened(values, program.parameters))
+    ends = search.value.new_full((B, starts_per_cell), torch.inf)
+    return Starts(program, jitter, search, cell, number_of_start, ends)
 
 
 @torch.no_grad()
 def _raised_jitter(
     program: Program, values: Tensors, jitter: Float[Tensor, "B"]
 ) -> Float[Tensor, "B"]:
-    """Return the jitter with which Kuu can be factorised at the start, tenfold at a time."""
+    """Return the jitter with which Kuu can be factorised at the initial values.
+
+    Where it can not, the jitter is raised tenfold at a time, up to `LAST_JITTER`.
+    """
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
     while True:
         ok = program.objective(values, jitter, iteration).ok
@@ -105,32 +114,36 @@ def _raised_jitter(
         jitter = torch.where(retry, jitter * 10, jitter)
 
 
-def flattened(values: Tensors) -> Float[Tensor, "B P"]:
-    """Return the parameters of every cell as one vector."""
-    return torch.cat([value.reshape(len(value), -1) for value in values.values()], 1)
+def flattened(values: Tensors, parameters: Mapping[str, Parameter]) -> Float[Tensor, "B P"]:
+    """Return the parameters of every cell that L-BFGS moves as one vector, from raw values."""
+    coordinates = to_logarithms(values, parameters)
+    return torch.cat([value.reshape(len(value), -1) for value in coordinates.values()], 1)
 
 
-def unflattened(x: Float[Tensor, "B P"], like: Tensors) -> Tensors:
-    """Return parameters by name, of the shapes that those of `like` have: undo `flattened`."""
+def unflattened(
+    x: Float[Tensor, "B P"], like: Tensors, parameters: Mapping[str, Parameter]
+) -> Tensors:
+    """Return raw values by name, with the shapes of `like`: the inverse of `flattened`."""
     sizes = [value[0].numel() for value in like.values()]
-    values = {}
+    coordinates = {}
     for (name, value), part in zip(like.items(), x.split(sizes, 1), strict=True):
-        values[name] = part.reshape(len(x), *value.shape[1:])
-    return values
+        coordinates[name] = part.reshape(len(x), *value.shape[1:])
+    return from_logarithms(coordinates, parameters)
 
 
-def objective_of(program: Program, jitter: Float[Tensor, "B"], like: Tensors) -> Evaluate:
-    """Return the objective per row and its gradient, as functions of flat parameters.
+def flat_objective(program: Program, jitter: Float[Tensor, "B"], like: Tensors) -> Evaluate:
+    """Return the function from flat parameters to the objective per row and its gradient.
 
-    The parameters of a cell have the shapes that those of `like` have. The objective is NaN where
-    Kuu can not be factorised.
+    The parameters of a cell by name have the shapes of `like`. The objective is NaN where Kuu can
+    not be factorised, or the gradient is not finite.
     """
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
 
     def evaluate(x: Float[Tensor, "B P"]) -> tuple[Float[Tensor, "B"], Float[Tensor, "B P"]]:
         leaf = x.detach().requires_grad_()
         with torch.enable_grad():
-            value = program.objective(unflattened(leaf, like), jitter, iteration)
+            values = unflattened(leaf, like, program.parameters)
+            value = program.objective(values, jitter, iteration)
             (gradient,) = torch.autograd.grad(value.objective.sum(), leaf)
         objective = torch.where(value.ok, value.objective.detach(), torch.nan)
         finite = gradient.isfinite().all(1)
@@ -140,21 +153,22 @@ def objective_of(program: Program, jitter: Float[Tensor, "B"], like: Tensors) ->
 
 
 def _record(training: Training, starts: Starts, settings: Settings) -> None:
-    """Write the best points, the objectives there and which cells have stopped into the state."""
+    """Write the best points, their objectives and which cells have stopped into the state."""
     state = training.state
-    starts.note_ends()
-    place = starts.place_of_best()
-    runs = place >= 0
-    # A best start that has stopped left its point in the state when it was the best.
-    for name, value in unflattened(starts.search.x, state.values).items():
-        shape = (-1, *[1] * (value.ndim - 1))
-        state.values[name].copy_(torch.where(runs.view(shape), value[place], state.values[name]))
-    state.jitter.copy_(torch.where(runs, starts.jitter[place], state.jitter))
+    starts.update_ends()
+    # 1. The point of the best start. One that has stopped already left its point in the state.
+    position = starts.position_of_best()
+    best_runs = position >= 0
+    points = unflattened(starts.search.x, state.values, starts.program.parameters)
+    for name, value in points.items():
+        per_cell = best_runs.view(-1, *[1] * (value.ndim - 1))
+        state.values[name].copy_(torch.where(per_cell, value[position], state.values[name]))
+    state.jitter.copy_(torch.where(best_runs, starts.jitter[position], state.jitter))
 
+    # 2. Objectives and outcomes of live cells.
     live = state.live
-    best = starts.ends.amin(1)
-    seen = torch.where(live, best, torch.nan)
-    state.history.index_copy_(1, state.iteration.view(1), seen[:, None])
+    best_if_live = torch.where(live, starts.ends.amin(1), torch.nan)
+    state.history.index_copy_(1, state.iteration.view(1), best_if_live[:, None])
     state.iteration.add_(1)
     state.stopped_at.copy_(torch.where(live, state.iteration, state.stopped_at))
     state.outcome.copy_(torch.where(live, _outcome(starts, state, settings), state.outcome))
@@ -163,13 +177,14 @@ def _record(training: Training, starts: Starts, settings: Settings) -> None:
 
 
 def _outcome(starts: Starts, state: State, settings: Settings) -> Int[Tensor, "B"]:
-    """Return which cells run, and why the others have stopped."""
-    runs = torch.zeros_like(state.outcome).index_add_(0, starts.cell, (~starts.search.done).long())
+    """Return the outcome of every cell: RUNNING, or why it has stopped."""
+    runs = (~starts.search.done).long()
+    running_starts = torch.zeros_like(state.outcome).index_add_(0, starts.cell, runs)
     at_limit = int(state.iteration) >= settings.iterations
-    stopped = (runs == 0) | at_limit
-    place = starts.place_of_best()
-    # A start that is no longer among those that run has converged.
-    best_converged = (place < 0) | starts.search.done[place]
-    reason = torch.where(best_converged, codes.CONVERGED, codes.LIMIT)
-    reason = torch.where(starts.ends.amin(1).isfinite(), reason, codes.NOT_FINITE)
-    return torch.where(stopped, reason, codes.RUNNING)
+    stopped = (running_starts == 0) | at_limit
+    position = starts.position_of_best()
+    # A best start that is not among those that run (position -1) has converged.
+    best_converged = (position < 0) | starts.search.done[position]
+    reason = torch.where(best_converged, CONVERGED, LIMIT)
+    reason = torch.where(starts.ends.amin(1).isfinite(), reason, NOT_FINITE)
+    return torch.where(stopped, reason, RUNNING)

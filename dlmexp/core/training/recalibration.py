@@ -1,9 +1,9 @@
-"""Recalibration: one number per cell, fitted on the validation rows (docs/SPEC.md, section 7).
+"""Recalibration: one factor per cell, fitted on the validation rows (docs/SPEC.md, section 7).
 
-A run with validation rows takes the number with the least NLL there (`best_factor`). In
-cross-validation the rows of a fold leave a profile, their NLL at a grid of such numbers
+A run with validation rows takes the factor with the least NLL there (`best_factor`). In
+cross-validation the rows of a fold have a profile: their NLL at a grid of factors
 (`loss_profile`). The profiles of all folds are summed, and `folds.penalised_factor` takes the best
-number under a penalty, so that few rows can not make it very large or small.
+factor under a penalty, so that few rows can not make it very large or small.
 """
 
 from collections.abc import Callable
@@ -16,27 +16,30 @@ from torch.nn.functional import softplus
 
 from dlmexp.core.folds import PROFILE_LOGS, penalised_factor
 from dlmexp.core.gp.kernels import Hyper
-from dlmexp.core.gp.precision import PARAMETERS, hyper_as_rows, row_mean
+from dlmexp.core.gp.precision import PARAMETER_DTYPE, hyper_as_rows, row_mean
 from dlmexp.core.likelihoods import Likelihood
-from dlmexp.core.likelihoods.mixture import Mixture, predictive
+from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.parameters import Tensors
 
 WIDEST = 7.0
 """The logarithm of the factor lies between -WIDEST and WIDEST."""
-POINTS = 17  # of a grid of logarithms ...
-ROUNDS = 5  # ... that is narrowed to its best point's neighbours in every round
+POINTS = 17
+"""Number of logarithms in the grid of a round."""
+ROUNDS = 5
+"""Number of rounds; each has a grid between the neighbours of the last one's best point."""
 ENTRIES_AT_ONCE = 2_000_000
-"""Of predictions [factors, B, N]; a quadrature multiplies them by its nodes."""
+"""Entries of predictions [factors, B, N] that are computed at the same time; a quadrature has more
+by the number of its nodes."""
 
 
 class Recalibrated(NamedTuple):
     """Predictions after recalibration.
 
     Attributes:
-        likelihood: With the recalibrated noise.
-        mu: Means of f.
-        v: Variances of f.
-        nll: Of the rows.
+        likelihood: The likelihood, with the recalibrated noise.
+        mu: The means of f.
+        v: The variances of f.
+        nll: The negative log predictive density of every row.
     """
 
     likelihood: Likelihood | Mixture
@@ -53,7 +56,9 @@ def rescale(
     v: Float[Tensor, "B *K N"],
     y: Float[Tensor, "B N"],
 ) -> Recalibrated:
-    """Return predictions recalibrated by one factor per cell; 1 leaves them as they are.
+    """Return predictions at rows with targets y, recalibrated by one factor per cell.
+
+    The factor 1 changes nothing.
 
     Regression: a factor on the predictive variance. Counts: a factor on the variance of f. Binary:
     a temperature, which divides the log-odds of the predicted probability (Guo et al., 2017).
@@ -61,14 +66,14 @@ def rescale(
     is_mixture = mu.ndim == 3
     by_row = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
-        instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+        instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
         odds = odds_against_label(instance, mu, v, y)
         return Recalibrated(instance, mu, v, softplus(odds / by_row))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
-    instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture)
+    instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
     if is_mixture:
-        # The whole distribution is stretched about its mean, the distances of components too.
+        # The whole mixture is stretched about its mean: distances between components grow too.
         by_row = by_row.unsqueeze(-1)
         centre = mu.mean(-2, keepdim=True)
         mu = centre + by_row.sqrt() * (mu - centre)
@@ -79,16 +84,23 @@ def rescale(
 def odds_against_label(
     likelihood: Likelihood | Mixture, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B N"]:
-    """Return the log-odds of the class that a row does not have."""
+    """Return the predicted log-odds of the class that a row does not have.
+
+    The NLL of the row is the softplus of it.
+    """
     ones = torch.ones_like(y)
-    odds = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
-    return (1 - 2 * y) * odds
+    # log p(1) - log p(0)
+    odds_of_one = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
+    return (1 - 2 * y) * odds_of_one
 
 
 def best_factor(
     likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B"]:
-    """Return the factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
+    """Return the factor of each cell with the least mean NLL on rows [B, N].
+
+    Its relative error is about 1e-4.
+    """
     mean_losses = _mean_losses(likelihood, hyper, mu, v, y)
     cells = torch.arange(len(hyper["mean"]), device=mu.device)
     low = torch.full_like(hyper["mean"], -WIDEST)
@@ -108,33 +120,40 @@ def loss_profile(
     likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B P"]:
     """Return the NLL of each cell, summed over its rows [B, N], at the factors of a profile."""
-    logs = torch.as_tensor(PROFILE_LOGS, dtype=PARAMETERS, device=mu.device)
-    of_cells = logs[:, None].expand(-1, len(mu))
-    return _mean_losses(likelihood, hyper, mu, v, y)(of_cells).mT * mu.shape[-1]
+    logs = torch.as_tensor(PROFILE_LOGS, dtype=PARAMETER_DTYPE, device=mu.device)
+    mean_losses = _mean_losses(likelihood, hyper, mu, v, y)
+    rows = mu.shape[-1]
+    return mean_losses(logs[:, None].expand(-1, len(mu))).mT * rows
 
 
 def penalised_factors(profile: Float[Tensor, "B P"]) -> Float[Tensor, "B"]:
-    """Return the best factor of each cell by its profile, under a penalty (`folds`)."""
-    factors = [penalised_factor(of_cell) for of_cell in profile.cpu().numpy()]
+    """Return the best factor of each cell by its profile and a penalty (`penalised_factor`)."""
+    factors = [penalised_factor(row) for row in profile.cpu().numpy()]
     return torch.tensor(factors, dtype=profile.dtype, device=profile.device)
 
 
 def _mean_losses(
     likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor
 ) -> Callable[[Float[Tensor, "P B"]], Float[Tensor, "P B"]]:
-    """Return the function of `logs` that gives the mean NLLs with the factors `exp(logs)`."""
+    """Return the function from logarithms of factors to the mean NLLs with these factors."""
     points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
-    odds = None  # shared by all factors: a temperature divides them
+    odds = None  # the same for all factors, which divide them as temperatures
     if likelihood.task == "binary":
-        instance = predictive(likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3)
+        instance = predictive_likelihood(
+            likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3
+        )
         odds = odds_against_label(instance, mu, v, y)
 
-    def of_piece(logs: Float[Tensor, "p B"]) -> Float[Tensor, "p B"]:
+    def losses_of_piece(logs: Float[Tensor, "p B"]) -> Float[Tensor, "p B"]:
         if odds is not None:
             return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
         return _losses_of_copies(likelihood, hyper, logs, mu, v, y)
 
-    return lambda logs: torch.cat([of_piece(piece) for piece in logs.split(points_at_once)])
+    def losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
+        pieces = [losses_of_piece(piece) for piece in logs.split(points_at_once)]
+        return torch.cat(pieces)
+
+    return losses
 
 
 def _losses_of_copies(
@@ -145,20 +164,20 @@ def _losses_of_copies(
     v: Tensor,
     y: Tensor,
 ) -> Float[Tensor, "P B"]:
-    """Return mean NLLs with the factors `exp(logs)`: P copies of every cell at once."""
-    copies = len(logs)
-    hyper_copies = {}
+    """Return mean NLLs with the factors `exp(logs)`, as those of a batch of P B cells."""
+    P = len(logs)
+    copied_hyper = {}
     for name, value in hyper.items():
-        hyper_copies[name] = value.repeat(copies, *[1] * (value.dim() - 1))
+        copied_hyper[name] = value.repeat(P, *[1] * (value.dim() - 1))
     factors = logs.exp().flatten()
-    repeats = (copies, *[1] * (mu.ndim - 1))
+    repeats = (P, *[1] * (mu.ndim - 1))
     recalibrated = rescale(
         likelihood,
-        hyper_copies,
+        copied_hyper,
         factors,
         mu.repeat(repeats),
         v.repeat(repeats),
-        y.repeat(copies, 1),
+        y.repeat(P, 1),
     )
     return row_mean(recalibrated.nll).reshape(logs.shape)
 
@@ -171,7 +190,7 @@ def recalibrated_scores(
     v: Tensor,
     y: Tensor,
 ) -> Tensors:
-    """Return the NLL per row of recalibrated predictions, and other scores in regression."""
+    """Return the NLL of every row after recalibration; in regression also CRPS and coverage."""
     recalibrated = rescale(likelihood, hyper, factor, mu, v, y)
     scores = {"recalibrated_nll": recalibrated.nll}
     if likelihood.task == "regression":

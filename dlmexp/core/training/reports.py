@@ -1,4 +1,4 @@
-"""What is reported of cells that have stopped."""
+"""The results of cells that have stopped."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import FinishedFit
 from dlmexp.core.training.gap import evidence_gaps
 from dlmexp.core.training.metrics import evaluate, nll_error
-from dlmexp.core.training.state import BLOCK, FAILED, STOPPED
+from dlmexp.core.training.state import ACCEPTANCE_BLOCK, FAILED, STOPPED
 
 
 def report_stopped(
     training: Training, indices: list[int], calibration: bool
 ) -> Iterator[FinishedFit | None]:
-    """Evaluate cells that have stopped, and yield them."""
+    """Evaluate cells that have stopped, and yield their results; yield None while a GPU is busy."""
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration)
@@ -31,7 +31,7 @@ def report_stopped(
     acceptance_sums = state.acceptance.cpu().numpy()
     for i, index in enumerate(indices):
         metrics, reliability = evaluations[i]
-        acceptance, by_block = acceptance_rates(acceptance_sums[i], stopped_at[i])
+        acceptance, block_acceptance = acceptance_rates(acceptance_sums[i], stopped_at[i])
         yield FinishedFit(
             cell=training.cells[index],
             stopped=(STOPPED | FAILED)[outcomes[i]],
@@ -45,7 +45,7 @@ def report_stopped(
             failed=outcomes[i] in FAILED,
             curve=training.curves[index],
             acceptance=acceptance,
-            block_acceptance=by_block,
+            block_acceptance=block_acceptance,
             evidence_gap=gaps[i],
             profile=profiles[i],
             nll_error=None if errors is None else float(errors[i]),
@@ -56,10 +56,11 @@ def acceptance_rates(sums: np.ndarray, iterations: int) -> tuple[float | None, n
     """Return the acceptance rate over all iterations, and over each block of them.
 
     Args:
-        sums: Of the rates of the iterations of each block; zero where nothing is drawn.
-        iterations: The number of iterations; the last block may be shorter.
+        sums: For every block, the sum of the rates of its iterations; zero where the estimator
+            does not draw by rejection.
+        iterations: The number of iterations that were made; the last block may be shorter.
     """
-    starts = np.arange(0, iterations, BLOCK)
-    block_sizes = np.minimum(BLOCK, iterations - starts)
+    starts = np.arange(0, iterations, ACCEPTANCE_BLOCK)
+    block_sizes = np.minimum(ACCEPTANCE_BLOCK, iterations - starts)
     mean = float(sums.sum()) / iterations if sums.any() else None
     return mean, sums[: len(starts)] / block_sizes

@@ -1,7 +1,7 @@
-"""Further starts of L-BFGS: the same cell from perturbed initial values (docs/SPEC.md, section 2).
+"""Restarts of L-BFGS: the same cell from perturbed initial values too (docs/SPEC.md, section 2).
 
-The starts of a cell are members of a larger batch, side by side with those of all other cells. The
-best end of a cell is the one that counts.
+The starts of all cells train side by side, as the cells of one larger batch. The result of a cell
+is the end of its best start.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ SHIFT = 0.3
 
 @dataclass
 class Starts:
-    """The starts of the cells of a training.
+    """The R starts that still run, of B cells with S starts each.
 
     Attributes:
-        program: Their program; of the starts that still run.
-        jitter: Their jitter.
-        search: Where they are.
+        program: The program whose cells are the starts that still run.
+        jitter: The jitter of each of them.
+        search: The minimisation of each of them.
         cell: The cell of the training that each of them belongs to.
-        number: The number of each among the starts of its cell; 0 is not perturbed.
-        ends: The objective of every start of every cell, also of those that have stopped; infinite
-            where it is not finite.
+        number: Its number among the starts of its cell; start 0 is not perturbed.
+        ends: The objective of every start of every cell: the last one of a start that has stopped;
+            infinite where it is not finite.
     """
 
     program: Program
@@ -46,37 +46,40 @@ class Starts:
 
     @property
     def best(self) -> Int[Tensor, "B"]:
-        """Return the number of the best start of every cell so far; of equal ones the first."""
+        """Return the number of the best start of every cell so far; of equal ones, the first."""
         return self.ends.argmin(1)
 
-    def place_of_best(self) -> Int[Tensor, "B"]:
-        """Return where the best start of every cell is among those that run; -1: it has stopped."""
-        places = torch.full_like(self.ends, -1, dtype=torch.int64)
-        places[self.cell, self.number] = torch.arange(len(self.cell), device=places.device)
-        return places.gather(1, self.best[:, None])[:, 0]
+    def position_of_best(self) -> Int[Tensor, "B"]:
+        """Return the position of every cell's best start among those that run.
 
-    def note_ends(self) -> None:
+        It is -1 where the best start has stopped.
+        """
+        positions = torch.full_like(self.ends, -1, dtype=torch.int64)
+        positions[self.cell, self.number] = torch.arange(len(self.cell), device=positions.device)
+        return positions.gather(1, self.best[:, None])[:, 0]
+
+    def update_ends(self) -> None:
         """Write the objective of every start that runs into `ends`."""
         value = self.search.value
         self.ends[self.cell, self.number] = torch.where(value.isfinite(), value, torch.inf)
 
     def keep(self, cells: Sequence[int]) -> "Starts":
-        """Return the starts of some cells that have not stopped; the cells are numbered anew."""
-        new_number = {cell: i for i, cell in enumerate(cells)}
-        of_cell = self.cell.tolist()
+        """Return the starts of these cells that still run; the cells are numbered anew."""
+        new_index = {cell: i for i, cell in enumerate(cells)}
         has_stopped = self.search.done.tolist()
-        remaining = []
-        for place, cell in enumerate(of_cell):
-            if cell in new_number and not has_stopped[place]:
-                remaining.append(place)
-        renumbered = [new_number[of_cell[place]] for place in remaining]
+        positions = []
+        new_cells = []
+        for position, cell in enumerate(self.cell.tolist()):
+            if cell in new_index and not has_stopped[position]:
+                positions.append(position)
+                new_cells.append(new_index[cell])
         return replace(
             self,
-            program=self.program.keep(remaining),
-            jitter=self.jitter[remaining],
-            search=self.search.keep(remaining),
-            cell=torch.tensor(renumbered, dtype=torch.int64, device=self.cell.device),
-            number=self.number[remaining],
+            program=self.program.keep(positions),
+            jitter=self.jitter[positions],
+            search=self.search.keep(positions),
+            cell=torch.tensor(new_cells, dtype=torch.int64, device=self.cell.device),
+            number=self.number[positions],
             ends=self.ends[list(cells)],
         )
 
@@ -84,28 +87,28 @@ class Starts:
 def perturbed(program: Program, values: Tensors, number: int) -> Tensors:
     """Return the initial values of start `number` of every cell, unconstrained.
 
-    The logarithms of positive parameters, the mean and the inducing inputs are changed by
-    independent normal numbers. These depend on the seed of the cell's split, the start and the name
-    of the parameter: cells that differ in beta alone have the same starts. Inducing inputs that are
-    the training rows stay where they are.
+    Independent normal numbers are added to the logarithms of positive parameters, to the mean and
+    to the inducing inputs. They depend on the seed of the cell's split, the number of the start and
+    the name of the parameter: cells that differ in beta alone have the same starts. Inducing inputs
+    that are the training rows (`Objective.all_rows_inducing`) stay.
     """
     if number == 0:
         return values
     constrained = constrain(values, program.parameters)
-    seeds = [program.data.seed_of[split] for split in program.data.repetition_of]
-    changed = {}
+    seeds = [program.data.seed_of[split] for split in program.data.split_of]
+    moved = {}
     for name, value in constrained.items():
         normal = _normal(name, value, seeds, number)
-        changed[name] = _changed(name, value, normal, program.parameters)
+        moved[name] = _moved(name, value, normal, program.parameters)
     if program.loss.objective.all_rows_inducing:
-        changed["Z"] = constrained["Z"]
-    return unconstrain(changed, program.parameters)
+        moved["Z"] = constrained["Z"]
+    return unconstrain(moved, program.parameters)
 
 
-def _changed(
-    name: str, value: Tensor, normal: Tensor, parameters: Mapping[str, Parameter]
-) -> Tensor:
+def _moved(name: str, value: Tensor, normal: Tensor, parameters: Mapping[str, Parameter]) -> Tensor:
+    """Return a constrained parameter, changed by standard normal numbers of the same shape."""
     if name == "Z":
+        # in units of the standard deviation of the inducing inputs, feature by feature
         return value + SHIFT * value.std(1, correction=0, keepdim=True) * normal
     parameter = parameters[name]
     if not parameter.positive:
@@ -115,7 +118,10 @@ def _changed(
 
 
 def _normal(name: str, value: Tensor, seeds: Sequence[int], number: int) -> Tensor:
-    """Return a normal number for every entry of a parameter of every cell."""
+    """Return a standard normal number for every entry of a parameter [B, ...].
+
+    `seeds` has the seed of every cell.
+    """
     by_seed = {}
     size = value[0].numel()
     for seed in set(seeds):

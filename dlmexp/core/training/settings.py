@@ -12,25 +12,27 @@ from dlmexp.core.training.stopping import StoppingRule
 
 @dataclass(frozen=True)
 class Settings:
-    """How Adam steps, and when it stops.
+    """How Adam or L-BFGS steps, and when it stops.
 
     Attributes:
         lr: The learning rate at the start.
         iterations: Training stops here at the latest.
-        window: The stopping rule looks at the objectives of so many iterations; None: all
-            `iterations` are made.
+        window: The number of last iterations that the stopping rule compares; None: there is no
+            stopping rule, and all `iterations` are made.
         tolerance: A fit has converged when its objective varies by at most this over the window.
         evaluate_every: Iterations between evaluations on the test rows; None: only at the end.
-        check_every: Iterations after which the processor looks which fits have stopped.
+        check_every: Iterations between two looks at which fits have stopped.
         criterion: What is compared with the tolerance: the spread of the objective per row
             ("mean"), of its sum over rows ("sum"), or relative to its size ("relative").
         final_lr: The learning rate after it has decayed; None: it does not decay.
-        decay: Iterations of the decay, half a cosine. The stopping rule applies a window later.
-        epsilon: Adam adds it to the size of a gradient before dividing by it.
-        resolution: Adam's steps are multiples of `lr * resolution`; None: they are not rounded.
+        decay: The number of iterations over which the learning rate falls, as half a cosine, to
+            `final_lr`. The stopping rule applies from `window` iterations after that.
+        epsilon: Adam's epsilon, which is added to the root of the second moment.
+        resolution: Adam's steps are rounded to multiples of `lr * resolution`; None: they are not
+            rounded.
         calibration: Whether calibration is measured at the end.
-        split_at: The iteration before which a mixture is split into its components; None: q is no
-            mixture. The stopping rule applies a window later.
+        split_at: The number of iterations after which a mixture is split into its components; None:
+            q is no mixture. The stopping rule applies from `window` iterations after that.
         optimizer: "adam", or "lbfgs" for objectives with a closed form over q. L-BFGS has no
             learning rate and no window: it stops when its last 20 steps together lowered the
             objective per row by less than `tolerance`; an iteration is an evaluation.
@@ -61,7 +63,7 @@ class Settings:
         return max(self.decay or 0, self.split_at or 0) + (self.window or 0)
 
     def stopping_rule(self, rows: int) -> StoppingRule | None:
-        """Return the rule for fits to so many rows; None if all iterations are made."""
+        """Return the stopping rule for fits to `rows` training rows; None if there is none."""
         if self.window is None:
             return None
         return StoppingRule(self.window, self.tolerance, self.criterion, rows)

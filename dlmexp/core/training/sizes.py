@@ -1,31 +1,34 @@
-"""How many cells make a batch, going by the memory of a step."""
+"""How many cells train as one batch, by the memory that a step takes."""
 
 from dataclasses import dataclass
 
-# A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor
-# of the kernel with a column for every feature); predictions and draws need some more.
 ARRAYS = 12
+"""Number of arrays [B, M, rows] in memory. A step holds at most 8 (the tests count them; on a GPU
+one of them is a factor of the kernel with a column for every feature). Predictions and draws need
+some more."""
 CPU_BYTES = 16e6
-"""Of one such array: beyond the caches a larger batch gains nothing more, ..."""
+"""Bytes of one such array of a batch on a CPU. A larger batch, beyond the caches, gains nothing."""
 CPU_CELLS = 4
-"""... but several cores can train some cells each, if these are not too large:"""
+"""Number of cells that train together on a CPU even if their arrays are larger than `CPU_BYTES`, so
+that several cores have work, ..."""
 CPU_LARGEST_BYTES = 100e6
+"""... as long as their arrays are not larger than this."""
 GPU_SHARE = 0.6
-"""Of the memory that is free."""
+"""Share of the free memory of a GPU that a batch may take."""
 
 
 @dataclass(frozen=True)
 class StepSize:
-    """What the memory of a step depends on, for one cell.
+    """What the memory of a step of one cell depends on.
 
     Attributes:
         rows: The number of rows of a step.
         M: The number of inducing inputs.
         samples: Samples per row that the estimator draws; 0 if it draws none.
-        iterations: The most iterations, of which each leaves its objective.
-        row_bytes: Bytes of a number that belongs to a row; all others are float64.
-        components: The number of Gaussians of q, each with an array of its own.
-        starts: The number of starts that train side by side.
+        iterations: The largest number of iterations; the objective of each is kept.
+        row_bytes: Bytes of a number in arrays over rows: 8 or 4.
+        components: The number of Gaussians of q, each with arrays of its own.
+        starts: The number of starts of L-BFGS, which train side by side.
     """
 
     rows: int
@@ -38,16 +41,16 @@ class StepSize:
 
     @property
     def entries(self) -> int:
-        """Return the entries of the largest arrays: those of [M, rows], and of the samples."""
+        """Return the number of entries of the largest arrays: of [M, rows], and of the samples."""
         return self.starts * self.rows * (self.M * self.components + self.samples)
 
     @property
     def bytes(self) -> float:
-        """Return the memory that a GPU needs for a cell."""
+        """Return the bytes that a GPU needs for one cell."""
         return self.row_bytes * ARRAYS * self.entries + 8 * self.iterations
 
     def cells_at_once(self, free: float | None) -> int:
-        """Return the batch size.
+        """Return the number of cells of a batch.
 
         Args:
             free: The free memory of a GPU in bytes; None on a CPU.

@@ -1,4 +1,4 @@
-"""Nothing is iterated: the hyperparameters are held, and q has a closed form."""
+"""Fits without iterations: the hyperparameters are held, and q has a closed form."""
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -26,28 +26,32 @@ class Solution(NamedTuple):
 
 @torch.no_grad()
 def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Iterator[FinishedFit]:
-    """Yield every cell with its solution and its metrics.
+    """Yield the result of every cell.
 
     Args:
         program: The cells, with the hyperparameters that are held.
         batches_at_once: Returns how many batches share the device, and so the time.
     """
     start = perf_counter()
-    solution = _path(program) if program.loss.objective.path else _collapsed(program)
-    posterior = program.posterior({"m": solution.m, "L": solution.L}, program.beta)
+    jitter = program.jitter[program.data.split_index]
+    if program.loss.objective.path is not None:
+        solution = _solution_on_path(program)
+    else:
+        solution = _collapsed_solution(program, jitter)
+    posterior = program.posterior({"m": solution.m, "L": solution.L}, jitter)
     evaluation = evaluate(program, posterior)
     evaluations = evaluation.read()
     profiles = evaluation.profiles()
     posteriors = posterior.cells()
-    sharing = batches_at_once()
-    seconds = (perf_counter() - start) / (sharing * len(program.beta))
+    batches = batches_at_once()
+    seconds = (perf_counter() - start) / (batches * len(program.beta))
     for i, (metrics, reliability) in enumerate(evaluations):
         yield FinishedFit(
             cell=i,
             stopped="closed form",
             iterations=0,
             seconds=seconds,
-            alone=sharing == 1,
+            alone=batches == 1,
             objective=np.array([float(solution.objective[i] / program.n)]),
             metrics=metrics,
             reliability=reliability,
@@ -56,7 +60,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
         )
 
 
-def _path(program: Fixed) -> Solution:
+def _solution_on_path(program: Fixed) -> Solution:
     """Return the solutions of `Objective.path`: one computation per split serves all betas."""
     data = program.data
     assert program.loss.objective.path is not None
@@ -65,13 +69,15 @@ def _path(program: Fixed) -> Solution:
     statistics = moments(problem)
     betas, beta_of_cell = torch.unique(program.beta, return_inverse=True)
     means, objectives = program.loss.objective.path(statistics, betas)
-    # The path is one of means alone: the covariance of q is zero.
-    L = torch.zeros_like(statistics.AA)[data.index]
-    return Solution(means[data.index, beta_of_cell], L, objectives[data.index, beta_of_cell])
+    # The path has means alone: the covariance of q is zero.
+    L = torch.zeros_like(statistics.AA)[data.split_index]
+    return Solution(
+        means[data.split_index, beta_of_cell], L, objectives[data.split_index, beta_of_cell]
+    )
 
 
-def _collapsed(program: Fixed) -> Solution:
-    """Return the solutions of `Objective.collapsed`, cell by cell."""
+def _collapsed_solution(program: Fixed, jitter: Float[Tensor, "B"]) -> Solution:
+    """Return the solutions of `Objective.collapsed`, one computation per cell."""
     cells = Collapsed(program.model, program.loss, program.data, program.beta)
-    closed = cells.closed(program.hyperparameters({}), program.jitter[program.data.index])
+    closed = cells.closed(program.hyperparameters({}), jitter)
     return Solution(closed.m, closed.L, closed.loss)

@@ -1,6 +1,6 @@
-"""All that changes while a batch trains.
+"""Everything that changes while a batch trains.
 
-Parameters, Adam's moments, which cells run, and what was seen on the way.
+That is the parameters, Adam's moments, which cells run, and the objectives so far.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,12 @@ from dlmexp.core.gp.cholesky import FIRST_JITTER
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.settings import Settings
 
-BLOCK = 100
+ACCEPTANCE_BLOCK = 100
 """Iterations over which the acceptance rate is averaged."""
 
 # Values of `State.outcome`.
 RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
+# Why a cell stopped, in words.
 STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
 FAILED = {
     NOT_FINITE: "the objective or its gradient is not finite",
@@ -31,21 +32,20 @@ FAILED = {
 
 @dataclass
 class State:
-    """B cells side by side. Everything a resumed run needs is here, and nothing else is.
+    """Everything that a resumed run needs of B cells, and nothing else.
 
     Attributes:
-        values: What Adam moves, unconstrained.
-        first: Adam's first moments.
-        second: Adam's second moments.
-        steps: Steps that Adam has made. Iterations in which Kuu was not factorised are not among
-            them.
-        jitter: What is added to the diagonal of Kuu, relative to its mean.
-        outcome: RUNNING, why the cell stopped, or REPORTED after its end has been reported.
-        stopped_at: Iterations that were made when the cell stopped, or so far if it is live.
-        window: The last objectives, a ring buffer of W iterations.
+        values: The unconstrained parameters that Adam moves, by name.
+        first: Adam's first moments, by name.
+        second: Adam's second moments, by name.
+        steps: The number of Adam's steps; an iteration in which Kuu was not factorised is none.
+        jitter: What is added to the diagonal of Kuu, relative to the mean of the diagonal.
+        outcome: RUNNING; after the cell has stopped, why; REPORTED once that has been reported.
+        stopped_at: The number of iterations when the cell stopped, or so far if it is live.
+        window: The last objectives: a ring buffer of W iterations.
         history: The objective of every iteration.
-        acceptance: The acceptance rate, summed over each BLOCK of iterations.
-        iteration: Iterations that were made.
+        acceptance: The acceptance rate, summed over each block of `ACCEPTANCE_BLOCK` iterations.
+        iteration: The number of iterations that were made.
     """
 
     values: Tensors
@@ -68,14 +68,15 @@ class State:
     @classmethod
     def fresh(cls, values: Tensors, settings: Settings) -> "State":
         """Return the state of cells at their initial values."""
-        # A Cholesky factor may lie in memory by columns; the update of a step goes by rows.
+        # A Cholesky factor may lie in memory column by column; the Triton update of a step reads
+        # row by row.
         contiguous = torch.contiguous_format
         values = {name: value.clone(memory_format=contiguous) for name, value in values.items()}
         example = next(iter(values.values()))
         B = example.shape[0]
         numbers = {"dtype": example.dtype, "device": example.device}
         counts = {"dtype": torch.int64, "device": example.device}
-        blocks = -(-settings.iterations // BLOCK)  # rounded up
+        blocks = -(-settings.iterations // ACCEPTANCE_BLOCK)  # rounded up
         return cls(
             values=values,
             first={name: torch.zeros_like(value) for name, value in values.items()},
@@ -98,8 +99,8 @@ class State:
     def part(self, first: int, end: int) -> "State":
         """Return the state of consecutive cells, as views of this one; the iteration is a copy.
 
-        A part may change while another is differentiated: as the views are of `data`, autograd does
-        not take a change of one for a change of the others.
+        The views are of `.data`. Autograd counts changes of the memory that plain views share, and
+        would refuse to differentiate one part after another thread has changed another part.
         """
         return self._map(
             lambda tensor: tensor.clone() if tensor.ndim == 0 else tensor[first:end].data
@@ -110,7 +111,7 @@ class State:
         return self._map(torch.clone)
 
     def copy_(self, other: "State") -> None:
-        """Copy the contents of another state in place: captured graphs hold these very tensors."""
+        """Copy the contents of another state in place: captured graphs refer to these tensors."""
         theirs = other._tensors()
         for name, tensor in self._tensors().items():
             tensor.copy_(theirs[name])
@@ -121,34 +122,35 @@ class State:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], device: torch.device) -> "State":
-        """Return the state of a checkpoint's arrays: the inverse of `arrays`."""
+        """Return the state from the arrays of a checkpoint: the inverse of `arrays`."""
         tensors = {name: torch.as_tensor(array).to(device) for name, array in arrays.items()}
         return cls._unflatten(tensors)
 
     def check(self, fresh: "State") -> None:
-        """Check that training can go on from this state, which a checkpoint had.
+        """Check that training can go on from this state, which was read from a checkpoint.
 
         Args:
             fresh: A fresh state of the same cells.
 
         Raises:
-            Unreadable: It can't.
+            Unreadable: The names, shapes or types of its tensors are others than in `fresh`, or its
+                counts are out of range.
         """
-        ours = self._tensors()
-        expected = fresh._tensors()
-        wrong = _layouts(ours) ^ _layouts(expected)
-        if wrong:
-            names = sorted({name for name, _, _ in wrong})
+        tensors = self._tensors()
+        mismatches = _layouts(tensors) ^ _layouts(fresh._tensors())
+        if mismatches:
+            names = sorted({name for name, _, _ in mismatches})
             raise Unreadable(f"its tensors do not fit its cells: {', '.join(names)}")
         iterations = self.history.shape[1]
-        largest = {
+        limits = {
             "iteration": iterations,
             "stopped_at": iterations,
             "steps": iterations,
             "outcome": REPORTED,
         }
-        for name, limit in largest.items():
-            if ((ours[name] < 0) | (ours[name] > limit)).any():
+        for name, limit in limits.items():
+            is_outside = (tensors[name] < 0) | (tensors[name] > limit)
+            if is_outside.any():
                 raise Unreadable(f"its {name} is not within 0 and {limit}")
 
     def _tensors(self) -> Tensors:
@@ -162,12 +164,14 @@ class State:
                 flat[field.name] = value
         return flat
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "State":
-        return State._unflatten({name: change(tensor) for name, tensor in self._tensors().items()})
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """Return the state whose tensors are the function's values at the tensors of this one."""
+        mapped = {name: function(tensor) for name, tensor in self._tensors().items()}
+        return State._unflatten(mapped)
 
     @classmethod
     def _unflatten(cls, flat: Tensors) -> "State":
-        """Return the state of tensors by flat names: the inverse of `_tensors`."""
+        """Return the state from tensors by flat names: the inverse of `_tensors`."""
         parts: dict[str, Any] = {}
         for name, tensor in flat.items():
             group, _, key = name.partition("/")
@@ -179,4 +183,5 @@ class State:
 
 
 def _layouts(tensors: Tensors) -> set[tuple[str, torch.Size, torch.dtype]]:
+    """Return name, shape and type of every tensor."""
     return {(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()}

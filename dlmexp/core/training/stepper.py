@@ -1,8 +1,8 @@
-"""A training step of a batch as a function without arguments.
+"""A training step of a batch as a function without arguments: a stepper.
 
 On a CPU the function makes the step itself. If there are several threads, a large batch is divided
-into parts, and each thread advances one of them. On a GPU the step is recorded once as a CUDA
-graph, and the function replays it, unless the step can't be recorded.
+into parts, and each thread advances one of them. On a GPU the step is captured once as a CUDA
+graph, and the function replays it, unless the step can't be captured.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,40 +39,42 @@ def make_stepper(
         graph_pool: The memory of captured graphs (`graphs.captured`).
     """
     if state.outcome.device.type == "cpu":
-        return _on_cpu(program, state, settings)
-    return _on_gpu(program, state, settings, graph_pool)
+        return _cpu_stepper(program, state, settings)
+    return _gpu_stepper(program, state, settings, graph_pool)
 
 
-def _on_cpu(program: Program, state: State, settings: Settings) -> Callable[[], None]:
-    parts = divided(program, state)
-    advances = []
+def _cpu_stepper(program: Program, state: State, settings: Settings) -> Callable[[], None]:
+    """Return a stepper of a batch on a CPU: in one thread, in torch's threads, or in parts."""
+    parts = parts_of_batch(program, state)
+    steppers = []
     for part, part_state in parts:
-        one_step = partial(step, part, part_state, settings)
-        advances.append(_after_loading(part, part_state, one_step))
+        advance = partial(step, part, part_state, settings)
+        steppers.append(_with_minibatches(part, part_state, advance))
     if len(parts) > 1:
-        return together(advances, state.iteration)
+        return parallel_stepper(steppers, state.iteration)
     if program.entries >= MIN_ENTRIES_PER_PART:
-        return advances[0]
-    return partial(on_one_thread, advances[0])
+        return steppers[0]
+    return partial(call_on_one_thread, steppers[0])
 
 
-def _on_gpu(
+def _gpu_stepper(
     program: Program, state: State, settings: Settings, graph_pool: Any
 ) -> Callable[[], None]:
+    """Return a stepper of a batch on a GPU: a captured graph if the program allows it."""
     advance = partial(step, program, state, settings)
     if program.capturable:
-        before = state.clone()  # capturing makes a step
+        before = state.clone()  # capturing makes a step, which is undone
         program.load_minibatch(int(state.iteration))
         advance = captured(advance, state.outcome.device, graph_pool)
         state.copy_(before)
-    return _after_loading(program, state, advance)
+    return _with_minibatches(program, state, advance)
 
 
-def divided(program: Program, state: State) -> list[tuple[Program, State]]:
-    """Divide the batch into consecutive parts.
+def parts_of_batch(program: Program, state: State) -> list[tuple[Program, State]]:
+    """Return the batch as parts of consecutive cells, one for each thread.
 
-    There are at most one for each of torch's threads and one for each cell, and so few that each
-    has about `MIN_ENTRIES_PER_PART` entries or more; without at least two, the batch stays whole.
+    There are at most as many parts as threads of torch and as cells, and so few that each has about
+    `MIN_ENTRIES_PER_PART` entries or more. Where that gives fewer than two, the batch stays whole.
     The states of the parts are views of `state`, apart from their iteration, which is a copy.
     """
     B = len(program.beta)
@@ -80,11 +82,17 @@ def divided(program: Program, state: State) -> list[tuple[Program, State]]:
     if count < 2:
         return [(program, state)]
     ends = [B * i // count for i in range(count + 1)]
-    return [(program.keep(range(a, b)), state.part(a, b)) for a, b in pairwise(ends)]
+    parts = []
+    for first, end in pairwise(ends):
+        parts.append((program.keep(range(first, end)), state.part(first, end)))
+    return parts
 
 
-def on_one_thread(advance: Callable[[], None]) -> None:
-    """Advance with a single thread: in a small step, threads would mostly wait for each other."""
+def call_on_one_thread(advance: Callable[[], None]) -> None:
+    """Call `advance` with a single thread of torch.
+
+    In a small step, threads would mostly wait for each other.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -93,26 +101,29 @@ def on_one_thread(advance: Callable[[], None]) -> None:
         torch.set_num_threads(threads)
 
 
-def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Callable[[], None]:
-    """Return a function that advances all parts at the same time, each in its own thread.
+def parallel_stepper(
+    steppers: Sequence[Callable[[], None]], iteration: Tensor
+) -> Callable[[], None]:
+    """Return a stepper that advances all parts of a batch at the same time, a thread for each.
 
     It also counts `iteration`, that of the whole batch: the parts only count their copies of it.
     """
     executor = ThreadPoolExecutor(
-        len(advances), "parts", initializer=torch.set_num_threads, initargs=(1,)
+        len(steppers), "parts", initializer=torch.set_num_threads, initargs=(1,)
     )
 
-    def advance() -> None:
-        running = [executor.submit(advance_part) for advance_part in advances]
-        wait(running)  # all of them, also if one fails: afterwards nothing moves any more
-        for future in running:
+    def advance_all() -> None:
+        futures = [executor.submit(advance_part) for advance_part in steppers]
+        # Wait for all parts, even if one fails: afterwards no thread changes the state any more.
+        wait(futures)
+        for future in futures:
             future.result()
         iteration.add_(1)
 
-    return advance
+    return advance_all
 
 
-def _after_loading(
+def _with_minibatches(
     program: Program, state: State, advance: Callable[[], None]
 ) -> Callable[[], None]:
     """Return a function that loads the minibatch of the iteration, then calls `advance`.
@@ -121,7 +132,8 @@ def _after_loading(
     """
     if program.minibatches is None:
         return advance
-    # Counted here a second time: to read `state.iteration` in every step would wait for the GPU.
+    # This counts the iterations again: reading `state.iteration` in every step would wait for the
+    # GPU.
     iteration = int(state.iteration)
 
     def load_and_advance() -> None:

@@ -13,12 +13,12 @@ class StoppingRule:
     """A fit has converged when its objective varies little over a window of iterations.
 
     Attributes:
-        window: The number of iterations that are looked at.
+        window: The number of last iterations whose objectives are compared.
         tolerance: The largest spread, maximum minus minimum, of a fit that has converged.
-        criterion: "mean": the spread of the objective per row. "sum": that of the sum over all
-            rows. "relative": the spread over the largest absolute objective, or over 1 if that is
-            larger.
-        rows: The number of rows that the objective is a mean of.
+        criterion: The spread is that of the objective per row ("mean"), of its sum over all rows
+            ("sum"), or of the objective per row divided by its largest absolute value in the
+            window, at least 1 ("relative").
+        rows: The number of training rows, which turns a mean over rows into a sum.
     """
 
     window: int
@@ -29,7 +29,8 @@ class StoppingRule:
     def converged(self, values: Float[Tensor, "B W"]) -> Bool[Tensor, "B"]:
         """Return which fits have converged, from their objectives per row in the window.
 
-        Iterations that were not made yet are NaN; a comparison with NaN is false.
+        Iterations that were not made yet are NaN. Then the spread is NaN too, and the comparison
+        below is false.
         """
         spread = values.amax(1) - values.amin(1)
         if self.criterion == "sum":

@@ -18,7 +18,7 @@ QUICK = replace(automatic.PILOT, iterations=25)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(automatic, "PILOT", QUICK)
-    monkeypatch.setattr(automatic, "LEAST_M", 5)
+    monkeypatch.setattr(automatic, "MIN_M", 5)
 
 
 def rows(D, n=150):
@@ -32,10 +32,12 @@ def chosen(D=1, **auto):
     return chosen_inducing_count(SMOOTH, *rows(D), AutoM(**auto), seed=0)
 
 
+@pytest.mark.slow
 def test_a_function_of_more_inputs_gets_a_larger_m():
     assert chosen(D=1, most=60) < chosen(D=3, most=60)
 
 
+@pytest.mark.slow
 def test_a_smaller_tolerance_gives_a_larger_m():
     numbers = [chosen(D=1, tolerance=tolerance) for tolerance in (10.0, 0.1, 1e-3)]
     assert numbers[0] == 5
@@ -69,7 +71,7 @@ def test_gap_at_the_choice_is_that_of_dense_matrices():
     K = kernel(X[None], X[None], hyper)[0] + hyper["noise"] * torch.eye(len(y)).double()
     zeros = torch.zeros_like(y)
     evidence = torch.distributions.MultivariateNormal(zeros, K).log_prob(y) / len(y)
-    start = automatic.Start(X, M, 0, kernel, hyper)
+    start = automatic.Candidates(X, M, 0, kernel, hyper)
     held = {name: value[0].numpy() for name, value in hyper.items()}
     held["Z"] = automatic.greedy(start).numpy()
     (fit,) = dlmexp.fit(X, y, dlmexp.Model("rbf", M=M), "elbo", hyperparameters=held)
@@ -81,6 +83,7 @@ def test_other_likelihoods_are_refused():
         chosen_inducing_count(dlmexp.Model("rbf", "poisson"), *rows(1), AutoM(), seed=0)
 
 
+@pytest.mark.slow
 def test_fit_with_an_automatic_m_is_the_fit_with_that_number():
     X, y = rows(1)
     settings = dlmexp.Settings(iterations=3)
@@ -93,6 +96,7 @@ def test_fit_with_an_automatic_m_is_the_fit_with_that_number():
     assert fit.model.M == M
 
 
+@pytest.mark.slow
 def test_word_auto_has_the_default_tolerance_and_limit():
     X, y = rows(1)
     settings = dlmexp.Settings(iterations=2)

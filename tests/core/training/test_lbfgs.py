@@ -47,6 +47,7 @@ def test_minima_and_costs_are_those_of_scipy():
     assert evaluations < 2 * max(result.nfev for result in theirs)
 
 
+@pytest.mark.slow
 def test_a_problem_alone_ends_where_it_ends_in_a_batch():
     x = starts()
     together, _ = minimised(rosenbrock, x)
@@ -107,6 +108,7 @@ def test_kept_problems_go_on_as_if_the_others_were_there():
     assert kept.iterations[0] == state.iterations[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-6])
 def test_a_looser_tolerance_stops_earlier_and_not_far_from_the_minimum(tolerance):
     state, evaluations = minimised(rosenbrock, starts(), tolerance)

@@ -27,7 +27,7 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
             values["m"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
         )
     posterior = made.posterior(values, torch.full_like(made.beta, 1e-6))
-    X, y = (part[made.data.index] for part in made.data.parts["test"])
+    X, y = (part[made.data.split_index] for part in made.data.parts["test"])
     hyper, m, L, jitter = posterior
     mu, v = marginals(projection(made.model.kernel, hyper, X, jitter), hyper["mean"], m, L)
     cells = [by_part["test"] for by_part, _ in evaluate(made, posterior, False, ("test",)).read()]

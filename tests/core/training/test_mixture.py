@@ -12,7 +12,7 @@ from dlmexp.core.likelihoods.mixture import (
     Mixture,
     log_mean_loss,
     normal_components_scores,
-    predictive,
+    predictive_likelihood,
 )
 from dlmexp.core.objectives import LOG_DLM
 from dlmexp.core.training.batch import Training
@@ -122,6 +122,7 @@ def trained(program, settings):
     return sorted(fits, key=lambda fit: fit.cell)
 
 
+@pytest.mark.slow
 def test_before_the_split_training_is_that_of_one_gaussian():
     single, mixture = programs()
     settings = Settings(lr=0.05, iterations=30, window=None)
@@ -182,6 +183,7 @@ def test_resumed_training_equals_uninterrupted_training():
             torch.testing.assert_close(torch.tensor(fit.objective), expected, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_cell_alone_trains_as_in_its_batch():
     settings = Settings(lr=0.05, iterations=40, window=None, split_at=15)
     together = trained(programs()[1], settings)
@@ -191,6 +193,7 @@ def test_a_cell_alone_trains_as_in_its_batch():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_minibatches_and_float32_train(dtype):
     _, mixture = programs(dtype=dtype, minibatches=Minibatches(20))
@@ -200,6 +203,7 @@ def test_minibatches_and_float32_train(dtype):
         assert fit.objective[-1] < fit.objective[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "probit", "poisson", "student_t"])
 def test_metrics_of_equal_components_are_those_of_one_gaussian(likelihood):
     single, mixture = programs(likelihood)
@@ -240,7 +244,7 @@ def test_scores_of_two_distant_components_are_their_integrals():
 def test_scores_with_student_t_noise_are_those_of_draws():
     """A large sample of every component stands for the predictive distribution (nu = 4)."""
     hyper = {"noise": torch.tensor([0.16], dtype=torch.float64)}
-    mixture = predictive(LIKELIHOODS["student_t"], hyper, is_mixture=True)
+    mixture = predictive_likelihood(LIKELIHOODS["student_t"], hyper, is_mixture=True)
     mu = torch.tensor([[[-1.0], [2.0]]], dtype=torch.float64)
     v = torch.tensor([[[0.3], [0.8]]], dtype=torch.float64)
     y = torch.tensor([[0.5]], dtype=torch.float64)
@@ -275,7 +279,7 @@ def test_coverage_and_width_of_counts_are_those_of_the_interval():
 
 def test_distribution_function_is_the_mean_of_the_components():
     hyper = {"noise": torch.tensor([0.1], dtype=torch.float64)}
-    mixture = predictive(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
+    mixture = predictive_likelihood(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
     assert isinstance(mixture, Mixture)
     mu = torch.tensor([[[-1.0, 0.0], [1.0, 0.5]]], dtype=torch.float64)
     v = torch.full_like(mu, 0.3)
@@ -300,7 +304,7 @@ def test_mean_of_a_mixture_of_counts_is_the_mean_of_its_components():
 
 def test_ends_of_an_interval_hold_their_share_of_the_mixture():
     hyper = {"noise": torch.tensor([0.1], dtype=torch.float64)}
-    mixture = predictive(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
+    mixture = predictive_likelihood(LIKELIHOODS["gaussian"], hyper, is_mixture=True)
     assert isinstance(mixture, Mixture)
     mu = torch.tensor([[[-3.0, 0.0], [1.0, 0.5]]], dtype=torch.float64)
     v = torch.full_like(mu, 0.3)

@@ -27,6 +27,7 @@ def moments(fit, X):
     return np.stack([prediction.mean, prediction.variance])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("whitened", "components"), [(True, 1), (False, 1), (True, 2)])
 def test_direct_loss_starts_where_the_elbo_ends(whitened, components):
     X, y = rows()
@@ -42,6 +43,7 @@ def test_direct_loss_starts_where_the_elbo_ends(whitened, components):
     assert moments(start, X) == pytest.approx(moments(elbo, X), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_start_is_the_same_alone_and_beside_others():
     X, y = np.stack([rows(seed=0)[0], rows(seed=1)[0]]), np.stack([rows()[1], rows(seed=1)[1]])
     together = dlmexp.fit(X, y, model(pilot=12), seeds=[3, 4], settings=NO_STEPS)
@@ -49,6 +51,7 @@ def test_start_is_the_same_alone_and_beside_others():
     assert moments(together[1], X[1]) == pytest.approx(moments(alone, X[1]), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["log_dlm", "elbo"])
 def test_of_many_rows_a_few_give_the_hyperparameters_and_all_give_q(monkeypatch, objective):
     for module in (pilot, collapsed):

@@ -34,7 +34,7 @@ EYE = torch.eye(M, dtype=torch.float64)
 def test_initial_values():
     made = program(index=(0, 1, 1), likelihood="gaussian")
     values = constrain(made.initial(), made.parameters)
-    assert torch.equal(values["Z"], made.data.X[:, :M][made.data.index])
+    assert torch.equal(values["Z"], made.data.X[:, :M][made.data.split_index])
     for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
         torch.testing.assert_close(
             values[name], torch.full_like(values[name], expected), rtol=1e-12, atol=0
@@ -54,7 +54,7 @@ def _dense(made, values, i):
     """The log-loss objective of cell i by dense solves; entries above the diagonal of L do not
     count."""
     c = {name: value[i] for name, value in constrain(values, made.parameters).items()}
-    X, y = made.data.X[made.data.index[i]], made.data.y[made.data.index[i]]
+    X, y = made.data.X[made.data.split_index[i]], made.data.y[made.data.split_index[i]]
     L = values["L"][i].tril()
     Kuu = _kernel(c["Z"], c["Z"], c) + FIRST_JITTER * c["outputscale"] * EYE
     Luu, Kuf = torch.linalg.cholesky(Kuu), _kernel(c["Z"], X, c)
@@ -115,7 +115,7 @@ def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbo
     made = program(
         betas=(0.25, 1.0, 4.0), likelihood="gaussian", objective=objective, whitened=False
     )
-    X, y = (part[made.data.index][:, :M].clone() for part in (made.data.X, made.data.y))
+    X, y = (part[made.data.split_index][:, :M].clone() for part in (made.data.X, made.data.y))
     found = []
     for e in (1e-3, 1e-4):
         noise = unsoftplus(torch.full((3,), e**2, dtype=torch.float64))
@@ -140,7 +140,7 @@ def test_fixed_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
     )
     q = perturbed(fixed.initial(), 0.2)
     hyper = {
-        name: value[fixed.data.index]
+        name: value[fixed.data.split_index]
         for name, value in unconstrain(held(2), joint.parameters).items()
     }
     everything = {**hyper, **q}

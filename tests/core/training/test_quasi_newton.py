@@ -9,14 +9,15 @@ from scipy.optimize import minimize
 
 import dlmexp
 from dlmexp.common.errors import UserError
-from dlmexp.core.inputs import row_order
+from dlmexp.core.folds import row_order
+from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.model import Loss
-from dlmexp.core.training.parameters import Tensors
-from dlmexp.core.training.quasi_newton import flattened, objective_of, unflattened
+from dlmexp.core.training.parameters import Tensors, constrain
+from dlmexp.core.training.quasi_newton import flat_objective, flattened, unflattened
 
 
 def rows(n=80):
@@ -30,10 +31,17 @@ MODEL = dlmexp.Model(M=8)
 LBFGS = dlmexp.Settings(optimizer="lbfgs", iterations=800, tolerance=1e-9)
 
 
-def test_parameters_survive_being_flattened():
-    values: Tensors = {"a": torch.randn(3, 2, 4), "b": torch.randn(3)}
-    back = unflattened(flattened(values), values)
-    assert all(torch.equal(back[name], values[name]) for name in values)
+def test_positive_parameters_are_moved_by_their_logarithms():
+    values: Tensors = {
+        "a": torch.randn(3, 2, 4).double(),
+        "noise": torch.linspace(-20, 50, 3).double(),
+    }
+    parameters = {"noise": Parameter(0.1, positive=True, floor=0.01)}
+    flat = flattened(values, parameters)
+    above_floor = constrain(values, parameters)["noise"] - 0.01
+    torch.testing.assert_close(flat[:, -1], above_floor.log(), rtol=1e-6, atol=0)
+    back = unflattened(flat, values, parameters)
+    assert all(torch.allclose(back[name], values[name]) for name in values)
 
 
 @pytest.mark.slow
@@ -52,7 +60,7 @@ def test_objective_is_as_low_as_after_a_long_adam_run(objective):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("objective", "seed"), [("elbo", 0), ("tighter", 1)])
+@pytest.mark.parametrize(("objective", "seed"), [("elbo", 0), ("tighter", 3)])
 def test_objective_is_as_low_as_by_scipy_from_the_same_start(objective, seed):
     """Of one feature, where both end in the same minimum."""
     random = np.random.default_rng(seed)
@@ -66,7 +74,7 @@ def test_objective_is_as_low_as_by_scipy_from_the_same_start(objective, seed):
     program = Collapsed(model, Loss(OBJECTIVES[objective]), data, torch.ones(1).double())
     training = Training.start(program, LBFGS)
     start = training.state.values
-    evaluate = objective_of(program, training.state.jitter, start)
+    evaluate = flat_objective(program, training.state.jitter, start)
 
     def value_and_gradient(point):
         value, gradient = evaluate(torch.tensor(point)[None])
@@ -75,7 +83,7 @@ def test_objective_is_as_low_as_by_scipy_from_the_same_start(objective, seed):
     options = {"maxcor": 20, "maxfun": 3000, "maxiter": 3000, "ftol": 0, "gtol": 1e-8}
     best = minimize(
         value_and_gradient,
-        flattened(start)[0].numpy(),
+        flattened(start, program.parameters)[0].numpy(),
         jac=True,
         method="L-BFGS-B",
         options=options,
@@ -115,14 +123,32 @@ def test_objectives_without_a_closed_form_are_refused():
         dlmexp.fit(X, y, MODEL, "log_dlm", settings=LBFGS)
 
 
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_learning_curves_are_metrics_of_shorter_fits(restarts):
+    X, y = rows(40)
+
+    def fits(iterations, **changes):
+        settings = with_restarts(restarts, iterations, **changes)
+        return dlmexp.fit(
+            X, y, MODEL, "elbo", betas=[0.5, 5.0], settings=settings, test=(X[:15], y[:15])
+        )
+
+    for fit, short, long in zip(fits(12, evaluate_every=5), fits(5), fits(12), strict=True):
+        assert [iteration for iteration, _ in fit.curve] == [0, 5, 10, 12]
+        assert fit.curve[1][1]["nll"] == pytest.approx(short.metrics["test"]["nll"], abs=1e-9)
+        assert fit.curve[3][1]["nll"] == pytest.approx(long.metrics["test"]["nll"], abs=1e-9)
+        np.testing.assert_array_equal(fit.objective, long.objective)
+
+
 def with_restarts(restarts, iterations=30, **changes):
     return replace(LBFGS, iterations=iterations, restarts=restarts, **changes)
 
 
+@pytest.mark.slow
 def test_best_of_all_starts_is_the_fit():
     X, y = rows(40)
-    (plain,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(0))
-    (fit,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(3))
+    (plain,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(0, 10))
+    (fit,) = dlmexp.fit(X, y, MODEL, "elbo", settings=with_restarts(3, 10))
     assert len(fit.ends) == 4
     assert fit.objective[-1] == fit.ends.min() <= plain.objective[-1]
     # The first start is the one that is not perturbed, and the others go other ways.
@@ -133,6 +159,7 @@ def test_best_of_all_starts_is_the_fit():
     assert held.objective[-1] == pytest.approx(fit.ends.min(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_starts_are_those_of_a_larger_batch_of_cells():
     """Also where starts of other cells stop before, and leave the batch."""
     X, y = rows(40)
@@ -147,8 +174,7 @@ def test_starts_are_those_of_a_larger_batch_of_cells():
 def test_inducing_inputs_that_are_the_rows_stay_there_at_every_start():
     X, y = rows(20)
     (fit,) = dlmexp.fit(X, y, dlmexp.Model(), "exact", settings=with_restarts(1, 10))
-    expected = X[np.argsort(np.random.PCG64(0).random_raw(20), kind="stable")]
-    np.testing.assert_array_equal(fit.hyperparameters["Z"], expected)
+    np.testing.assert_array_equal(fit.hyperparameters["Z"], X[row_order(20, 0)])
     assert fit.ends[0] != fit.ends[1]
 
 

@@ -160,7 +160,7 @@ def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
 
 def test_acceptance_is_kept_by_blocks_of_iterations(monkeypatch):
     for module in ("state", "step", "reports"):
-        monkeypatch.setattr(f"dlmexp.core.training.{module}.BLOCK", 20)
+        monkeypatch.setattr(f"dlmexp.core.training.{module}.ACCEPTANCE_BLOCK", 20)
     made = program(betas=(1.0,), index=(0,), likelihood="poisson", estimator=UPS(2, "rejection"))
     (finished,) = trained(made, Settings(lr=0.05, iterations=26, window=None)).values()
     blocks = finished.block_acceptance
@@ -236,7 +236,7 @@ def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     monkeypatch.setattr(stepper_module, "MIN_ENTRIES_PER_PART", 1)
     try:
         torch.set_num_threads(3)
-        assert len(stepper_module.divided(made, State.fresh(made.initial(), STEPS))) == 3
+        assert len(stepper_module.parts_of_batch(made, State.fresh(made.initial(), STEPS))) == 3
         found = _advanced(made, 12, eager=False, resume_at=7)
     finally:
         torch.set_num_threads(before)

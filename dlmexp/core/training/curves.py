@@ -1,0 +1,44 @@
+"""Learning curves: metrics on the test rows while a fit is trained (`Settings.evaluate_every`)."""
+
+from collections.abc import Iterator
+
+from dlmexp.core.training.batch import Training
+from dlmexp.core.training.metrics import evaluate
+from dlmexp.core.training.settings import Settings
+
+
+def start_curves(training: Training, settings: Settings) -> Iterator[None]:
+    """Evaluate all cells before the first iteration, if there are to be learning curves."""
+    if settings.evaluate_every and training.iteration == 0:
+        yield from _evaluate_curves(training, list(range(len(training.cells))))
+
+
+def extend_curves(
+    training: Training, unreported: list[int], stopped: list[int], settings: Settings
+) -> Iterator[None]:
+    """Extend the learning curves of all cells when that is due, and of stopped ones at once."""
+    if not settings.evaluate_every:
+        return
+    is_due = training.iteration % settings.evaluate_every == 0
+    cells = unreported if is_due else stopped
+    if cells:
+        yield from _evaluate_curves(training, cells)
+
+
+def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
+    """Add the test metrics of these cells to their curves.
+
+    The entry of a stopped cell is at its last iteration, and is added once.
+    """
+    program, state = training.part(indices)
+    posterior = program.posterior(state.values, state.jitter)
+    evaluation = evaluate(program, posterior, calibration=False, parts=("test",))
+    if training.on_gpu:
+        yield None
+    last_iterations = state.stopped_at.tolist()
+    for i, (metrics, _) in enumerate(evaluation.read()):
+        curve = training.curves[indices[i]]
+        last_iteration = last_iterations[i]
+        is_new = not curve or curve[-1][0] < last_iteration
+        if is_new:
+            curve.append((last_iteration, metrics["test"]))
