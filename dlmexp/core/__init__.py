@@ -1,5 +1,5 @@
 """The library: many sparse GPs trained as one batched tensor program.
 
-Tensors, models and settings only; nothing here knows cells, records, folders, datasets or Hydra.
-Read `gp`, `likelihoods`, `estimators`, `objectives`, `training` in this order.
+It knows tensors, models and settings, but no records, folders, datasets by name or Hydra. Read
+`gp`, `likelihoods`, `estimators`, `objectives`, `training` in this order.
 """

@@ -1,7 +1,7 @@
 """Models that a Gaussian process has to beat: the mean, a linear model and boosted trees.
 
-They are fitted to the same rows and predict the same targets. Distributions are Gaussian with the
-variance of the residuals in cross-validation, Bernoulli or Poisson.
+They are fitted to the same rows and predict the same targets. Their predictive distributions are
+Gaussian, with the variance of the residuals in cross-validation, Bernoulli or Poisson.
 """
 
 import math
@@ -18,13 +18,19 @@ Rows = Float[np.ndarray, "N D"]
 Targets = Float[np.ndarray, " N"]
 
 FOLDS = 5
+"""Number of folds of the cross-validation."""
 PENALTIES = tuple(10.0 ** np.arange(-3.0, 5.0))
-"""Of the squared weights, per data set; the best in cross-validation is taken."""
+"""Penalties of the squared weights to choose from."""
 NEWTON_STEPS = 25
+"""The most steps of Newton's method."""
 TOLERANCE = 1e-8
+"""Newton's method stops when a step lowered the objective by less, relative to its value."""
 MAX_LOG_RATE = 30.0
-LEAST_PROBABILITY = 1e-6
-LEAST_VARIANCE = 1e-12
+"""Upper bound of the logarithm of a predicted rate."""
+MIN_PROBABILITY = 1e-6
+"""Lower bound of probabilities of a class, and of rates."""
+MIN_VARIANCE = 1e-12
+"""Lower bound of predictive variances."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,9 @@ class Baseline:
 
     Attributes:
         task: "regression", "binary" or "count".
-        predict: From rows to means: of numbers, of the probability of class 1, of counts.
-        variance: In regression, that of a new observation.
+        predict: The function from rows to predicted means: of numbers, the probability of class 1,
+            or mean counts.
+        variance: The variance of a new observation in regression; NaN otherwise.
     """
 
     task: str
@@ -42,7 +49,7 @@ class Baseline:
     variance: float = math.nan
 
     def scores(self, X: Rows, y: Targets) -> dict[str, float]:
-        """Return the mean NLL, and RMSE and MAE, or the error rate of binary targets."""
+        """Return the mean NLL with RMSE and MAE; for binary targets with the error rate."""
         mean = self.predict(X)
         if self.task == "regression":
             return gaussian_scores(mean, np.full(len(y), self.variance), y)
@@ -60,6 +67,7 @@ def gaussian_scores(mean: Targets, variance: Targets, y: Targets) -> dict[str, f
 
 
 def _errors(mean: Targets, y: Targets) -> dict[str, float]:
+    """Return RMSE and MAE."""
     error = y - mean
     return {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.abs(error).mean())}
 
@@ -69,59 +77,69 @@ def _losses(task: str, mean: Targets, y: Targets) -> Targets:
     if task == "regression":
         return 0.5 * (y - mean) ** 2
     if task == "binary":
-        p = np.clip(mean, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        p = np.clip(mean, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         # -log Bernoulli(y; p)
         return -(y * np.log(p) + (1 - y) * np.log(1 - p))
-    rate = np.maximum(mean, LEAST_PROBABILITY)
+    rate = np.maximum(mean, MIN_PROBABILITY)
     # -log Poisson(y; rate)
     return rate - y * np.log(rate) + gammaln(y + 1)
 
 
 def _folds(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows to fit and the rows to predict of every fold; rows are in random order."""
+    """Yield the rows to train on and the held-out rows of every fold, drawn at random."""
     order = np.random.default_rng(0).permutation(n)
     for held_out in np.array_split(order, min(FOLDS, n)):
-        fitted = np.setdiff1d(order, held_out, assume_unique=True)
-        yield fitted, held_out
+        train = np.setdiff1d(order, held_out, assume_unique=True)
+        yield train, held_out
 
 
 def fit_mean(task: str, X: Rows, y: Targets) -> Baseline:
-    """Return the mean of the training targets, whatever the features."""
+    """Return the baseline that predicts the mean of the training targets at all rows."""
     mean = float(y.mean())
-    return Baseline(task, lambda X: np.full(len(X), mean), max(float(y.var()), LEAST_VARIANCE))
+
+    def predict(X: Rows) -> Targets:
+        return np.full(len(X), mean)
+
+    return Baseline(task, predict, variance=max(float(y.var()), MIN_VARIANCE))
 
 
 def fit_linear(task: str, X: Rows, y: Targets) -> Baseline:
     """Return a linear, logistic or Poisson regression; cross-validation chooses the penalty."""
+    # 1. The losses on held-out rows by penalty
     losses = np.zeros(len(PENALTIES))
-    for fitted, held_out in _folds(len(y)):
-        for k, weights in enumerate(_penalised_fits(task, X[fitted], y[fitted])):
+    for train, held_out in _folds(len(y)):
+        for k, weights in enumerate(_weights_by_penalty(task, X[train], y[train])):
             mean = _linear_mean(task, X[held_out], weights)
             losses[k] += _losses(task, mean, y[held_out]).sum()
     best = int(np.argmin(losses))
-    weights = _penalised_fit(task, X, y, PENALTIES[best], _start(task, X, y))
-    # The loss is half the squared error.
-    variance = max(2 * losses[best] / len(y), LEAST_VARIANCE)
-    return Baseline(task, lambda X: _linear_mean(task, X, weights), variance)
+    # 2. The fit to all rows with the best penalty
+    weights = _penalised_weights(task, X, y, PENALTIES[best], _initial_weights(task, X, y))
+    # In regression a loss is half the squared error, so that this is the mean squared error.
+    variance = max(2 * losses[best] / len(y), MIN_VARIANCE)
+
+    def predict(X: Rows) -> Targets:
+        return _linear_mean(task, X, weights)
+
+    return Baseline(task, predict, variance)
 
 
-def _penalised_fits(task: str, X: Rows, y: Targets) -> Iterator[np.ndarray]:
-    """Yield the weights for every penalty."""
-    weights = _start(task, X, y)
+def _weights_by_penalty(task: str, X: Rows, y: Targets) -> Iterator[np.ndarray]:
+    """Yield the weights for every penalty, each fit from the weights of the one before."""
+    weights = _initial_weights(task, X, y)
     for penalty in PENALTIES:
-        weights = _penalised_fit(task, X, y, penalty, weights)
+        weights = _penalised_weights(task, X, y, penalty, weights)
         yield weights
 
 
-def _start(task: str, X: Rows, y: Targets) -> np.ndarray:
-    """Return weights 0 with the intercept of the mean."""
+def _initial_weights(task: str, X: Rows, y: Targets) -> np.ndarray:
+    """Return zero weights, with the intercept (the last one) that predicts the mean."""
     weights = np.zeros(X.shape[1] + 1)
     mean = y.mean()
     if task == "binary":
-        mean = np.clip(mean, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        mean = np.clip(mean, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         weights[-1] = np.log(mean / (1 - mean))
     elif task == "count":
-        weights[-1] = np.log(max(mean, LEAST_PROBABILITY))
+        weights[-1] = np.log(max(mean, MIN_PROBABILITY))
     else:
         weights[-1] = mean
     return weights
@@ -137,17 +155,19 @@ def _linear_mean(task: str, X: Rows, weights: np.ndarray) -> Targets:
     return f
 
 
-def _penalised_fit(
+def _penalised_weights(
     task: str, X: Rows, y: Targets, penalty: float, weights: np.ndarray
 ) -> np.ndarray:
     """Return the weights that minimise `sum_i loss_i + penalty / 2 |w|^2`, by damped Newton steps.
 
+    The intercept, which is the last weight, is not penalised.
+
     Args:
-        task: Decides the loss.
+        task: The task, which decides the loss.
         X: Features.
         y: Targets.
-        penalty: Not of the intercept, which is the last weight.
-        weights: Where the steps start.
+        penalty: The weight of the penalty.
+        weights: The weights at the start.
     """
     design = np.column_stack([X, np.ones(len(X))])  # the last column is that of the intercept
     penalties = np.full(len(weights), penalty)
@@ -164,14 +184,15 @@ def _penalised_fit(
         gradient = design.T @ (mean - y) + penalties * weights
         hessian = _hessian(task, design, mean) + np.diag(penalties)
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        # Halve the step until it lowers the objective, which may be NaN.
+        # Halve the step until it lowers the objective. Not `>`, which is False for NaN.
         size = 1.0
         while size > TOLERANCE and not objective(weights - size * step) <= value:
             size /= 2
         weights = weights - size * step
-        before = value
+        last_value = value
         value = objective(weights)
-        if task == "regression" or before - value <= TOLERANCE * abs(before):
+        # The objective of regression is quadratic: one step is enough.
+        if task == "regression" or last_value - value <= TOLERANCE * abs(last_value):
             break
     return weights
 
@@ -186,9 +207,9 @@ def _hessian(task: str, X: Rows, mean: Targets) -> np.ndarray:
 
 
 def fit_trees(task: str, X: Rows, y: Targets) -> Baseline:
-    """Return scikit-learn's histogram gradient boosting with its own settings."""
+    """Return scikit-learn's histogram gradient boosting with its default settings."""
 
-    def model() -> Any:
+    def new_model() -> Any:
         from sklearn import ensemble
 
         if task == "binary":
@@ -196,18 +217,23 @@ def fit_trees(task: str, X: Rows, y: Targets) -> Baseline:
         loss = "poisson" if task == "count" else "squared_error"
         return ensemble.HistGradientBoostingRegressor(loss=loss, random_state=0)
 
-    def means(fitted: Any, X: Rows) -> Targets:
-        return fitted.predict_proba(X)[:, 1] if task == "binary" else fitted.predict(X)
+    def predicted_means(model: Any, X: Rows) -> Targets:
+        return model.predict_proba(X)[:, 1] if task == "binary" else model.predict(X)
 
     variance = math.nan
     if task == "regression":
-        squares = 0.0
-        for rows, held_out in _folds(len(y)):
-            fold = model().fit(X[rows], y[rows])
-            squares += ((y[held_out] - means(fold, X[held_out])) ** 2).sum()
-        variance = max(squares / len(y), LEAST_VARIANCE)
-    fitted = model().fit(X, y)
-    return Baseline(task, lambda X: means(fitted, X), variance)
+        squared_error = 0.0
+        for train, held_out in _folds(len(y)):
+            fold_model = new_model().fit(X[train], y[train])
+            residuals = y[held_out] - predicted_means(fold_model, X[held_out])
+            squared_error += (residuals**2).sum()
+        variance = max(squared_error / len(y), MIN_VARIANCE)
+    model = new_model().fit(X, y)
+
+    def predict(X: Rows) -> Targets:
+        return predicted_means(model, X)
+
+    return Baseline(task, predict, variance)
 
 
 BASELINES: dict[str, Callable[[str, Rows, Targets], Baseline]] = {

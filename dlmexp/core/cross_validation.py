@@ -1,8 +1,8 @@
 """Choose beta without validation rows: `dlmexp.cross_validate` (docs/SPEC.md, section 6).
 
-Every candidate, a pair of beta and the number of components of q, is trained on all folds but one
-and evaluated on that one, for each fold in turn. The candidate with the least loss over all rows is
-trained again, on all of them.
+A candidate is a pair of beta and the number of components of q. It is trained on all folds but one
+and evaluated on that one, for each fold in turn. The candidate with the lowest loss over all rows
+is trained again, on all of them.
 """
 
 import math
@@ -38,6 +38,7 @@ from dlmexp.core.training.recalibration import loss_profile
 from dlmexp.core.training.settings import Settings
 
 BETAS = (100.0, 10.0, 1.0, 0.1)
+"""The default betas to choose from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +46,15 @@ class CrossValidation:
     """The chosen candidate, trained on all rows.
 
     Attributes:
-        fit: The model of all rows.
+        fit: The model that was trained on all rows.
         chosen: Its beta and its number of components.
         losses: The mean loss over the held-out rows of all folds, by candidate; NaN where training
             failed in a fold.
-        fold_losses: The same by fold; with `cv="loo"` a single one.
+        fold_losses: The mean loss in each fold, by candidate; with `cv="loo"` a single one.
         metric: The name of the loss: "nll", "mse", "error" or "mre".
         temperature: The factor that would recalibrate predictions best, judged by the held-out rows
-            of all folds (docs/SPEC.md, section 7): in regression of the predictive variance. 1
-            where the objective predicts no variance.
+            of all folds (docs/SPEC.md, section 7); in regression it multiplies the predictive
+            variance. 1 if the objective predicts no variance.
     """
 
     fit: Fit
@@ -97,14 +98,14 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         seed: It orders the rows, which are then cut into folds, and the rows of the last fit.
         settings: As in `dlmexp.fit`.
         test: Inputs and targets to evaluate the model of all rows on.
-        cv: The number of folds; the share of the rows that is held out once, such as 0.1; or "loo"
-            for objectives with a closed form over q: every row is predicted from all others, by
-            the fit to all rows with its hyperparameters held. Then nothing is trained again.
+        cv: The number of folds; or the share of the rows that is held out once, such as 0.1; or
+            "loo" for objectives with a closed form over q: every row is predicted from all others,
+            with the hyperparameters of the fit to all rows. Then nothing is trained again.
         components: Candidates for the number of Gaussians of q; None: that of the model.
         metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
             (counts). None: "nll", or "mse" where the objective predicts no variance.
         estimator: As in `dlmexp.fit`.
-        minibatches: As in `dlmexp.fit`; at most the rows of a fold's training.
+        minibatches: As in `dlmexp.fit`; at most the number of rows that a fold is trained on.
         collapsed: As in `dlmexp.fit`.
         device: As in `dlmexp.fit`.
         dtype: As in `dlmexp.fit`.
@@ -141,14 +142,16 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         _check_leave_one_out(cv, loss, model, is_closed, components)
         options |= {"settings": settings, "test": test}
         return _by_leaving_one_out(X, y, model, candidate_betas, seed, metric, options)
+    # 1. Train every candidate on the folds.
     data = _FoldedData.of(X, y, seed, cv, model.likelihood.task)
     model = with_number_of_inducing_inputs(model, data.X, data.y, seed)
     fits: dict[Candidate, list[Fit]] = {}
     for K in sorted(set(components or [model.components])):
-        of_K = _with(model, components=K)
-        fits |= _fits_of_folds(data, of_K, candidate_betas, settings, options)
+        model_of_K = _model_with(model, components=K)
+        fits |= _fits_of_folds(data, model_of_K, candidate_betas, settings, options)
+    # 2. Choose the best one, and train it on all rows.
     choice = _Choice.of(fits, metric)
-    best_model = _with(model, components=choice.best.components)
+    best_model = _model_with(model, components=choice.best.components)
     (refit,) = fit(
         X,
         y,
@@ -159,10 +162,10 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
         test=test,
         **options,
     )
-    factor = 1.0
+    temperature = 1.0
     if loss.objective.predicts_variance:
-        factor = _temperature(data, fits[choice.best])
-    return choice.result(refit, factor)
+        temperature = _temperature(data, fits[choice.best])
+    return choice.result(refit, temperature)
 
 
 def _candidate_betas(betas: float | Sequence[float] | None, objective: Objective) -> list[float]:
@@ -187,24 +190,36 @@ class _Choice(NamedTuple):
         Raises:
             UserError: All candidates have failed.
         """
-        fold_losses = {candidate: _losses(of_folds, metric) for candidate, of_folds in fits.items()}
-        losses = {candidate: pooled(metric, by_fold) for candidate, by_fold in fold_losses.items()}
+        fold_losses = {}
+        losses = {}
+        for candidate, fits_of_candidate in fits.items():
+            fold_losses[candidate] = _losses(fits_of_candidate, metric)
+            losses[candidate] = pooled(metric, fold_losses[candidate])
         best = best_candidate(losses)
         if best is None:
             raise UserError(_why_all_failed(fits, metric))
         return cls(best, losses, fold_losses, metric)
 
     def result(self, fit_to_all: Fit, temperature: float) -> CrossValidation:
-        """Return what `cross_validate` returns."""
+        """Return the result of `cross_validate`, with the best candidate trained on all rows."""
         return CrossValidation(
-            fit_to_all, self.best, self.losses, self.fold_losses, self.metric, temperature
+            fit=fit_to_all,
+            chosen=self.best,
+            losses=self.losses,
+            fold_losses=self.fold_losses,
+            metric=self.metric,
+            temperature=temperature,
         )
 
 
 def _check_leave_one_out(
     cv: str, loss: Loss, model: Model, is_closed: bool, components: Sequence[int] | None
 ) -> None:
-    """Refuse a word other than "loo", and a model whose rows can't be left out in closed form."""
+    """Check that `cv` is "loo", and that the model allows to leave rows out in closed form.
+
+    Raises:
+        UserError: It is another word, or the model does not.
+    """
     if cv != LOO:
         raise UserError(f"cv={cv}: give a number of folds, a share of the rows, or 'loo'")
     check_leave_one_out("cv=loo", loss.objective, model, is_closed)
@@ -223,15 +238,16 @@ def _by_leaving_one_out(
 ) -> CrossValidation:
     """Return the best of the fits to all rows, by predictions of each row from all others."""
     fits = fit(X, y, model, betas=betas, seeds=seed, validation=LOO, **options)
-    by_candidate = {Candidate(of_beta.beta): [of_beta] for of_beta in fits}
+    by_candidate = {Candidate(fit_of_beta.beta): [fit_of_beta] for fit_of_beta in fits}
     choice = _Choice.of(by_candidate, metric)
     (best,) = by_candidate[choice.best]
-    return choice.result(best, 1.0 if best.profile is None else penalised_factor(best.profile))
+    temperature = 1.0 if best.profile is None else penalised_factor(best.profile)
+    return choice.result(best, temperature)
 
 
 @dataclass(frozen=True)
 class _FoldedData:
-    """One data set, in the order of its seed, and its folds."""
+    """One data set, with its rows in the order of the seed, and the row numbers of its folds."""
 
     X: Float[Tensor, "n D"]
     y: Float[Tensor, "n"]
@@ -239,7 +255,11 @@ class _FoldedData:
 
     @classmethod
     def of(cls, X: Any, y: Any, seed: int, cv: int | float, task: str) -> "_FoldedData":
-        """Return the checked rows."""
+        """Return the checked rows and their folds.
+
+        Raises:
+            UserError: They can't be used.
+        """
         if np.ndim(X) != 2:
             raise UserError(f"X has shape {list(np.shape(X))}: give [n, D]")
         ordered = checked_splits(X, y, [seed], {}, task)
@@ -248,8 +268,8 @@ class _FoldedData:
         return cls(ordered.X[0], ordered.y[0], rows)
 
 
-def _with(model: Model, **changes: Any) -> Model:
-    """Return the model with some of its properties changed."""
+def _model_with(model: Model, **changes: Any) -> Model:
+    """Return the model with these properties changed."""
     return Model(**{**vars(model), **changes})
 
 
@@ -260,12 +280,13 @@ def _fits_of_folds(
     settings: Settings,
     options: Mapping[str, Any],
 ) -> dict[Candidate, list[Fit]]:
-    """Return the fits of all folds by candidate."""
+    """Return the fits of all folds by candidate, one candidate for each beta."""
     train, held_out = data.rows
-    rows = train.shape[1]
+    row_count = train.shape[1]
     if isinstance(model.M, Integral):
-        model = _with(model, M=min(model.M, rows))
-    options = {**options, "minibatches": _at_most(options["minibatches"], rows)}
+        model = _model_with(model, M=min(model.M, row_count))
+    minibatches = _limited_minibatches(options["minibatches"], row_count)
+    options = {**options, "minibatches": minibatches}
     fits = fit(
         data.X[train],
         data.y[train],
@@ -275,20 +296,22 @@ def _fits_of_folds(
         validation=(data.X[held_out], data.y[held_out]),
         **options,
     )
-    # Fits come fold by fold, with all betas of a fold together.
+    # The fits are ordered by fold, then by beta: those of beta i are i, i + len(betas), ...
     by_candidate = {}
     for i, beta in enumerate(betas):
         by_candidate[Candidate(beta, model.components)] = fits[i :: len(betas)]
     return by_candidate
 
 
-def _at_most(minibatches: int | Minibatches | None, rows: int) -> int | Minibatches | None:
-    """Return minibatches of at most a number of rows."""
+def _limited_minibatches(
+    minibatches: int | Minibatches | None, limit: int
+) -> int | Minibatches | None:
+    """Return the minibatches with their size reduced to the limit if it is larger."""
     if minibatches is None:
         return None
     if isinstance(minibatches, Minibatches):
-        return replace(minibatches, size=min(minibatches.size, rows))
-    return min(minibatches, rows)
+        return replace(minibatches, size=min(minibatches.size, limit))
+    return min(minibatches, limit)
 
 
 def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
@@ -301,27 +324,27 @@ def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
     if metric not in known:
         raise UserError(f"metric={metric}: {nearest(metric, list(known))}")
     losses = []
-    for of_fold in fits:
-        has_loss = not of_fold.failed
-        losses.append(of_fold.metrics["validation"][metric] if has_loss else math.nan)
+    for fold_fit in fits:
+        has_failed = fold_fit.failed
+        losses.append(math.nan if has_failed else fold_fit.metrics["validation"][metric])
     return losses
 
 
 def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str:
-    """Return the message for no candidate being left."""
-    for of_folds in fits.values():
-        for of_fold in of_folds:
-            if of_fold.failed:
-                return f"training failed in some fold at every beta: {of_fold.stopped}"
+    """Return the message for the case that every candidate failed in some fold."""
+    for fits_of_candidate in fits.values():
+        for fold_fit in fits_of_candidate:
+            if fold_fit.failed:
+                return f"training failed in some fold at every beta: {fold_fit.stopped}"
     return f"training failed in some fold at every beta: the {metric} of its rows is not finite"
 
 
 def _temperature(data: _FoldedData, fits: Sequence[Fit]) -> float:
     """Return the factor that recalibrates the predictions on the held-out rows of all folds."""
     profiles = []
-    for of_fold, held_out in zip(fits, data.rows.held_out, strict=True):
-        mu, v = of_fold.marginals(data.X[held_out])
+    for fold_fit, held_out in zip(fits, data.rows.held_out, strict=True):
+        mu, v = fold_fit.marginals(data.X[held_out])
         y = data.y[held_out][None].to(mu.dtype)
-        profile = loss_profile(of_fold.model.likelihood, of_fold.posterior.hyper, mu, v, y)
+        profile = loss_profile(fold_fit.model.likelihood, fold_fit.posterior.hyper, mu, v, y)
         profiles.append(profile[0].numpy())
     return penalised_factor(np.sum(profiles, 0))

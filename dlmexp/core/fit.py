@@ -15,22 +15,22 @@ from dlmexp.common.errors import UserError
 from dlmexp.core.device import free_memory, select_device
 from dlmexp.core.estimators import Estimator
 from dlmexp.core.folds import LOO
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.inputs import (
     DTYPES,
     Splits,
     check_initial,
     check_leave_one_out,
-    check_model,
     check_settings,
     checked_betas,
     checked_hyperparameters,
     checked_loss,
     checked_minibatches,
+    checked_model,
     checked_splits,
     rows_to_predict,
 )
-from dlmexp.core.likelihoods.mixture import predictive
+from dlmexp.core.likelihoods.mixture import predictive_likelihood
 from dlmexp.core.objectives import Objective
 from dlmexp.core.prediction import (
     ComponentPredictor,
@@ -65,22 +65,23 @@ class Fit:
         seed: The seed of its split or, of one data set, of the order of its rows.
         stopped: Why training stopped: "converged", "limit" (all iterations were made), "closed
             form" (nothing was iterated), or why it failed.
-        failed: Whether training failed; then its numbers are those of where it stopped.
+        failed: Whether training failed; then all other values are those where it stopped.
         iterations: Iterations until it stopped.
-        seconds: Its share of the time of the batch.
+        seconds: Its share of the training time of its batch.
         objective: The objective per training row at every iteration.
         metrics: Mean metrics by part ("validation", "test") and name ("nll", "mse", ...).
         posterior: Hyperparameters, and q(w) = N(m, L L^T) in whitened coordinates, as tensors with
             a leading dimension of 1.
         model: Kernel, likelihood and parameterisation.
         predicts_variance: False for square loss, which predicts a mean only.
-        dtype: Of what has an entry for every row: "float64" or "float32".
-        curve: Test metrics on the way, by iteration, if `Settings.evaluate_every` asks for them.
-        acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
+        dtype: The type of arrays with an entry for every row: "float64" or "float32".
+        curve: The learning curve, pairs of iteration and test metrics; empty unless
+            `Settings.evaluate_every` is set.
+        acceptance: The share of accepted proposals; None unless the estimator draws by rejection.
         evidence_gap: How much a larger M could raise the log evidence at most, in nats per row, at
             these hyperparameters; None where the objective is no bound of it.
-        ends: The objective per row where each start of L-BFGS ended (`Settings.restarts`), the
-            start that was not perturbed first. The least of them is the fit.
+        ends: The objective per row at the end of each start of L-BFGS (`Settings.restarts`), first
+            that of the start that was not perturbed. The fit is the lowest of them.
         profile: With `validation="loo"`: the NLL of the rows at a grid of recalibrating factors
             (docs/SPEC.md, section 7).
     """
@@ -105,7 +106,7 @@ class Fit:
 
     @cached_property
     def hyperparameters(self) -> dict[str, np.ndarray]:
-        """Return the inducing inputs "Z" [M, D] and the hyperparameters, by name."""
+        """Return the inducing inputs "Z" [M, D] and all other hyperparameters, by name."""
         return {name: value[0].numpy() for name, value in self.posterior.hyper.items()}
 
     def predict(self, X: Any, device: str = "cpu") -> Prediction:
@@ -119,13 +120,13 @@ class Fit:
         mu, v = self.marginals(X, device)
         is_mixture = self.model.components > 1
         hyper = self._predictor_on(select_device(device)).hyper
-        likelihood = predictive(self.model.likelihood, hyper, is_mixture)
+        likelihood = predictive_likelihood(self.model.likelihood, hyper, is_mixture)
         return prediction(likelihood, mu, v, self.predicts_variance)
 
     def marginals(
         self, X: Any, device: str = "cpu"
     ) -> tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]:
-        """Return mean and variance of f at rows X [N, D]; of a mixture, by component.
+        """Return mean and variance of f at rows X [N, D]; for a mixture, of each component.
 
         Raises:
             UserError: X is not an array of finite numbers of that shape.
@@ -134,11 +135,11 @@ class Fit:
         return self._predictor_on(select_device(device)).marginals(rows)
 
     def _predictor_on(self, device: torch.device) -> MarginalPredictor | ComponentPredictor:
-        """Return what predicts on a device; it is kept for the next rows."""
+        """Return the predictor on a device, which is made once."""
         if device.type not in self._predictors:
             hyper = {name: value.to(device) for name, value in self.posterior.hyper.items()}
-            kind = MarginalPredictor if self.model.components == 1 else ComponentPredictor
-            self._predictors[device.type] = kind(
+            predictor = MarginalPredictor if self.model.components == 1 else ComponentPredictor
+            self._predictors[device.type] = predictor(
                 self.model.kernel,
                 hyper,
                 m=self.posterior.m.to(device),
@@ -154,7 +155,7 @@ class Fit:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: all but what is computed from it."""
+        """Return the attributes to pickle, without cached ones that can be computed again."""
         state = dict(self.__dict__)
         state.pop("_predictors", None)
         state.pop("hyperparameters", None)
@@ -168,8 +169,8 @@ class Progress:
     Attributes:
         finished: The number of fits that have stopped.
         fits: The number of all fits.
-        iteration: The iteration of the batch that trains.
-        iterations: The most iterations of a fit.
+        iteration: The number of iterations of the batch that is training.
+        iterations: The largest number of iterations of a fit.
     """
 
     finished: int
@@ -217,14 +218,16 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         test: Inputs and targets to evaluate on, of the same number of dimensions as X.
         validation: The same, to select beta on; predictions are recalibrated on them too. "loo":
             the training rows, each predicted from all others; for closed forms over q.
-        estimator: Of -log E_q p(y|f): "exact", "quadrature", or an object such as `BMC(10)`.
+        estimator: The estimator of -log E_q p(y|f): "exact", "quadrature", or an object such as
+            `BMC(10)`.
         minibatches: The number of rows of a step; None: all.
-        collapsed: Use the closed form over q where the objective has one.
+        collapsed: Whether to use the closed form over q if the objective has one.
         hyperparameters: Hyperparameters to hold, such as `Fit.hyperparameters`: q alone is learned.
             One mapping, or one per seed.
-        device: "cpu", "cuda", or "auto": a GPU where there is one.
-        dtype: Of what has an entry for every row: "float64" or "float32".
-        progress: Called now and then with a `Progress`; what it raises ends the training.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        dtype: The type of arrays with an entry for every row: "float64" or "float32".
+        progress: Called with a `Progress` several times during training; an exception that it
+            raises ends the training.
 
     Returns:
         The fits, seed by seed, with the betas of a seed in the order that was given.
@@ -249,7 +252,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         best.predict(X_new).mean
         ```
     """
-    model = _checked_model(model)
+    model = _model_or_default(model)
     settings = _checked_settings(settings, model)
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
@@ -259,7 +262,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
     n, D = splits.X.shape[1:]
     model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
-    model = check_model(model, loss, n)
+    model = checked_model(model, loss, n)
     check_initial(model, D)
     is_closed = _uses_closed_form(loss.objective, model, settings, collapsed)
     if leave_one_out:
@@ -267,7 +270,7 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     held = None
     if hyperparameters is not None:
         held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), n, D)
-    run = _Run(
+    request = _Request(
         model=model,
         loss=loss,
         settings=settings,
@@ -279,11 +282,15 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
         dtype=dtype,
         leave_one_out=leave_one_out,
     )
-    return run.fits(checked_betas(betas, loss.objective), progress)
+    return request.all_fits(checked_betas(betas, loss.objective), progress)
 
 
-def _checked_model(model: Model | None) -> Model:
-    """Return the model, which is `Model()` if it is left out."""
+def _model_or_default(model: Model | None) -> Model:
+    """Return the model, or `Model()` for None.
+
+    Raises:
+        UserError: It is no `Model`.
+    """
     if model is None:
         return Model()
     if not isinstance(model, Model):
@@ -292,7 +299,7 @@ def _checked_model(model: Model | None) -> Model:
 
 
 def _checked_settings(settings: Settings | None, model: Model) -> Settings:
-    """Return the settings, with a time at which a q of several Gaussians is split."""
+    """Return the settings; a q of several Gaussians is split half-way unless they say when."""
     settings = Settings() if settings is None else settings
     check_settings(settings)
     if model.components != 1 and settings.split_at is None:
@@ -303,10 +310,10 @@ def _checked_settings(settings: Settings | None, model: Model) -> Settings:
 def _uses_closed_form(
     objective: Objective, model: Model, settings: Settings, collapsed: bool
 ) -> bool:
-    """Return whether q has a closed form that is used.
+    """Return whether the closed form over q is used.
 
     Raises:
-        UserError: It has none, and L-BFGS is asked for, which needs one.
+        UserError: It is not, and the settings choose L-BFGS, which needs it.
     """
     has_closed_form = objective.collapses(model.likelihood)
     is_closed = objective.collapsed_only or (collapsed and has_closed_form)
@@ -319,7 +326,11 @@ def _uses_closed_form(
 
 
 def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
-    """Return whether the training rows are to be predicted, each from all others."""
+    """Return whether each training row is to be predicted from all others.
+
+    Raises:
+        UserError: `validation` is another word.
+    """
     if not isinstance(validation, str):
         return False
     if validation != LOO:
@@ -328,8 +339,14 @@ def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
 
 
 @dataclass
-class _Run:
-    """The checked arguments of `fit`."""
+class _Request:
+    """The checked arguments of `fit`.
+
+    Attributes:
+        collapsed: Whether the closed form over q is used.
+        held: Hyperparameters to hold, with a leading dimension of splits; None: they are learned.
+        leave_one_out: Whether each training row is predicted from all others.
+    """
 
     model: Model
     loss: Loss
@@ -344,37 +361,42 @@ class _Run:
 
     @property
     def is_solved(self) -> bool:
-        """Return whether nothing is iterated."""
+        """Return whether the fits are solutions in closed form, without iterations."""
         return self.collapsed and self.held is not None
 
-    def fits(self, betas: list[float], progress: Callable[[Progress], object] | None) -> list[Fit]:
-        """Return all fits; they train as one batch if that fits into memory."""
+    def all_fits(
+        self, betas: list[float], progress: Callable[[Progress], object] | None
+    ) -> list[Fit]:
+        """Return the fits of all pairs of a split and a beta.
+
+        They train in as few batches as memory allows.
+        """
         pairs = list(product(range(len(self.splits.seeds)), betas))
-        at_once = len(pairs) if self.is_solved else self._pairs_at_once()
+        pairs_at_once = len(pairs) if self.is_solved else self._pairs_at_once()
         fits: list[Fit] = []
-        for first in range(0, len(pairs), at_once):
-            batch = pairs[first : first + at_once]
-            report = _Reporter(progress, len(fits), len(pairs), self.settings.iterations)
-            fits += self._fits_of_batch(batch, report)
+        for first in range(0, len(pairs), pairs_at_once):
+            batch = pairs[first : first + pairs_at_once]
+            reporter = _Reporter(progress, len(fits), len(pairs), self.settings.iterations)
+            fits += self._fits_of_batch(batch, reporter)
         return fits
 
-    def _fits_of_batch(self, pairs: list[tuple[int, float]], report: "_Reporter") -> list[Fit]:
-        """Return the fits of some pairs of a split and a beta, in their order."""
-        # Fits come in the order in which they stop.
+    def _fits_of_batch(self, pairs: list[tuple[int, float]], reporter: "_Reporter") -> list[Fit]:
+        """Return the fits of these pairs of a split and a beta, in their order."""
+        # Cells finish in the order in which they stop.
         by_cell: dict[int, FinishedFit] = {}
-        for finished in self._finished(self._program(pairs), report):
+        for finished in self._finished_fits(self._program(pairs), reporter):
             by_cell[finished.cell] = finished
         fits = []
         for cell, (split, beta) in enumerate(pairs):
             seed = self.splits.seeds[split]
-            fits.append(self._fit(by_cell[cell], seed, beta))
+            fits.append(self._public_fit(by_cell[cell], seed, beta))
         return fits
 
     def _pairs_at_once(self) -> int:
         """Return the number of fits that train side by side.
 
-        It is limited by the memory of a GPU, and on a CPU by its caches, beyond which a larger
-        batch takes no less time per fit.
+        It is limited by the memory of a GPU. On a CPU it is limited by the caches: with more fits
+        the time per fit would not decrease.
         """
         n = self.splits.X.shape[1]
         samples = getattr(self.loss.estimator, "samples", 0)
@@ -390,54 +412,53 @@ class _Run:
         return size.cells_at_once(free_memory(self.device))
 
     def _program(self, pairs: list[tuple[int, float]]) -> Program:
-        """Return the program of some pairs of a split and a beta."""
-        split_of = [split for split, _ in pairs]
-        betas = [beta for _, beta in pairs]
-        used = sorted(set(split_of))
-        data = self._data(used, split_of)
-        beta = torch.tensor(betas, dtype=PARAMETERS, device=self.device)
+        """Return the program whose cells are these pairs of a split and a beta."""
+        split_of_cell = [split for split, _ in pairs]
+        beta_of_cell = [beta for _, beta in pairs]
+        splits = sorted(set(split_of_cell))
+        data = self._data(splits, split_of_cell)
+        beta = torch.tensor(beta_of_cell, dtype=PARAMETER_DTYPE, device=self.device)
         if self.held is not None:
-            hyper = {name: value[used].to(self.device) for name, value in self.held.items()}
+            hyper = {name: value[splits].to(self.device) for name, value in self.held.items()}
             return Fixed(self.model, self.loss, data, beta, hyper, minibatches=self.minibatches)
-        kind = Collapsed if self.collapsed else Joint
+        program = Collapsed if self.collapsed else Joint
         if self.model.components > 1:
-            kind = Mixture
-        return kind(self.model, self.loss, data, beta, minibatches=self.minibatches)
+            program = Mixture
+        return program(self.model, self.loss, data, beta, minibatches=self.minibatches)
 
-    def _data(self, used: list[int], split_of: list[int]) -> BatchData:
-        """Return the rows of some splits on the device.
-
-        Args:
-            used: The splits.
-            split_of: The split of every cell.
-        """
+    def _data(self, splits: list[int], split_of_cell: list[int]) -> BatchData:
+        """Return the rows of these splits on the device."""
         placement = {"dtype": DTYPES[self.dtype], "device": self.device}
         parts = {}
         for name, (X, y) in self.splits.parts.items():
-            parts[name] = (X[used].to(**placement), y[used].to(**placement))
+            parts[name] = (X[splits].to(**placement), y[splits].to(**placement))
         return BatchData(
-            X=self.splits.X[used].to(**placement),
-            y=self.splits.y[used].to(**placement),
+            X=self.splits.X[splits].to(**placement),
+            y=self.splits.y[splits].to(**placement),
             parts=parts,
-            seed_of=[self.splits.seeds[split] for split in used],
-            repetition_of=[used.index(split) for split in split_of],
+            seed_of=[self.splits.seeds[split] for split in splits],
+            split_of=[splits.index(split) for split in split_of_cell],
             leave_one_out=self.leave_one_out,
         )
 
-    def _finished(self, program: Program, report: "_Reporter") -> Iterator[FinishedFit]:
-        """Yield the fits of a batch as they stop."""
+    def _finished_fits(self, program: Program, reporter: "_Reporter") -> Iterator[FinishedFit]:
+        """Yield the result of every cell when it has stopped."""
         if self.is_solved:
             assert isinstance(program, Fixed)
             yield from solve(program)
             return
         training = Training.start(program, self.settings)
-        for finished in train(training, self.settings, report):
+        for finished in train(training, self.settings, reporter):
             if finished is not None:
-                report.finished += 1
+                reporter.finished += 1
                 yield finished
+            elif training.on_gpu:
+                # `train` waits for a GPU here. It goes on with outcomes that are still being copied
+                # unless the stream has finished.
+                torch.cuda.current_stream(self.device).synchronize()
 
-    def _fit(self, finished: FinishedFit, seed: int, beta: float) -> Fit:
-        """Return a finished fit with what users need to predict with it."""
+    def _public_fit(self, finished: FinishedFit, seed: int, beta: float) -> Fit:
+        """Return the result of a cell with everything that predictions need."""
         return Fit(
             beta=beta,
             seed=seed,
@@ -447,7 +468,7 @@ class _Run:
             seconds=finished.seconds,
             objective=finished.objective,
             metrics=finished.metrics,
-            posterior=_own_memory(finished.posterior),
+            posterior=_copied_posterior(finished.posterior),
             model=self.model,
             predicts_variance=self.loss.objective.predicts_variance,
             dtype=self.dtype,
@@ -459,17 +480,25 @@ class _Run:
         )
 
 
-def _own_memory(posterior: Posterior) -> Posterior:
-    """Return a copy: the tensors of a finished fit are views of those of its whole batch."""
+def _copied_posterior(posterior: Posterior) -> Posterior:
+    """Return a copy, as the tensors of a finished fit are views of those of its whole batch."""
     hyper = {name: value.clone() for name, value in posterior.hyper.items()}
     return Posterior(hyper, posterior.m.clone(), posterior.L.clone(), posterior.jitter.clone())
 
 
 @dataclass
 class _Reporter:
-    """Calls `progress` after every stretch of iterations.
+    """Calls `progress` when `training.iteration` has grown.
 
-    `train` calls it more often, but counts `training.iteration` up by whole stretches.
+    `train` calls the reporter after every step, but increases `training.iteration` after a stretch
+    of steps.
+
+    Attributes:
+        progress: The function of the user; None: there is none.
+        finished: The number of fits that have stopped.
+        fits: The number of all fits.
+        iterations: The largest number of iterations of a fit.
+        reported: The iteration that was reported last.
     """
 
     progress: Callable[[Progress], object] | None

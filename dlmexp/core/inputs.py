@@ -1,6 +1,7 @@
-"""Check the arguments that people give to `dlmexp.fit`, and make objects and tensors of them.
+"""Check the arguments of `dlmexp.fit`, and convert them to objects and tensors.
 
-Every function raises `UserError` for what can't be used, in one line that names the argument.
+Every function raises `UserError` for a value that can't be used, in one line with the name of the
+argument. Functions `check_...` return nothing, functions `checked_...` the converted value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.core.estimators import ESTIMATORS, Estimator, Exact, Quadrature
+from dlmexp.core.folds import row_order
 from dlmexp.core.gp.inducing import INDUCING
 from dlmexp.core.gp.kernels import Parameter
 from dlmexp.core.objectives import OBJECTIVES, Objective
@@ -31,7 +33,14 @@ Part = tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]
 
 @dataclass(frozen=True)
 class Splits:
-    """The rows of S splits, and their seeds."""
+    """The rows of S splits, and their seeds.
+
+    Attributes:
+        X: Training inputs.
+        y: Training targets.
+        parts: Inputs and targets of "validation" and "test", if there are any.
+        seeds: The seed of each split.
+    """
 
     X: Float[Tensor, "S N D"]
     y: Float[Tensor, "S N"]
@@ -49,6 +58,13 @@ def checked_splits(
     """Return the rows of every split as float64 tensors.
 
     One data set [n, D] becomes one split per seed, with its rows in the order of the seed.
+
+    Args:
+        X: Training inputs [n, D] or [S, n, D].
+        y: Training targets [n] or [S, n].
+        seeds: The seeds; None: 0, or 0 to S - 1.
+        parts: Inputs and targets of "validation" and "test"; None: there are none.
+        task: "regression", "binary" or "count".
     """
     X = _float64("X", X)
     y = _float64("y", y)
@@ -69,16 +85,8 @@ def checked_splits(
     return Splits(X, y, checked_parts, seed_of)
 
 
-def row_order(n: int, seed: int) -> np.ndarray:
-    """Return the order of n rows under a seed.
-
-    It sorts n raw words of a bit generator, which numpy promises never to change.
-    """
-    return np.argsort(np.random.PCG64(seed).random_raw(n), kind="stable").astype(np.int64)
-
-
 def checked_seeds(seeds: int | Sequence[int] | None, splits: int | None) -> list[int]:
-    """Return one seed per split; `splits` is None where there is one data set."""
+    """Return one seed per split; `splits` is None if there is a single data set."""
     if seeds is None:
         return list(range(splits or 1))
     values: list[Any] = [seeds] if isinstance(seeds, int) else list(seeds)
@@ -107,7 +115,7 @@ def checked_betas(betas: float | Sequence[float], objective: Objective) -> list[
 
 
 def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
-    """Return the objective and the estimator, which may be given by their names."""
+    """Return the loss of an objective and an estimator; both may be names or objects."""
     if isinstance(objective, str):
         objective = OBJECTIVES[objective].with_options({})
     if not isinstance(objective, Objective):
@@ -129,10 +137,10 @@ def checked_loss(objective: Any, estimator: Any, model: Model) -> Loss:
 
 
 def check_leave_one_out(typed: str, objective: Objective, model: Model, is_closed: bool) -> None:
-    """Refuse to predict rows from all others where q has no closed form.
+    """Check that each row can be predicted from all others, by the closed form over q.
 
     Raises:
-        UserError: It has none; the message begins with what was typed.
+        UserError: There is no closed form; the message begins with what the user typed.
     """
     if not (is_closed and objective.leaves_one_out(model.likelihood)):
         raise UserError(
@@ -142,18 +150,23 @@ def check_leave_one_out(typed: str, objective: Objective, model: Model, is_close
 
 
 def _estimator_named(name: str) -> Estimator:
-    kind = ESTIMATORS[name]
+    """Return the estimator of that name with its default options.
+
+    Raises:
+        UserError: Some of its options have no default.
+    """
+    estimator = ESTIMATORS[name]
     try:
-        return kind()
+        return estimator()
     except TypeError:
         raise UserError(
             f"estimator='{name}' has options without a default: "
-            f"give an object, such as {kind.__name__}(samples=10)"
+            f"give an object, such as {estimator.__name__}(samples=10)"
         ) from None
 
 
-def check_model(model: Any, loss: Loss, n: int) -> Model:
-    """Return the model with the number of inducing inputs for n training rows."""
+def checked_model(model: Any, loss: Loss, n: int) -> Model:
+    """Return the model with the number of inducing inputs for n training rows as its M."""
     takes_all_rows = loss.objective.all_rows_inducing and model.M is None
     M = n if takes_all_rows else model.inducing_count(n)
     if not _is_whole(M) or M < 1:
@@ -180,7 +193,7 @@ def _check_pilot(model: Model) -> None:
 
 
 def check_components(model: Model, loss: Loss) -> None:
-    """Check that q can be a mixture of so many Gaussians."""
+    """Check that q can be a mixture of as many Gaussians as the model says."""
     K = model.components
     if not _is_whole(K) or K < 1:
         raise UserError(f"components={_short(K)}: give a whole number > 0")
@@ -201,7 +214,7 @@ def check_components(model: Model, loss: Loss) -> None:
 
 
 def check_initial(model: Model, D: int) -> None:
-    """Check that the initial values are of hyperparameters that the model has."""
+    """Check names and values of the model's initial hyperparameters, for D features."""
     parameters = model.parameters(D)
     initial: Mapping[str, Any] = model.initial
     for name, value in initial.items():
@@ -222,7 +235,7 @@ def _check_initial_value(name: str, value: Any, parameter: Parameter) -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Check that training can follow the settings; None leaves a setting out."""
+    """Check that the values of the settings are allowed; those that may be None are optional."""
     for name in ("lr", "epsilon", "final_lr", "resolution"):
         value = getattr(settings, name)
         is_positive = _is_number(value) and value > 0
@@ -260,7 +273,7 @@ def _check_optimizer(settings: Settings) -> None:
 
 
 def checked_minibatches(minibatches: Any, n: int, collapsed: bool) -> Minibatches | None:
-    """Return which rows a step sees; None: all."""
+    """Return the minibatches, of which a user may give the size alone; None: there are none."""
     if minibatches is None:
         return None
     if not isinstance(minibatches, Minibatches):
@@ -279,7 +292,7 @@ def checked_minibatches(minibatches: Any, n: int, collapsed: bool) -> Minibatche
 def checked_hyperparameters(
     hyperparameters: Any, model: Model, splits: int, n: int, D: int
 ) -> dict[str, Tensor]:
-    """Return the hyperparameters to hold, one line per split."""
+    """Return the hyperparameters to hold, with a leading dimension of splits."""
     M = model.inducing_count(n)
     shapes: dict[str, tuple[int, ...]] = {"mean": (), "Z": (M, D)}
     for name, parameter in model.parameters(D).items():
@@ -295,7 +308,7 @@ def checked_hyperparameters(
 
 
 def _held_value(values: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return a hyperparameter to hold; a prior mean that is not given is 0."""
+    """Return a hyperparameter to hold; the prior mean is 0 if it is not among the values."""
     if name not in values and name != "mean":
         raise UserError(f"hyperparameters['{name}'] is missing")
     value = _float64(f"hyperparameters['{name}']", values.get(name, 0.0))
@@ -317,7 +330,10 @@ def rows_to_predict(X: Any, D: int) -> Float[Tensor, "N D"]:
 
 
 def _checked_part(name: str, part: Any, X: Tensor, splits: int, task: str) -> Part:
-    """Return validation or test rows of every split; those of one data set are shared."""
+    """Return inputs and targets of a part ("validation" or "test") of every split.
+
+    Those of a single data set are the same in all splits.
+    """
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise UserError(f"{name}: give a pair ({name}_X, {name}_y)")
     rows = _float64(f"{name}[0]", part[0])
@@ -357,11 +373,13 @@ def _check_rows(name_X: str, X: Tensor, name_y: str, y: Tensor, task: str) -> No
 
 
 def _check_finite(name: str, values: Tensor) -> None:
+    """Check that all values are finite numbers."""
     if not values.isfinite().all():
         raise UserError(f"{name} has values that are NaN or infinite: remove or impute them first")
 
 
 def _float64(name: str, values: Any) -> Tensor:
+    """Return an array or tensor as a float64 tensor on the CPU."""
     try:
         if isinstance(values, Tensor):
             return values.detach().to("cpu", torch.float64)
@@ -371,13 +389,16 @@ def _float64(name: str, values: Any) -> Tensor:
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite real number, not True or False."""
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 def _is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, not True or False."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _short(value: object) -> str:
+    """Return the text of a value in one line of at most 60 characters, for a message."""
     text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,4 +1,4 @@
-"""Predictions of one trained model, at the least work per row."""
+"""Predictions of one trained model, with as little work per row as possible."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,17 @@ from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture
 
 ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}
-"""Of the [M, rows] arrays, by device: what the cache of a CPU holds."""
+"""The most entries of [M, rows] arrays, by device; those of a CPU fit into its cache."""
 
 
 class MarginalPredictor:
-    """The marginals of q(f) at new rows, at one product of M x M by M x rows.
+    """The marginals of q(f) at new rows, by one product of M x M by M x rows.
 
-    With `A = Luu^-1 Kuf` and `L L^T - I = Q diag(w) Q^T`, `C = Q^T A = (Q^T Luu^-1) Kuf` gives `mu
-    = mean + (Q^T m) . C_i` and `v = kff + w . C_i^2`. Q is orthogonal, so this is as good as going
-    through A (`gp.posterior`).
+    With `A = Luu^-1 Kuf`, `L L^T - I = Q diag(w) Q^T` and `P = Q^T Luu^-1`, the marginals are
+
+        C = Q^T A = P Kuf,    mu_i = mean + (Q^T m) . C_i,    v_i = kff_i + w . C_i^2
+
+    Q is orthogonal, so the rounding errors are those of `gp.posterior`, which computes A.
     """
 
     def __init__(
@@ -37,13 +39,15 @@ class MarginalPredictor:
     ):
         Z = hyper["Z"]
         Luu_inverse = factorise(kernel(Z, Z, hyper), jitter).inverse
+        # L L^T - I = Q diag(w) Q^T
         S = L @ L.mT
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
-        weights, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
-        example = torch.empty(0, dtype=row_dtype)
+        w, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
+        # In the coordinates of the eigenvectors, the mean of q is Q^T m.
         m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
-        self.weights, self.P, self.m = as_rows(example, weights, Q.mT @ Luu_inverse, m)
-        self.hyper = hyper_as_rows(example, hyper)
+        no_rows = torch.empty(0, dtype=row_dtype)
+        self.w, self.P, self.m = as_rows(no_rows, w, Q.mT @ Luu_inverse, m)
+        self.hyper = hyper_as_rows(no_rows, hyper)
         self.kernel = kernel
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // Z.shape[1])
 
@@ -56,24 +60,27 @@ class MarginalPredictor:
         v = self.m.new_empty(1, len(X))
         for first in range(0, len(X), self.rows_at_once):
             piece = slice(first, first + self.rows_at_once)
-            mu[:, piece], v[:, piece] = self.of_piece(X[piece])
+            mu[:, piece], v[:, piece] = self.marginals_of_piece(X[piece])
         return mu, v
 
     @torch.no_grad()
-    def of_piece(
+    def marginals_of_piece(
         self, X: Float[Tensor, "n D"]
     ) -> tuple[Float[Tensor, "1 n"], Float[Tensor, "1 n"]]:
         """Return mu and v at rows that fit into memory together."""
         rows = X.to(self.m)[None]
+        # C = P Kuf
         C = self.P @ self.kernel(self.hyper["Z"], rows, self.hyper)
+        # mu = mean + (Q^T m) . C_i
         mu = self.hyper["mean"][:, None] + (self.m.unsqueeze(-2) @ C).squeeze(-2)
+        # v = kff + w . C_i^2
         kff = self.kernel.diagonal(rows, self.hyper)
-        v = kff + (self.weights.unsqueeze(-2) @ C.square_()).squeeze(-2)
+        v = kff + (self.w.unsqueeze(-2) @ C.square_()).squeeze(-2)
         return mu, positive(v, kff)
 
 
 class ComponentPredictor:
-    """The marginals of the components of a mixture at new rows, with A computed once for all."""
+    """The marginals of the components of a mixture at new rows; Kuu is factorised once."""
 
     def __init__(
         self,
@@ -100,35 +107,35 @@ class ComponentPredictor:
         means = []
         variances = []
         for piece in X.split(self.rows_at_once):
-            mu, v = self.of_piece(piece)
+            mu, v = self.marginals_of_piece(piece)
             means.append(mu)
             variances.append(v)
         return torch.cat(means, -1), torch.cat(variances, -1)
 
     @torch.no_grad()
-    def of_piece(
+    def marginals_of_piece(
         self, X: Float[Tensor, "n D"]
     ) -> tuple[Float[Tensor, "1 K n"], Float[Tensor, "1 K n"]]:
         """Return mu and v of every component at rows that fit into memory together."""
         rows = X.to(self.projection.X)[None]
-        of_piece = self.projection._replace(X=rows)
-        return component_marginals(of_piece, self.mean, self.m, self.L)
+        projection_of_piece = self.projection._replace(X=rows)
+        return component_marginals(projection_of_piece, self.mean, self.m, self.L)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of the targets at N new rows.
+    """The predictive distribution of the targets at N new rows.
 
     Attributes:
         mean: The expected target: in regression the mean, of binary data the probability of class
             1, of counts the mean count (rate).
         variance: The variance of a new target; None for square loss, which predicts a mean only,
-            and for likelihoods that do not know it.
-        lower: The lower end of the central 95 % interval of a new target; None like `variance`, and
-            for binary data.
-        upper: Its upper end.
+            and for likelihoods without `std`.
+        lower: The lower end of the central 95 % interval of a new target; None where `variance` is,
+            and for binary data.
+        upper: The upper end of this interval.
         latent_mean: The mean of f; of a mixture, by component [K, N].
-        latent_variance: The variance of f, likewise.
+        latent_variance: The variance of f; of a mixture, by component [K, N].
     """
 
     mean: Float[np.ndarray, " N"]
@@ -146,7 +153,10 @@ def prediction(
     v: Float[Tensor, "1 *K N"],
     predicts_variance: bool = True,
 ) -> Prediction:
-    """Return what the marginals of f say of the targets."""
+    """Return the predictive distribution of the targets from the marginals mu and v of f.
+
+    Without `predicts_variance` it is a mean alone.
+    """
     mean = likelihood.mean(mu, v)
     variance = None
     ends = None
@@ -169,4 +179,5 @@ def prediction(
 
 
 def _array(values: Float[Tensor, "1 *K N"]) -> np.ndarray:
+    """Return the values of the single model as an array."""
     return values[0].cpu().numpy()

@@ -10,8 +10,7 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 import dlmexp
-from dlmexp.core.folds import PROFILE_LOGS, Candidate, folds, penalised_factor
-from dlmexp.core.inputs import row_order
+from dlmexp.core.folds import PROFILE_LOGS, Candidate, folds, penalised_factor, row_order
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.training.recalibration import loss_profile
 
@@ -47,6 +46,7 @@ def held_out_nll(fit, X, y):
     return -np.log(p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "components"), [("gaussian", [1, 3]), ("probit", [1]), ("probit", [2])]
 )
@@ -182,6 +182,7 @@ CLOSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "betas"), CLOSED)
 def test_leaving_one_out_scores_the_fits_to_all_rows_and_trains_nothing_again(objective, betas):
     X, y = data(n=25)
