@@ -1,7 +1,8 @@
 """Datasets: raw files, checksums, parsing, splits and normalisation.
 
-The package knows nothing of Gaussian processes or Hydra. Read `dataset` (specification, loaders,
-checks), `raw_files` (find, verify, load), `acquisition` (download, import), `published` (loaders),
-`splits`. A user's own table: `values` (columns as arrays), `schema` (columns to features, in
-training and prediction alike), `user_table` (its loader), `table_checks` (what is wrong with it).
+The package knows nothing of Gaussian processes or Hydra. Read in this order: `dataset`
+(specification, loaders, checks), `raw_files` (find, verify, load), `acquisition` (download,
+import), `published` (loaders), `splits`. For a user's own table: `values` (columns as arrays),
+`schema` (how columns become features, in training and in prediction), `user_table` (its loader),
+`table_checks` (its problems).
 """

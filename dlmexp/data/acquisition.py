@@ -24,19 +24,19 @@ from dlmexp.data.raw_files import fetchable_groups, find_files, how_to_get, mism
 MAX_BYTES = 8 * GIB
 """Larger downloads are refused."""
 RETRIES = 3
-"""Further attempts after an error that may pass."""
+"""The number of further attempts after an error that may be temporary."""
 TIMEOUT = 30.0
-"""Seconds without a byte."""
+"""Seconds without a byte, after which an attempt fails."""
 INCOMING = ".incoming-"
-"""How names of folders for files that arrive begin; the process follows."""
+"""The beginning of the names of folders for incoming files; their process follows it."""
 QUIET_SECONDS = 24 * 3600.0
-"""A folder of another machine that has not changed for so long is left over."""
+"""A folder of another machine is deleted if it has not changed for this time."""
 
 
 class _DownloadBar:
-    """A progress bar of rich that pooch moves. It refuses a download without an end.
+    """A progress bar for pooch, drawn by rich, that ends downloads which are too large.
 
-    Pooch sets `total` and calls the methods.
+    Pooch sets `total`, the expected number of bytes, and calls the methods.
     """
 
     def __init__(self, bars: Any, name: str):
@@ -60,7 +60,8 @@ class _DownloadBar:
 def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
     """Download the files of a dataset that are missing or damaged.
 
-    Of groups that are alternatives, the first that can be had is downloaded.
+    If the dataset has several groups of files, which are alternatives, the first group whose
+    download succeeds is enough.
 
     Args:
         spec: The dataset.
@@ -72,11 +73,11 @@ def fetch(spec: DatasetConfig, root: Path, bars: Any) -> list[Path]:
     """
     problems = []
     for entries in _groups_to_fetch(spec, root):
-        wanted = [entry for entry in entries if not is_valid(entry, root / entry.name)]
-        if not wanted:
+        to_download = [entry for entry in entries if not is_valid(entry, root / entry.name)]
+        if not to_download:
             return []
         try:
-            return _fetch_group(spec, wanted, root, bars)
+            return _fetch_group(spec, to_download, root, bars)
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
@@ -100,7 +101,9 @@ def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
     """
     inventory = find_files(spec, root)
     if inventory.state in ("ready", "drawn"):
-        return [[entry for entry in inventory.best.entries if entry.url]]
+        # All files are present, but one may be damaged.
+        with_address = [entry for entry in inventory.best.entries if entry.url]
+        return [with_address]
     groups = fetchable_groups(inventory)
     if not groups:
         advice = how_to_get(spec, inventory, root)
@@ -109,17 +112,17 @@ def _groups_to_fetch(spec: DatasetConfig, root: Path) -> list[list[FileSpec]]:
 
 
 def is_valid(entry: FileSpec, path: Path) -> bool:
-    """Return whether a file is present, and is the published one if it must be."""
+    """Return whether a file is present, and has its checksum if it must have one."""
     if not path.is_file():
         return False
     return not entry.pinned or mismatch(entry, path) is None
 
 
 def download(entry: FileSpec, folder: Path, bars: Any) -> None:
-    """Download a file from the first of its addresses that has it.
+    """Download a file to a folder, from the first of its addresses where that succeeds.
 
-    After errors that may pass, pooch tries again after some seconds. The file appears when it is
-    complete and has its checksum.
+    After errors that may be temporary, pooch waits some seconds and tries again. The file appears
+    in the folder once it is complete and has its checksum.
     """
     problems = []
     for url in (entry.url, *entry.mirrors):
@@ -137,7 +140,7 @@ def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
     """Download a file from one address.
 
     Raises:
-        UserError: it is not there, or is not the expected file.
+        UserError: the file can't be downloaded, or has another checksum.
     """
     import pooch  # noqa: TID251 - it downloads within `reading`
 
@@ -151,10 +154,11 @@ def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
         retry_if_failed=RETRIES,
     )
     bar = cast(Any, _DownloadBar(bars, entry.name))
-    by_http: Any = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT)
+    downloader: Any = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT)
     problem = "could not be downloaded; is the address right, and is there a network here?"
     with reading(url, problem):
-        files.fetch(entry.name, downloader=by_http)
+        files.fetch(entry.name, downloader=downloader)
+        # Pooch has verified the SHA-256, but not the checksum of git.
         difference = mismatch(entry, folder / entry.name)
         if difference:
             (folder / entry.name).unlink()
@@ -162,7 +166,7 @@ def _download_from(url: str, entry: FileSpec, folder: Path, bars: Any) -> None:
 
 
 def import_files(spec: DatasetConfig, root: Path, paths: Sequence[Path]) -> list[Path]:
-    """Copy a user's files to the data root; each is recognised by its name or checksum.
+    """Copy a user's files to the data root. Each is recognised by its name or checksum.
 
     Returns:
         The copies.
@@ -180,7 +184,7 @@ def import_files(spec: DatasetConfig, root: Path, paths: Sequence[Path]) -> list
 
 
 def _recognised_name(spec: DatasetConfig, path: Path) -> str:
-    """Return the name in the spec of a user's file.
+    """Return the name that a user's file has in the spec of a dataset.
 
     Raises:
         UserError: neither its name nor its checksum is that of a file of the dataset, or it has
@@ -188,13 +192,14 @@ def _recognised_name(spec: DatasetConfig, path: Path) -> str:
     """
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
-        if fnmatch(path.name, _file_name(entry)):
+        if fnmatch(path.name, _name_without_folder(entry)):
             _check_if_pinned(spec, entry, path)
-            return str(Path(entry.name).parent / path.name)
+            folder = Path(entry.name).parent
+            return str(folder / path.name)
     for entry in entries:
         if _has_checksum_of(entry, path):
             return entry.name
-    names = dict.fromkeys(_file_name(entry) for entry in entries)
+    names = dict.fromkeys(map(_name_without_folder, entries))
     problem = f"none of the files of dataset '{spec.name}', by its name or checksum"
     raise UserError(f"{path} is {problem}: {', '.join(names)}")
 
@@ -206,13 +211,13 @@ def _check_if_pinned(spec: DatasetConfig, entry: FileSpec, path: Path) -> None:
         raise UserError(f"dataset '{spec.name}': {problem}")
 
 
-def _file_name(entry: FileSpec) -> str:
+def _name_without_folder(entry: FileSpec) -> str:
     """Return the name of a file, or a pattern of names, without its folder in the data root."""
     return Path(entry.name).name
 
 
 def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
-    """Return whether the spec has a checksum, and the file has the same."""
+    """Return whether an entry of a spec has a checksum, and a file has the same one."""
     if entry.sha256 is None and entry.git_blob is None:
         return False
     return mismatch(entry, path) is None
@@ -220,10 +225,10 @@ def _has_checksum_of(entry: FileSpec, path: Path) -> bool:
 
 @contextmanager
 def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
-    """Provide a folder in the data root for files that arrive.
+    """Provide a folder for incoming files, inside the data root.
 
-    At the end the files are parsed, if they complete the dataset, and moved to the data root. The
-    folder is removed with what is left in it.
+    At the end of the context, the files are parsed if they complete the dataset, and then moved to
+    the data root. After an error, the folder is removed with its files.
     """
     if not is_writable(root):
         raise UserError(
@@ -243,18 +248,19 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove the folders of processes that were killed while files arrived."""
+    """Remove the folders of incoming files of processes that were killed."""
     for folder in root.glob(f"{INCOMING}*"):
         process = folder.name.removeprefix(INCOMING).partition(".")[0]
         has_ended = is_dead(process)
-        if has_ended is None:  # of another machine
-            has_ended = time.time() - folder.stat().st_mtime > QUIET_SECONDS
+        if has_ended is None:  # a process of another machine
+            seconds_since_change = time.time() - folder.stat().st_mtime
+            has_ended = seconds_since_change > QUIET_SECONDS
         if has_ended and not folder.is_symlink():
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parse_completed_groups(spec: DatasetConfig, root: Path, folder: Path) -> None:
-    """Parse the groups of files that those in `folder` complete.
+    """Parse the groups that are complete with the incoming files in `folder`.
 
     Raises:
         UserError: a file fails a check.

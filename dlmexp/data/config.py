@@ -20,18 +20,19 @@ class DatasetConfig:
         kernel: The kernel of the model.
         ard: Whether the kernel has a lengthscale per feature.
         mean: The prior mean of the model.
-        M: The number of inducing inputs; null: by the number of rows; auto: by how much a larger
-            one could gain.
+        M: The number of inducing inputs. null: computed from the number of rows; auto: chosen so
+            that a larger number could gain little.
         sizes: Numbers of training rows, or shares of the training pool as '5%'; empty: all of it.
         split: The shares of training, validation and test rows: regression, counts, airline, tenth
             or published (docs/SPEC.md, section 5).
         test_cap: The largest number of test rows.
-        validation: Which validation rows select beta: all; tenth: only n / 10 of them; train: none,
-            they are training rows too; pool: none, they are in the training pool (n counts them).
+        validation: What validation rows are for. all: they select beta. tenth: only n / 10 of them
+            select beta. train: they are training rows in addition to the n. pool: they belong to
+            the training pool, so that n counts them.
         stands_for: The paper's dataset that this one is a part of or stands in for.
         rows: The number of rows, which is checked.
         features: The number of features, which is checked.
-        options: Settings of the loader, and `checks`.
+        options: Settings of the loader, and the values of `checks` (see `dlmexp.data.dataset`).
         files: Its raw files.
         note: A remark for `dlmexp data list`.
     """
@@ -57,7 +58,10 @@ class DatasetConfig:
 
     @property
     def kind(self) -> str:
-        """The key of its settings in `RunConfig.training`: the task, or `large` (airline split)."""
+        """The key of its settings in `RunConfig.training`.
+
+        That is `large` for datasets with the split of airline, and the task for all others.
+        """
         return "large" if self.split.startswith("airline") else self.task
 
 
@@ -75,22 +79,27 @@ class CsvConfig:
         categories: Columns to take as categories though they have numbers, or many different texts.
         date_format: How dates are written if not as 2020-12-31, such as "%d/%m/%Y".
         sep: What separates the columns of a text file: a character, or tab, semicolon, ...
-        encoding: That of a text file which is neither in UTF-8 nor in UTF-16, such as latin-1.
-        decimal: What stands before decimals, point or comma; null: what the numbers themselves say.
+        encoding: The encoding of a text file that is neither in UTF-8 nor in UTF-16, such as
+            latin-1.
+        decimal: The decimal mark, point or comma; null: as the numbers themselves show.
         na: Texts that mark missing values, besides NA and the like.
-        missing: What happens to missing values: they are refused; their rows are dropped; they are
-            replaced by the mean of the training rows, or by a level of their own.
-        log: Whether to model the logarithm of a positive target; predictions are in its own units.
+        missing: How missing values are treated. refuse: as an error; drop: their rows are left out;
+            mean: replaced by the mean of the training rows; level: like mean, but missing
+            categories are a level of their own.
+        log: Whether to model the logarithm of a positive target; predictions are in the units of
+            the target itself.
         test: A file of test rows.
         splits: A table of 0 and 1 with a column for each split: 1 for its test rows.
         split: How rows are divided. time: the latest rows are the test rows; group: no group is in
             two parts.
         by: The column with times or groups.
-        folds: Divide the rows into so many folds, each of which is the test rows of one
-            repetition; groups stay together.
-        positive: Of a binary target, the label whose probability is modelled, class 1; null: the
-            later one in the order of numbers or of letters.
-        replace: Forget the results on a table that had the same name and other contents.
+        test_size: The share of the rows that are test rows.
+        validation_size: The share of the rows that are for validation, where no folds select.
+        folds: The number of folds that the rows are divided into; each fold is the test rows of one
+            repetition. Groups stay together.
+        positive: The label of a binary target that is class 1, whose probability is modelled; null:
+            the second one in the order of numbers or of letters.
+        replace: Whether to forget the results on an earlier table of the same name.
     """
 
     path: str | None = None
@@ -111,6 +120,8 @@ class CsvConfig:
     splits: str | None = None
     split: Annotated[str, one_of("random", "time", "group")] = "random"
     by: str | None = None
+    test_size: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    validation_size: Annotated[float, Meta(gt=0, lt=1)] | None = None
     folds: Annotated[int, Meta(ge=2, le=100)] | None = None
     positive: str | None = None
     replace: bool = False

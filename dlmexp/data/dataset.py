@@ -1,7 +1,7 @@
 """A dataset: its specification, the loaders, and the arrays.
 
-The specification is what `conf/dataset/NAME.yaml` says. Loaders make arrays of raw files or draw
-them. The arrays are checked against the specification.
+The specification is the content of `conf/dataset/NAME.yaml`. Loaders read arrays from raw files, or
+draw them at random. The arrays are checked against the specification.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 Task = Literal["regression", "binary", "count"]
 Checks = dict[Literal["positives", "y_mean", "x_mean", "x_std"], float | list[float]]
-"""The `options.checks` of a spec, which tell the data from any other.
+"""The `options.checks` of a spec: statistics by which other data of the same shape are noticed.
 
-`positives` is a number of rows, `y_mean` the mean of the targets; `x_mean` and `x_std` are of all
-columns."""
+`positives` is the number of rows of class 1, and `y_mean` the mean of the targets. `x_mean` and
+`x_std` have a value for each feature."""
 
 USER_TABLE = "csv"
 """The dataset that is a user's own file. Its spec is complete only inside a composed config."""
 MAX_ABS_VALUE = 1e100
 """The squares of larger values would overflow in the normalisation."""
 MOMENT_TOLERANCE = 1e-3
-"""In deviations: means and deviations of features that differ by less are of the same data."""
+"""By how many standard deviations the mean or deviation of a feature may miss its check."""
 TARGET_TOLERANCE = 1e-6
-"""As a share of the value: the same for targets."""
+"""By which share of its value a statistic of the targets may miss its check."""
 
 
 class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,9 +52,11 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         page: A web page where a user can get it.
         sha256: Its checksum.
         git_blob: Its checksum as git computes it.
-        group: Files of a group are read together; the first complete group is read.
-        pinned: Whether it must have this checksum; if not, only a download must.
-        package: The installed Python package that it is part of.
+        group: The group of files that it belongs to. Groups are alternatives: the files of the
+            first complete group are read together.
+        pinned: Whether the file must have this checksum wherever it comes from. If not, only a
+            downloaded file must.
+        package: The installed Python package that contains it.
     """
 
     name: str
@@ -69,9 +71,10 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
-    """Return a dataset of a composed config or of a YAML file, with its files as `FileSpec`.
+    """Return the spec of a dataset, with its files as `FileSpec`. Unknown keys are ignored.
 
-    Unknown keys are ignored.
+    Args:
+        node: The dataset in a composed config, or the content of its YAML file.
 
     Raises:
         UserError: a value has another type, or is beyond its limits.
@@ -98,12 +101,15 @@ def dataset_names() -> list[str]:
 def read_spec(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """Return the spec of a dataset by name, without Hydra.
 
-    That of a user's table depends on the settings `csv`.
+    Args:
+        name: The name of its YAML file.
+        csv: The settings of a user's own table, which the dataset `csv` needs.
     """
     if name not in dataset_names() and csv is None:
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
     entry = catalogue.entries("dataset")[name]
-    if "${" in repr(entry):
+    has_interpolations = "${" in repr(entry)
+    if has_interpolations:
         entry = _resolved(name, entry, csv)
     return as_spec(deepcopy(entry))
 
@@ -121,18 +127,19 @@ def _resolved(name: str, entry: dict[str, Any], csv: CsvConfig | None) -> dict[s
 class Dataset:
     """Rows as published, before any split or normalisation.
 
-    A loader gives the arrays and the facts. `dlmexp.data.raw_files.load` checks the arrays, makes
-    them read-only, and adds the rest.
+    A loader gives `X`, `y`, `facts` and `arrangement`. `dlmexp.data.raw_files.load` checks the
+    arrays, makes them read-only, and adds name, task and checksum.
 
     Attributes:
         X: The features.
         y: The targets, one for each row.
-        facts: What there is to show: names of features, parts that were read.
-        arrangement: How a user wants the rows divided.
+        facts: Notes by name: `features` has their names, `schema` the columns of a table, and
+            `file`, `left_out` and `warnings` are shown to users.
+        arrangement: How a user wants the rows divided into training and test rows.
         name: The name of the dataset.
         task: regression, binary or count.
-        checksum: A hash of the values, whatever the file format, or of the definition they are
-            drawn from.
+        checksum: A hash of the values, which does not depend on the file format. For drawn data, a
+            hash of their definition.
     """
 
     X: Float[np.ndarray, "rows D"]
@@ -145,8 +152,8 @@ class Dataset:
 
     @property
     def schema(self) -> "Schema":
-        """Its columns by name; x1, x2, ... and y where the files name none."""
-        # The schema needs pandas, which takes a while to import; the list of datasets does not.
+        """Its columns by name; x1, x2, ... and y if its files have no names."""
+        # The schema needs pandas, which is slow to import; `dlmexp data list` does without it.
         from dlmexp.data.schema import Schema
 
         schema = self.facts.get("schema")
@@ -156,7 +163,7 @@ class Dataset:
 
     @property
     def indicators(self) -> int:
-        """The number of its last features that are indicators of categories."""
+        """The number of features that are indicators of categories; they are the last ones."""
         schema = self.facts.get("schema")
         return 0 if schema is None else sum(schema.categories)
 
@@ -170,16 +177,20 @@ MODULES = (
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Dataset]] = Registry(
     "loader", *MODULES
 )
-"""Functions of a spec and the paths of its raw files, by the `name` in the spec.
+"""Loaders: functions of a spec and of the paths of its raw files, by `FileSpec.name`.
 
-A dataset without files is drawn from the `options` of the spec."""
+The loader of a dataset without files draws it, from the `options` of the spec."""
 
 
 def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Return the arrays of a dataset from its raw files, by name, checked.
+    """Return the arrays of a dataset, read from its raw files and checked.
 
-    The checks: shape, finite values, targets that fit the task, then the `options.checks` of the
-    spec.
+    The checks are those of shape, of finite values, of targets that fit the task, and then the
+    `options.checks` of the spec.
+
+    Args:
+        spec: The dataset.
+        files: The paths of its raw files, by `FileSpec.name`.
 
     Raises:
         UserError: a check failed; the message names the first one.
@@ -209,13 +220,13 @@ class _Check:
     """The outcome of a check, with the values for a message."""
 
     name: str
-    passed: Any  # a truth value
+    passed: Any  # a bool of Python or NumPy
     expected: object
     actual: object
 
 
 def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
-    """Yield the checks. Those that follow a failed one may not be possible."""
+    """Yield the checks in an order in which each needs that all before it have passed."""
     X = data.X
     y = data.y
     has_shape = X.ndim == 2 and y.shape == X.shape[:1]
@@ -223,12 +234,12 @@ def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
     yield _Check("shape", has_shape, "X [rows, features] and y [rows]", shapes)
     yield _count_check("rows", spec.rows, len(y))
     yield _count_check("features", spec.features, X.shape[1])
-    names = (data.schema.target, *data.schema.features)
-    n_names = len(names) - 1
+    feature_names = data.schema.features
+    n_names = len(feature_names)
     n_features = X.shape[1]
     yield _Check("names", n_names == n_features, f"those of {n_features} features", n_names)
-    yield _finite_check(names[0], y)
-    for name, values in zip(names[1:], X.T, strict=True):
+    yield _finite_check(data.schema.target, y)
+    for name, values in zip(feature_names, X.T, strict=True):
         yield _finite_check(name, values, missing=data.schema.fill)
     if spec.task == "binary":
         is_label = (y == 0.0) | (y == 1.0)
@@ -242,30 +253,36 @@ def _checks(data: Dataset, spec: DatasetConfig) -> Iterator[_Check]:
 
 
 def _count_check(name: str, expected: int | None, actual: int) -> _Check:
-    """Return the check that there are as many rows or features as the spec says, and some."""
-    passed = actual > 0 and actual == (expected or actual)
+    """Return the check that a number is not 0, and is that of the spec if it has one."""
+    passed = actual > 0 and (not expected or actual == expected)
     return _Check(name, passed, expected or "some", actual or "none")
 
 
 def _finite_check(column: str, values: Float[np.ndarray, " rows"], missing: bool = False) -> _Check:
-    """Return the check that values are finite and not too large; they may be `missing`."""
-    # Comparisons with NaN are false: this also catches NaN and infinities.
-    fine = np.abs(values) < MAX_ABS_VALUE
+    """Return the check that values are finite and not too large.
+
+    Args:
+        column: The name of their column.
+        values: The values.
+        missing: Whether values may be missing.
+    """
+    # False for NaN, too: comparisons with NaN are false.
+    is_allowed = np.abs(values) < MAX_ABS_VALUE
     if missing:
-        fine |= np.isnan(values)
-    row = int(np.argmin(fine))
+        is_allowed |= np.isnan(values)
+    row = int(np.argmin(is_allowed))  # the first that is not allowed
     expected = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
     actual = f"{values[row]} in row {row + 1}, column '{column}'"
-    return _Check("finite", fine.all(), expected, actual)
+    return _Check("finite", is_allowed.all(), expected, actual)
 
 
 def _target_check(
-    name: str, y: Float[np.ndarray, " rows"], fine: Bool[np.ndarray, " rows"], expected: str
+    name: str, y: Float[np.ndarray, " rows"], is_allowed: Bool[np.ndarray, " rows"], expected: str
 ) -> _Check:
-    """Return the check that all targets are fine."""
-    row = int(np.argmin(fine))
+    """Return the check that all targets are allowed."""
+    row = int(np.argmin(is_allowed))  # the first that is not allowed
     actual = f"{y[row]:g} in row {row + 1}"
-    return _Check(name, fine.all(), expected, actual)
+    return _Check(name, is_allowed.all(), expected, actual)
 
 
 def _moment_checks(
@@ -281,10 +298,11 @@ def _moment_checks(
         "x_mean": (data.X.mean(axis=0), MOMENT_TOLERANCE * spread),
         "x_std": (spread, MOMENT_TOLERANCE * spread),
     }
-    for name, wanted in expected.items():
+    for name, expected_value in expected.items():
         actual, tolerance = values_and_tolerances[name]
         passed = False
-        if np.shape(wanted) == np.shape(actual):
-            difference = np.abs(actual - np.asarray(wanted))
+        if np.shape(expected_value) == np.shape(actual):
+            difference = np.abs(actual - np.asarray(expected_value))
             passed = (difference <= tolerance).all()
-        yield _Check(name, passed, shortened(wanted), f"{shortened(actual)}: these are other data")
+        found = f"{shortened(actual)}: these are other data"
+        yield _Check(name, passed, shortened(expected_value), found)

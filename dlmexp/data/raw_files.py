@@ -1,4 +1,4 @@
-"""Raw files of a dataset: which are present, how to get the others, and the dataset in them.
+"""Raw files of a dataset: which are present, how to get missing ones, and how to load them.
 
 Files are verified by the checksums of their spec. `dlmexp.data.acquisition` downloads and imports
 them.
@@ -23,13 +23,13 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, FileSpec, as_spec, is_drawn, parse
 
 TEST = "test rows"
-"""The name under which the loader of tables gets the user's own file of test rows."""
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+")
-"""How addresses such as https://example.org/t.csv begin."""
+"""The key of a user's own file of test rows, among the files that the loader of tables gets."""
 SPLITS = "splits"
-"""The name under which it gets the user's own file of splits."""
+"""The key of a user's own file of splits."""
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/+")
+"""The beginning of addresses such as https://example.org/t.csv."""
 DRAWN_VERSION = 1
-"""Part of the checksum of drawn data: increase it when other values are drawn than before."""
+"""Part of the checksum of drawn data. Increase it when a definition draws other values."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FileGroup:
     """Files that are read together. The groups of a dataset are alternatives."""
 
     entries: list[FileSpec]
-    files: dict[str, Path]  # present, by name
+    files: dict[str, Path]  # those that are present, by name
     missing: list[FileSpec]
 
 
@@ -46,8 +46,9 @@ class FileInventory:
     """The files of a dataset, by group.
 
     Attributes:
-        state: Whether all files of a group are present, some, or none; or the dataset needs none.
-        best: The group closest to complete, which is read if it is.
+        state: ready: all files of a group are present; partial: some files are; missing: none is;
+            drawn: the dataset needs no files.
+        best: The group with the fewest missing files; it is read if none is missing.
         groups: All groups.
     """
 
@@ -61,7 +62,7 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
 
     Args:
         spec: The dataset.
-        roots: The data root; a file in a further folder takes the place of that in the data root.
+        roots: The data root, and further folders, whose files replace those in the data root.
     """
     entries_by_group: dict[str, list[FileSpec]] = {}
     for entry in spec.files:
@@ -72,9 +73,12 @@ def find_files(spec: DatasetConfig, *roots: Path) -> FileInventory:
         return FileInventory(state, FileGroup([], {}, []), [])
     best = min(groups, key=lambda group: len(group.missing))
     if not best.missing:
-        return FileInventory("ready", best, groups)
-    has_files = any(group.files for group in groups)
-    return FileInventory("partial" if has_files else "missing", best, groups)
+        state = "ready"
+    elif any(group.files for group in groups):
+        state = "partial"
+    else:
+        state = "missing"
+    return FileInventory(state, best, groups)
 
 
 def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
@@ -90,9 +94,9 @@ def _find_group(entries: list[FileSpec], roots: Sequence[Path]) -> FileGroup:
 
 
 def _matching_paths(entry: FileSpec, roots: Sequence[Path]) -> dict[str, Path]:
-    """Return the files that an entry of a spec names, by their path in a root.
+    """Return the present files that an entry of a spec names, by their path relative to a root.
 
-    A file in a later root replaces that in an earlier one.
+    A file in a later root replaces a file of the same name in an earlier one.
     """
     if entry.package:
         roots = _package_folders(entry.package)
@@ -115,7 +119,10 @@ def _matches_of_pattern(pattern: str, roots: Sequence[Path]) -> dict[str, Path]:
 def _package_folders(name: str) -> list[Path]:
     """Return the folder of an installed Python package; none if it is not installed."""
     package = importlib.util.find_spec(name)
-    return [Path(str(package.origin)).parent] if package else []
+    if package is None:
+        return []
+    init_file = Path(str(package.origin))
+    return [init_file.parent]
 
 
 def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str:
@@ -126,25 +133,25 @@ def how_to_get(spec: DatasetConfig, inventory: FileInventory, root: Path) -> str
         fetch = data_command(f"fetch {spec.name}", root)
         ways.append(f"run `{fetch}`")
     command = data_command(f"import {spec.name} FILE...", root)
-    pages = {entry.page for entry in spec.files if entry.page}
-    source = f" with files from {', '.join(sorted(pages))}" if pages else ""
+    pages = sorted({entry.page for entry in spec.files if entry.page})
+    source = f" with files from {', '.join(pages)}" if pages else ""
     ways.append(f"`{command}`{source}")
     missing = [entry.name for entry in inventory.best.missing]
     return f"{root} has no {' and no '.join(missing)}: {', or '.join(ways)}"
 
 
 def fetchable_groups(inventory: FileInventory) -> list[list[FileSpec]]:
-    """Return the entries of the groups all files of which have an address."""
-    groups = [group.entries for group in inventory.groups]
-    return [entries for entries in groups if _is_fetchable(entries)]
-
-
-def _is_fetchable(entries: Sequence[FileSpec]) -> bool:
-    return all(entry.url for entry in entries)
+    """Return the entries of each group in which all files have an address."""
+    groups = []
+    for group in inventory.groups:
+        is_fetchable = all(entry.url for entry in group.entries)
+        if is_fetchable:
+            groups.append(group.entries)
+    return groups
 
 
 def data_command(words: str, root: Path) -> str:
-    """Return `dlmexp data WORDS`, with the data root if commands would use another one."""
+    """Return the command `dlmexp data WORDS`, with `--data-root` unless `root` is the default."""
     command = f"dlmexp data {words}"
     if root == data_root():
         return command
@@ -152,13 +159,13 @@ def data_command(words: str, root: Path) -> str:
 
 
 def mismatch(entry: FileSpec, path: Path) -> str | None:
-    """Return how the checksum of a file differs from that of its spec, or None."""
+    """Return a message if the checksum of a file is not that of its spec, else None."""
     if entry.sha256 is not None:
         actual = _file_digest(path, hashlib.sha256())
         if actual != entry.sha256:
             return f"{path} has SHA-256 {actual}, the published file has {entry.sha256}"
     if entry.git_blob is not None:
-        # Git hashes the length of a file before its bytes.
+        # The hash of git is that of a header with the length of the file, followed by its bytes.
         header = f"blob {path.stat().st_size}\0".encode()
         actual = _file_digest(path, hashlib.sha1(header, usedforsecurity=False))
         if actual != entry.git_blob:
@@ -167,8 +174,10 @@ def mismatch(entry: FileSpec, path: Path) -> str | None:
 
 
 def _file_digest(path: Path, digest: Any) -> str:
-    """Return `digest`, updated with the bytes of a file, in hexadecimal."""
+    """Add the bytes of a file to a hash, and return it in hexadecimal."""
     with path.open("rb") as file:
+        # `file_digest` wants a function that makes the hash; this one has hashed the header
+        # already.
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
@@ -193,7 +202,7 @@ def load(spec: Any, root: str | Path) -> Dataset:
 
 
 def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
-    """Return the files to read, by name; a user's own test rows as `TEST`.
+    """Return the files to read, by their names in the spec, or by `TEST` and `SPLITS`.
 
     Raises:
         UserError: a file is missing.
@@ -210,10 +219,10 @@ def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
 
 
 def _files_in_settings(spec: DatasetConfig) -> dict[str, Path]:
-    """Return the files of a user's own table, which `csv.*` names.
+    """Return the files of the dataset `csv`, a user's own table, whose settings name them.
 
     Raises:
-        UserError: a file is missing, or none is named.
+        UserError: a file is missing, or the settings name none.
     """
     if not spec.options["path"]:
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
@@ -240,14 +249,14 @@ def _user_file(option: str, name: Any, folder: Path) -> Path:
         advice = "download the file first, and give its path"
         raise UserError(f"csv.{option}={name}: that is an address, not a file: {advice}")
     path = folder / os.path.expanduser(str(name))
-    # `Path.is_file` raises for a name that no file can have; this returns False.
+    # For a name that no file can have, `Path.is_file` raises an error, and this returns False.
     if not os.path.isfile(path):
         raise UserError(f"csv.{option}={name}: there is no such file")
     return path
 
 
 def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> None:
-    """Raise UserError if a file has another checksum than the published one."""
+    """Raise UserError if a pinned file does not have the published checksum."""
     for entry in spec.files:
         if not entry.pinned or entry.name not in files:
             continue
@@ -258,10 +267,10 @@ def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -
 
 
 def _checksum(spec: DatasetConfig, data: Dataset) -> str:
-    """Return a hash of the task, the values, and what rows are divided by.
+    """Return a hash of the task, the values, and how rows are divided and ordered.
 
-    It is the same for every file format that a dataset can be read from. Of drawn data, it is that
-    of the definition.
+    It does not depend on the file format that a dataset was read from. For drawn data, it is a hash
+    of their definition.
     """
     if is_drawn(spec):
         definition = {
@@ -271,8 +280,13 @@ def _checksum(spec: DatasetConfig, data: Dataset) -> str:
         }
         text = json.dumps(definition, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-    header = json.dumps([spec.task, data.X.shape])
-    digest = hashlib.sha256(header.encode())
+    header: list[Any] = [spec.task, data.X.shape]
+    if data.arrangement.tag is not None:
+        header.append(data.arrangement.tag)
+    shares = [data.arrangement.test_share, data.arrangement.validation_share]
+    if shares != [None, None]:
+        header.append(shares)
+    digest = hashlib.sha256(json.dumps(header).encode())
     for array in (data.X, data.y, data.arrangement.by, data.arrangement.published):
         if array is None:
             continue
@@ -284,7 +298,7 @@ def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     """Hash every raw file and parse the dataset with all checks.
 
     Returns:
-        Whether all is sound (None: there are no files to check), and a description.
+        Whether all checks pass (None: there are no files to check), and a description.
     """
     inventory = find_files(spec, root)
     if inventory.state == "missing":

@@ -1,7 +1,8 @@
 """Packs of published records, which are files of a release (`dlmexp results fetch`).
 
-A release has one flat folder of files: `SHA256SUMS`, which lists the packs by their paths in a
-results folder, and the packs, named by these paths with `-` for `/`.
+A release has the packs and a list of them, `SHA256SUMS`, in a single folder. The list has the path
+of each pack inside `results/`, such as `paper/records-paper.parquet`; in the release, the pack has
+this name with `-` in place of `/`.
 """
 
 import os
@@ -16,17 +17,17 @@ from dlmexp.common.reading.files import content
 from dlmexp.data.acquisition import INCOMING, download, is_valid, remove_leftovers
 from dlmexp.data.dataset import FileSpec
 
-ADDRESS = "DLMEXP_RESULTS_URL"
+ADDRESS = "DLMEXP_RESULTS_URL"  # environment variable
 CHECKSUMS = "SHA256SUMS"
 MAX_CHECKSUMS = 2**20  # bytes
 LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[A-Za-z0-9_-]+/[A-Za-z0-9_-]+\.parquet)")
 
 
 def release_address(typed: str | None) -> str:
-    """Return the address of the release: the one that was typed, or that of the environment.
+    """Return the address of the release: what was typed, or the environment variable.
 
     Raises:
-        UserError: There is none.
+        UserError: Neither names one.
     """
     address = typed or os.environ.get(ADDRESS)
     if not address:
@@ -46,10 +47,10 @@ def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
         bars: A `Progress` of rich.
 
     Returns:
-        The paths of the downloaded packs; none if all were there.
+        The paths of the downloaded packs; none if all were present and valid.
 
     Raises:
-        UserError: A file can't be had, or is not the one that the list names.
+        UserError: A file can't be downloaded, or does not have the checksum of the list.
     """
     if not is_writable(root):
         raise UserError(f"the folder {root} is read-only: choose another with --out")
@@ -58,13 +59,14 @@ def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
     with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
         folder = Path(name)
         packs = _listed(address, folder, bars)
-        wanted = [pack for pack in packs if not is_valid(pack, root / pack.name)]
-        for pack in wanted:
+        missing = [pack for pack in packs if not is_valid(pack, root / pack.name)]
+        for pack in missing:
             download(pack, folder, bars)
-        for pack in wanted:
+        # All or none: packs of two releases do not belong together.
+        for pack in missing:
             (root / pack.name).parent.mkdir(exist_ok=True)
             os.replace(folder / pack.name, root / pack.name)
-    return [root / pack.name for pack in wanted]
+    return [root / pack.name for pack in missing]
 
 
 def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
@@ -78,8 +80,9 @@ def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
         if match is None:
             raise UserError(f"{url} is no list of packs: '{line[:80]}'")
         name = match["name"]
-        asset = name.replace("/", "-")
-        packs.append(FileSpec(name, url=f"{address}/{asset}", sha256=match["sha256"]))
+        name_in_release = name.replace("/", "-")
+        pack_url = f"{address}/{name_in_release}"
+        packs.append(FileSpec(name, url=pack_url, sha256=match["sha256"]))
     if not packs:
         raise UserError(f"{url} lists no packs")
     return packs

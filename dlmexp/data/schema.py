@@ -1,7 +1,7 @@
 """The schema of a user's table: what its columns are, and how they become features.
 
-It is learned from training rows (`Schema.fit`), saved with the model, and applied to every table
-that follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array.
+It is learned from training rows (`Schema.fit`), saved with the model, and turns every table into
+features (`Schema.encode`): training rows, test rows, and rows to predict on, in files or in memory.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,29 +42,34 @@ from dlmexp.data.written import (
 )
 
 MISSING_LEVEL = "(missing)"
+"""The level of missing values under `csv.missing=level`."""
 TIME_OF_DAY = "time"
+"""The `Column.format` of columns of times of day."""
 OTHER_LEVEL = "(other)"
-"""The last indicator of a category: of values that no training row has."""
+"""The name of the last indicator of a category, which is 1 for values that no training row has."""
 
 Unseen = Literal["error", "base"]
-"""What happens to levels that training did not have: an error, or predictions from the others."""
+"""How a level is treated that training did not have.
+
+error: the row has no prediction; base: it is predicted from the other columns."""
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of numbers, of dates (as days since 1970), or a category.
 
-    A category with K levels, in order, becomes K + 1 indicators, of which exactly one is 1: that of
-    the level, or the last one where the level is not known. The kernel makes any two of them
-    equally far apart (`dlmexp.core.gp.mixed_kernels`). In models of version 0.3 and earlier it is
-    K - 1 features, all zero for the first level ("dummies").
+    A category with K levels becomes K + 1 indicators, of which exactly one is 1: that of the level,
+    or the last one if the level is not known. The kernel makes any two levels equally distant
+    (`dlmexp.core.gp.mixed_kernels`). In models of version 0.3 and earlier, a category becomes K - 1
+    features, which are all zero for the first level ("dummies").
 
     Attributes:
         name: The name in the table.
         kind: What the column is.
-        levels: Of a category, the values in training rows as text.
-        of: Of a category, the kind of its values before they were text.
-        format: How dates are written if not as 2020-12-31; `TIME_OF_DAY` of numbers of hours.
-        encoding: Of a category, how it becomes features.
+        levels: The values of a category in training rows, as text, in order.
+        of: The kind of a category's values in the table.
+        format: How dates are written if not as 2020-12-31; `TIME_OF_DAY` if they are times of day,
+            which become hours.
+        encoding: How a category becomes features.
     """
 
     name: str
@@ -76,12 +81,12 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_indicators(self) -> bool:
-        """Whether it is a category whose features are indicators."""
+        """Whether the column is a category that becomes indicators."""
         return self.kind == "category" and self.encoding == "indicators"
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of its features; that of a level is `column=level`."""
+        """The names of its features: `column=level` for the levels of a category."""
         if self.kind != "category":
             return (self.name,)
         levels = (*self.levels, OTHER_LEVEL) if self.has_indicators else self.levels[1:]
@@ -95,8 +100,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.kind == "date":
             return f"date as {self.format}" if self.format else "date"
         description = f"category of {counted(len(self.levels), 'level')}"
-        has_base = self.levels and not self.has_indicators
-        return f"{description}, base '{self.levels[0]}'" if has_base else description
+        has_base_level = self.levels and not self.has_indicators
+        return f"{description}, base '{self.levels[0]}'" if has_base_level else description
 
     @property
     def value_kind(self) -> ValueKind:
@@ -107,18 +112,18 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The target, the columns of features in the order of training, and how files are read.
+    """The target, the columns that become features, and how files with them are read.
 
     Attributes:
         target: The name of the target.
-        columns: The columns of features.
-        labels: Of a binary target, its labels for 0 and 1.
-        fill: Whether the mean of the training rows stands for a missing value.
-        sep: What separates the columns of a text file; None: decided by the ending of its name.
-        na: Further texts that mark missing values.
+        columns: The columns that become features, in the order of training.
+        labels: The labels of a binary target for the classes 0 and 1.
+        fill: Whether missing values are allowed: the mean of the training rows replaces numbers.
+        sep: The separator of columns in a text file. None: the ending of its name decides.
+        na: Texts that mark missing values, besides the usual ones.
         log: Whether the model predicts the logarithm of the target.
-        decimal: What stands before decimals in texts.
-        encoding: That of text files which are neither in UTF-8 nor in UTF-16.
+        decimal: The decimal mark of numbers that are text.
+        encoding: The encoding of text files that are neither in UTF-8 nor in UTF-16.
     """
 
     target: str
@@ -148,15 +153,23 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def fit(
         cls, values: Values, features: Sequence[str], task: str, options: CsvConfig
     ) -> tuple["Schema", Values]:
-        """Learn the schema of training rows, whatever may be wrong with them.
+        """Learn the schema of training rows. It reports no problems; `table_checks` does.
+
+        Args:
+            values: The columns of the training rows.
+            features: The names of the columns that become features.
+            task: regression, binary or count.
+            options: The settings `csv.*`.
 
         Returns:
-            The schema, and the columns with text parsed: dates are datetime64, and a target of
-            amounts of money is numbers.
+            The schema, and the columns in which texts are parsed: dates as datetime64, amounts of
+            money as numbers.
         """
         target = str(options.target)
-        names_of_classes = {target} if task == "binary" else set()
-        not_parsed = names_of_classes.union(options.categories)
+        # The labels of classes, and categories, stay text even if they look like numbers.
+        not_parsed = set(options.categories)
+        if task == "binary":
+            not_parsed.add(target)
         values, formats = _parsed_columns(values, options, not_parsed)
         columns = [_column(name, values[name], formats.get(name), options) for name in features]
         labels = _labels(values[target], options.positive) if task == "binary" else None
@@ -183,15 +196,15 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def columns_of_features(self) -> tuple[Column, ...]:
-        """The columns in the order of the arrays: indicators stand last, as the kernel reads them.
+        """The columns in the order of their features: those with indicators last, for the kernel.
 
-        An array's columns are in the order of `columns`.
+        The order of `columns` itself is that of arrays which users give in place of tables.
         """
         return tuple(sorted(self.columns, key=lambda column: column.has_indicators))
 
     @property
     def categories(self) -> tuple[int, ...]:
-        """The number of indicators of each category; these are the last features."""
+        """The number of indicators of each category; indicators are the last features."""
         with_indicators = [column for column in self.columns_of_features if column.has_indicators]
         return tuple(len(column.features) for column in with_indicators)
 
@@ -200,15 +213,15 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> Float[np.ndarray, "N D"]:
         """Return the features of `rows` before normalisation, missing values as NaN.
 
-        A category that is missing has the indicator of unknown levels.
+        A missing category has the indicator of unknown levels.
 
         Args:
-            rows: An Arrow table, a DataFrame or `Values` with the columns of the schema in any
-                order (others are ignored), or an array with exactly these columns in their order.
+            rows: An Arrow table, a DataFrame or `Values` that has the columns of the schema in any
+                order, and maybe others, which are ignored; or an array that has exactly the columns
+                of the schema in their order.
             first: The number of the first row, for messages.
             source: What the rows are called in messages.
-            unseen: Whether a level that training did not have is refused, or taken for an unknown
-                one: the prediction is then made from the other columns.
+            unseen: How a level is treated that training did not have.
 
         Raises:
             UserError: a value cannot be encoded; the message names its row and column.
@@ -221,39 +234,46 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode_rows(
         self, rows: Any, source: str = "X", unseen: Unseen = "error", fill: bool = False
     ) -> "EncodedRows":
-        """Return the features of those rows that can be encoded, and what is wrong with the others.
+        """Return the features of the rows that can be encoded, and the problems of other rows.
 
         Args:
             rows: As for `encode`.
             source: What the rows are called in messages.
             unseen: As for `encode`.
-            fill: Whether the mean of the training rows stands for a missing number, and the level
-                of unknown ones for a missing category, though training refused gaps.
+            fill: Whether to allow missing values even if the schema does not: a number is replaced
+                by the mean of the training rows, a category by that of unknown levels.
 
         Raises:
             UserError: a column is missing, or of another kind than in training.
         """
         values = rows if isinstance(rows, dict) else self._values(rows, source)
-        reading = _Reading(self.fill or fill, unseen, self.decimal)
+        rules = _ValueRules(self.fill or fill, unseen, self.decimal)
         problems: dict[int, str] = {}
         features = []
         for column in self.columns_of_features:
-            known = without_markers(values[column.name], self.na)
+            column_values = without_markers(values[column.name], self.na)
             location = _Location(source, column.name, problems)
-            features.append(_encoded(column, known, reading, location))
+            features.append(_encoded(column, column_values, rules, location))
         n_rows = len(features[0]) if features else 0
-        X = np.concatenate([np.empty((n_rows, 0)), *features], axis=1)
+        no_features = np.empty((n_rows, 0))  # for a schema without columns
+        X = np.concatenate([no_features, *features], axis=1)
         return EncodedRows(X, problems)
 
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
         """Return targets for training: numbers, their logarithms, or 0 and 1 for the labels."""
         if self.labels is not None:
-            second_label = str(self.labels[1])
-            return (as_text(values) == second_label).astype(np.float64)
+            _, label_of_1 = map(str, self.labels)
+            is_1 = as_text(values) == label_of_1
+            return is_1.astype(np.float64)
         return np.log(values) if self.log else values
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
-        """Raise UserError if a table with these columns lacks a feature or has it twice."""
+        """Raise UserError if a column of the schema is missing in a table, or is there twice.
+
+        Args:
+            names: The columns of the table.
+            source: What the table is called in messages.
+        """
         wanted = [column.name for column in self.columns]
         absent = [name for name in wanted if name not in names]
         if absent:
@@ -265,7 +285,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             raise UserError(f"{source}: several columns are called {', '.join(duplicates)}")
 
     def _values(self, rows: Any, source: str) -> Values:
-        """Return the columns of the schema in a table or an array."""
+        """Return the values of the schema's columns in a table or an array."""
         if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
             rows = self._array_as_frame(rows, source)
         names = _column_names(rows)
@@ -295,12 +315,12 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _column_names(rows: pa.Table | pa.RecordBatch | pd.DataFrame) -> list[str]:
     if isinstance(rows, pd.DataFrame):
-        return [str(name) for name in rows.columns]
+        return list(map(str, rows.columns))
     return list(rows.schema.names)
 
 
 def _column(name: str, values: np.ndarray, format: str | None, options: CsvConfig) -> Column:
-    """Return what a column of features is.
+    """Return the description of a column that becomes features.
 
     Args:
         name: Its name.
@@ -311,22 +331,22 @@ def _column(name: str, values: np.ndarray, format: str | None, options: CsvConfi
     kind = value_kind(values)
     if kind == "text" or name in options.categories:
         levels = _levels(values, options)
-        return Column(name, "category", levels, kind, format, encoding="indicators")
+        return Column(name, "category", levels, of=kind, format=format, encoding="indicators")
     return Column(name, "date" if kind == "dates" else "number", format=format)
 
 
 def _parsed_columns(
     values: Values, options: CsvConfig, not_parsed: Collection[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, str | None]]:
-    """Return the columns with texts that are dates, times or numbers parsed.
+    """Return the columns, with texts parsed if all of a column are dates, times or numbers.
 
     Args:
         values: The columns.
         options: The settings `csv.*`.
-        not_parsed: Columns whose texts are names: only dates are parsed in them.
+        not_parsed: Columns whose texts may be dates, but no numbers or times of day.
 
     Returns:
-        The columns, and by name how dates and times of day are written.
+        The columns, and by name the format of their dates or times of day.
     """
     parsed = dict(values)
     formats: dict[str, str | None] = {}
@@ -342,7 +362,7 @@ def _parsed_columns(
 
 
 def _as_dates(texts: np.ndarray, date_format: str | None) -> tuple[np.ndarray, str | None] | None:
-    """Return texts as dates, and how they are written; None if they are no dates, or in doubt."""
+    """Return texts as dates, and their format; None if they are no dates, or may be several."""
     candidates = [None] if date_format is None else [None, date_format]
     likely = date_formats(texts)
     if len(likely) == 1:
@@ -355,9 +375,10 @@ def _as_dates(texts: np.ndarray, date_format: str | None) -> tuple[np.ndarray, s
 
 
 def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str | None] | None:
-    """Return texts as numbers or times of day, and `TIME_OF_DAY` for these.
+    """Return texts as numbers, or as times of day, with their format; None if they are neither.
 
-    Plain numbers are not parsed: who has them as text in a table with types may have a reason.
+    Texts that are all plain numbers are not parsed. They come from tables with types, such as
+    Parquet files, whose author may have stored numbers as text for a reason.
     """
     times = parse_times(texts)
     if times is not None:
@@ -371,14 +392,14 @@ def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str
 
 
 def _are_plain_numbers(texts: list[str], decimal: str | None) -> bool:
-    """Return whether every reader takes all texts for the same numbers; true of no text at all."""
+    """Return whether all texts are numbers that cannot be misread; True if there are none."""
     if decimal == "comma" and any("." in text for text in texts):
-        return False  # their points stand between thousands
+        return False  # a point separates thousands
     return match_all(PLAIN, texts)
 
 
 def _labels(target: np.ndarray, positive: str | None) -> tuple[Label, Label] | None:
-    """Return the labels for 0 and 1, or None if the target has not two values.
+    """Return the labels for 0 and 1, or None if the target does not have two values.
 
     Args:
         target: The values.
@@ -411,12 +432,12 @@ def _levels(values: np.ndarray, options: CsvConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Features, and what is wrong with rows that have none.
+    """Features, and the problems of rows that can't be encoded.
 
     Attributes:
-        X: The features; of rows with a problem they mean nothing.
-        problems: By row, counted from 0: the column, and what is wrong with its value. The first
-            problem that was found comes first.
+        X: The features. Those of rows with a problem have no meaning.
+        problems: The first problem of each row that has one, with its column, by the number of the
+            row, counted from 0. They are in the order in which they were found.
     """
 
     X: Float[np.ndarray, "N D"]
@@ -425,25 +446,25 @@ class EncodedRows:
 
 @dataclass(frozen=True)
 class _Location:
-    """Where values come from, and the problems that were found in their rows."""
+    """The source and the column of values, and the problems found so far, by row."""
 
     source: str
     column: str
     problems: dict[int, str]
 
     def report(self, row: int | np.integer, problem: str) -> None:
-        """Note what is wrong with a value, unless the row has a problem already."""
+        """Record a problem with a value, unless the row has one already."""
         self.problems.setdefault(int(row), f"column '{self.column}': {problem}")
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """How values are read.
+class _ValueRules:
+    """Which values are allowed, and how numbers are written.
 
     Attributes:
         fill: Whether values may be missing.
-        unseen: What happens to levels that training did not have.
-        decimal: What stands before decimals in texts.
+        unseen: How a level is treated that training did not have.
+        decimal: The decimal mark of numbers that are text.
     """
 
     fill: bool
@@ -452,23 +473,24 @@ class _Reading:
 
 
 def _encoded(
-    column: Column, values: np.ndarray, reading: _Reading, location: _Location
+    column: Column, values: np.ndarray, rules: _ValueRules, location: _Location
 ) -> Float[np.ndarray, "N k"]:
     """Return the features of a column, missing values as NaN.
 
     Args:
         column: The column in training.
         values: Its values. Text is parsed if training had numbers or dates.
-        reading: How they are read.
+        rules: Which values are allowed.
         location: Where the values come from.
     """
-    values = _of_trained_kind(column, values, reading.decimal, location)
+    values = _of_trained_kind(column, values, rules.decimal, location)
     missing = pd.isna(values)
-    if missing.any() and not reading.fill and MISSING_LEVEL not in column.levels:
+    may_be_missing = rules.fill or MISSING_LEVEL in column.levels
+    if missing.any() and not may_be_missing:
         for row in np.flatnonzero(missing):
             location.report(row, "the value is missing; fill it in")
     if column.kind == "category":
-        codes = _level_codes(column, values, location, reading.unseen)
+        codes = _level_codes(column, values, location, rules.unseen)
         encode = _indicators if column.has_indicators else _dummies
         return encode(column, codes)
     numbers = as_numbers(values)
@@ -482,7 +504,7 @@ def _of_trained_kind(
 ) -> np.ndarray:
     """Return values of the kind that the model was trained on; text is parsed.
 
-    Text that cannot be parsed is reported, and missing in what is returned.
+    A text that cannot be parsed is reported, and returned as missing.
 
     Raises:
         UserError: the values are of another kind.
@@ -491,7 +513,7 @@ def _of_trained_kind(
         return np.full(len(values), np.nan)
     kind = value_kind(values)
     trained_kind = column.value_kind
-    if trained_kind in ("text", kind):
+    if trained_kind == "text" or kind == trained_kind:
         return values
     if kind != "text":
         held = f"holds {kind}; the model was trained on {trained_kind}"
@@ -517,7 +539,7 @@ def _expected_value(column: Column) -> str:
 
 
 def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray | None:
-    """Return texts as numbers or dates, as the column had in training, or None."""
+    """Return texts as the numbers or dates that the column had in training, or None."""
     if column.kind == "number" and column.format == TIME_OF_DAY:
         return parse_times(texts)
     if column.value_kind == "numbers":
@@ -528,16 +550,15 @@ def _parsed(column: Column, texts: np.ndarray, decimal: Decimal) -> np.ndarray |
 def _unparsable(column: Column, texts: np.ndarray, decimal: Decimal) -> Bool[np.ndarray, " N"]:
     """Return which rows prevent a column of texts from being parsed.
 
-    A text is tried together with the first that can be parsed, because it may be sound alone and be
-    of another type than that (a time with an offset among those without, `true` among numbers).
+    A text may parse by itself, but not together with others: a time with an offset among those
+    without, or `true` among numbers. So each text is tried together with the first that parses.
     """
     known = distinct(texts)
-    alone = [text for text in known if _parses(column, [text], decimal)]
-    if not alone:
+    first_sound = next((text for text in known if _parses(column, [text], decimal)), None)
+    if first_sound is None:
         return ~pd.isna(texts)
-    sound = {text for text in known if _parses(column, [alone[0], text], decimal)}
-    prevents = [text is not None and text not in sound for text in texts]
-    return np.array(prevents, dtype=bool)
+    sound = {text for text in known if _parses(column, [first_sound, text], decimal)}
+    return ~pd.isna(texts) & ~pd.Series(texts, dtype=object).isin(sound).to_numpy()
 
 
 def _parses(column: Column, texts: list[str], decimal: Decimal) -> bool:
@@ -547,7 +568,7 @@ def _parses(column: Column, texts: list[str], decimal: Decimal) -> bool:
 def _level_codes(
     column: Column, values: np.ndarray, location: _Location, unseen: Unseen
 ) -> Int[np.ndarray, " N"]:
-    """Return the number of every value's level: K where it is not known, -1 where it is missing."""
+    """Return the position of every value among the K levels: K if unknown, -1 if missing."""
     texts = as_text(values)
     if MISSING_LEVEL in column.levels:
         texts = np.where(pd.isna(values), MISSING_LEVEL, texts)
@@ -565,10 +586,10 @@ def _level_codes(
 
 
 def _indicators(column: Column, codes: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N k"]:
-    """Return the indicators of a category [rows, levels + 1]; a missing level is not known."""
+    """Return the indicators of a category [rows, levels + 1]; a missing level counts as unknown."""
     n_levels = len(column.levels)
-    known_codes = np.where(codes < 0, n_levels, codes)
-    is_level = known_codes[:, None] == np.arange(n_levels + 1)
+    indicator_of_row = np.where(codes < 0, n_levels, codes)
+    is_level = indicator_of_row[:, None] == np.arange(n_levels + 1)
     return is_level.astype(np.float64)
 
 

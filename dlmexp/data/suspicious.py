@@ -1,4 +1,4 @@
-"""Values that look wrong: marks of missing values, outliers, sums that are the target."""
+"""Suspicious values: numbers that mark missing values, outliers, columns that sum to the target."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,20 +7,23 @@ import numpy as np
 from jaxtyping import Float
 
 MARKERS = tuple(sign * (10.0**digits - 1) for sign in (-1, 1) for digits in range(1, 8))
-"""-9, -99, ..., 9999999: what stands for a missing value in old files."""
+"""-9, -99, ..., 9999999: numbers that mark missing values in old files."""
 MIN_ROWS = 20
+"""Nothing is called suspicious among fewer values."""
 MIN_DISTINCT = 10
-"""Columns with fewer distinct values are codes, not measurements."""
+"""Columns with fewer distinct values are taken for codes, which have no outliers."""
 MAX_DEVIATIONS = 20.0
+"""A value is an outlier if it is further from the mean, in standard deviations."""
 TRIMMED = 1e-3
-"""Share of the rows at each end, one row at least, that deviations are not computed from."""
+"""The share of the largest, and of the smallest values that mean and deviation leave out."""
 MAX_SHARE_OF_OUTLIERS = 0.01
+"""If a larger share of the values is far away, the distribution has heavy tails."""
 MAX_SUMMANDS = 200
 """Tables with more columns of numbers are not searched for a sum."""
-EXACT_SUM = 1e-10
-"""As a share of the target's variance: if a sum of columns leaves less, the rest is rounding."""
-NO_WEIGHT = 1e-6
-"""In standard deviations of the target: a column that adds less is not part of a sum."""
+MAX_RESIDUAL = 1e-10
+"""The largest share of the target's variance that an exact sum of columns leaves, by rounding."""
+MIN_WEIGHT = 1e-6
+"""The least that a part of a sum contributes, in standard deviations of the target."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,14 @@ class Marker:
 
 @dataclass(frozen=True)
 class Outlier:
-    """The most extreme of a few values that lie far away from all others.
+    """The outliers of a column, of which the most extreme one is described.
 
     Attributes:
-        row: Its row, counted from 0.
-        value: The value.
-        deviations: How far it is from the mean of the others, in their standard deviations.
-        values: All such values, without repetitions.
-        count: The number of rows that have one.
+        row: The row of the most extreme outlier, counted from 0.
+        value: Its value.
+        deviations: How far it is from the mean of the middle values, in their standard deviations.
+        values: All values that are outliers, without repetitions.
+        count: The number of rows with an outlier.
     """
 
     row: int
@@ -51,7 +54,11 @@ class Outlier:
 
 
 def missing_marker(values: Float[np.ndarray, " rows"]) -> Marker | None:
-    """Return a number such as -999 that is far away from all others, or the only negative one."""
+    """Return a number that probably stands for missing values.
+
+    It is one of `MARKERS`, and lies further from all other values than they do from each other, or
+    is the only negative one.
+    """
     for marker in MARKERS:
         is_marker = values == marker
         others = values[~is_marker & np.isfinite(values)]
@@ -59,18 +66,18 @@ def missing_marker(values: Float[np.ndarray, " rows"]) -> Marker | None:
             continue
         low = others.min()
         high = others.max()
-        gap = max(low - marker, marker - high)
-        has_odd_sign = marker < 0 <= low
-        if gap > high - low or (has_odd_sign and gap > 0):
+        gap = max(low - marker, marker - high)  # negative if the marker lies among the others
+        is_only_negative = marker < 0 <= low
+        if gap > high - low or (is_only_negative and gap > 0):
             return Marker(marker, int(is_marker.sum()))
     return None
 
 
 def outlier(values: Float[np.ndarray, " rows"]) -> Outlier | None:
-    """Return the value that lies most than MAX_DEVIATIONS away from the others, if there are few.
+    """Return the values that are more than MAX_DEVIATIONS from the mean, if they are few.
 
-    Mean and deviation are those of the rows without the most extreme ones at each end, so that an
-    outlier does not hide itself.
+    Mean and deviation are those of the middle values: an outlier among them would make them so
+    large that it would not be found.
     """
     known = values[np.isfinite(values)]
     if len(known) < MIN_ROWS or len(np.unique(known)) < MIN_DISTINCT:
@@ -99,11 +106,17 @@ def _deviations(
 ) -> Float[np.ndarray, " rows"] | None:
     """Return how far values are from the mean of the middle ones, in their standard deviations.
 
-    None if all of these are the same. `known` are the finite ones of the values.
+    Args:
+        values: The values.
+        known: Those of the values that are finite.
+
+    Returns:
+        The distances; None if all middle values are the same.
     """
     n_trimmed = max(1, round(TRIMMED * len(known)))
     middle = np.sort(known)[n_trimmed:-n_trimmed]
-    scale = np.abs(middle).max() or 1.0  # of values that may be too large to be squared
+    # Values may be so large that their squares overflow: divide by the largest one.
+    scale = np.abs(middle).max() or 1.0
     scaled = middle / scale
     spread = float(np.std(scaled))
     if spread == 0:
@@ -115,9 +128,9 @@ def _deviations(
 def summands(
     columns: Mapping[str, Float[np.ndarray, " rows"]], y: Float[np.ndarray, " rows"]
 ) -> dict[str, float]:
-    """Return the columns that make up the target exactly, with their weights; empty if none do.
+    """Return the columns of which the target is an exact weighted sum, with their weights.
 
-    A sum of a single column is not looked for. Rows with gaps are left out.
+    It is empty if there is no such sum, or one of a single column. Rows with gaps are left out.
     """
     if not 2 <= len(columns) <= MAX_SUMMANDS:
         return {}
@@ -137,26 +150,27 @@ def summands(
     weights = _exact_weights(X[:, is_used], y)
     if weights is None:
         return {}
-    adds = np.abs(weights) > NO_WEIGHT
-    if adds.sum() < 2:
+    is_part = np.abs(weights) > MIN_WEIGHT
+    if is_part.sum() < 2:
         return {}
-    in_units = weights * y_spread / spread[is_used]
-    return dict(zip(names[adds].tolist(), in_units[adds].tolist(), strict=True))
+    # From columns and target scaled to variance 1 back to their own units.
+    weights_in_units = weights * y_spread / spread[is_used]
+    return dict(zip(names[is_part].tolist(), weights_in_units[is_part].tolist(), strict=True))
 
 
 def _exact_weights(
     X: Float[np.ndarray, "rows D"], y: Float[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " D"] | None:
-    """Return the weights with which the columns of X, scaled to variance 1, add up to y.
+    """Return the weights with which the columns of X add up to y, all scaled to variance 1.
 
-    None if there are no such weights, or many.
+    None if there are no such weights, or if they are not unique.
     """
     with np.errstate(all="ignore"):
         scaled = (X - X.mean(axis=0)) / X.std(axis=0)
         target = (y - y.mean()) / y.std()
     weights, _, rank, _ = np.linalg.lstsq(scaled, target, rcond=None)
     residuals = scaled @ weights - target
-    rest = np.mean(residuals**2)
-    if rest > EXACT_SUM or rank < scaled.shape[1]:
+    residual_variance = np.mean(residuals**2)
+    if residual_variance > MAX_RESIDUAL or rank < scaled.shape[1]:
         return None
     return weights

@@ -1,6 +1,7 @@
-"""What is wrong with a user's own table, or makes results on it look better than they are.
+"""Problems of a user's own table, and what makes results on it look better than they are.
 
-All problems are reported at once, with the settings (`csv.*`) that remedy them.
+All problems are reported at once, with the settings (`csv.*`) that remedy them. A finding that does
+not prevent training is a warning.
 """
 
 import re
@@ -26,16 +27,16 @@ MAX_LEVELS = 100
 MAX_MISSING_MARKERS = 10
 """If more distinct texts stand among numbers, they are not markers of missing values."""
 MIN_ROWS = 20
-"""With fewer rows, a column agrees with the target by chance, and rows repeat."""
+"""With fewer rows, a column may agree with the target, and rows may repeat, by chance."""
 MAX_DUPLICATES = 0.1
-"""Above this share of duplicate rows, warn."""
-EXACT_REST = 1e-12
-"""As a share of the target's variance: if a linear function leaves less, the rest is rounding."""
-SMALL_REST = 1e-3
-"""As a share of the target's variance: if a linear function leaves less, the target leaks."""
+"""A larger share of duplicate rows causes a warning."""
+EXACT_RESIDUAL = 1e-12
+"""A function that leaves less than this share of the target's variance is taken for exact."""
+SMALL_RESIDUAL = 1e-3
+"""If a linear function of a column leaves less than this share, the column leaks the target."""
 SHOWN_VALUES = 5
 MAX_NUMBERING = 1.5
-"""Of a column that numbers the rows: the last number, in rows, if some rows are left out."""
+"""The largest ratio of the last number to the number of rows in a column that numbers the rows."""
 
 Settings = Mapping[str, str | list[str]]
 """Values of `csv.*` by option."""
@@ -43,7 +44,13 @@ Settings = Mapping[str, str | list[str]]
 
 @dataclass(frozen=True)
 class Finding:
-    """An oddity of a table, and the settings that remedy it."""
+    """A problem or an oddity of a table.
+
+    Attributes:
+        message: What was found.
+        remedy: The settings that remedy it; empty if no setting does.
+        is_refused: Whether the table can't be used; if not, the finding is a warning.
+    """
 
     message: str
     remedy: Settings
@@ -57,7 +64,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class StrayWords:
-    """A column of text that is numbers but for a few words (no words: all of it is numbers)."""
+    """The few words in a column of text whose other values are numbers.
+
+    Attributes:
+        description: A description of the column for messages.
+        words: The words; empty if all values are numbers, stored as text.
+    """
 
     description: str
     words: list[str]
@@ -65,7 +77,12 @@ class StrayWords:
 
 @dataclass(frozen=True)
 class Leak:
-    """How a column of features gives the target away."""
+    """A relation between a column and the target by which the column gives the target away.
+
+    Attributes:
+        description: The relation, for messages.
+        is_exact: Whether the column is the target itself, in other units or words.
+    """
 
     description: str
     is_exact: bool
@@ -74,7 +91,14 @@ class Leak:
 def check_table(
     values: Values, schema: Schema, task: str, options: CsvConfig, file: str
 ) -> list[str]:
-    """Return what to warn of.
+    """Return the warnings about a table.
+
+    Args:
+        values: All of its columns, parsed.
+        schema: Its target, and the columns that become features.
+        task: regression, binary or count.
+        options: The settings `csv.*`.
+        file: What the table is called in messages.
 
     Raises:
         UserError: the table is refused; the message lists all problems.
@@ -100,13 +124,16 @@ def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) ->
     remedy = _combined_remedy(problems, options)
     if not remedy:
         return message
-    has_remedy_for_all = all(problem.remedy for problem in problems)
-    remedied = "All of it" if has_remedy_for_all else "The others"
-    return f"{message}\n{remedied}: {_typed(remedy)}"
+    all_have_remedies = all(problem.remedy for problem in problems)
+    subject = "All of it" if all_have_remedies else "The others"
+    return f"{message}\n{subject}: {_typed(remedy)}"
 
 
 def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Settings:
-    """Return the settings that remedy all problems and keep what lists of settings hold already."""
+    """Return the settings that remedy all problems.
+
+    Lists, such as `drop`, are extended: they keep the elements that the user typed.
+    """
     combined = dict[str, Any]()
     for problem in problems:
         for option, value in problem.remedy.items():
@@ -119,7 +146,7 @@ def _combined_remedy(problems: Sequence[Finding], options: CsvConfig) -> Setting
 
 
 def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
-    """Yield what is odd about a table."""
+    """Yield all problems and oddities of a table."""
     if not schema.columns:
         yield Finding(f"it has no feature besides the target '{schema.target}'", {}, True)
     yield from _gaps(values, schema, options)
@@ -142,7 +169,7 @@ def _findings(values: Values, schema: Schema, task: str, options: CsvConfig) -> 
 
 
 def _odd_target(values: Values, schema: Schema, task: str, options: CsvConfig) -> Iterator[Finding]:
-    """Yield what is odd about a target that can be trained on."""
+    """Yield the oddities of a target that can be trained on."""
     target = values[schema.target]
     if task == "regression":
         yield from _odd_numbers(schema.target, target, options, is_target=True)
@@ -151,18 +178,20 @@ def _odd_target(values: Values, schema: Schema, task: str, options: CsvConfig) -
 
 
 def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Finding]:
-    """Yield the missing values, unless the mean or a level of its own stands for them."""
+    """Yield that values are missing in columns where they are not allowed."""
     features = {column.name for column in schema.columns}
-    # A mean or a level stands for a missing feature. The target and the column that rows are
-    # divided by must be complete.
-    complete = [name for name in values if options.missing == "refuse" or name not in features]
-    is_gap = np.column_stack([pd.isna(values[name]) for name in complete])
+    # The target and the column that divides the rows must be complete. Features may have gaps if
+    # the settings say how these are filled.
+    must_be_complete = list(values)
+    if options.missing != "refuse":
+        must_be_complete = [name for name in values if name not in features]
+    is_gap = np.column_stack([pd.isna(values[name]) for name in must_be_complete])
     gaps = np.argwhere(is_gap)
     if not len(gaps):
         return
     row, first_column = gaps[0]
-    incomplete = {complete[k] for k in np.unique(gaps[:, 1])}
-    where = f"row {row + 1}, column '{complete[first_column]}'"
+    incomplete = {must_be_complete[position] for position in np.unique(gaps[:, 1])}
+    where = f"row {row + 1}, column '{must_be_complete[first_column]}'"
     count = f"{len(gaps)} in all"
     message = f"a value is missing in {where} ({count}); csv.missing=drop leaves rows out"
     if incomplete <= features:
@@ -172,7 +201,7 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Findin
 
 
 def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
-    """Return what is wrong with the target, as the end of a message, or ''."""
+    """Return what is wrong with the target, as the end of a message; '' if nothing is."""
     known = values[~pd.isna(values)]
     if task == "binary":
         return _binary_target_problem(known, schema)
@@ -189,7 +218,7 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
 
 
 def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
-    """Return what a target holds in place of numbers."""
+    """Return a clause on what a target holds in place of numbers."""
     kind = value_kind(values)
     if kind == "text" and is_doubtful(values):
         return _doubtful_numbers(values)
@@ -202,7 +231,12 @@ def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
 
 
 def _binary_target_problem(known: np.ndarray, schema: Schema) -> str:
-    """Return how the number of classes is wrong, or ''; `known` are the values without gaps."""
+    """Return that a binary target does not have two classes, or '' if it has.
+
+    Args:
+        known: Its values without gaps.
+        schema: The schema, which has labels if there are two classes.
+    """
     if schema.labels is not None:
         return ""
     classes = np.unique(known.astype(str)).tolist()
@@ -215,30 +249,30 @@ def _odd_category(
 ) -> Iterator[Finding]:
     """Yield why a column of text is probably numbers, names or dates, not a category."""
     name = column.name
-    as_it_is = f"{setting('categories', [name])} takes it as it is"
+    keep_as_category = f"{setting('categories', [name])} takes it as it is"
     if column.of == "text" and is_doubtful(values):
-        yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {as_it_is}", {}, True)
+        yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}", {}, True)
         return
     stray = _stray_words(values, decimal)
     if stray:
-        message = f"column '{name}' {stray.description}; {as_it_is}"
+        message = f"column '{name}' {stray.description}; {keep_as_category}"
         yield Finding(message, _remedy_for_stray_words(name, stray, options), True)
         return
     formats = date_formats(values) if column.of == "text" else []
     if len(formats) > 1:
         typed = " or ".join(setting("date_format", format) for format in formats)
         dates = f"dates such as '{column.levels[0]}': where is the day? {typed}"
-        yield Finding(f"column '{name}' has {dates}; {as_it_is}", {}, True)
+        yield Finding(f"column '{name}' has {dates}; {keep_as_category}", {}, True)
         return
     max_levels = min(MAX_LEVELS, max(2, len(values) // 10))
     if len(column.levels) > max_levels:
-        message = f"{_too_many_levels(column, len(values), max_levels)}; {as_it_is}"
+        message = f"{_too_many_levels(column, len(values), max_levels)}; {keep_as_category}"
         remedy: Settings = {} if _looks_measured(values) else {"drop": [name]}
         yield Finding(message, remedy, True)
 
 
 def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
-    """Return that a category has more levels than it should, and what to do if they are dates."""
+    """Return the message that a category has too many levels, which may be dates."""
     example = f"'{column.levels[0][:40]}'"
     count = f"{len(column.levels)} distinct values (e.g. {example}) in {n_rows} rows"
     dates = "if these are dates, say how they are written, as in csv.date_format=%d.%m.%Y"
@@ -246,8 +280,9 @@ def _too_many_levels(column: Column, n_rows: int, max_levels: int) -> str:
 
 
 def _doubtful_numbers(values: np.ndarray) -> str:
-    """Return that numbers may be read in two ways, and what to type."""
-    example = next(text for text in distinct(values) if re.search("[.,]", text))
+    """Return the clause that the decimal mark of numbers is in doubt, with the settings for it."""
+    ambiguous = [text for text in distinct(values) if re.search("[.,]", text)]
+    example = ambiguous[0]
     return (
         f"has numbers such as '{example}', which are thousands or have decimals: "
         "csv.decimal=point (then a comma is between thousands) or csv.decimal=comma"
@@ -255,9 +290,9 @@ def _doubtful_numbers(values: np.ndarray) -> str:
 
 
 def _looks_measured(values: np.ndarray) -> bool:
-    """Return whether most texts are numbers or dates, which are not to be dropped lightly."""
+    """Return whether most texts are numbers or dates: such a column is worth keeping."""
     texts = [text for text in values if isinstance(text, str)]
-    n_measured = sum(_is_date_or_number(text) for text in texts)
+    n_measured = sum(map(_is_date_or_number, texts))
     return 2 * n_measured > len(texts)
 
 
@@ -276,13 +311,14 @@ def _remedy_for_stray_words(name: str, stray: StrayWords, options: CsvConfig) ->
 
 
 def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords | None:
-    """Return the words among numbers in a column of text, or None if most of it is words."""
+    """Return the words among numbers in a column of text; None if most of its values are words."""
     texts = pd.Series(values, dtype=object).dropna()
     pattern = NUMBER[decimal]
     is_number = texts.map(lambda value: pattern.fullmatch(str(value)) is not None)
     stray = texts[~is_number.astype(bool)]
     n_numbers = len(texts) - len(stray)
-    if n_numbers == 0 or len(stray) > n_numbers:
+    is_mostly_words = n_numbers == 0 or len(stray) > n_numbers
+    if is_mostly_words:
         return None
     if stray.empty:
         return StrayWords("is text, though all its values are numbers: make them numbers", [])
@@ -292,8 +328,10 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
         examples.append("...")
     first_row = stray.index[0] + 1
     rows = f"{counted(len(stray), 'row')} (the first: row {first_row})"
-    numbers = f"its other {n_numbers} values are numbers"
-    description = f"is text because of {', '.join(examples)} in {rows}; {numbers}"
+    description = (
+        f"is text because of {', '.join(examples)} in {rows}; "
+        f"its other {n_numbers} values are numbers"
+    )
     if len(words) <= MAX_MISSING_MARKERS:
         description += f"; {setting('na', words)} calls that missing"
     return StrayWords(description, words)
@@ -302,7 +340,7 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
 def _leaking_column(
     column: Column, values: np.ndarray, target: np.ndarray, schema: Schema, options: CsvConfig
 ) -> Iterator[Finding]:
-    """Yield how a column gives the target away; it is refused if it is the target itself."""
+    """Yield that a column gives the target away; it is refused if it is the target itself."""
     name = column.name
     y = schema.encode_target(target) if schema.labels else target
     leak = _leak(values, column, y)
@@ -317,7 +355,13 @@ def _leaking_column(
 
 
 def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Leak | None:
-    """Return how a column gives the target away; `is_exact`: in other units or words it is it."""
+    """Return how a column gives the target away, or None.
+
+    Args:
+        values: The column.
+        column: Its schema.
+        y: The target as numbers.
+    """
     is_known = ~pd.isna(values) & ~np.isnan(y)
     x = values[is_known]
     y = y[is_known]
@@ -330,28 +374,34 @@ def _leak(values: np.ndarray, column: Column, y: Float[np.ndarray, " N"]) -> Lea
 
 
 def _linear_leak(x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> Leak | None:
-    """Return that the target is a linear function of a column, to `SMALL_REST` of its variance."""
-    # Least squares. Values so large that they overflow are refused for that later.
+    """Return that the target is a linear function of a column, up to `SMALL_RESIDUAL`."""
+    # Least squares. Values may be so large that they overflow: a later check refuses them.
     with np.errstate(all="ignore"):
         centred_x = x - x.mean()
         centred_y = y - y.mean()
         slope = np.dot(centred_x, centred_y) / np.dot(centred_x, centred_x)
         offset = y.mean() - slope * x.mean()
         residuals = slope * x + offset - y
-        rest = np.var(residuals) / np.var(y)
-    if not rest < SMALL_REST:  # also where it is NaN
+        residual_share = np.var(residuals) / np.var(y)
+    if not residual_share < SMALL_RESIDUAL:  # True for NaN, too
         return None
     description = f"the target is {slope:.6g} times it"
-    if abs(offset) > EXACT_REST * np.abs(y).max():
+    if abs(offset) > EXACT_RESIDUAL * np.abs(y).max():
         description += f" plus {offset:.6g}"
-    is_exact = bool(rest < EXACT_REST)
+    is_exact = bool(residual_share < EXACT_RESIDUAL)
     if not is_exact:
-        description += f", which leaves {100 * rest:.2g} % of its variance"
+        description += f", which leaves {100 * residual_share:.2g} % of its variance"
     return Leak(description, is_exact)
 
 
 def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool) -> Leak | None:
-    """Return that every value of a column determines the target."""
+    """Return that every value of a column determines the target, or None.
+
+    Args:
+        x: The column.
+        y: The target.
+        has_order: Whether the values of the column are numbers or dates, not categories.
+    """
     pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates().sort_values("x")
     if not pairs["x"].is_unique:
         return None
@@ -366,7 +416,7 @@ def _one_to_one_leak(x: np.ndarray, y: Float[np.ndarray, " N"], has_order: bool)
 def _odd_numbers(
     name: str, values: np.ndarray, options: CsvConfig, is_target: bool
 ) -> Iterator[Finding]:
-    """Yield that a column has numbers that stand for missing values, or lie far from all others."""
+    """Yield that a column of numbers has a marker of missing values, or outliers."""
     if value_kind(values) != "numbers":
         return
     marker = missing_marker(values)
@@ -375,14 +425,15 @@ def _odd_numbers(
         message = f"column '{name}' is {marker.value:g} in {rows}, which may mean missing"
         yield Finding(message, _as_missing([f"{marker.value:g}"], options, is_target), False)
         return
-    odd = outlier(values)
-    if odd is not None:
-        texts = [f"{value:.15g}" for value in odd.values]
-        yield Finding(_outlier_message(name, odd), _as_missing(texts, options, is_target), False)
+    extreme = outlier(values)
+    if extreme is not None:
+        texts = [f"{value:.15g}" for value in extreme.values]
+        remedy = _as_missing(texts, options, is_target)
+        yield Finding(_outlier_message(name, extreme), remedy, False)
 
 
 def _as_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> Settings:
-    """Return the settings that take texts of a column for missing values, which are allowed."""
+    """Return the settings that declare texts to be missing values, and allow missing values."""
     remedy: dict[str, str | list[str]] = {"na": [*options.na, *texts]}
     if is_target and options.missing != "drop":
         remedy["missing"] = "drop"
@@ -391,10 +442,11 @@ def _as_missing(texts: Sequence[str], options: CsvConfig, is_target: bool) -> Se
     return remedy
 
 
-def _outlier_message(name: str, odd: Outlier) -> str:
-    others = f", and {odd.count - 1} more like it" if odd.count > 1 else ""
+def _outlier_message(name: str, extreme: Outlier) -> str:
+    others = f", and {extreme.count - 1} more like it" if extreme.count > 1 else ""
+    deviations = f"{extreme.deviations:.2g}"
     return (
-        f"column '{name}' is {odd.value:g} in row {odd.row + 1}, {odd.deviations:.2g} standard "
+        f"column '{name}' is {extreme.value:g} in row {extreme.row + 1}, {deviations} standard "
         f"deviations of the others away from them{others}; if that is a mistake"
     )
 
@@ -403,23 +455,26 @@ def _sum_of_columns(values: Values, schema: Schema, target: np.ndarray) -> Itera
     """Yield that columns add up to the target."""
     numbers = {}
     for column in schema.columns:
-        if column.kind != "category" and _leak(values[column.name], column, target) is None:
-            numbers[column.name] = as_numbers(values[column.name])
+        array = values[column.name]
+        # A column that gives the target away by itself has a finding of its own.
+        if column.kind != "category" and _leak(array, column, target) is None:
+            numbers[column.name] = as_numbers(array)
     weights = summands(numbers, target)
     if not weights:
         return
     terms = [_weighted(name, weight) for name, weight in weights.items()]
-    parts = terms[:SHOWN_VALUES]
-    if len(terms) > len(parts):
-        parts.append(f"{len(terms) - len(parts)} more")
-    equation = f"the target '{schema.target}' is {' + '.join(parts)}"
+    shown_terms = terms[:SHOWN_VALUES]
+    n_hidden = len(terms) - len(shown_terms)
+    if n_hidden:
+        shown_terms.append(f"{n_hidden} more")
+    equation = f"the target '{schema.target}' is {' + '.join(shown_terms)}"
     advice = "if these are not known when you predict"
     yield Finding(f"{equation}; {advice}", {"drop": list(weights)}, False)
 
 
 def _weighted(name: str, weight: float) -> str:
-    """Return a column and its weight in a sum, which is left out if it is 1."""
-    is_one = abs(weight - 1) < SMALL_REST
+    """Return a term of a sum: the name of a column, with its weight unless that is 1."""
+    is_one = abs(weight - 1) < SMALL_RESIDUAL
     return f"'{name}'" if is_one else f"{weight:.6g} '{name}'"
 
 
@@ -432,7 +487,7 @@ def _uninformative_column(name: str, values: np.ndarray) -> Iterator[Finding]:
 
 
 def numbers_rows(values: np.ndarray) -> bool:
-    """Return whether a column numbers the rows from 0 or 1, some of which may be left out."""
+    """Return whether a column numbers the rows from 0 or 1; some numbers may be left out."""
     n_rows = len(values)
     if n_rows < 2 or value_kind(values) != "numbers" or not np.isfinite(values).all():
         return False
@@ -441,8 +496,8 @@ def numbers_rows(values: np.ndarray) -> bool:
     if first not in (0, 1) or last > MAX_NUMBERING * n_rows:
         return False
     is_whole = values == np.trunc(values)
-    rises = np.diff(values) >= 1
-    return bool(is_whole.all() and rises.all())
+    is_larger_than_last = np.diff(values) >= 1
+    return bool(is_whole.all() and is_larger_than_last.all())
 
 
 def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
@@ -453,8 +508,10 @@ def _duplicates(values: Values, options: CsvConfig) -> Iterator[Finding]:
     n_copies = int(rows.duplicated().sum())
     if n_copies <= MAX_DUPLICATES * len(rows):
         return
-    copies = f"{n_copies} of {len(rows)} rows are copies of others"
-    message = f"{copies}, so that some test rows are trained on; leave copies out"
+    message = (
+        f"{n_copies} of {len(rows)} rows are copies of others, so that some test rows are "
+        "trained on; leave copies out"
+    )
     if options.split == "group":
         yield Finding(message, {}, False)
     else:

@@ -18,13 +18,13 @@ from dlmexp.data.written import PLAIN, Decimal, parse_written
 ValueKind = Literal["text", "numbers", "dates"]
 Label = int | str
 Values = Mapping[str, np.ndarray]
-"""Columns by name, [rows] each.
+"""Columns by name, each an array [rows].
 
-Numbers are float64 (missing: NaN), text is object (missing: None), dates are datetime64 (missing:
-NaT)."""
+Numbers have the dtype float64 (missing: NaN), text object (missing: None), and dates datetime64
+(missing: NaT)."""
 
 LARGEST_EXACT = 1e15
-"""Whole numbers below it have at most 15 digits."""
+"""Floats have 15 exact digits: enough for all whole numbers below this one."""
 
 
 def value_kind(values: np.ndarray) -> ValueKind:
@@ -44,35 +44,40 @@ def as_numbers(values: np.ndarray) -> Float[np.ndarray, " rows"]:
 
 
 def as_text(values: np.ndarray) -> np.ndarray:
-    """Return values as people write them, None where missing. The mapping is injective."""
+    """Return values as people write them, None where missing; different values differ as text."""
     kind = value_kind(values)
     if kind == "text":
         return values
-    write = _number_as_text if values.dtype.kind == "f" else str
-    texts = np.array([write(value) for value in values], dtype=object)
+    to_text = _number_as_text if values.dtype.kind == "f" else str
+    texts = np.array(list(map(to_text, values)), dtype=object)
     texts[pd.isna(values)] = None
     return texts
 
 
 def _number_as_text(value: float) -> str:
-    """Return a number with up to 15 significant digits; larger whole numbers in full."""
+    """Return a number with up to 15 significant digits, or a larger one as a whole number."""
     if abs(value) < LARGEST_EXACT:
         return f"{value + 0.0:.15g}"  # adding 0 turns -0 into 0
     return f"{value:.0f}"
 
 
 def as_label(text: str) -> Label:
-    """Return a label as a whole number where it is one."""
+    """Return a label as an integer if its text is that of one, else as text."""
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
 
 
 def plain_values(
     name: str, column: pa.Array | pa.ChunkedArray | pd.Series, source: str
 ) -> np.ndarray:
-    """Return a column of an Arrow table or a DataFrame as `Values` has it.
+    """Return a column of an Arrow table or a DataFrame as an array of numbers, text or dates.
+
+    Args:
+        name: The name of the column, for messages.
+        column: The column.
+        source: What the table is called in messages.
 
     Raises:
-        UserError: the column holds something else, such as lists. The message names `source`.
+        UserError: the column holds something else, such as lists.
     """
     array = _from_pandas(column) if isinstance(column, pd.Series) else column
     types = pa.types
@@ -80,16 +85,18 @@ def plain_values(
         array = array.cast(array.type.value_type)
     kind = array.type
     if types.is_time(kind):
-        # As text, the schema parses them and says so; pyarrow takes 08:00 in a CSV for a time.
+        # pyarrow reads 08:00 in a CSV as a time of day. The schema shall parse it itself, so that
+        # it can parse the same column in other files, too: return it as text.
         array = array.cast(pa.string())
         kind = array.type
     if types.is_string(kind) or types.is_large_string(kind):
         return np.asarray(array).astype(object)
     has_dates = types.is_date(kind) or types.is_timestamp(kind)
-    plain = pa.timestamp("us") if has_dates else pa.float64()
+    target_type = pa.timestamp("us") if has_dates else pa.float64()
     # A safe cast would refuse integers beyond 2^53; it is fine to round them.
     with suppress(pa.ArrowException):
-        return np.asarray(array.cast(plain, safe=False)).astype(plain.to_pandas_dtype())
+        converted = np.asarray(array.cast(target_type, safe=False))
+        return converted.astype(target_type.to_pandas_dtype())
     advice = f"{setting('drop', [name])} leaves it out"
     raise UserError(f"{source}: column '{name}' holds {kind}: {advice}")
 
@@ -99,16 +106,21 @@ def _from_pandas(column: pd.Series) -> pa.Array | pa.ChunkedArray:
     try:
         return pa.array(column, from_pandas=True)
     except (pa.ArrowException, TypeError):
-        # The values have no common type. As text, the odd value can be named later.
+        # The values have no common type. As text, a message can name the value that differs.
         return pa.array(column.astype("string"), from_pandas=True)
 
 
 def without_markers(values: np.ndarray, na: Sequence[str]) -> np.ndarray:
-    """Return a column in which the numbers among the texts `na` mark missing values, as NaN."""
+    """Return a column with NaN for its numbers that mark missing values.
+
+    Args:
+        values: The column. One of text or dates is returned as it is.
+        na: The markers as texts; only numbers among them matter here.
+    """
     if value_kind(values) != "numbers" or not na:
         return values
-    markers = [float(text) for text in na if PLAIN.fullmatch(text)]
-    is_marker = np.isin(values, markers)
+    numbers_in_na = [text for text in na if PLAIN.fullmatch(text)]
+    is_marker = np.isin(values, list(map(float, numbers_in_na)))
     return np.where(is_marker, np.nan, values) if is_marker.any() else values
 
 
@@ -117,7 +129,8 @@ def parse_numbers(
 ) -> Float[np.ndarray, " rows"] | None:
     """Return texts as numbers (`true` and `false` as 1 and 0), or None if a text is neither.
 
-    Numbers may have thousands, percent signs and currencies (`dlmexp.data.written`).
+    Numbers may have separators of thousands, percent signs and currencies (see
+    `dlmexp.data.written`).
     """
     if decimal == "comma":
         column = _cast_texts(texts, pa.bool_())
@@ -151,7 +164,7 @@ def _cast_texts(texts: np.ndarray, *types: pa.DataType) -> pa.Array | None:
     first_text = trimmed.drop_null()[:1]
     for type in types:
         with suppress(pa.ArrowInvalid):
-            # Casting a long column of other text takes long to fail: try one text first.
+            # To cast a long column of other text is slow before it fails: try one text first.
             first_text.cast(type)
             return trimmed.cast(type)
     return None

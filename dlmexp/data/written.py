@@ -1,7 +1,7 @@
 """How people write numbers, dates and times of day as text: `1.234,50 €`, `12 %`, `31/01/2013`.
 
-What can be read in two ways is not guessed: `1,234` alone may be a thousand or little more than
-one, and `01/02/2013` may be in January or in February.
+Ambiguous texts are not guessed: `1,234` alone may be a thousand or little more than one, and
+`01/02/2013` may be in January or in February.
 """
 
 import re
@@ -14,21 +14,25 @@ import pandas as pd
 from jaxtyping import Float
 
 Decimal = Literal["point", "comma"]
-"""What stands before the decimals of a number."""
+"""The decimal mark of a number."""
 
 SYMBOLS = "$€£¥"
 SPACES = " \u00a0\u202f\u2009"
-"""Spaces that stand between thousands, the last three without a line break."""
+"""Spaces that separate thousands; the last three do not allow a line break."""
 THOUSANDS = {"point": f",'’{SPACES}", "comma": f".'’{SPACES}"}
-"""What may stand between thousands."""
-DECIMALS = {"point": r"\.", "comma": ","}
+"""Characters that may separate thousands, by the decimal mark."""
+DECIMAL_MARK = {"point": r"\.", "comma": ","}
+"""Regular expressions of the decimal marks."""
 
 
 def _pattern(decimal: Decimal) -> re.Pattern[str]:
-    """Return what a number looks like: with thousands, decimals, a sign, a currency or percent."""
-    between = f"[{THOUSANDS[decimal]}]"
-    mark = DECIMALS[decimal]
-    whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{between}\d{{3}})+)"
+    """Return the regular expression of a number as people write it.
+
+    It may have separators of thousands, decimals, an exponent, a sign, a currency or percent.
+    """
+    separator = f"[{THOUSANDS[decimal]}]"
+    mark = DECIMAL_MARK[decimal]
+    whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{separator}\d{{3}})+)"
     number = rf"(?:{whole}(?:{mark}\d*)?|{mark}\d+)(?:[eE][-+]?\d+)?"
     return re.compile(
         rf"\s*[-+]?[{SYMBOLS}]?[{SPACES}]?[-+]?{number}[{SPACES}]?[{SYMBOLS}%]?\s*", re.ASCII
@@ -43,7 +47,7 @@ PLAIN = re.compile(r"\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?\s*", re.AS
 """A number that every reader understands."""
 TIME = re.compile(r"\s*(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?\s*", re.ASCII)
 LIKE_A_DATE = re.compile(r"\s*\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[ T].*)?\s*", re.ASCII)
-CLOCKS = ("", " %H:%M", " %H:%M:%S")
+CLOCK_FORMATS = ("", " %H:%M", " %H:%M:%S")
 DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y")
 SECONDS_PER_HOUR = 3600
 
@@ -55,14 +59,15 @@ def distinct(texts: np.ndarray) -> list[str]:
 
 
 def match_all(pattern: re.Pattern[str], texts: Iterable[str]) -> bool:
-    """Return whether every text has this pattern."""
+    """Return whether every text matches a pattern as a whole."""
     return all(pattern.fullmatch(text) for text in texts)
 
 
 def sure_decimal(texts: np.ndarray) -> Decimal | None:
-    """Return what stands before decimals in a column of texts, where that is beyond doubt.
+    """Return the decimal mark in a column of texts, or None if it is in doubt.
 
-    At least half of the texts are numbers in one way of writing, and more than in the other.
+    It is sure if at least half of the distinct texts are numbers with this mark, and more than with
+    the other one.
     """
     known = distinct(texts)
     with_point = _count_matches(NUMBER["point"], known)
@@ -77,7 +82,7 @@ def _count_matches(pattern: re.Pattern[str], texts: Iterable[str]) -> int:
 
 
 def is_doubtful(texts: np.ndarray) -> bool:
-    """Return whether all texts are numbers in both ways of writing, with different values."""
+    """Return whether all texts are numbers with either decimal mark, but with different values."""
     known = distinct(texts)
     if not known or not all(match_all(pattern, known) for pattern in NUMBER.values()):
         return False
@@ -87,7 +92,7 @@ def is_doubtful(texts: np.ndarray) -> bool:
 def parse_written(texts: np.ndarray, decimal: Decimal) -> Float[np.ndarray, " rows"] | None:
     """Return numbers as people write them, missing ones as NaN, or None if a text is no number.
 
-    Percentages are numbers of per cent.
+    A percentage is its number of per cent: 12 for `12 %`.
     """
     known = distinct(texts)
     if not match_all(NUMBER[decimal], known):
@@ -119,20 +124,22 @@ def parse_times(texts: np.ndarray) -> Float[np.ndarray, " rows"] | None:
 def _hours(text: str) -> float:
     parts = [float(part) for part in text.split(":")]
     seconds = parts[2] if len(parts) > 2 else 0.0
-    return parts[0] + parts[1] / 60 + seconds / SECONDS_PER_HOUR
+    hours, minutes = parts[:2]
+    return hours + minutes / 60 + seconds / SECONDS_PER_HOUR
 
 
 def date_formats(texts: np.ndarray) -> list[str]:
-    """Return the formats in which all texts are dates; several where days may be months."""
+    """Return the formats in which all texts are dates; several if days may be months."""
     known = distinct(texts)
     if not known or not match_all(LIKE_A_DATE, known):
         return []
-    formats = [date + clock for date, clock in product(DATE_FORMATS, CLOCKS)]
+    formats = map("".join, product(DATE_FORMATS, CLOCK_FORMATS))
     return [format for format in formats if _all_dates(known, format)]
 
 
 def _all_dates(texts: list[str], format: str) -> bool:
-    """Return whether all texts are dates in a format; the first alone decides most cases."""
+    """Return whether all texts are dates in a format."""
+    # The first text alone is tried first, because it excludes most formats.
     for sample in (texts[:1], texts):
         series = pd.Series(sample, dtype=object)
         dates = pd.to_datetime(series, format=format, errors="coerce")
