@@ -1,11 +1,12 @@
 """A cell: the smallest thing with a result, and its key.
 
-A run asks for cells as `Asked`: the candidates of one selection, under a `Setting`. It trains them
-in `batches`, which have an order.
+A run requests cells in groups (`CandidateGroup`): one selection is made among the cells of a group,
+which have one `Setting`. The cells are trained in `batches`, which have an order.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import pairwise
@@ -18,11 +19,12 @@ from dlmexp.common.limits import Evaluate, Folding
 from dlmexp.common.literals import literal
 from dlmexp.core.folds import fold_size
 
-# Raised when the meaning of a field changes, so that old records are not taken for new ones.
+# Increased when the meaning of a field changes, so that old records are not taken for new ones.
 KEY_VERSION = 1
 KEY_DIGITS = 20
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-# What a record may say: a name is also that of a folder, and a number must fit into tables.
+# Values that are accepted in a record. Folders have these names too, so `Name` allows no path, and
+# a `Count` can be a float64 in a table.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
 InitialWord = Annotated[str, msgspec.Meta(pattern="^(sqrt|median)$")]
@@ -31,9 +33,8 @@ InitialWord = Annotated[str, msgspec.Meta(pattern="^(sqrt|median)$")]
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
     """Everything that changes a result, and nothing else. Values that do not apply are None.
 
-    A field that is added has a default, which means what cells without the field meant; it comes
-    last, and enters the key only where it differs from that default. So the keys of all earlier
-    records stay what they were.
+    To keep the keys of earlier records, a new field comes last, and its default is what cells did
+    before there was such a field. It is part of the key only if it differs from that default.
     """
 
     kind: str  # fit | gradient
@@ -69,7 +70,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     initial: dict[str, float | InitialWord] = {}
     inducing: str = "first"  # initial inducing inputs: first | last | kmeans | greedy
     minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
-    criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
+    # The spread of the objective that is compared with the tolerance: mean (per row) | sum |
+    # relative.
+    criterion: str = "mean"
     # The learning rate decays to `final_lr` within `decay` iterations.
     final_lr: float | None = None
     decay: Count | None = None
@@ -84,12 +87,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     split_at: Count | None = None
     optimizer: str = "adam"  # adam | lbfgs
     restarts: Count = 0  # of L-BFGS: further starts, of which the best end counts
-    # What selects among candidates in place of validation rows, which n then counts too: a number
-    # of folds | holdout | loo (each row, in closed form). The cell is the fit to all n rows, or,
-    # with `fold` (from 0), to those outside of that fold.
+    # How the rows are divided for cross-validation, which then selects among candidates: a number
+    # of folds | holdout | loo (each row, in closed form). No rows are for validation alone, and n
+    # counts all of them. None: validation rows select.
     cv: Folding | None = None
+    # The number of the fold that is left out in training, from 0; None: a fit to all n rows.
     fold: Count | None = None
-    # Evaluations of L-BFGS of the ELBO at whose end training starts; 0: at the initial values.
+    # Training starts where this many evaluations of L-BFGS bring the ELBO; 0: at initial values.
     pilot: Count = 0
 
     @cached_property
@@ -99,39 +103,46 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         It is the first 20 digits of a SHA-256 of the fields.
         """
         values: dict[str, Any] = {**msgspec.structs.asdict(self), "version": KEY_VERSION}
+        # The options that were fields in the first records stand beside the fields, also where an
+        # estimator does not have them.
         options = dict(values.pop("options"))
         for name in FIRST_OPTIONS:
             values[name] = options.pop(name, None)
         if options:
             values["options"] = options
+        # Cells at the defaults of later fields keep the keys that they had without these fields.
         for name, default in LATER.items():
             if values[name] == default:
                 del values[name]
-        return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:KEY_DIGITS]
+        text = ENCODER.encode(values)
+        return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     @cached_property
     def group(self) -> tuple[Any, ...]:
-        """What cells of one batch must share: all but seed, fold, beta and base.
+        """The values that cells of one batch must share: all but seed, fold, beta and base.
 
-        Fits to all rows are not in the batches of folds, which have fewer.
+        A fit to all rows has more rows than a fit to the rows outside a fold, so the two are never
+        in one batch.
         """
-        return (*self.values(SHARED), self.fold is None)
+        is_fit_to_all_rows = self.fold is None
+        return (*self.values(SHARED), is_fit_to_all_rows)
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Return the fields with these names, as something that can be compared and hashed."""
-        return tuple([_hashable(value) for value in attrgetter(*names)(self)])
+        """Return the values of these fields, of which there are at least two, in hashable form."""
+        return tuple(map(_hashable, attrgetter(*names)(self)))
 
     @property
     def repetition(self) -> tuple[int, int]:
-        """The rows that it is trained on, among the cells of a batch: seed and fold; -1: all."""
-        return self.seed, -1 if self.fold is None else self.fold
+        """Seed and fold, which tell the training rows of cells in a batch apart; -1: no fold."""
+        fold = -1 if self.fold is None else self.fold
+        return self.seed, fold
 
     @property
     def training_rows(self) -> int:
-        """The number of rows that it is trained on: n without its fold."""
+        """The number of rows that the cell is trained on: n without those of its fold."""
         if self.cv is None or self.fold is None:
             return self.n
         return self.n - fold_size(self.n, self.cv)
@@ -144,21 +155,29 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def model_label(self) -> str:
-        """Estimator and samples, and what is unusual of q, noise, objective and optimiser.
+        """The estimator, then all about q, noise, objective and optimiser that is not the default.
 
         An example is `bmc-10 unwhitened noise>0.01`.
         """
-        samples = "" if self.samples is None else f"-{self.samples}"
-        q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        floor = "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
-        options = "".join(f" {name}={value:g}" for name, value in self.objective_options.items())
-        optimizer = "" if self.optimizer == "adam" else f" {self.optimizer}"
-        restarts = f" restarts={self.restarts}" if self.restarts else ""
-        return f"{self.estimator}{samples}{q}{floor}{options}{optimizer}{restarts}"
+        estimator = self.estimator
+        if self.samples is not None:
+            estimator += f"-{self.samples}"
+        words = [estimator]
+        if self.parameterisation != "whitened":
+            words.append(self.parameterisation)
+        if self.noise_floor is not None:
+            words.append(f"noise>{self.noise_floor:g}")
+        for name, value in self.objective_options.items():
+            words.append(f"{name}={value:g}")
+        if self.optimizer != "adam":
+            words.append(self.optimizer)
+        if self.restarts:
+            words.append(f"restarts={self.restarts}")
+        return " ".join(words)
 
     @property
     def iterations_per_epoch(self) -> int:
-        """Iterations in one epoch: its whole minibatches, or a single one with all rows."""
+        """Iterations in one epoch: one for each full minibatch, or a single one with all rows."""
         return self.training_rows // self.minibatch if self.minibatch else 1
 
     @property
@@ -170,47 +189,73 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def solved(self) -> bool:
-        """Whether the cell is solved, not trained.
+        """Whether the cell is solved in closed form and not trained.
 
-        Its hyperparameters are held, and q has a closed form.
+        This holds if its hyperparameters are fixed and q has a closed form.
         """
         return self.variant == "fixed" and self.form == "collapsed"
 
     @property
     def evaluate_every(self) -> int | None:
-        """Iterations between evaluations during training; None if there are none."""
+        """The number of iterations between evaluations; None: only at the end of training."""
         if self.evaluate == "end":
             return None
         return self.iterations_per_epoch if self.evaluate == "epoch" else int(self.evaluate)
 
     def describe(self) -> str:
-        """Return in one line for people what is trained on which data."""
+        """Return the data, the objective and the model as one line for people."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         components = "" if self.components == 1 else f" K={self.components}"
-        trained = f"{self.variant} {self.objective} {self.model_label}{beta}{components}"
+        model = f"{self.variant} {self.objective} {self.model_label}{beta}{components}"
         fold = "" if self.fold is None else f" fold {self.fold + 1}"
-        return f"{self.dataset} n={self.n} seed={self.seed}{fold} {trained}"
+        return f"{self.dataset} n={self.n} seed={self.seed}{fold} {model}"
 
 
 def _hashable(value: Any) -> Any:
-    """Return the value of a field, a dictionary as its sorted items."""
+    """Return the value of a field, or its sorted items if it is a dictionary."""
     return tuple(sorted(value.items())) if type(value) is dict else value
+
+
+def _later_defaults() -> dict[str, Any]:
+    """Return the defaults of the fields of `Cell` that were added after the first records."""
+    first_later = FIELDS.index("base") + 1
+    defaults: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Cell)[first_later:]:
+        # The default of a dictionary is a factory.
+        defaults[field.name] = {} if field.default is msgspec.NODEFAULT else field.default
+    return defaults
 
 
 FIELDS = Cell.__struct_fields__
 # Options of estimators that are fields of their own in records of format 1.
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")
-# Fields that were added later, with their defaults. That of a dictionary is empty.
-LATER = {
-    field.name: {} if field.default is msgspec.NODEFAULT else field.default
-    for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
-}
-# In what the candidates of one selection differ.
+LATER = _later_defaults()
+# The fields in which the candidates of one selection may differ.
 SELECTED = ("beta", "components", "split_at")
-# Fields that cells of one batch share.
+# The fields in which cells of one batch agree.
 SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "fold", "base"))
 Batch = tuple[Cell, ...]
 Changes = Mapping[str, Any]  # values that differ from those of a protocol, by dotted names
+
+
+def keys_of(cells: Iterable[Cell]) -> set[str]:
+    """Return the keys of cells."""
+    return {cell.key for cell in cells}
+
+
+def base_keys(cells: Iterable[Cell]) -> set[str]:
+    """Return the keys of the base fits that cells start from."""
+    return {cell.base for cell in cells if cell.base}
+
+
+def without_keys(cells: Iterable[Cell], keys: Set[str]) -> Batch:
+    """Return the cells whose keys are not among these."""
+    return tuple(cell for cell in cells if cell.key not in keys)
+
+
+def cell_count(batches: Iterable[Batch]) -> int:
+    """Return the number of cells in batches."""
+    return sum(map(len, batches))
 
 
 class Setting(msgspec.Struct, frozen=True, dict=True):
@@ -218,8 +263,9 @@ class Setting(msgspec.Struct, frozen=True, dict=True):
 
     Attributes:
         protocol: The name of the protocol.
-        changes: The values by the names that `dlmexp run` knows, in their order.
-        selection: The metric that selects beta: `reported`, or `nll` for all.
+        changes: The values by the dotted names of settings of `dlmexp run`.
+        selection: The metric that selects beta: `reported` (each reported metric for itself), or
+            `nll` for all.
     """
 
     protocol: str
@@ -232,9 +278,9 @@ class Setting(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """The changes for display, such as `training.lr=0.01, M=50`; '' where there are none.
+        """The changes for display, such as `training.lr=0.01, M=50`; '' if there are none.
 
-        Equal texts are equal values.
+        Texts are equal if and only if the values are.
         """
         return ", ".join(assignments(self.changes))
 
@@ -244,11 +290,11 @@ def assignments(changes: Changes) -> list[str]:
     return [f"{name}={literal(value)}" for name, value in changes.items()]
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The candidates of one selection, as a run asks for them.
+class CandidateGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cells among which a run selects one, the candidates.
 
-    They are cells that differ only in beta and in the components of q, the largest beta and of
-    equal betas the fewest components first. It is a single one where there is nothing to select.
+    They differ only in beta and in the number of components of q. The largest beta comes first, and
+    of equal betas the fewest components. A group has a single candidate if nothing is selected.
     """
 
     method: str
@@ -258,37 +304,40 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     size: str  # as it was typed: '5%', '100'
     label: str  # estimator and q, for people: 'bmc-10 unwhitened'
     experiment: str
-    role: str  # fit | curve | gradient, or what the experiment says, such as anatomy
+    role: str  # fit | curve | gradient, or a role that the experiment names, such as anatomy
     setting: Setting
     betas: tuple[float | None, ...]
     keys: tuple[str, ...]
     stands_for: str | None = None  # the paper's dataset that this one stands in for
     components: tuple[int, ...] = ()  # of each candidate; empty: q is a single Gaussian
-    # Keys of the cells of folds, candidate by candidate; empty: validation rows select. With folds,
-    # `keys` are of fits to all rows, of which only those of selected candidates are trained.
+    # Keys of the fits that leave out a fold, candidate by candidate; empty: validation rows select.
+    # With folds, `keys` are those of the fits to all rows. Only the fits of selected candidates are
+    # trained.
     folds: tuple[str, ...] = ()
-    only_selected: bool = False  # `keys` are those of selected candidates, folds are left out
+    # Whether the group was reduced after the selection: `keys` are those of selected candidates
+    # only, and `folds` is empty.
+    only_selected: bool = False
 
     @classmethod
     def of(
         cls, method: str, cells: Sequence[Cell], folds: Sequence[Cell] = (), **other_fields: Any
     ) -> Self:
-        """Return what is asked for with these cells.
+        """Return the group of these candidates.
 
         Args:
             method: The name of the method.
             cells: The candidates in their order.
-            folds: The cells of their folds, candidate by candidate.
-            **other_fields: The fields that the cells do not have.
+            folds: The fits that leave out a fold, candidate by candidate.
+            **other_fields: The fields that cells do not have.
         """
-        cell = cells[0]
+        first = cells[0]
         components = tuple(candidate.components for candidate in cells)
         return cls(
             method,
-            cell.dataset,
-            cell.n,
-            cell.seed,
-            label=cell.model_label,
+            first.dataset,
+            first.n,
+            first.seed,
+            label=first.model_label,
             betas=tuple(candidate.beta for candidate in cells),
             keys=tuple(candidate.key for candidate in cells),
             components=components if max(components) > 1 else (),
@@ -296,25 +345,31 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
             **other_fields,
         )
 
+    @property
+    def folds_per_candidate(self) -> int:
+        """The number of folds of each candidate."""
+        return len(self.folds) // len(self.keys)
+
     def describe(self, key: str) -> str:
         """Return one line for people about the candidate with this key."""
         fold = ""
         if key in self.folds:
-            count = len(self.folds) // len(self.keys)
-            candidate, number = divmod(self.folds.index(key), count)
+            candidate, number = divmod(self.folds.index(key), self.folds_per_candidate)
             fold = f" fold {number + 1}"
         else:
             candidate = self.keys.index(key)
+        selected = ""
         beta = self.betas[candidate]
-        chosen = "" if beta is None else f" beta={beta:g}"
+        if beta is not None:
+            selected += f" beta={beta:g}"
         if self.components:
-            chosen += f" K={self.components[candidate]}"
+            selected += f" K={self.components[candidate]}"
         repetition = f"{self.dataset} n={self.n} seed={self.seed}{fold}"
-        return f"{repetition} {self.method} {self.label}{chosen}"
+        return f"{repetition} {self.method} {self.label}{selected}"
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is equal where the same is asked for again."""
+        """The values that tell groups apart: two requests with equal values are the same group."""
         return (
             self.experiment,
             self.role,
@@ -331,9 +386,10 @@ def batches(
     """Return cells in batches of equal shape, without those whose keys are in `skip`.
 
     The order in which cells are given does not matter. Small batches come before large ones, so
-    that something shows early; ELBO fits before the fixed variants that start from them. Batches
-    are cut from all cells and then lose those that are skipped: who trains with whom, and with it
-    the last bit of a result, does not depend on how far an interrupted run had come.
+    that first results are soon there; ELBO fits come before the fixed variants that start from
+    them. Which cells train together changes the last bit of a result. So batches are formed from
+    all cells, and only then are cells skipped: a run that goes on after an interruption forms the
+    same batches as one without.
 
     Args:
         cells: All cells.
@@ -344,35 +400,49 @@ def batches(
     if by_key.keys() <= skip:
         return []
     groups = _batch_groups(by_key)
-    cut: list[list[Cell]] = []
-    for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:]))):
+    complete: list[Batch] = []
+    for rank in sorted(groups, key=_order_of_batches):
         members = groups[rank]
-        cut += _even_parts(members, cells_at_once(members[0]))
-    pending = []
-    for batch in cut:
-        cells_to_train = tuple(cell for cell in batch if cell.key not in skip)
+        complete += _even_parts(members, cells_at_once(members[0]))
+    pending: list[Batch] = []
+    for batch in complete:
+        cells_to_train = without_keys(batch, skip)
         if cells_to_train:
             pending.append(cells_to_train)
     return pending
 
 
-def _batch_groups(cells: dict[str, Cell]) -> dict[tuple, list[Cell]]:
-    """Return the cells that may train together, by what ranks them: work, dataset, has a base."""
+def _batch_groups(by_key: dict[str, Cell]) -> dict[tuple, list[Cell]]:
+    """Return the cells that may train together.
+
+    Their key is a rank: the work of a step, the dataset, whether they start from a base fit, the
+    values that they share (`Cell.group`), and the number of their base fit.
+    """
+    cells = by_key.values()
+    # A batch starts from one base fit per seed and fold. Where cells of one seed and fold start
+    # from several base fits, these are numbered, and only cells with equal numbers train together.
     bases: dict[tuple, set[str]] = {}
-    for cell in cells.values():
+    for cell in cells:
         bases.setdefault((cell.group, cell.repetition), set()).add(cell.base or "")
     groups: dict[tuple, list[Cell]] = {}
-    for cell in sorted(cells.values(), key=lambda cell: (cell.repetition, -(cell.beta or 0.0))):
-        # A batch takes one fit per seed and fold as its start: cells that start from another one
-        # are grouped with their like.
-        start = sorted(bases[cell.group, cell.repetition]).index(cell.base or "")
-        rank = (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group, start)
+    for cell in sorted(cells, key=lambda cell: (cell.repetition, -(cell.beta or 0.0))):
+        base_number = sorted(bases[cell.group, cell.repetition]).index(cell.base or "")
+        work = cell.M * cell.n
+        rank = (work, cell.dataset, cell.base is not None, cell.group, base_number)
         groups.setdefault(rank, []).append(cell)
     return groups
 
 
-def _even_parts(cells: list[Cell], most: int) -> list[list[Cell]]:
-    """Return the cells in as few parts as possible, all of even size."""
-    count = -(-len(cells) // max(1, most))
+def _order_of_batches(rank: tuple) -> tuple:
+    """Return what batches are sorted by: work, dataset, base; then the other values as a text.
+
+    The other values have several types and None among them, which Python does not compare.
+    """
+    return (*rank[:3], str(rank[3:]))
+
+
+def _even_parts(cells: list[Cell], most: int) -> list[Batch]:
+    """Return the cells in as few parts of at most `most` as possible, of almost equal sizes."""
+    count = math.ceil(len(cells) / max(1, most))
     ends = [len(cells) * i // count for i in range(count + 1)]
-    return [cells[start:end] for start, end in pairwise(ends)]
+    return [tuple(cells[start:end]) for start, end in pairwise(ends)]

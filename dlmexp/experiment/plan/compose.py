@@ -1,4 +1,4 @@
-"""From overrides to a composed and checked config; every mistake in them is a UserError."""
+"""Compose overrides into a checked config; every mistake in them is a UserError."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -42,22 +42,25 @@ from dlmexp.experiment.plan.overrides import (
 )
 
 MAX_JOBS = 10_000  # of a multirun
+# Settings of the run that replace the settings of every dataset.
 FOR_ALL_DATASETS = ("kernel", "ard", "likelihood", "mean", "validation")
-# The launchers that `cluster` knows, the usual one first.
+# The launchers that `cluster` supports, the default one first.
 OUR_LAUNCHERS = ("BasicLauncher", "SlurmLauncher")
 CHANGEABLE = ("select", "options", "components")  # settings of a method that a user may change
-ConfigStore.instance().store(name="schema", node=HydraConfig)  # which `conf/run.yaml` starts from
+# The schema on which `conf/run.yaml` builds.
+ConfigStore.instance().store(name="schema", node=HydraConfig)
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides, with an experiment where they select none.
+    """Return the overrides, with an experiment added if they select none.
 
-    It is the embedded default job where they select no data either, and the one for a user's own
-    table where they select that alone.
+    If they select no data either, it is the small default experiment; if they select a user's own
+    table, it is the experiment for own tables.
     """
-    values = {}
+    values: dict[str, str] = {}
     for override in overrides:
-        values[_key(override)] = override.partition("=")[2].strip(" []")
+        _, _, value = override.partition("=")
+        values[_key(override)] = value.strip(" []")
     selects_experiment = "experiment" in values or "parts" in values
     if selects_experiment or values.get("dataset", USER_TABLE) != USER_TABLE:
         return list(overrides)
@@ -66,10 +69,10 @@ def with_default(overrides: Sequence[str]) -> list[str]:
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
-    """Return the config of one job, with its values checked; its plugins are imported.
+    """Return the checked config of one job, and import its plugins.
 
-    It is composed from our conf folder and users' own (`conf_dirs`). An experiment's parts get what
-    the user typed, so that e.g. `seeds=[0]` holds for all of them.
+    It is composed from our conf folder and those of users (`conf_dirs`). The overrides are added to
+    each part of the experiment, so that e.g. `seeds=[0]` holds for all of them.
     """
     overrides_of_hydra = parsed(overrides)
     for override, text in zip(overrides_of_hydra, overrides, strict=True):
@@ -80,10 +83,11 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     with hydra_errors_as_user_errors(overrides):
         container = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         values = cast(dict[str, Any], container)
-        if odd := sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS}):
-            raise UserError(
-                f"training.{shortened(odd[0])}: it has all of {', '.join(KINDS)}, and no others"
-            )
+        # Users may have added or deleted a kind of data: `+training.x.lr=1`, `~training.count`.
+        wrong_kinds = sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS})
+        if wrong_kinds:
+            wrong = shortened(wrong_kinds[0])
+            raise UserError(f"training.{wrong}: it has all of {', '.join(KINDS)}, and no others")
         typed = _spread_over_kinds(values, typed)
         cfg = checked(values)
         _check_names(values, cfg)
@@ -96,30 +100,34 @@ def compose(overrides: Sequence[str]) -> RunConfig:
 
 
 def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
-    """Move settings of training for all kinds of data to each kind.
+    """Move training settings for all kinds of data (`training.lr`) to each kind.
 
-    What is typed for all kinds holds, but for kinds that the same setting is typed for. What a YAML
-    file says of all kinds holds, but for kinds that a file or the command line says it of.
+    Of several values for a setting of one kind, the first of these is taken:
+
+    1. the value that is typed for the kind,
+    2. the value that is typed for all kinds,
+    3. the value that a YAML file has for the kind,
+    4. the value that a YAML file has for all kinds.
 
     Args:
         values: The composed values, which are changed.
         typed: The values of overrides by their keys.
 
     Returns:
-        The values of overrides, those for all kinds as one for each kind.
+        The values of overrides, of which those for all kinds are repeated for each kind.
     """
     training = values["training"]
     general = {name: training.pop(name) for name in FOR_ALL_KINDS}
     single = dict(flat(typed))
     spread = dict(single)
     for kind in KINDS:
-        for setting, value, typed_as in _general_settings(general, single):
+        for setting, value, is_typed in _general_settings(general, single):
             key = f"training.{kind}.{setting}"
             if key in single:
                 continue
-            if typed_as:
+            if is_typed:
                 spread[key] = value
-            elif _says_otherwise(values, kind, setting):
+            elif _is_set_in_file(values, kind, setting):
                 continue
             _set(training[kind], setting, value)
     return spread
@@ -130,7 +138,7 @@ def _general_settings(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yield settings for all kinds of data, their values, and whether these were typed.
 
-    A learning rate is that of minibatches, too, unless these have one of their own.
+    A learning rate is also that of minibatches, unless `minibatch_lr` is set for all kinds.
     """
     for setting, value in flat(general):
         if value != UNSET:
@@ -140,21 +148,24 @@ def _general_settings(
                 yield "minibatch_lr", value, is_typed
 
 
-def _says_otherwise(values: dict[str, Any], kind: str, setting: str) -> bool:
-    """Return whether a file has a value for a kind of data that is not the protocol's."""
+def _is_set_in_file(values: dict[str, Any], kind: str, setting: str) -> bool:
+    """Return whether a file has set a value for one kind of data.
+
+    That is so if the value is neither the protocol's nor the schema's.
+    """
     name, _, entry = setting.partition(".")
     value = values["training"][kind][name]
-    usual = getattr(protocol_config(values["protocol"], None).training[kind], name)
+    of_protocol = getattr(protocol_config(values["protocol"], None).training[kind], name)
     default = getattr(TrainingConfig(), name)
     if entry:
         value = value.get(entry)
-        usual = usual.get(entry)
+        of_protocol = of_protocol.get(entry)
         default = default.get(entry)
-    return value not in (usual, default)
+    return value not in (of_protocol, default)
 
 
 def _set(node: dict[str, Any], setting: str, value: object) -> None:
-    """Set a value, or an entry of a dictionary."""
+    """Set a value, or (`initial.noise`) an entry of a dictionary."""
     name, _, entry = setting.partition(".")
     if entry:
         node[name][entry] = value
@@ -177,38 +188,41 @@ def _check_has_single_effect(override: Override, text: str) -> None:
 
 
 def _check_names(values: dict[str, Any], cfg: RunConfig) -> None:
-    """Refuse settings that the schema does not know, which were added as `+name=value`."""
-    strange = dict(flat(values)).keys() - dict(flat(cfg)).keys()
-    if strange:
-        raise UserError(unknown(min(strange)))
+    """Refuse settings that the schema does not have, which were added as `+name=value`."""
+    extra = dict(flat(values)).keys() - dict(flat(cfg)).keys()
+    if extra:
+        raise UserError(unknown(min(extra)))
 
 
 def _name(cfg: RunConfig) -> str:
-    """Return the name of the experiment, under which its manifests stand."""
+    """Return the name of the experiment, which is the name of the folder of its manifests."""
     name = cfg.name
     if name == "custom" and len(cfg.dataset) == 1:
         (dataset,) = cfg.dataset.values()
-        # A user's own table makes an experiment of its own, named after its data.
+        # A run on a user's own table is an experiment with the name of the table.
         if dataset.loader == "table":
             name = dataset.name
     return f"{name}-{cfg.preset}" if cfg.preset else name
 
 
 def _with_overrides(part: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a part, with those of the user that it does not say itself."""
+    """Return the overrides of a part, followed by those of the user for other settings."""
     expanded = expand_shorthand(part)
-    keys = {_key(override) for override in expanded} | {"experiment", "parts"}
-    return [*expanded, *(text for text in overrides if _key(text) not in keys)]
+    keys = {"experiment", "parts"}.union(map(_key, expanded))
+    others = [text for text in overrides if _key(text) not in keys]
+    return [*expanded, *others]
 
 
 def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
-    """Let what is typed hold where the protocol or the experiment says more.
+    """Let a typed setting replace more special settings of the protocol or the experiment.
+
+    A typed learning rate, for instance, replaces the protocol's learning rates of estimators.
 
     Args:
         cfg: The config, which is changed.
         typed: The values of overrides by their keys.
     """
-    keys = {name for name, _ in flat(typed)}
+    keys = set(dict(flat(typed)))
     _drop_estimators(cfg, typed, keys)
     if cfg.csv.folds is not None and "seeds" not in keys:
         cfg.seeds = list(range(cfg.csv.folds))
@@ -222,16 +236,21 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
 
 
 def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> None:
-    """Drop estimators that only the experiment has options for, if the user selects others."""
+    """Drop estimators that the user does not select, by name or by setting an option.
+
+    They are there because the experiment sets an option of theirs.
+    """
     selected: Any = typed.get("estimator", list(cfg.estimator))
-    names = map(str, selected if isinstance(selected, list) else [selected])
-    for name in cfg.estimator.keys() - set(names):
-        if not any(key.startswith(f"estimator.{name}.") for key in keys):
-            del cfg.estimator[name]
+    names = set(map(str, selected if isinstance(selected, list) else [selected]))
+    for key in keys:
+        if key.startswith("estimator."):
+            names.add(key.split(".")[1])
+    for name in cfg.estimator.keys() - names:
+        del cfg.estimator[name]
 
 
 def _apply_to_datasets(cfg: RunConfig, keys: set[str]) -> None:
-    """Use `kernel=` and the like for all datasets, but for those whose own setting is typed."""
+    """Set `kernel=` and the like for all datasets, except those whose own setting is typed."""
     for setting in FOR_ALL_DATASETS:
         value = getattr(cfg, setting)
         if value is None:
@@ -242,7 +261,7 @@ def _apply_to_datasets(cfg: RunConfig, keys: set[str]) -> None:
 
 
 def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) -> None:
-    """Use a typed learning rate for estimators, too, that the protocol has another one for."""
+    """Let a typed learning rate replace those that the protocol has for estimators."""
     if f"{prefix}.lr" not in keys:
         return
     for name in training.estimator_lr:
@@ -251,7 +270,7 @@ def _apply_learning_rate(training: TrainingConfig, prefix: str, keys: set[str]) 
 
 
 def _apply_to_method(training: TrainingConfig, prefix: str, method: str, keys: set[str]) -> None:
-    """Use typed values for a method, too, that the protocol has values of its own for."""
+    """Let typed values replace those that the protocol has for a method."""
     method_prefix = f"{prefix}.by_method.{method}"
     method_training = training.by_method[method]
     for name in method_training.initial.keys() & training.initial.keys():
@@ -263,11 +282,12 @@ def _apply_to_method(training: TrainingConfig, prefix: str, method: str, keys: s
 
 
 def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
-    """Let the decay of the learning rate and the limit of iterations fit each other.
+    """Make the decay of the learning rate and the limit of iterations fit each other.
 
-    Without a stopping rule the decay ends with a limit that is typed. An experiment's limit gives
-    way to the protocol's where it leaves no room for the protocol's decay: the stopping rule would
-    never apply. What users or presets say about the limit holds.
+    - Without a stopping rule, the decay ends at a typed limit.
+    - If the limit is neither typed nor a preset's, but an experiment's, and too small for the decay
+      and the window of the stopping rule, the protocol's limit is taken: with the experiment's
+      limit, the rule would never apply.
     """
     training = cfg.training[kind]
     prefix = f"training.{kind}"
@@ -284,10 +304,11 @@ def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """Return the modules that `plugins=[...]` names on the command line.
 
-    They are needed before anything is composed.
+    They must be imported before anything is composed.
     """
     names: list[str] = []
-    for override in parsed([text for text in overrides if _key(text) == "plugins"]):
+    overrides_of_plugins = [text for text in overrides if _key(text) == "plugins"]
+    for override in parsed(overrides_of_plugins):
         value: Any = override.value()
         modules = value if isinstance(value, list) else [value]
         names += map(str, modules)
@@ -295,13 +316,13 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
 
 
 def _check_together(cfg: RunConfig) -> None:
-    """Raise a UserError about the first settings that can't be used with one another."""
-    budget_seconds(cfg.budget)
+    """Raise UserError about the first settings that can't be used together."""
+    budget_seconds(cfg.budget)  # raises if it is no duration
     for group in ("method", "estimator"):
         if not getattr(cfg, group):
             raise UserError(f"{group}=[]: a run needs at least one")
-    for kind in dict.fromkeys(dataset.kind for dataset in cfg.dataset.values()):
-        _check_training(kind, cfg.training[kind])
+    for dataset in cfg.dataset.values():
+        _check_training(dataset.kind, cfg.training[dataset.kind])
     for name, method in cfg.method.items():
         shipped = entries("method").get(name)
         if shipped and not _is_variation(method, MethodConfig(**shipped)):
@@ -312,13 +333,12 @@ def _check_together(cfg: RunConfig) -> None:
 
 
 def _is_variation(method: MethodConfig, shipped: MethodConfig) -> bool:
-    """Return whether a method differs from another at most in what a setting can change."""
-    changeable = {name: getattr(shipped, name) for name in CHANGEABLE}
-    return replace(method, **changeable) == shipped
+    """Return whether a method is a shipped one, but for settings that users may change."""
+    return replace(method, **{name: getattr(shipped, name) for name in CHANGEABLE}) == shipped
 
 
 def _check_training(kind: str, training: TrainingConfig) -> None:
-    """Raise a UserError about settings of the learning rate's decay that do not fit."""
+    """Raise UserError if the settings of the learning rate's decay do not fit together."""
     if (training.final_lr is None) != (training.decay is None):
         raise UserError(
             f"training.{kind}: final_lr and decay belong together; give both, or null for both"
@@ -334,9 +354,9 @@ def _check_training(kind: str, training: TrainingConfig) -> None:
 
 @cache
 def protocol_config(protocol: str, preset: str | None) -> RunConfig:
-    """Return the config of a protocol, made smaller by a preset, and nothing else.
+    """Return the config of a protocol with a preset, without any other override.
 
-    It is what settings are compared with.
+    The settings of a run are compared with it.
     """
     overrides = [f"protocol={protocol}"]
     if preset:
@@ -352,16 +372,18 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
     """Refuse settings of a user's own table that no job reads."""
-    typed = next((text for text in overrides if _key(text).startswith("csv.")), None)
-    is_read = any(USER_TABLE in job.dataset or job.parts for job in jobs)
-    if typed and not is_read:
-        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
+    for job in jobs:
+        if USER_TABLE in job.dataset or job.parts:
+            return
+    for text in overrides:
+        if _key(text).startswith("csv."):
+            raise UserError(f"{text}: say dataset=csv as well, or your table is not read")
 
 
 def _check_table(composed: DictConfig) -> None:
-    """Check what the user says of an own table before anything is resolved.
+    """Check the settings of a user's own table that other settings are derived from.
 
-    The other settings are derived from it.
+    They are checked before these are resolved.
     """
     if USER_TABLE not in composed.dataset:
         return
@@ -387,12 +409,12 @@ def launcher(overrides: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HydraSettings:
-    """What is asked of Hydra itself: who makes the jobs, who starts them, and what is called.
+    """The parts of Hydra that a run uses: sweeper, launcher and callbacks.
 
     Attributes:
         launcher: The name of the class that starts jobs.
-        has_own_sweeper: Whether another sweeper than Hydra's basic one makes them.
-        has_callbacks: Whether callbacks are called.
+        has_own_sweeper: Whether the user chose another sweeper than Hydra's basic one.
+        has_callbacks: Whether the user added callbacks.
     """
 
     launcher: str
@@ -401,7 +423,7 @@ class HydraSettings:
 
     @property
     def has_own_launcher(self) -> bool:
-        """Whether another launcher than those that `cluster` knows starts the jobs."""
+        """Whether the user chose a launcher that `cluster` does not support."""
         return self.launcher not in OUR_LAUNCHERS
 
     @property
@@ -411,7 +433,7 @@ class HydraSettings:
 
 
 def hydra_settings(overrides: Sequence[str]) -> HydraSettings:
-    """Return what is asked of Hydra itself."""
+    """Return the parts of Hydra that the overrides choose."""
     words = [text for text in overrides if _key(text).startswith(("hydra/", "hydra."))]
     if not words:
         return HydraSettings(OUR_LAUNCHERS[0], has_own_sweeper=False, has_callbacks=False)
@@ -428,7 +450,7 @@ def hydra_settings(overrides: Sequence[str]) -> HydraSettings:
 
 @contextmanager
 def initialized() -> Iterator[Hydra]:
-    """Give Hydra as its own command has it, with our settings and those of users.
+    """Initialise Hydra with our conf folder, as its own command does.
 
     Raises:
         UserError: A file of a user has the name of one of ours.
@@ -442,7 +464,8 @@ def initialized() -> Iterator[Hydra]:
                     "which is taken first; rename yours"
                 )
             read_settings(file)
-    # Hydra itself may have called this job, and is one object for the whole process.
+    # Hydra is one object for the whole process. If Hydra itself runs this job, its object is put
+    # back in the end.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -455,7 +478,7 @@ def initialized() -> Iterator[Hydra]:
 
 
 def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
-    """Return what Hydra composes, not yet resolved."""
+    """Return the config that Hydra composes, with interpolations that are not resolved yet."""
     with hydra_errors_as_user_errors(overrides), initialized():
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 
@@ -468,22 +491,22 @@ def _key(override: str) -> str:
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job of a multirun: the product of all `key=a,b,c`."""
     choices: list[list[str]] = []
-    parsed(overrides)  # its errors name single words
+    parsed(overrides)  # so that an error names a single word
     with hydra_errors_as_user_errors(overrides), initialized() as hydra:
-        # It knows the files that `glob()` chooses from.
+        # `glob()` chooses among files, which only the loader of this parser can list.
         parser = OverridesParser.create(config_loader=hydra.config_loader)
         for override, text in zip(parser.parse_overrides(list(overrides)), overrides, strict=True):
             choices.append(_choices(override, text))
             if math.prod(map(len, choices)) > MAX_JOBS:
                 raise UserError(f"{text}: that makes more than {MAX_JOBS} jobs; give fewer values")
-    return [list(job) for job in product(*choices)]
+    return list(map(list, product(*choices)))
 
 
 def _choices(override: Override, text: str) -> list[str]:
-    """Return an override for each value that makes a job, at most MAX_JOBS + 1 of them."""
+    """Return an override for each of the values of a multirun, at most MAX_JOBS + 1 of them."""
     value = override.value()
     if isinstance(value, RangeSweep):
-        # To shuffle a range Hydra would list it, however long; jobs have no order.
+        # To shuffle a range Hydra would first list all of it. Jobs have no order anyway.
         value.shuffle = False
     if not override.is_sweep_override():
         return [text]
@@ -495,20 +518,20 @@ def _choices(override: Override, text: str) -> list[str]:
 
 
 def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
-    """Return the selections that an experiment consists of.
+    """Return the configs that an experiment consists of.
 
-    They are its own, if it names data, and those of its `parts`.
+    These are its own, if it names data, and those of its `parts`.
 
     Args:
         cfg: A composed config.
-        around: The parts that this one is a part of.
+        around: The parts in which this config is a part.
     """
-    selections = [cfg] if cfg.dataset else []
+    configs = [cfg] if cfg.dataset else []
     for part in cfg.parts:
         if part in around:
             raise UserError(
                 f"the part [{', '.join(part)}] is a part of itself, without an end: "
                 "take it out of `parts`"
             )
-        selections += parts(compose(part), [*around, part])
-    return selections
+        configs += parts(compose(part), [*around, part])
+    return configs

@@ -1,8 +1,8 @@
-"""The cells that a composed config asks for.
+"""The cells that a composed config requests.
 
-`Grid` says under which setting they are asked for, and which of them are candidates of one another
-(docs/SPEC.md, 2, 5, 6). `check` refuses before what the registries do not know, or what does not
-fit the data.
+`Grid` makes the cells of one dataset, their groups of candidates, and their settings (docs/SPEC.md,
+sections 2, 5 and 6). `check` first refuses names that are not registered, and combinations that do
+not fit the data.
 """
 
 import math
@@ -12,6 +12,7 @@ from dataclasses import fields
 from dataclasses import replace as with_changed
 from functools import cached_property
 from itertools import chain, product
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -24,7 +25,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.limits import converted
 from dlmexp.common.literals import flat
 from dlmexp.core.estimators import ESTIMATORS
-from dlmexp.core.folds import LOO, fold_count, fold_size, usual_cv
+from dlmexp.core.folds import LOO, default_cv, fold_count, fold_size
 from dlmexp.core.gp.inducing import PILOT_ROWS
 from dlmexp.core.gp.kernels import Parameter, kernel_named
 from dlmexp.core.gp.mixed_kernels import with_categories
@@ -40,8 +41,14 @@ from dlmexp.data.splits import (
     resolve_size,
     split,
 )
-from dlmexp.experiment.config import BetaConfig, MethodConfig, MethodTrainingConfig, RunConfig
-from dlmexp.experiment.plan.cell import Asked, Cell, Setting
+from dlmexp.experiment.config import (
+    BetaConfig,
+    MethodConfig,
+    MethodTrainingConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from dlmexp.experiment.plan.cell import CandidateGroup, Cell, Setting
 from dlmexp.experiment.plan.compose import protocol_config
 from dlmexp.experiment.plan.methods import (
     changed_options,
@@ -53,15 +60,15 @@ from dlmexp.experiment.plan.methods import (
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Cells = tuple[Cell, ...]
-# Returns the M of a cell whose own M is the most that it may have, from the rows of its split, and
-# what a larger one may gain at most.
+# Chooses M for cells like the given one, whose own M is the largest choice. The further arguments
+# are the settings of the dataset, and the most that a larger M may gain.
 ChooseM = Callable[[Cell, DatasetConfig, float], int]
 Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
-# The method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says
-# another.
+# The objective of the fit from which all cells are made (`Grid._template`), and the default base of
+# fixed variants.
 BASE = "elbo"
-# Fields of a dataset that are part of a setting.
-MODEL = (
+# Settings of a dataset that are part of the `Setting` of its cells.
+DATASET_SETTINGS = (
     "likelihood",
     "kernel",
     "ard",
@@ -72,8 +79,8 @@ MODEL = (
     "validation",
     "options",
 )
-AUTO = "auto"  # `cv` by the number of rows
-# Fields of cells that are not trained.
+AUTO = "auto"  # `cv` and M are chosen by the number of rows, and by the data
+# The training fields of cells that are not trained.
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0,
     "window": None,
@@ -88,7 +95,7 @@ UNTRAINED: dict[str, Any] = {
     "restarts": 0,
     "pilot": 0,
 }
-# Fields of cells that L-BFGS trains.
+# The training fields of cells that L-BFGS trains, before its own limits are set.
 WITHOUT_ADAM = {
     **UNTRAINED,
     "optimizer": "lbfgs",
@@ -97,37 +104,42 @@ WITHOUT_ADAM = {
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
-    """Return the grid of betas for `n` rows, or the listed values; largest first, without repeats.
+    """Return the listed values, or a grid of betas for `n` rows; the largest comes first.
 
     Raises:
         UserError: The grid lacks a ratio or its smallest value.
     """
     if beta.values is not None:
-        return sorted({float(value) for value in beta.values}, reverse=True)
+        return sorted(set(map(float, beta.values)), reverse=True)
+    values = list(_geometric_grid(beta, n))
+    if beta.zero:
+        values.append(0.0)
+    return values
+
+
+def _geometric_grid(beta: BetaConfig, n: int) -> Iterator[float]:
+    """Yield the betas of a grid (`BetaConfig`), the largest first."""
+    coarse_above = math.inf if beta.coarse_above is None else beta.coarse_above
     coarse_ratio = beta.ratio if beta.coarse_above is None else beta.coarse_ratio
     if beta.ratio is None or beta.smallest is None or coarse_ratio is None:
         raise UserError(
             "beta: a grid needs beta.ratio, beta.smallest and, with beta.coarse_above, "
             "beta.coarse_ratio"
         )
-    coarse_above = math.inf if beta.coarse_above is None else beta.coarse_above
-    values = [n / beta.first]  # even where it is below the smallest
+    value = n / beta.first
+    yield value  # even if it is below the smallest
     while True:
-        ratio = coarse_ratio if values[-1] > coarse_above else beta.ratio
-        following = values[-1] / ratio
-        if following < beta.smallest:
-            break
-        values.append(following)
-    if beta.zero:
-        values.append(0.0)
-    return values
+        value /= coarse_ratio if value > coarse_above else beta.ratio
+        if value < beta.smallest:
+            return
+        yield value
 
 
 def split_name(dataset: DatasetConfig, data: Dataset) -> str:
     """Return the field `split` of cells.
 
-    It has the kind of split, the limit of test rows, the use of the validation rows, the version,
-    and the arrangement of a user's own table.
+    It names the kind of split, the limit of test rows, the use of the validation rows, the version,
+    and the arrangement of the rows of a user's own table.
     """
     kind = dataset.split if data.arrangement.published is None else "published"
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
@@ -136,10 +148,10 @@ def split_name(dataset: DatasetConfig, data: Dataset) -> str:
 
 
 def check(cfg: RunConfig) -> None:
-    """Check the names of a config against the registries, and against its data.
+    """Check the names in a config, and that methods and estimators fit the data.
 
     Raises:
-        UserError: Nothing is registered under a name, or it does not go with the data.
+        UserError: A name is not registered, or does not fit the data.
     """
     check_methods(cfg)
     if cfg.cv not in (None, AUTO) and cfg.measure == "gradient":
@@ -155,30 +167,29 @@ def check(cfg: RunConfig) -> None:
 
 
 def _check_name(key: str, dataset: DatasetConfig) -> None:
-    """Refuse the name of a shipped dataset for other data, whose results would be taken for its."""
+    """Refuse the name of a shipped dataset for other data: their results would be mixed up."""
     if dataset.name not in dataset_names():
         return
     spec = as_spec(dataset)
     shipped = read_spec(dataset.name)
-    source = ["loader", "files"]
-    if not is_drawn(shipped):
-        source.append("options")
-    is_other = any(getattr(spec, part) != getattr(shipped, part) for part in source)
-    if key != dataset.name or is_other:
+    has_other_source = spec.loader != shipped.loader or spec.files != shipped.files
+    # The options of a drawn dataset may be changed, those of a loader of files may not.
+    has_other_options = spec.options != shipped.options and not is_drawn(shipped)
+    if key != dataset.name or has_other_source or has_other_options:
         raise UserError(
             f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name"
         )
 
 
 def _check_task(cfg: RunConfig, dataset: DatasetConfig) -> None:
-    """Refuse a likelihood or a method that is not for the task of a dataset."""
+    """Refuse a likelihood, M=auto or a method that is not for the task of a dataset."""
     likelihood = LIKELIHOODS[dataset.likelihood]
     if likelihood.task != dataset.task:
         setting = f"dataset.{dataset.name}.likelihood={dataset.likelihood}"
         raise UserError(
             f"{setting} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data"
         )
-    if (cfg.M or dataset.M) == "auto" and not likelihood.conjugate:
+    if (cfg.M or dataset.M) == AUTO and not likelihood.conjugate:
         raise UserError(
             f"M=auto needs Gaussian noise, and {dataset.name} has likelihood {dataset.likelihood}: "
             "give a number"
@@ -191,8 +202,8 @@ def _check_task(cfg: RunConfig, dataset: DatasetConfig) -> None:
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse an option that an estimator does not have, and one without any value."""
-    known = [field.name for field in fields(ESTIMATORS[name])]
+    """Refuse an option that an estimator does not have, and an empty list of values."""
+    known = list(map(attrgetter("name"), fields(ESTIMATORS[name])))
     for option, values in options.items():
         if option not in known or values == []:
             raise UserError(
@@ -202,32 +213,38 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
 
 
 def _check_estimator(cfg: RunConfig, name: str, values: dict[str, Any]) -> None:
-    """Refuse options of an estimator of the wrong type, or that do not fit the likelihoods."""
+    """Refuse options of the wrong type, and an estimator that does not fit the likelihoods."""
     estimator = converted(f"estimator.{name}", values, ESTIMATORS[name])
     for option, value in values.items():
         converted(f"estimator.{name}.{option}", value, Option)
-    if not any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
-        return
-    for dataset in cfg.dataset.values():
-        estimator.check(LIKELIHOODS[dataset.likelihood])
+    objectives = [OBJECTIVES[method.objective] for method in cfg.method.values()]
+    is_used = any(map(attrgetter("takes_estimator"), objectives))
+    if is_used:
+        for dataset in cfg.dataset.values():
+            estimator.check(LIKELIHOODS[dataset.likelihood])
 
 
 def _combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of an estimator's options, of which any may be a list."""
+    """Yield every combination of an estimator's options; some have a list of values."""
     lists = [value if isinstance(value, list) else [value] for value in options.values()]
     for values in product(*lists):
         yield dict(zip(options, values, strict=True))
 
 
 class Grid:
-    """What a config asks for on one dataset.
+    """The cells that a config requests on one dataset.
 
     Args:
         cfg: A checked config.
-        key: The name of the dataset's file.
+        key: The name of the dataset's file in `conf/dataset`.
         dataset: The settings of the dataset.
-        data: Its rows.
-        choose_M: Chooses M where it is `auto`.
+        data: The rows of the dataset.
+        choose_M: Chooses M if it is `auto`.
+
+    Attributes:
+        divided: The settings of the dataset with its rows divided as `cv` needs it.
+        pool: The largest number of rows that `n` can count.
+        added_rows: The number of validation rows on which a cell is trained besides its n rows.
     """
 
     def __init__(
@@ -253,34 +270,51 @@ class Grid:
         self._check_seeds()
         parts = split(len(data.y), dataset.split, 0, None, data.arrangement)
         self.pool = len(pooled(parts).train if self.cv else parts.train)
-        # Rows for validation that are trained on beside the n rows of a cell.
         self.added_rows = len(parts.validation) if dataset.validation == "train" else 0
 
     def _check_seeds(self) -> None:
-        """Refuse more repetitions than there are published splits."""
+        """Refuse a seed that has no published split, if the splits are published."""
         published = self.data.arrangement.published
-        most = max(self.cfg.seeds)
-        if published is not None and most >= len(published):
+        largest = max(self.cfg.seeds)
+        if published is not None and largest >= len(published):
             count = counted(len(published), "split")
             raise UserError(
-                f"{self.dataset.name} has {count}, so there is no seed {most}: "
+                f"{self.dataset.name} has {count}, so there is no seed {largest}: "
                 f"give seeds={len(published)} or fewer"
             )
 
     @cached_property
     def sizes(self) -> dict[int, str]:
-        """The training sizes in rows, and as they were typed, without those beyond `largest`."""
+        """The training sizes: the number of rows, and the size as it was typed.
+
+        They are in ascending order, without sizes beyond `largest`. If all are beyond it, `largest`
+        is the only size.
+        """
         typed = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
-        # Of sizes that are the same number of rows the first one counts.
-        sizes = {resolve_size(size, self.pool): size for size in reversed(typed)}
-        is_beyond = [size.isdigit() and int(size) > self.pool for size in typed]
-        if self.cfg.sizes and all(is_beyond):
-            raise UserError(
-                f"sizes=[{','.join(typed)}]: {self.dataset.name} has {self.pool} rows to train on; "
-                "give at most so many"
-            )
-        most = min(self.cfg.largest or self.pool, self.pool)
-        return {n: sizes[n] for n in sorted(sizes) if n <= most} or {most: str(most)}
+        typed_by_rows: dict[int, str] = {}
+        for size in reversed(typed):  # of equal numbers of rows, the first one stays
+            n = resolve_size(size, self.pool)
+            typed_by_rows[n] = size
+        if self.cfg.sizes:
+            self._check_sizes(typed)
+        largest = min(self.cfg.largest or self.pool, self.pool)
+        sizes = {n: typed_by_rows[n] for n in sorted(typed_by_rows) if n <= largest}
+        return sizes or {largest: str(largest)}
+
+    def _check_sizes(self, typed: Sequence[str]) -> None:
+        """Raise UserError if all sizes are numbers beyond the number of rows."""
+        for size in typed:
+            if not self._is_beyond(size, self.pool):
+                return
+        raise UserError(
+            f"sizes=[{','.join(typed)}]: {self.dataset.name} has {self.pool} rows to train on; "
+            "give at most so many"
+        )
+
+    @staticmethod
+    def _is_beyond(size: str, n_rows: int) -> bool:
+        """Return whether a typed size is a number, and larger than a number of rows."""
+        return size.isdigit() and int(size) > n_rows
 
     @cached_property
     def kernel(self) -> str:
@@ -297,15 +331,15 @@ class Grid:
             parameters["mean"] = Parameter(0.0)
         return parameters
 
-    def candidates(self) -> Iterator[tuple[Asked, tuple[Cell, ...]]]:
-        """Yield all that is asked for, with its cells.
+    def candidates(self) -> Iterator[tuple[CandidateGroup, tuple[Cell, ...]]]:
+        """Yield each group of candidates with its cells.
 
-        The base fits that fixed variants take their hyperparameters from are included.
+        The base fits that fixed variants take their hyperparameters from are groups, too.
         """
-        seeds = dict.fromkeys(self.cfg.seeds)
+        seeds = dict.fromkeys(self.cfg.seeds)  # without repeats
         for (n, size), seed in product(self.sizes.items(), seeds):
             for method, cells, folds in self._selections(n, seed):
-                asked = Asked.of(
+                group = CandidateGroup.of(
                     method,
                     cells,
                     folds,
@@ -315,10 +349,13 @@ class Grid:
                     size=size,
                     stands_for=self.dataset.stands_for,
                 )
-                yield asked, (*cells, *folds)
+                yield group, (*cells, *folds)
 
     def _selections(self, n: int, seed: int) -> Iterator[tuple[str, Cells, Cells]]:
-        """Yield each method with its candidates, and the cells of their folds, by candidate."""
+        """Yield each method with its candidates and the fits to their folds.
+
+        The fits to folds are listed candidate by candidate; there are none if folds do not select.
+        """
         candidates = self._methods(self._template(n, seed))
         cv = self._cv_of(n)
         if cv is None or cv == LOO:
@@ -326,18 +363,22 @@ class Grid:
                 self._check_leave_one_out(method, cells[0])
                 yield method, cells, ()
             return
-        numbers = range(fold_count(cv))
-        by_fold = [self._methods(self._template(n, seed, number)) for number in numbers]
-        for (method, cells), *folds in zip(candidates, *by_fold, strict=True):
-            by_candidate = zip(*(of_fold for _, of_fold in folds), strict=True)
-            yield method, cells, tuple(chain.from_iterable(by_candidate))
+        # The same methods and candidates come for every fold, in the same order.
+        fits_by_fold: list[Iterator[tuple[str, Cells]]] = []
+        for number in range(fold_count(cv)):
+            template = self._template(n, seed, number)
+            fits_by_fold.append(self._methods(template))
+        for (method, cells), *methods_of_folds in zip(candidates, *fits_by_fold, strict=True):
+            cells_by_fold = [cells_of_fold for _, cells_of_fold in methods_of_folds]
+            folds_by_candidate = zip(*cells_by_fold, strict=True)
+            yield method, cells, tuple(chain.from_iterable(folds_by_candidate))
 
     def _cv_of(self, n: int) -> str | None:
-        """Return what selects among candidates that are trained on n rows; None: other rows."""
-        return usual_cv(n) if self.cv == AUTO else self.cv
+        """Return the cross-validation of candidates on n rows; None: validation rows select."""
+        return default_cv(n) if self.cv == AUTO else self.cv
 
     def _check_leave_one_out(self, method: str, cell: Cell) -> None:
-        """Refuse `cv=loo` for a method whose q has no closed form that leaves rows out."""
+        """Refuse `cv=loo` for a method without a closed form that predicts left-out rows."""
         if cell.cv != LOO:
             return
         is_closed = cell.form == "collapsed"
@@ -348,7 +389,7 @@ class Grid:
             )
 
     def _role(self, cell: Cell) -> str:
-        """Return what a cell is for."""
+        """Return the role of a cell: `fit`, `curve`, `gradient`, or that of the experiment."""
         measures_gradients = self.cfg.measure == "gradient"
         if measures_gradients and cell.kind == "fit":
             return "fit"  # a base fit
@@ -360,52 +401,53 @@ class Grid:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """What differs from the config of the protocol (and preset), and from the dataset's file.
+        """The values of this config that differ from the protocol, or from the dataset's file.
 
-        The values are those of this config, by their dotted names.
+        They are by dotted names. Values that have no effect on the cells count as equal.
         """
         cfg = self.cfg
         beta = cfg.beta
-        if beta.values is not None:  # listed values, so the grid means nothing
+        if beta.values is not None:  # then the settings of the grid have no effect
             beta = with_changed(self.protocol.beta, values=beta.values)
         dataset = with_changed(self.dataset, M=cfg.M or self.dataset.M)
-        # What M=auto chooses by means nothing where M is a number.
-        auto_M = cfg.auto_M if dataset.M == "auto" else self.protocol.auto_M
+        # The rule of M=auto has no effect if M is a number.
+        auto_M = cfg.auto_M if dataset.M == AUTO else self.protocol.auto_M
         values = self._values_of_setting(with_changed(cfg, beta=beta, auto_M=auto_M), dataset)
         usual_values = self._values_of_setting(self.protocol, self.shipped_dataset)
         training = self.training
         if training.window is None and training.decay == training.max_iterations:
-            # The decay follows the limit that users type.
+            # The decay follows from a typed limit (`compose._apply_limit`): it is no change of its
+            # own.
             del values["training.decay"]
             del usual_values["training.decay"]
-        changes = {}
+        changes: dict[str, Any] = {}
         for name in dict.fromkeys([*values, *usual_values]):
             if values.get(name) != usual_values.get(name):
                 changes[name] = values.get(name)
         return changes | changes_of_methods(cfg)
 
     def _values_of_setting(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
-        """Return what a setting is made of, by dotted names."""
+        """Return the values that make a setting, by dotted names."""
         training = cfg.training[self.dataset.kind]
         values: dict[str, Any] = {
             # The parameterisation of each cell is compared instead (`_setting`).
             "training": with_changed(training, parameterisation=[]),
             "selection": cfg.selection,
-            # As it is typed: a number is no text.
+            # As users type it: 5, not '5'.
             "cv": int(cfg.cv) if cfg.cv and cfg.cv.isdecimal() else cfg.cv,
             "collapsed": cfg.collapsed,
             "dtype": cfg.dtype,
             "beta": cfg.beta,
             "auto_M": cfg.auto_M,
         }
-        for name in MODEL:
+        for name in DATASET_SETTINGS:
             values[name] = getattr(dataset, name)
         return dict(flat(values))
 
     def _setting(self, cell: Cell) -> Setting:
-        """Return the setting that a cell is asked for under.
+        """Return the setting of a cell.
 
-        What `cfg.factors` names is a column of results, not a change.
+        The settings in `cfg.factors` are columns of results, and therefore no changes.
         """
         cfg = self.cfg
         changes = dict(self.changes)
@@ -413,13 +455,17 @@ class Grid:
         for name, value in cell.options.items():
             if name != "samples" and value != usual_options.get(name):
                 changes[f"estimator.{cell.estimator}.{name}"] = value
-        if cell.parameterisation not in self.protocol.training[self.dataset.kind].parameterisation:
+        if cell.parameterisation not in self._training_of_protocol().parameterisation:
             changes["parameterisation"] = cell.parameterisation
-        changes = {name: value for name, value in changes.items() if name not in cfg.factors}
+        for name in cfg.factors:
+            changes.pop(name, None)
         return Setting(self._protocol_name(), changes, cfg.selection)
 
     def _protocol_name(self) -> str:
-        """Return the protocol with its preset, whose results are never taken for the protocol's."""
+        """Return the protocol with its preset, so that results with a preset are kept apart.
+
+        The preset of the paper's protocol is a name by itself.
+        """
         protocol = self.cfg.protocol
         preset = self.cfg.preset
         if not preset:
@@ -427,16 +473,16 @@ class Grid:
         return preset if protocol == "paper" else f"{protocol}-{preset}"
 
     def notes(self) -> Iterator[str]:
-        """Yield what is not done quite as it was typed.
+        """Yield lines about settings that are not followed exactly.
 
-        These are sizes beyond the data, more inducing inputs than rows, and settings that some
-        methods do not follow.
+        These are sizes beyond the data, more inducing inputs than rows, the choice of M=auto, and
+        settings that some methods do not have.
         """
         yield from self._notes_about_methods()
         name = self.dataset.name
         M = self.cfg.M
         for n, size in self.sizes.items():
-            if size.isdigit() and int(size) > n:
+            if self._is_beyond(size, n):
                 yield f"{name}: there are {n} rows to train on, so n = {n} in place of {size}"
             if n in self._chosen_M:
                 yield f"{name}: M=auto is M = {self._chosen_M[n]} with n = {n}"
@@ -447,32 +493,37 @@ class Grid:
                 )
 
     def _notes_about_methods(self) -> Iterator[str]:
-        """Yield which methods do not follow `optimizer`, and whether `K` has no effect."""
-        others = []
-        for name, method in self._methods_of_protocol():
-            if not self._is_closed(name, method):
-                others.append(name)
-        usual = self.protocol.training[self.dataset.kind].optimizer
-        is_typed = self.training.optimizer != usual
-        if self.training.optimizer == "lbfgs" and is_typed and others:
-            yield f"optimizer=lbfgs is for closed forms over q: {', '.join(others)} by Adam"
-        if self.training.restarts and self.training.optimizer == "adam":
+        """Yield lines about `optimizer`, `restarts` and `K` if some method does not have them."""
+        optimizer = self.training.optimizer
+        if optimizer == "lbfgs" and optimizer != self._training_of_protocol().optimizer:
+            by_adam = [
+                name
+                for name, method in self._methods_of_protocol()
+                if not self._is_closed(name, method)
+            ]
+            if by_adam:
+                yield f"optimizer=lbfgs is for closed forms over q: {', '.join(by_adam)} by Adam"
+        if self.training.restarts and optimizer == "adam":
             yield "restarts have no effect on Adam; training.optimizer=lbfgs has them"
         if self.cfg.K is not None and not any(map(is_mixture, self.cfg.method.values())):
             yield "K: no method of this run has a mixture; method=mixture_log_dlm does"
 
+    def _training_of_protocol(self) -> TrainingConfig:
+        """Return the protocol's own training settings for this kind of data."""
+        return self.protocol.training[self.dataset.kind]
+
     def _template(self, n: int, seed: int, fold: int | None = None) -> Cell:
-        """Return the beta = 1 ELBO fit on this split, of which every other cell is a variation."""
+        """Return the beta = 1 ELBO fit on a split, from which all cells on it are made."""
         return self._elbo_fit(n, seed, fold, self._inducing_count(n))
 
     def _inducing_count(self, n: int) -> int:
-        """Return M for n training rows, before it is limited to the rows of a fold.
+        """Return M for n training rows, which may exceed the number of rows.
 
-        M=auto is chosen from the split of seed 0, for all seeds.
+        M=auto is chosen on the split of seed 0, for all seeds.
         """
-        usual = most_inducing_inputs if self.dataset.loader == "table" else inducing_points
-        M = self.cfg.M or self.dataset.M or usual(len(self.data.y))
-        if M != "auto":
+        default = most_inducing_inputs if self.dataset.loader == "table" else inducing_points
+        M = self.cfg.M or self.dataset.M or default(len(self.data.y))
+        if M != AUTO:
             return M
         if self.choose_M is None:
             raise TypeError("M=auto needs choose_M")
@@ -483,7 +534,7 @@ class Grid:
         return self._chosen_M[n]
 
     def _elbo_fit(self, n: int, seed: int, fold: int | None, M: int) -> Cell:
-        """Return the beta = 1 ELBO fit with at most M inducing inputs."""
+        """Return the beta = 1 ELBO fit with M inducing inputs, at most one per row."""
         rows = n
         cv = self._cv_of(n)
         if fold is not None and cv is not None:
@@ -526,7 +577,11 @@ class Grid:
         )
 
     def _rows_of_a_step(self, n: int) -> dict[str, Any]:
-        """Return the fields of a cell that say which rows a step sees, and its learning rate."""
+        """Return the fields of a cell about the rows of a step, and its learning rate.
+
+        Args:
+            n: The number of rows that the cell is trained on.
+        """
         training = self.training
         if training.minibatch and n > training.minibatch:
             return {
@@ -542,7 +597,7 @@ class Grid:
         return {"lr": training.lr, "minibatch": None, "minibatch_rows": "epochs"}
 
     def _stopping(self) -> dict[str, Any]:
-        """Return the fields of a cell that say when training stops."""
+        """Return the fields of a cell about the end of training."""
         training = self.training
         stopping: dict[str, Any] = {
             "window": None,
@@ -558,11 +613,14 @@ class Grid:
         return stopping
 
     def _methods(self, template: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-        """Yield each method with its cells, the largest beta first."""
-        of_protocol = self.training.parameterisation
-        parameterisations = self.cfg.parameterisation or of_protocol[:1]
+        """Yield each method with its candidates, the largest beta first.
+
+        Before the first method with a fixed variant comes the base fit that it starts from.
+        """
+        parameterisations_of_protocol = self.training.parameterisation
+        parameterisations = self.cfg.parameterisation or parameterisations_of_protocol[:1]
         if parameterisations == ["all"]:
-            parameterisations = of_protocol
+            parameterisations = parameterisations_of_protocol
         for parameterisation in parameterisations:
             explicit = replace(template, parameterisation=parameterisation)
             bases: dict[str, Cell] = {}
@@ -571,20 +629,20 @@ class Grid:
                     bases[method.base] = self._base(explicit, method.base)
                     yield method.base, (bases[method.base],)
                 start = self._with_initial_values(explicit, name)
-                values = self._betas(method, template.n)
+                betas_of_method = self._betas(method, template.n)
                 components = components_of(method, self.cfg.K)
                 for cell in self._cells(name, method, bases.get(method.base), start):
-                    yield name, self._with_each(cell, values, components)
+                    yield name, self._candidates_like(cell, betas_of_method, components)
 
-    def _with_each(
-        self, cell: Cell, values: Sequence[float | None], components: Sequence[int]
+    def _candidates_like(
+        self, cell: Cell, betas: Sequence[float | None], components: Sequence[int]
     ) -> tuple[Cell, ...]:
-        """Return the candidates of a selection: the cell with every beta and number of components.
+        """Return the candidates of a group: the cell with every beta and number of components.
 
-        A q of several Gaussians is whitened, and so is the single one that it is compared with.
+        Mixtures are whitened, and so is the single Gaussian that they are compared with.
         """
-        candidates = []
-        for beta, K in product(values, components):
+        candidates: list[Cell] = []
+        for beta, K in product(betas, components):
             candidate = replace(cell, beta=beta, components=K)
             if max(components) > 1:
                 candidate = replace(candidate, parameterisation="whitened")
@@ -594,7 +652,7 @@ class Grid:
         return tuple(candidates)
 
     def _split_at(self, cell: Cell) -> int | None:
-        """Return the iteration before which mixtures like this cell are split, as it was typed."""
+        """Return the iteration before which mixtures like this cell are split; None: half-way."""
         split_at = self.training.split_at
         if split_at is not None and split_at >= cell.iterations:
             raise UserError(
@@ -604,7 +662,7 @@ class Grid:
         return split_at
 
     def _methods_of_protocol(self) -> Iterator[tuple[str, MethodConfig]]:
-        """Yield the methods by name, in the variant that the protocol has of them."""
+        """Yield the methods by name, in the variant that the protocol chooses for them."""
         for name, method in self.cfg.method.items():
             variant = self.by_method[name].variant or method.variant
             yield name, with_changed(method, variant=variant)
@@ -618,10 +676,10 @@ class Grid:
     def _with_initial_values(self, cell: Cell, method: str) -> Cell:
         """Return the cell with the initial values for a method.
 
-        Those that its model does not have, or that are its own, are left out.
+        Values are left out if the model has no such hyperparameter, or has the same default.
 
         Raises:
-            UserError: No model has such a parameter, or it can't have this value.
+            UserError: No model has such a hyperparameter, or it can't have this value.
         """
         typed = {**self.training.initial, **self.by_method[method].initial}
         for name, value in typed.items():
@@ -634,23 +692,21 @@ class Grid:
         return replace(cell, initial=initial)
 
     def _check_initial_value(self, name: str, value: float | str) -> None:
-        """Refuse an initial value that no parameter has, or that the parameter can't have."""
+        """Refuse an initial value of an unknown hyperparameter, or that it can't have."""
         parameters = self.parameters
         if name not in parameters and name not in HYPERPARAMETERS:
             raise UserError(
                 f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}"
             )
-        if isinstance(value, str):
-            if name != "lengthscale":
-                raise UserError(f"initial.{name}={value}: give a number")
+        if name == "lengthscale" and isinstance(value, str):  # sqrt or median
             return
-        if not math.isfinite(value):
+        if isinstance(value, str) or not math.isfinite(value):
             raise UserError(f"initial.{name}={value}: give a number")
         if name in parameters and parameters[name].positive and value <= 0:
             raise UserError(f"initial.{name}={value}: give a number > 0")
 
     def _check_noise_floor(self, initial: Mapping[str, float | str]) -> None:
-        """Refuse a floor of the noise that is not below its start."""
+        """Refuse a lower bound of the noise that is not below its initial value."""
         floor = self.training.noise_floor
         if floor is None:
             return
@@ -663,9 +719,10 @@ class Grid:
             raise UserError(f"noise_floor={floor:g}: {below} ({shown}); null: no floor")
 
     def _base(self, explicit: Cell, method: str) -> Cell:
-        """Return the beta = 1 fit of `method`, for others to take its hyperparameters from."""
-        entry = catalogue.entries("method").get(method, {})
-        objective = OBJECTIVES[entry["objective"]] if entry.get("variant") == "joint" else None
+        """Return the beta = 1 fit of a method, from which fixed variants take hyperparameters."""
+        settings = catalogue.entries("method").get(method, {})
+        is_joint = settings.get("variant") == "joint"
+        objective = OBJECTIVES[settings["objective"]] if is_joint else None
         if objective is None or not objective.gives_hyperparameters:
             raise UserError(
                 f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; "
@@ -679,10 +736,10 @@ class Grid:
     def _collapsed(self, cell: Cell) -> Cell:
         """Return the cell with q in closed form.
 
-        It sees all rows at every step, has no choice of coordinates for q, and may be trained by
-        L-BFGS.
+        Such a cell sees all rows at every step, does not depend on the coordinates of q (which
+        count as whitened), and may be trained by L-BFGS.
         """
-        closed = replace(
+        collapsed = replace(
             cell,
             form="collapsed",
             lr=self.cfg.training["regression"].lr,
@@ -692,24 +749,26 @@ class Grid:
             pilot=cell.pilot if cell.training_rows > PILOT_ROWS else 0,
         )
         if self.training.optimizer == "adam":
-            return closed
-        if self.cfg.evaluate != "end":
-            raise UserError(
-                f"optimizer={self.training.optimizer}: it has no learning curves; "
-                "give evaluate=end, or training.optimizer=adam"
-            )
+            return collapsed
         limits = {
             "tolerance": self.training.tolerance,
             "max_iterations": self.training.max_iterations,
             "restarts": self.training.restarts,
-            "pilot": closed.pilot,
+            "pilot": collapsed.pilot,
         }
-        return replace(closed, **{**WITHOUT_ADAM, **limits})
+        return replace(collapsed, **{**WITHOUT_ADAM, **limits})
 
     def _cells(
         self, name: str, method: MethodConfig, base: Cell | None, start: Cell
     ) -> Iterator[Cell]:
-        """Yield the cells of a method, beta aside: one for each setting of each estimator."""
+        """Yield the cells of a method at beta = 1: one for each setting of each estimator.
+
+        Args:
+            name: The name of the method.
+            method: The method.
+            base: The base fit of fixed variants.
+            start: The cell from which they are made, with the initial values for the method.
+        """
         objective = OBJECTIVES[method.objective]
         M = start.M
         if objective.all_rows_inducing:
@@ -719,13 +778,14 @@ class Grid:
         cell = replace(cell, objective_options=changed_options(method))
         is_fixed = method.variant == "fixed"
         if base is not None and is_fixed:
-            # All but q starts at the base fit, and stays there.
+            # Hyperparameters and inducing inputs are those of the base fit, so no setting of their
+            # initial values matters.
             cell = replace(cell, base=base.key, initial={}, inducing="first", pilot=0)
         is_closed = self._is_closed(name, method)
         if objective.takes_estimator:
             yield from self._sampled(cell)
         elif is_closed and is_fixed:
-            # It is solved: no training setting changes the result.
+            # Nothing is trained (`Cell.solved`), so no training setting matters.
             yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
         elif is_closed:
             yield self._collapsed(cell)
@@ -733,7 +793,7 @@ class Grid:
             yield cell
 
     def _is_closed(self, name: str, method: MethodConfig) -> bool:
-        """Return whether the q of a method has a closed form, which is used."""
+        """Return whether q of a method has a closed form that is used."""
         objective = OBJECTIVES[method.objective]
         collapsed = self.by_method[name].collapsed
         if collapsed is None:
@@ -741,7 +801,7 @@ class Grid:
         return objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
 
     def _sampled(self, cell: Cell) -> Iterator[Cell]:
-        """Yield the cell with every setting of every estimator."""
+        """Yield the cell with every estimator and every combination of its options."""
         for name, options in self.cfg.estimator.items():
             lr = self.training.estimator_lr.get(name, cell.lr)
             sampled = replace(cell, estimator=name, lr=lr)
@@ -752,22 +812,22 @@ class Grid:
 
 
 def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
-    """Return what selects among the candidates on a dataset; None: its validation rows.
+    """Return the cross-validation on a dataset; None: validation rows select.
 
     Raises:
-        UserError: Its rows can't be divided as `cv` asks for.
+        UserError: The rows of the dataset can't be divided for this `cv`.
     """
-    kind = data.arrangement.kind
-    if kind == "published" and data.arrangement.by is not None:
-        kind = "group"
-    belong_together = kind in ("time", "group")
-    has_other_use = dataset.validation not in ("all", "pool")
-    if cfg.cv == AUTO and (belong_together or has_other_use or cfg.measure == "gradient"):
+    if cfg.cv is None:
         return None
-    if cfg.cv is not None and belong_together:
-        problem = f"folds would take {dataset.name}'s rows apart, which belong together by {kind}"
+    bond = _bond_of_rows(data)
+    has_other_use = dataset.validation not in ("all", "pool")
+    if cfg.cv == AUTO:
+        selects_by_validation = bond or has_other_use or cfg.measure == "gradient"
+        return None if selects_by_validation else AUTO
+    if bond:
+        problem = f"folds would take {dataset.name}'s rows apart, which belong together by {bond}"
         raise UserError(f"cv={cfg.cv}: {problem}; leave cv out")
-    if cfg.cv is not None and has_other_use:
+    if has_other_use:
         setting = f"dataset.{dataset.name}.validation={dataset.validation}"
         raise UserError(
             f"{setting}: with cv={cfg.cv} no rows are for validation alone; leave it out"
@@ -775,13 +835,22 @@ def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
     return cfg.cv
 
 
+def _bond_of_rows(data: Dataset) -> str:
+    """Return `time` or `group` if rows belong together by these; else ''."""
+    arrangement = data.arrangement
+    if arrangement.kind in ("time", "group"):
+        return arrangement.kind
+    is_published_by_group = arrangement.kind == "published" and arrangement.by is not None
+    return "group" if is_published_by_group else ""
+
+
 def _divided(cv: str | None, dataset: DatasetConfig) -> DatasetConfig:
-    """Return the dataset with its rows divided as `cv` needs it: none for validation alone."""
+    """Return the dataset with its rows divided for `cv`, which has none for validation alone."""
     return dataset if cv is None else with_changed(dataset, validation="pool")
 
 
 def _starts_at(parameter: Parameter, value: float | str) -> bool:
-    """Return whether a parameter of the model starts at this value anyway."""
+    """Return whether this is the default initial value of a parameter of the model."""
     if isinstance(parameter.initial, Tensor):
         return False
     return parameter.initial == value

@@ -1,4 +1,4 @@
-"""What users change of a method: options of its objective, and the components of a mixture."""
+"""The changes that users make to methods: options of objectives, and components of mixtures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def changed_options(method: MethodConfig) -> dict[str, float]:
 
 
 def is_mixture(method: MethodConfig) -> bool:
-    """Return whether some candidate has a q of several Gaussians."""
+    """Return whether q of some candidate is a mixture of several Gaussians."""
     return max(method.components) > 1
 
 
@@ -37,51 +37,63 @@ def components_of(method: MethodConfig, K: list[int] | None) -> list[int]:
 
 
 def changes_of_methods(cfg: RunConfig) -> dict[str, Any]:
-    """Return what differs from the files of the methods, by the names of settings."""
+    """Return the values that differ from the files of the methods, by the names of settings."""
     changes: dict[str, Any] = {}
     for name, method in cfg.method.items():
-        for setting, value in _changes(method, entries("method").get(name)).items():
+        for setting, value in _changed_settings(method, entries("method").get(name)).items():
             changes[f"method.{name}.{setting}"] = value
     return changes | _changed_components(cfg)
 
 
-def _changes(method: MethodConfig, file: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the changed settings of a method, without its components."""
+def _changed_settings(method: MethodConfig, file: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the changed settings of a method, without its components.
+
+    Args:
+        method: The method.
+        file: The settings in its file; None if there is none.
+    """
     objective = OBJECTIVES[method.objective]
-    usual = dict((file or {}).get("options", {}))
+    options_of_file = dict((file or {}).get("options", {}))
     changes: dict[str, Any] = {}
+    # Without a file there is no `select` to differ from; options have the objective's defaults.
     if file is not None and method.select != file.get("select", True):
         changes["select"] = method.select
     for name, option in objective.options.items():
         value = method.options.get(name, option.default)
-        if value != usual.get(name, option.default):
+        if value != options_of_file.get(name, option.default):
             changes[f"options.{name}"] = int(value) if option.whole else float(value)
     return changes
 
 
 def _changed_components(cfg: RunConfig) -> dict[str, Any]:
-    """Return `K` where all mixtures have the same other components, else those of each method."""
+    """Return the numbers of components that differ from the files of the methods.
+
+    They are one setting `K` if all mixtures have the same numbers; else `method.NAME.components`.
+    """
     changes: dict[str, Any] = {}
-    of_mixtures: dict[str, list[int]] = {}
+    mixtures: dict[str, list[int]] = {}  # changed or not
     for name, method in cfg.method.items():
-        usual = sorted(entries("method").get(name, {}).get("components", [1]))
+        setting = f"method.{name}.components"
+        in_file = sorted(entries("method").get(name, {}).get("components", [1]))
         components = components_of(method, cfg.K)
-        if components != usual:
-            changes[f"method.{name}.components"] = components
-        if max(usual) > 1:
-            of_mixtures[f"method.{name}.components"] = components
-    distinct = {tuple(components) for components in of_mixtures.values()}
-    if len(distinct) == 1 and of_mixtures.keys() & changes.keys():
-        rest = {name: value for name, value in changes.items() if name not in of_mixtures}
-        return {"K": list(distinct.pop()), **rest}
+        if components != in_file:
+            changes[setting] = components
+        # The file says what is a mixture: a change to K=[1] leaves a single Gaussian.
+        if max(in_file) > 1:
+            mixtures[setting] = components
+    is_any_changed = any(setting in changes for setting in mixtures)
+    distinct = set(map(tuple, mixtures.values()))
+    if is_any_changed and len(distinct) == 1:
+        others = {name: value for name, value in changes.items() if name not in mixtures}
+        return {"K": list(distinct.pop()), **others}
     return changes
 
 
 def check_methods(cfg: RunConfig) -> None:
-    """Check options and components of the methods.
+    """Check the options and components of the methods.
 
     Raises:
-        UserError: An objective does not take them.
+        UserError: An objective does not have such options, or no mixtures.
     """
     for name, method in cfg.method.items():
         OBJECTIVES[method.objective].with_options(method.options)
@@ -90,7 +102,7 @@ def check_methods(cfg: RunConfig) -> None:
 
 
 def _check_mixture(name: str, method: MethodConfig, cfg: RunConfig) -> None:
-    """Refuse a mixture where q is a single Gaussian, or is not averaged exactly."""
+    """Raise UserError if a method, its estimators or the measurement can't have a mixture."""
     objective = OBJECTIVES[method.objective]
     if objective.mixture_loss is None or method.variant == "fixed":
         takes = f"method {name} takes a q of one Gaussian"

@@ -1,8 +1,8 @@
-"""What people type after `dlmexp run`, in the words of Hydra, and Hydra's errors as one line.
+"""Overrides: shorthand as Hydra's grammar, and Hydra's errors as messages of one line.
 
-An override with a single sensible meaning has that meaning: `beta=0.1`, `seeds=5`, `sizes=1000`,
-`lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
-`hydra.launcher.partition=a,b`. Names are checked against the schema.
+Users may type what Hydra's grammar would refuse or read otherwise, if it can mean only one thing:
+`beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`,
+`csv.sep=;`, `hydra.launcher.partition=a,b`. Names are checked against the schema.
 """
 
 import os
@@ -26,17 +26,17 @@ from dlmexp.data.dataset import USER_TABLE
 from dlmexp.experiment.config import KINDS, RunConfig, TrainingConfig
 
 GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf`
-LIST_GROUPS = ("dataset", "estimator", "method")  # those that take lists of names
+LIST_GROUPS = ("dataset", "estimator", "method")  # the groups that take lists of names
 PATHS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
 FREE_TEXT = (*PATHS, "csv.target", "csv.by", "csv.sep", "csv.name")
-HYDRA_GROUPS = ("launcher", "sweeper", "callbacks")  # what a run reads of Hydra's own settings
+HYDRA_GROUPS = ("launcher", "sweeper", "callbacks")  # the settings of Hydra that a run reads
 MAX_SEEDS = 1000
-MAX_SHOWN_SEEDS = 40  # letters of what was typed
-MAX_MESSAGE = 400  # letters of what Hydra says
-MAX_SHOWN_OVERRIDES = 200
+MAX_SHOWN_SEEDS = 40  # characters of a typed number in a message
+MAX_MESSAGE = 400  # characters of an error of Hydra in a message
+MAX_SHOWN_OVERRIDES = 200  # characters of the overrides in a message
 SLURM = "hydra/launcher/submitit_slurm.yaml"
 NO_VALUE = ("null", "???", "")  # texts that Hydra or OmegaConf read as no value
-# What people type for a setting that has another name.
+# Names that users may type for a setting, and what they should type.
 OTHER_WORDS = {
     "n": "sizes=",
     "rows": "sizes=",
@@ -56,27 +56,28 @@ OTHER_WORDS = {
 def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Return the types of all settings of the schema by their dotted names.
 
-    The schema does not know the keys of dictionaries; they are taken from `near`. `training`
-    without a kind of data stands for all kinds.
+    The schema does not know the keys of dictionaries, such as the names of datasets. They are taken
+    from `near`: with `dataset.pol.M`, the settings of `dataset.pol` are listed.
 
     Args:
-        near: The dotted name of a setting.
+        near: The dotted name that a user typed.
         node: The dataclass whose settings are listed.
         prefix: The dotted name of `node`, with a dot at its end.
     """
     known: dict[str, Any] = {}
     for field in fields(node):
         name = prefix + field.name
-        kind: Any = field.type
-        known[name] = kind
-        if get_origin(kind) is dict and near.startswith(f"{name}."):
+        type_: Any = field.type
+        known[name] = type_
+        if get_origin(type_) is dict and near.startswith(f"{name}."):
             key = near.split(".")[name.count(".") + 1]
-            kind = get_args(kind)[1]
+            _, type_ = get_args(type_)  # of keys and of values
+            # In `training.lr`, `lr` is no key: it is the setting for all kinds of data.
             if name != "training" or key in KINDS:
                 name = f"{name}.{key}"
-            known[name] = kind
-        if isinstance(kind, type) and is_dataclass(kind):
-            known |= settings(near, kind, f"{name}.")
+            known[name] = type_
+        if isinstance(type_, type) and is_dataclass(type_):
+            known |= settings(near, type_, f"{name}.")
         if name.startswith("estimator."):
             known |= _options_of_estimator(name)
     return known
@@ -90,8 +91,10 @@ def _options_of_estimator(name: str) -> dict[str, Any]:
 
 def _names_of_lists() -> set[str]:
     """Return the dotted names of settings that are lists of single values."""
-    lists = {name for name, kind in settings().items() if "list[" in str(kind)}
-    return (lists - {"parts"}) | {"hydra.launcher.setup"}
+    lists = {name for name, type_ in settings().items() if "list[" in str(type_)}
+    lists.remove("parts")  # a list of lists
+    lists.add("hydra.launcher.setup")
+    return lists
 
 
 LISTS = _names_of_lists()
@@ -103,17 +106,17 @@ HYPERPARAMETERS = (
     "category_lengthscale",
     "linear_variance",
 )
-# Settings of training that may be typed without `training.`, since nothing else has their name.
+# Training settings may be typed without `training.` unless a top setting has the same name.
 TRAINING_SETTINGS = {field.name for field in fields(TrainingConfig)}
 TOP_SETTINGS = {field.name for field in fields(RunConfig)}
 
 
 def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[str]:
-    """Return the overrides in Hydra's words.
+    """Return the overrides in Hydra's grammar.
 
     Args:
-        overrides: What was typed.
-        multirun: Values with commas between them stay the values of jobs.
+        overrides: The words that a user typed.
+        multirun: Whether `a,b` stands for the values of two jobs, and not for a list.
 
     Raises:
         UserError: `seeds` is a number that makes no list of seeds.
@@ -121,10 +124,12 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
     expanded: list[str] = []
     for override in overrides:
         key, equals, value = override.partition("=")
-        if key.removeprefix("+") in GROUPS:  # as other programs with Hydra need it
+        # Programs with Hydra often need `+group=name`; here it is `group=name`.
+        if key.removeprefix("+") in GROUPS:
             key = key.removeprefix("+")
             override = override.removeprefix("+")
-        if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+        is_assignment = equals and re.fullmatch(r"[A-Za-z_][\w.]*", key)
+        if not is_assignment:
             expanded.append(override)
             continue
         key = _full_name(key)
@@ -133,7 +138,7 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
 
 
 def _full_name(key: str) -> str:
-    """Return the dotted name of a setting of training that may be typed without its beginning."""
+    """Return the dotted name of a setting, for which users may leave out `training.`."""
     if key in HYPERPARAMETERS:
         return f"training.initial.{key}"
     if key in TRAINING_SETTINGS - TOP_SETTINGS:
@@ -142,16 +147,19 @@ def _full_name(key: str) -> str:
 
 
 def _without_tilde(key: str, value: str) -> str:
-    """Return a path with the home folder in place of `~`, as shells do for whole words."""
-    # os.path raises for a path with NUL in it, which is refused later.
+    """Return the value of a path with the home folder in place of `~`.
+
+    Shells replace `~` only at the beginning of a word, and not behind `key=`.
+    """
+    # For a path with NUL in it, `expanduser` would raise. It is refused later.
     if key in PATHS and value.startswith("~") and "\0" not in value:
         return os.path.expanduser(value)
     return value
 
 
 def _expanded(key: str, value: str, multirun: bool) -> list[str]:
-    """Return one override, spelled with its full name, in Hydra's words."""
-    # The schema does not know these names of hyperparameters, estimators and options.
+    """Return an override, typed with its full name, in Hydra's grammar."""
+    # These are keys of dictionaries, which the schema does not know: `++` adds them.
     if re.search(r"\.initial\.|^training\.estimator_lr\.|^method\.[^.]+\.options\.", key):
         return [f"++{key}={value}"]
     if key == "beta" and re.match(r"[\[\d.+-]", value):
@@ -163,32 +171,49 @@ def _expanded(key: str, value: str, multirun: bool) -> list[str]:
 
 def _hydra_value(key: str, value: str, multirun: bool) -> str:
     """Return the value of a setting in Hydra's grammar."""
-    is_several = "," in value
-    if key in LIST_GROUPS and is_several and not value.startswith("[") and not multirun:
-        return f"[{value}]"
-    if multirun and is_several and key.startswith("hydra.launcher."):
-        # One launcher serves all jobs: `partition=a,b` is a text, not the values of jobs.
-        if re.match(r"[^'\"\[{(]+$", value):
+    has_values_of_jobs = multirun and "," in value
+    if has_values_of_jobs and key.startswith("hydra.launcher."):
+        # All jobs have the same launcher: `partition=a,b` is a text, not the values of two jobs.
+        is_plain = re.match(r"[^'\"\[{(]+$", value)
+        if is_plain:
             return f"'{value}'"
-    elif key in FREE_TEXT and not (multirun and is_several):
-        is_quoted = value in NO_VALUE or value[0] in "'\""
-        return value if is_quoted else in_quotes(value)
+    if key in FREE_TEXT and not has_values_of_jobs:
+        return _as_text(value)
+    if key in LIST_GROUPS and not multirun:
+        return _as_names(value)
     return _as_list(value, multirun) if key in LISTS else value
 
 
+def _as_names(value: str) -> str:
+    """Return names with commas between them as a list; a single name stays as it is."""
+    is_complete = "," not in value or value.startswith("[")
+    return value if is_complete else f"[{value}]"
+
+
+def _as_text(value: str) -> str:
+    """Return a value in quotes, unless it has them or is no value."""
+    if value in NO_VALUE or value[0] in "'\"":
+        return value
+    return in_quotes(value)
+
+
 def _as_list(value: str, multirun: bool) -> str:
-    """Return the value as a list; `a,b` is a list unless it stands for the values of jobs."""
+    """Return a value as a list.
+
+    `a,b` is one list `[a,b]`, or in a multirun the lists of two jobs, `[a],[b]`.
+    """
     is_list = value.startswith(("[", "${", "'[", '"['))
-    is_function = re.match(r"\w+\(", value)
+    is_function = re.match(r"\w+\(", value)  # such as range(1,5)
     if value in NO_VALUE or is_list or is_function:
         return value
-    if multirun:
-        return ",".join(f"[{item}]" for item in value.split(","))
-    return f"[{value}]"
+    if not multirun:
+        return f"[{value}]"
+    items = value.split(",")
+    return f"[{'],['.join(items)}]"
 
 
 def _seeds(value: str, multirun: bool) -> str:
-    """Return a list of seeds; `5` stands for five seeds, from 0 on."""
+    """Return a list of seeds; `5` stands for [0,1,2,3,4]."""
     if not (value.isascii() and value.isdigit()):
         return _as_list(value, multirun)
     count = int(value[:10])
@@ -201,10 +226,10 @@ def _seeds(value: str, multirun: bool) -> str:
 
 
 def check_hydra_words(overrides: Sequence[str], multirun: bool) -> None:
-    """Refuse settings of Hydra that nothing here reads.
+    """Refuse settings of Hydra that a run does not read.
 
     Raises:
-        UserError: There is one; the message says what to type in its place.
+        UserError: There is such a setting; the message says what to type in its place.
     """
     for text in overrides:
         key = text.lstrip("+~").partition("=")[0]
@@ -233,17 +258,18 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def unknown(key: str) -> str:
     """Return why a setting cannot be changed, and what to type in its place.
 
-    Either there is no setting of that name, or the run has no such dataset, method, estimator or
-    value.
+    Either there is no setting of that name, or it is part of a dataset, method, estimator or
+    dictionary that the run does not have.
     """
     if key in OTHER_WORDS:
         return f"there is no setting '{key}': write {OTHER_WORDS[key]}"
     known = _known_settings(key)
     if key not in known:
-        if key in {field.name for field in fields(DatasetConfig)}:
+        if key in DatasetConfig.__dataclass_fields__:
             known = [f"dataset.NAME.{key}="]
         return f"there is no setting '{key}': {nearest(key, known)}"
-    group, name, setting = [*key.split(".", 2), "", ""][:3]
+    group, _, tail = key.partition(".")
+    name, _, setting = tail.partition(".")
     advice = f"write +{key}=VALUE to add it"
     if group in LIST_GROUPS and name:
         advice = f"{group}={name} selects it"
@@ -262,7 +288,7 @@ def _known_settings(key: str) -> list[str]:
 
 @contextmanager
 def hydra_errors_as_user_errors(overrides: Sequence[str]) -> Iterator[None]:
-    """Raise what Hydra raises about the overrides as UserError."""
+    """Turn exceptions of Hydra about the overrides into `UserError`."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
@@ -275,21 +301,21 @@ def hydra_errors_as_user_errors(overrides: Sequence[str]) -> Iterator[None]:
         AssertionError,
         RecursionError,
     ) as error:
-        # Hydra does not check all that its grammar allows.
+        # Hydra fails in these ways for some overrides that its grammar allows.
         shown = shortened(" ".join(overrides), MAX_SHOWN_OVERRIDES)
         reason = shortened(error, MAX_MESSAGE)
         raise UserError(f"can't compose '{shown}': {reason}") from error
 
 
 def message_of_hydra(error: Exception) -> str:
-    """Return what Hydra says in one line, with the nearest valid names."""
+    """Return the message of an error of Hydra in one line, with the nearest valid names."""
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
         advice = "write it as key=value, lists as key=[a,b], in quotes where it has spaces"
         return f"can't read '{typed}': {advice}"
     inner = error.__cause__ or error.__context__
     text = _joined_lines(error, inner)
-    # `++` would add the method, but for its objective.
+    # This was `++method.NAME.options.NAME=` for a method that the run does not have.
     if option := re.search(r"\+\+(method\.[^=]+)=.*not a subclass of MethodConfig", text):
         return unknown(option[1])
     if missing := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
@@ -303,8 +329,8 @@ def message_of_hydra(error: Exception) -> str:
 
 
 def _joined_lines(*errors: BaseException | None) -> str:
-    """Return the different lines of errors as one, without OmegaConf's own facts."""
-    lines: dict[str, None] = {}
+    """Return the distinct lines of errors as one, without OmegaConf's internal details."""
+    lines: dict[str, None] = {}  # as an ordered set
     for error in errors:
         text = str(error) if error else ""
         for line in text.splitlines():
@@ -314,7 +340,7 @@ def _joined_lines(*errors: BaseException | None) -> str:
 
 
 def _no_such_file(group: str, name: str) -> str:
-    """Return what to type in place of a name that no file of a config group has."""
+    """Return the message about a name without a file in a config group."""
     if (group, name) == ("hydra/launcher", "submitit_slurm"):
         return "this launcher is an extra: pip install 'dlmexp[slurm]'"
     if _is_registered(group, name):
@@ -327,7 +353,7 @@ def _no_such_file(group: str, name: str) -> str:
 
 def _is_registered(group: str, name: str) -> bool:
     """Return whether a plugin has registered an estimator, or the objective of a method."""
-    # torch takes a while to load, and other mistakes do not need it.
+    # The registries are imported here, since they load torch, which takes a while.
     if group == "estimator":
         from dlmexp.core.estimators import ESTIMATORS
 

@@ -365,7 +365,7 @@ def test_what_is_asked_for_was_published(protocol):
     checksums = dict(
         zip(published.candidates["dataset"], published.candidates["data"], strict=True)
     )
-    known, asked = {group.identity: group.setting for group in published.asked}, []
+    known, asked = {group.identity: group.setting for group in published.groups}, []
     runs = [compose([*run.split(), f"protocol={protocol}", "seeds=[0]"]) for run in RUNS]
     for config in (part for run in runs for part in parts(run)):
         for key, dataset in config.dataset.items():

@@ -1,11 +1,15 @@
 """Options of objectives and components of mixtures: which cells they make, under which setting."""
 
 import pytest
+import yaml
 
+from dlmexp.cli import main
 from dlmexp.common.errors import UserError
+from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.plan.grid import check
 from dlmexp.experiment.plan.overrides import expand_shorthand
+from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
 REGRESSION = "dataset=pol sizes=[60] seeds=[0]"
@@ -155,6 +159,20 @@ def test_restarts_are_those_of_lbfgs_and_leave_other_cells_as_they_were():
     assert with_adam[0].keys == plain[0].keys
 
 
-def test_lbfgs_has_no_learning_curves():
-    with pytest.raises(UserError, match="evaluate=end"):
-        asked("method=tighter optimizer=lbfgs evaluate=10")
+def test_lbfgs_has_learning_curves():
+    (group,) = asked("method=tighter optimizer=lbfgs evaluate=10")
+    assert {(cell.optimizer, cell.evaluate_every) for cell in group.cells} == {("lbfgs", 10)}
+
+
+def test_every_objective_is_a_method_that_help_and_specification_name(capsys):
+    methods = {}
+    for path in sorted((REPOSITORY / "conf" / "method").glob("*.yaml")):
+        methods[path.stem] = yaml.safe_load(path.read_text())["objective"]
+    assert set(OBJECTIVES) <= set(methods.values())
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    listed = capsys.readouterr().out.split("methods:")[1].split("Shell completion")[0].split()
+    assert listed == sorted(methods)
+    specification = (REPOSITORY / "docs" / "SPEC.md").read_text()
+    for name in (*OBJECTIVES, "method=mixture_log_dlm"):
+        assert f"`{name}`" in specification, name
