@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dlmexp.common.console import is_notebook, sanitized
 
-# The width of the bar follows from its element; both lines are in the font of printed text.
+# <pre> shows both lines in the font of printed text; the browser chooses the width of the bar.
 NOTEBOOK_BAR = """\
 <pre style="margin:0">cells <progress value="{settled}" max="{total}"></progress> \
 {settled}/{total}, {left} left
@@ -48,10 +48,10 @@ class Bar(ABC):
 
 
 def bar_here(console: Console | None) -> Bar | None:
-    """Return a bar for this place; None where only lines can be shown.
+    """Return a bar for a notebook or a terminal; None if only lines can be shown.
 
     Args:
-        console: of the standard output.
+        console: the console of the standard output; None if nothing shall be shown there.
     """
     if console is None:
         return None

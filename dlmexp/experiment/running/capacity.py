@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dlmexp.experiment.plan.cell import Batch
-from dlmexp.experiment.running.programs import bytes_of, entries_of, needs_the_device
+from dlmexp.experiment.plan.cell import Batch, keys_of
+from dlmexp.experiment.running.programs import bytes_of, entries_of, must_train_alone
 
 # Measured on an H200: with this many entries of [B, M, n] arrays in training for each processor,
 # further batches at the same time gain nothing.
@@ -38,9 +38,9 @@ class BatchJob:
     @property
     def keys(self) -> frozenset[str]:
         """The keys of the pending cells."""
-        return frozenset(cell.key for cell in self.pending)
+        return frozenset(keys_of(self.pending))
 
-    # All cells of a batch agree in what these three depend on.
+    # The next three properties are equal for all cells of a batch, so the first cell has them.
 
     @property
     def iterations(self) -> int:
@@ -53,9 +53,9 @@ class BatchJob:
         return entries_of(self.batch[:1])
 
     @property
-    def needs_device_alone(self) -> bool:
+    def must_train_alone(self) -> bool:
         """Whether no other batch may train at the same time."""
-        return needs_the_device(self.batch[0])
+        return must_train_alone(self.batch[0])
 
     @property
     def is_ready(self) -> bool:
@@ -65,7 +65,7 @@ class BatchJob:
     def advance(self) -> bool:
         """Work until the batch waits for the device again. Return False when it has ended."""
         with torch.cuda.stream(self.stream):  # without a stream, this does nothing
-            # It yields None to wait; at its end, `next` returns the default.
+            # `work` yields None when it waits for the device. After its end `next` returns "ended".
             return next(self.work, "ended") is None
 
 
@@ -101,37 +101,38 @@ class Capacity:
     def admits(self, batch: Batch, training: Sequence[BatchJob]) -> bool:
         """Return whether a batch may start while others are in training.
 
-        The first batch always may, another one until the device is full. The entries are those of
-        the batches in training, without the candidate; the memory is that of all, with it. Cells
-        that have left their batch take no time, but their memory stays allocated.
+        The first batch always may. Another one may while the batches in training leave processors
+        idle, and if its memory is free. Cells that have left their batch take no time, but their
+        memory stays allocated.
         """
         if not training:
             return True
         if len(training) >= self.batches:
             return False
-        if needs_the_device(batch[0]):
+        if must_train_alone(batch[0]):
             return False
-        if any(job.needs_device_alone for job in training):
+        if any(job.must_train_alone for job in training):
             return False
-        entries = sum(job.entries_per_cell * job.live_cells for job in training)
-        if entries >= self.entries:
-            return False
-        allocated = sum(bytes_of(job.pending) for job in training)
-        return allocated + bytes_of(batch) <= self.bytes
+        entries = 0
+        allocated = 0.0
+        for job in training:
+            entries += job.entries_per_cell * job.live_cells
+            allocated += bytes_of(job.pending)
+        return entries < self.entries and allocated + bytes_of(batch) <= self.bytes
 
     def move_longest_forward(self, queue: deque[BatchJob], training: Sequence[BatchJob]) -> None:
         """Move batches with the most steps to the front of the queue.
 
-        A long batch costs little time while others train beside it, and much if it is left over at
-        the end. So `MAX_LONG_BATCHES` batches in training should have at least as many steps as any
-        batch in the queue; only those that are missing are moved.
+        A long batch costs little time while others train at the same time, and much if it trains
+        alone at the end. So `MAX_LONG_BATCHES` batches in training should have at least as many
+        steps as any batch in the queue. If there are fewer in training, the others are moved.
         """
         longest = max((job.iterations for job in queue), default=0)
-        long_in_training = sum(job.iterations >= longest for job in training)
-        wanted = MAX_LONG_BATCHES - long_in_training
+        long_in_training = [job for job in training if job.iterations >= longest]
+        wanted = MAX_LONG_BATCHES - len(long_in_training)
         if not self.is_concurrent or wanted <= 0:
             return
-        candidates = [job for job in queue if not job.needs_device_alone]
+        candidates = [job for job in queue if not job.must_train_alone]
         candidates.sort(key=lambda job: job.iterations, reverse=True)
         chosen = candidates[:wanted]
         for job in chosen:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,26 +16,38 @@ from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import json_value, read_npz
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import Curve
-from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.plan.cell import Batch, keys_of, without_keys
 from dlmexp.experiment.records.store import Store
 
 Index = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
 NAME_DIGITS = 20
 
 
-class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The saved state of a batch, without its tensors.
+class QueuedBatch(NamedTuple):
+    """A batch that waits to be trained.
 
-    The first one is written when training starts, still without tensors. Its list of cells is
-    needed even then: the last bit of a result depends on which cells are in the batch, so a resumed
-    batch has the same cells.
+    Attributes:
+        batch: The cells that train together.
+        pending: Those of them that need a record.
     """
 
-    cells: Batch
-    unrecorded: list[Index]
-    inside: list[Index] = []  # the cells in the tensors
-    seconds: list[float] = []  # of each of these
-    curves: list[Curve] = []
+    batch: Batch
+    pending: Batch
+
+
+class Checkpoint(msgspec.Struct, omit_defaults=True):
+    """The saved state of a batch, except for its tensors, which are beside it in the file.
+
+    The first checkpoint of a batch is written when training starts, still without tensors. Its list
+    of cells is needed even then: the last bit of a result depends on which cells are in the batch,
+    so a resumed batch has the same cells.
+    """
+
+    cells: Batch  # all cells of the batch when training started
+    unrecorded: list[Index]  # the cells without a record
+    inside: list[Index] = []  # the cells that are still in the tensors
+    seconds: list[float] = []  # the training time of each cell in `inside`
+    curves: list[Curve] = []  # the learning curve of each cell in `inside`
     alone: bool = False  # no other batch trained at the same time, so that the seconds are its own
     iteration: int | None = None  # None: no step was made yet, and there are no tensors
 
@@ -48,7 +60,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
             unrecorded=[training.cells[i] for i in unreported],
             inside=training.cells,
             seconds=training.seconds,
-            curves=[list(curve) for curve in training.curves],
+            curves=list(map(list, training.curves)),
             alone=training.alone,
             iteration=int(training.state.iteration),
         )
@@ -60,7 +72,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
 
 
 def checkpoint_path(store: Store, cells: Batch) -> Path:
-    """Return the checkpoint file of a batch. Its name is a hash of the cells in any order."""
+    """Return the checkpoint file of a batch. Its name does not depend on the order of the cells."""
     keys = "".join(sorted(cell.key for cell in cells))
     name = hashlib.sha256(keys.encode()).hexdigest()[:NAME_DIGITS]
     return within(store.root, store.root / "checkpoints" / f"{name}.npz")
@@ -77,9 +89,9 @@ def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: dict[str, np.n
 
 
 def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
-    """Return a checkpoint, or None if there is none.
+    """Return the checkpoint in a file without its tensors; None if there is none.
 
-    A damaged one is moved to the quarantine, so that its cells start anew.
+    A damaged one is moved to the quarantine, so that its cells are trained from the start.
     """
     try:
         text = read_npz(path, only=lambda name: name == "about").get("about", np.empty(0))
@@ -119,36 +131,36 @@ def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:
     return checkpoints
 
 
-def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
-    """Return what to train, in order: cells that train together, and those that need a record.
+def resumed_first(store: Store, batches: Sequence[Batch]) -> list[QueuedBatch]:
+    """Return the batches to train, in order.
 
-    First come the batches of all checkpoints that contain a cell of `batches`. They are finished
-    even if this run did not ask for all of their cells. Then come the batches without those cells.
-    A checkpoint whose cells all have a record is deleted: its process was killed just before it did
-    so.
+    First come the batches of all checkpoints that contain a cell of `batches`. All of their cells
+    are trained, even those that this run did not request. Then come `batches` without these cells.
+    A checkpoint whose cells all have a record is deleted. Such a checkpoint is there if a process
+    was killed after it had written the last record, and before it deleted the checkpoint.
     """
-    pending = {cell.key for cell in chain.from_iterable(batches)}
+    pending = keys_of(chain.from_iterable(batches))
     recorded, _ = store.keys()
-    done = recorded - pending
-    resumed: list[tuple[Batch, Batch]] = []
+    done = recorded - pending  # cells that are trained again have a record, and are not done
+    resumed: list[QueuedBatch] = []
     for path, checkpoint in find_checkpoints(store).items():
-        open_keys = {cell.key for cell in checkpoint.open}
+        open_keys = keys_of(checkpoint.open)
         is_finished = open_keys <= done
         if is_finished and not store.read_only:
             path.unlink(missing_ok=True)
         if is_finished or open_keys.isdisjoint(pending):
             continue
-        unrecorded = tuple(cell for cell in checkpoint.open if cell.key not in done)
-        resumed.append((checkpoint.cells, unrecorded))
+        unrecorded = without_keys(checkpoint.open, done)
+        resumed.append(QueuedBatch(checkpoint.cells, unrecorded))
         pending -= open_keys
     return resumed + _fresh(batches, pending)
 
 
-def _fresh(batches: Sequence[Batch], pending: set[str]) -> list[tuple[Batch, Batch]]:
+def _fresh(batches: Sequence[Batch], pending: set[str]) -> list[QueuedBatch]:
     """Return the batches with their pending cells alone, which all need a record."""
-    fresh = []
+    fresh: list[QueuedBatch] = []
     for batch in batches:
         cells = tuple(cell for cell in batch if cell.key in pending)
         if cells:
-            fresh.append((cells, cells))
+            fresh.append(QueuedBatch(cells, cells))
     return fresh

@@ -15,18 +15,16 @@ import torch
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
-from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.plan.cell import Batch, base_keys, keys_of, without_keys
 from dlmexp.experiment.running.capacity import BatchJob, Capacity
-from dlmexp.experiment.running.checkpoints import checkpoint_path
+from dlmexp.experiment.running.checkpoints import QueuedBatch, checkpoint_path
 from dlmexp.experiment.running.leases import ActiveProcess, Leases
 from dlmexp.experiment.running.process import Stop, StopRequest, Target, is_out_of_memory
-from dlmexp.experiment.running.programs import bytes_of, needs_the_device
+from dlmexp.experiment.running.programs import bytes_of, must_train_alone
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.trainer import BatchTrainer
 
-Batches = Iterable[tuple[Batch, Batch]]
-"""Batches, each with its cells that need a record."""
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
 # The new limit of memory after it ran out, as a share of the expected bytes that did not fit.
@@ -37,23 +35,22 @@ REDUCED_SHARE = 0.8
 class CellStates:
     """Keys of cells by their state, at one moment."""
 
-    done: Set[str]
+    done: Set[str]  # with a result, from any process
     failed: Set[str]
-    finished: Set[str]  # done, or with a record from this process
+    finished: Set[str]  # done, or failed in this process
     done_by_others: Set[str]
     trained_here: Set[str]  # in training or in the queue of this process
 
     def unfinished_bases(self, cells: Batch) -> set[str]:
         """Return the base fits that these cells start from and that have no record yet."""
-        bases = {cell.base for cell in cells if cell.base}
-        return bases - self.done - self.failed
+        return base_keys(cells) - self.done - self.failed
 
 
 @dataclass
 class Engine:
     """Trains batches.
 
-    Other processes may train batches of the same results folder: `leases` tell which.
+    Other processes may train batches of the same results folder: `leases` says which.
     """
 
     target: Target
@@ -76,36 +73,43 @@ class Engine:
             self.checkpoint_seconds,
             batches_at_once=lambda: len(self.training),
         )
-        self._free_streams: list[torch.cuda.Stream | None] = [
-            torch.cuda.Stream(device) if device.type == "cuda" else None
-            for _ in range(self.capacity.batches)
-        ]
+        # One stream for each batch that may train at the same time; None on a CPU.
+        self._free_streams: list[torch.cuda.Stream | None] = []
+        for _ in range(self.capacity.batches):
+            stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+            self._free_streams.append(stream)
 
-    def run(self, batches: Batches, follow_up: Callable[[], Batches] | None = None) -> None:
-        """Train batches, each given with its pending cells, as `resumed_first` returns them.
+    def run(
+        self,
+        batches: Iterable[QueuedBatch],
+        follow_up: Callable[[], Iterable[QueuedBatch]] | None = None,
+    ) -> None:
+        """Train batches.
 
         Batches that need the whole device come after those that can share it. Last come those that
         another process trains; should it die, they are trained here.
 
         Args:
-            batches: What is trained.
-            follow_up: Called when all of them have their records; returns what is trained then.
+            batches: The batches to train first.
+            follow_up: Called when they all have their records; returns further batches.
         """
         with self.writer:
             self._train_all(self._queue(batches))
             if follow_up is not None:
+                # An empty job has run when all jobs before it have written their records.
                 self.writer.do(lambda: None, wait=True)
                 self._train_all(self._queue(follow_up()))
 
-    def _queue(self, batches: Batches) -> deque[BatchJob]:
-        queue = [BatchJob(batch, pending) for batch, pending in batches]
+    def _queue(self, batches: Iterable[QueuedBatch]) -> deque[BatchJob]:
+        """Return jobs for batches, those that need the whole device last."""
+        queue = [BatchJob(queued.batch, queued.pending) for queued in batches]
         if self.capacity.is_concurrent:
-            queue.sort(key=lambda job: needs_the_device(job.batch[0]))
+            queue.sort(key=lambda job: must_train_alone(job.batch[0]))  # False before True
         return deque(queue)
 
     def _train_all(self, queue: deque[BatchJob]) -> None:
         """Train the batches of a queue."""
-        load_at_last_start = None
+        load_at_last_start = None  # `_load` when batches were started last
         while queue or self.training:
             # 1. Stop at once if nothing trains. A batch in training stops by itself, after it
             #    has saved its state.
@@ -131,8 +135,12 @@ class Engine:
         return len(ready)
 
     def _load(self) -> tuple[int, int]:
-        """Return the numbers of cells in training and of recorded base fits."""
-        return sum(job.live_cells for job in self.training), len(self.recorder.bases)
+        """Return the numbers of cells in training and of recorded base fits.
+
+        Unless one of them has changed, no further batch can start.
+        """
+        live_cells = sum(job.live_cells for job in self.training)
+        return live_cells, len(self.recorder.bases)
 
     def _start_batches(self, queue: deque[BatchJob]) -> None:
         """Start batches from the queue while the device has room for them."""
@@ -178,11 +186,12 @@ class Engine:
         return bool(queue) and self.capacity.admits(queue[0].batch, self.training)
 
     def _cell_states(self, queue: deque[BatchJob]) -> CellStates:
+        """Return the states of all cells at this moment."""
         done, failed = self.recorder.keys()
         written = self.recorder.written.keys()
         trained_here: set[str] = set()
         for job in queue:
-            trained_here.update(cell.key for cell in job.batch)
+            trained_here |= keys_of(job.batch)
         for job in self.training:
             trained_here |= job.keys
         return CellStates(
@@ -194,18 +203,24 @@ class Engine:
         )
 
     def _drop_finished_cells(self, job: BatchJob, states: CellStates) -> None:
+        """Remove cells that need no record any more from the pending cells of a batch."""
         by_others = tuple(cell for cell in job.pending if cell.key in states.done_by_others)
         self.progress.skipped(by_others)
-        job.pending = tuple(cell for cell in job.pending if cell.key not in states.finished)
+        job.pending = without_keys(job.pending, states.finished)
 
     def _start(self, job: BatchJob) -> None:
+        """Start a batch; `_advance` then makes it work."""
         job.live_cells = len(job.pending)
         job.stream = self._free_streams.pop()
         job.work = self.trainer.work(job)
         self.training.append(job)
 
     def _advance(self, job: BatchJob, queue: deque[BatchJob]) -> None:
-        """Let a batch work until it waits for the device or has ended, which frees its place."""
+        """Let a batch work until it waits for the device or has ended.
+
+        A batch that has ended frees its stream and its lease. If it did not fit into memory, the
+        batches that replace it go to the front of the queue.
+        """
         replacements: list[BatchJob] = []
         try:
             if job.advance():
@@ -242,7 +257,7 @@ class Engine:
             UserError: a single cell does not fit.
         """
         is_resumed = checkpoint_path(self.recorder.store, job.batch).exists()
-        # A resumed batch contains all cells of its checkpoint.
+        # A resumed batch trains all cells of its checkpoint, a fresh one only its pending cells.
         cells = job.batch if is_resumed else job.pending
         if len(self.training) == 1 and len(cells) == 1:
             raise UserError(
@@ -256,6 +271,7 @@ class Engine:
         return self._halves(job, len(cells))
 
     def _lower_memory_limit(self) -> None:
+        """Let fewer batches train at the same time from now on."""
         expected = sum(bytes_of(job.pending) for job in self.training)
         limit = min(self.capacity.bytes, REDUCED_SHARE * expected)
         self.capacity = replace(self.capacity, bytes=limit)
@@ -264,9 +280,10 @@ class Engine:
     def _halves(self, job: BatchJob, cells_in_memory: int) -> list[BatchJob]:
         """Return the halves of a batch's pending cells; its checkpoints are deleted."""
         middle = len(job.pending) // 2
-        # The second half stands first, as `extendleft` reverses them.
+        # The second half is first in this list, as `extendleft` will reverse the order.
         halves = [job.pending[middle:], job.pending[:middle]]
-        halves = [half for half in halves if half]
+        # Of a single pending cell, which trained with others of a checkpoint, one half is empty.
+        halves = list(filter(None, halves))
         self.progress.out_of_memory(counted(cells_in_memory, "cell"), len(halves))
         for cells in (job.batch, job.pending):
             self.recorder.discard(cells)

@@ -19,12 +19,13 @@ from dlmexp.experiment.running import process, programs
 
 
 class InducingCounts:
-    """The numbers of inducing inputs on one dataset.
+    """Chooses the number of inducing inputs on one dataset.
 
     Args:
-        root: The results folder, whose choices are taken again.
+        root: The results folder; choices that are recorded there are not made again.
         data: The rows of the dataset.
-        new: New choices are added to it; they are written once the whole run has been checked.
+        new: A list to which new choices are added. They are written after the whole run has been
+            checked.
     """
 
     def __init__(self, root: Path, data: Dataset, new: list[ChosenInducingCount]):
@@ -33,12 +34,12 @@ class InducingCounts:
         self.new = new
 
     def choose(self, cell: Cell, spec: DatasetConfig, tolerance: float) -> int:
-        """Return the M of cells like this one, whose M is the most that they may have.
+        """Return M for cells like this one.
 
         Args:
-            cell: A cell on the split that M is chosen from.
-            spec: The dataset, divided as for the cell.
-            tolerance: What a larger M may gain at most, in nats per row.
+            cell: A cell on the split from which M is chosen. Its own M is the largest choice.
+            spec: The settings of the dataset.
+            tolerance: The most that a larger M may gain, in nats per row.
 
         Raises:
             UserError: The likelihood is not Gaussian.

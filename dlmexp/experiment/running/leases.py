@@ -1,13 +1,14 @@
-"""Who trains which batch of a results folder.
+"""Leases: which process trains which batch of a results folder.
 
-Every batch in training has a lease there, and every process a file. A lease is a file under a name
-that is used once, created with O_EXCL, touched every few seconds, and removed when its batch has
-ended. A process trains only what it holds a lease on, and it looks for other leases after it has
-created its own: of two that want the same cells at the same moment, at least one sees the other.
+The folder has a lease for every batch in training, and a file for every process. A lease is a file
+under a name that is used once, created with O_EXCL, touched every few seconds, and removed when its
+batch has ended. A process trains only cells that it holds a lease on, and it looks for other leases
+after it has created its own: of two that want the same cells at the same moment, at least one sees
+the lease of the other.
 
-A lease that has not been touched for a minute, or whose process has ended on this machine, is
-stale; whoever wants its cells removes it. Ages are differences between dates that the folder's file
-system gives, so the clocks of hosts do not matter.
+A lease is stale if it has not been touched for a minute, or if its process has ended on this
+machine. A process that wants its cells removes it. Ages are differences between dates that the
+folder's file system gives, so the clocks of hosts do not matter.
 """
 
 import contextlib
@@ -60,9 +61,11 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run: the content of its file and, with the keys of their cells, of its leases.
+    """A process of a run.
 
-    The fields from `settled` on say how far it was with its run at its last heartbeat.
+    It is the content of the process's file, and of each of its leases. In a lease, `keys` are those
+    of the leased cells, and the fields from `settled` on are not set. In the file, they say how far
+    the run was at the last heartbeat.
     """
 
     host: str
@@ -91,11 +94,12 @@ class FolderRemovedError(RuntimeError):
 
 
 class Leases:
-    """The file of this process and its leases; they exist while the context is entered.
+    """The file of this process and its leases, which exist while the context is entered.
 
-    A thread touches the leases and writes the fields that `progress` returns into the file. If that
-    fails, for whatever reason, `failed` is called with the error, in that thread. Meanwhile the
-    process has the folder of leases open: so others can tell that it is a process of this folder.
+    Every few seconds a thread touches the leases, and writes the fields that `progress` returns
+    into the file. If that fails, for whatever reason, the thread calls `failed` with the error.
+    Inside the context the process keeps the folder of leases open, so that other processes can see
+    that it belongs to this folder (`is_run_of`).
     """
 
     def __init__(
@@ -138,11 +142,14 @@ class Leases:
             self._descriptor = None
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
-        """Lease the batch of these cells.
+        """Lease the batch of these cells, unless another process trains some of them.
+
+        Args:
+            keys: The keys of the cells.
+            needed: Keys of base fits; the cells are not leased while another process trains these.
 
         Returns:
-            None if it is leased. If another process trains some of the cells, or of those that are
-            `needed` for them, nothing is leased, and that process is returned.
+            None if the batch is leased, else the other process.
         """
         keys = frozenset(keys)
         wanted = keys.union(needed)
@@ -173,7 +180,7 @@ class Leases:
     def _holder(
         self, wanted: frozenset[str], except_lease: Path | None = None
     ) -> ActiveProcess | None:
-        """Return the process that has a lease on some of the wanted cells. Remove stale leases."""
+        """Return a process that has a lease on some of the wanted cells; remove stale leases."""
         for path, process in _read(self.folder, "*.lease").items():
             if path == except_lease or not process.keys & wanted:
                 continue
@@ -189,8 +196,8 @@ class Leases:
             path.unlink(missing_ok=True)
 
     def _heartbeat(self) -> None:
-        # Whatever goes wrong: without a heartbeat, others would take over the leases while this
-        # process trains on.
+        # Report errors of any kind: without a heartbeat, other processes would take over the leases
+        # while this one trains on.
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
                 self._beat()
@@ -238,16 +245,20 @@ def active_processes(root: Path) -> list[ActiveProcess]:
             continue
         # The names of a process's leases begin like that of its file.
         prefix = f"{path.stem}."
-        keys = [lease.keys for name, lease in leases.items() if name.name.startswith(prefix)]
-        active.append(msgspec.structs.replace(process, keys=frozenset().union(*keys)))
+        keys: set[str] = set()
+        for lease_path, lease in leases.items():
+            if lease_path.name.startswith(prefix):
+                keys |= lease.keys
+        active.append(msgspec.structs.replace(process, keys=frozenset(keys)))
     return active
 
 
 def is_run_of(process: ActiveProcess, root: Path) -> bool:
-    """Return whether a process of this machine trains for a results folder.
+    """Return whether a process is a run of this machine that trains for a results folder.
 
-    Whoever can write a file into the folder can name any process in it. So the system is asked: it
-    is a Python that has the folder of leases open and started when the file says.
+    The file of a process is not proof enough, since anybody who can write into the folder can name
+    any process there. So the operating system must confirm that the process is a Python, that it
+    started when the file says, and that it has the folder of leases open.
     """
     return (
         process.machine == machine()
@@ -259,23 +270,23 @@ def is_run_of(process: ActiveProcess, root: Path) -> bool:
 
 
 def remove_leftovers(root: Path) -> list[Path]:
-    """Delete what dead processes left in a results folder, and return the deleted files.
+    """Delete files of dead processes in a results folder, and return the deleted files.
 
-    These are their files and leases, and unfinished files under temporary names. A temporary file
-    of another machine is deleted when it has been quiet for a while. Checkpoints stay: the next run
-    goes on from them.
+    These are their files and leases in `running`, and unfinished files under temporary names. A
+    temporary file of another machine is deleted when it has not changed for a while. Checkpoints
+    stay, as the next run goes on from them.
     """
     now = disk_time(root)
-    candidates = [*_stale_presences(root, now), *_abandoned_files(root, now)]
+    leftovers = [*_stale_files(root, now), *_abandoned_files(root, now)]
     removed: list[Path] = []
-    for path in candidates:
+    for path in leftovers:
         with contextlib.suppress(OSError):  # another user's, or removed just now
             within(root, path).unlink()
             removed.append(path)
     return sorted(removed)
 
 
-def _stale_presences(root: Path, now: float) -> list[Path]:
+def _stale_files(root: Path, now: float) -> list[Path]:
     """Return the files and leases of dead processes."""
     folder = root / "running"
     paths = [*folder.glob("*.json"), *folder.glob("*.lease")]
@@ -283,12 +294,13 @@ def _stale_presences(root: Path, now: float) -> list[Path]:
 
 
 def _abandoned_files(root: Path, now: float) -> Iterator[Path]:
-    """Yield temporary files that nobody writes any more."""
+    """Yield temporary files that no process writes any more."""
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder, name)
             writer = writer_of(path)
-            # A file of a live process of this machine stays, however old it is.
+            # `is_dead` is None for a process of another machine. A file of a live process of this
+            # machine stays, however old it is.
             if not writer or is_dead(writer) is False:
                 continue
             if is_stale(path, now, writer, QUIET_SECONDS):
@@ -307,15 +319,15 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
 def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_SECONDS) -> bool:
     """Return whether no process changes a file any more.
 
-    It is stale if its process has ended on this machine, or has not touched it in the `seconds`
-    before `now`, the `disk_time` of its folder. A date in the future, from a clock that was wrong,
-    counts as stale too: a live process corrects it with its next heartbeat.
+    A file is stale if its process has ended on this machine, or has not touched it for a while. A
+    date in the future, from a clock that was wrong, counts as stale too: a live process corrects it
+    with its next heartbeat.
 
     Args:
         path: the file.
-        now: the time.
-        process: its owner, if that is not the one in its name.
-        seconds: how long it may be silent.
+        now: the `disk_time` of its folder.
+        process: the process that owns the file; '': the one in its name.
+        seconds: the longest time between two touches of a live process.
     """
     try:
         is_silent = abs(now - path.stat().st_mtime) >= seconds
@@ -325,9 +337,9 @@ def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_S
 
 
 def disk_time(folder: Path) -> float:
-    """Return the time by the clock that dates the files of a folder.
+    """Return the time by the clock of the folder's file system, which dates its files.
 
-    Without permission to write there, it is the time of this host.
+    Without permission to write a file there, it is the time of this host.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -1,4 +1,4 @@
-"""Tell the exceptions of plugins, which fail their cells, from those that end a run."""
+"""Distinguish exceptions of plugins, which fail their cells, from those that end a run."""
 
 from dlmexp.common.plugin_errors import line_of_plugin
 from dlmexp.experiment.plan.cell import Cell
@@ -7,12 +7,12 @@ from dlmexp.experiment.running.process import Stop, is_out_of_memory
 
 
 def is_error_of_plugin(error: Exception, cell: Cell) -> bool:
-    """Return whether an exception in the training of a cell counts as one of a plugin.
+    """Return whether an exception in the training of a cell is attributed to a plugin.
 
-    Not counted are errors that any cell can meet: no memory, no file, a request to stop.
+    Errors that any cell can meet are not: lack of memory, a missing file, a request to stop.
     """
     if isinstance(error, Stop) or is_out_of_memory(error):
         return False
-    if isinstance(error, OSError):
+    if isinstance(error, OSError):  # of a plugin's own file, or of ours
         return line_of_plugin(error) is not None
     return bool(plugin_packages(cell))

@@ -13,11 +13,14 @@ from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 
 def try_plugins(sweep: Sweep, target: Target) -> None:
-    """Make a step with each objective of a plugin, and check what it returns.
+    """Make a step with each objective of a plugin, and check the result.
+
+    Exceptions that the plugin itself raises are ignored here: they will be raised again in training
+    and recorded for each cell.
 
     Raises:
-        UserError: It returns something of another shape or type, or its closed form gives another
-            value. What it raises itself is left to the training, which records it for each cell.
+        UserError: The objective returns something of another shape or type, or its closed form
+            gives another value.
     """
     cell_by_objective = {(cell.objective, cell.form): cell for cell in sweep.cells}
     for cell in cell_by_objective.values():
@@ -36,7 +39,7 @@ def try_plugins(sweep: Sweep, target: Target) -> None:
 def _try(cell: Cell, sweep: Sweep, target: Target) -> None:
     """Make a step of a cell, and compare a closed form over q with the objective itself."""
     prepared = prepared_splits(sweep)
-    step_seconds((cell,), prepared, target, seconds=0.0)
+    step_seconds((cell,), prepared, target, seconds=0.0)  # for the step, not for its duration
     if cell.form == "collapsed":
         data = batch_data((cell,), prepared, target)
         check_collapsed(model(cell), loss(cell), data)

@@ -1,9 +1,9 @@
 """The process of a run: its device, requests to stop it, and extra processes.
 
-A run is asked to stop by a signal, a spent budget or a failure. Extra processes (`workers=`) are
-the same command again; each trains batches that no other process has. On a CPU they share the
-cores. On GPUs there is one process for each: a single one fills a GPU by training many batches at
-the same time, and further ones would take turns with it.
+A run is asked to stop by a signal, a spent budget or a failure. An extra process (`workers=`) is
+the same command once more; each process trains batches that no other process trains. On a CPU they
+share the cores. On GPUs there is one process for each GPU: it fills the GPU by training many
+batches at the same time, and a second process would only take turns with it.
 """
 
 import os
@@ -31,15 +31,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 # Exit codes
 FAILURE = 1
 BUDGET_SPENT = 3
-STOPPED = 128  # plus the signal that asked the process to stop
+STOPPED = 128  # plus the number of the signal that asked the process to stop
 SIGPIPE = 13  # sent when the reader of the output has gone
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
 MAX_DEFAULT_WORKERS = 8  # each takes some 400 MB of memory
-# An extra process imports the package from where this one did. -P, with which it is started, keeps
-# it from importing anything from the current folder.
+# The program of an extra process. Its first argument is the folder from which this process imported
+# the package. Python is started with -P, so that nothing is imported from the current folder.
 COMMAND = (
     "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
 )
+# The environment variable with the number of queues to a GPU, and its largest value.
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 MAX_QUEUES = "32"
 
@@ -84,12 +85,10 @@ def select_target(device: str, dtype: str) -> Target:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error says that memory ran out, on a GPU, in NumPy, or in torch on a CPU.
-
-    The last of these has no class of its own.
-    """
+    """Return whether an error says that memory ran out, on a GPU or on a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # torch has no class for this error on a CPU.
     return "DefaultCPUAllocator" in str(error)
 
 
@@ -99,15 +98,16 @@ def is_extra() -> bool:
 
 
 def threads_are_set() -> bool:
-    """Return whether the environment says how many cores a process may use."""
-    return any(os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    """Return whether the environment sets the number of threads of a process."""
+    return bool(os.environ.get("OMP_NUM_THREADS") or os.environ.get("MKL_NUM_THREADS"))
 
 
 def default_worker_count(batches: int, device: str) -> int:
     """Return how many processes a run has by default.
 
-    One on a GPU. On a CPU one for every two batches and at most one per core: in small steps, the
-    threads of a single process would wait for one another.
+    One on a GPU. On a CPU it is one for every two batches, and at most one per core. Several
+    processes are faster than one with several threads, which would wait for one another in every
+    small step.
     """
     if device != "cpu" or threads_are_set():
         return 1
@@ -118,8 +118,8 @@ def default_worker_count(batches: int, device: str) -> int:
 def threads_each(workers: int, is_short: bool = False) -> int:
     """Return the number of threads of each of `workers` processes.
 
-    Together they use every core once; a short run has one thread per process. A number in the
-    environment is kept for a single process.
+    Together they have one thread per core; in a short run, each process has one. A single process
+    keeps the number in the environment.
     """
     if workers == 1 and (threads_are_set() or not is_short):
         return torch.get_num_threads()
@@ -153,11 +153,12 @@ def extra_processes(
     """Start extra processes of `dlmexp run` with these arguments; this process is the first.
 
     They are returned by their logs: `running/process-2.log` and so on. Each has a GPU of its own.
-    On exit they are waited for: they end when no batch is left or the budget is spent. After an
-    exception (a signal, for instance) they are asked to save their state and leave.
+    At the end of the context they are waited for: they end when no batch is left or the budget is
+    spent. After an exception (a signal, for instance) they are asked to save their state and leave.
     """
     command = _command(arguments)
     threads = str(threads_each(number + 1))
+    # A number of threads in our environment takes precedence.
     variables = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
     gpus = gpus_for(number + 1, device)
     started: dict[Path, subprocess.Popen[bytes]] = {}
@@ -196,13 +197,13 @@ class Stop(Exception):  # noqa: N818 -- it is raised on request, not in error
 
 
 class StopRequest:
-    """Notes signals and the end of the budget, so that a run can save its state before it stops.
+    """Remembers signals and the end of the budget, so that a run saves its state before it stops.
 
     In its context a signal only sets `requested`. A second Ctrl-C raises `KeyboardInterrupt` at
-    once; further ones do nothing, so that a process that leaves is not interrupted again.
+    once. Further ones do nothing, so that a process that is ending is not interrupted again.
 
     `requested` is also set when `seconds` have passed since the creation. Outside the main thread
-    no signal is noted, because Python calls handlers in the main thread only.
+    signals are not handled, because Python can set handlers in the main thread only.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -216,11 +217,12 @@ class StopRequest:
             return self
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                self._handlers_before[number] = signal.signal(number, self._note)
+                self._handlers_before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers_before.items():
+            # After a second Ctrl-C our handler stays, which ignores further ones.
             if number == signal.SIGINT and self.interrupted_twice:
                 continue
             signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
@@ -252,7 +254,8 @@ class StopRequest:
         if request is not None:
             raise request
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
         if self._requested is None or number != signal.SIGINT:
             self.request(number)
         elif not self.interrupted_twice:

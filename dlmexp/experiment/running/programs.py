@@ -15,7 +15,7 @@ import torch
 from dlmexp.core.estimators import ESTIMATORS
 from dlmexp.core.folds import LOO
 from dlmexp.core.gp.kernels import kernel_named
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.collapsed import Collapsed
@@ -36,10 +36,11 @@ from dlmexp.experiment.running.process import Target
 Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]
 """Returns the normalised data of a cell."""
-CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
-UNLIMITED = 1_000_000  # cells of a batch that is solved
+CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between checks which cells have stopped
+UNLIMITED = 1_000_000  # cells in a batch of cells that are solved
 
-# Every field of a cell is in exactly one of these sets; a test fails if a new one is forgotten.
+# What a field of a cell is turned into. Every field is in exactly one of these sets, which a test
+# checks, so that no new field is forgotten.
 MODEL_FIELDS = frozenset(
     {"kernel", "likelihood", "M", "mean", "ard", "parameterisation", "initial", "inducing"}
     | {"noise_floor", "components", "pilot"}
@@ -55,7 +56,7 @@ IDENTITY_FIELDS = frozenset({"kind", "base"})  # which job it is, and which fit 
 
 
 def settings(cell: Cell, target: Target) -> Settings:
-    """Return how a cell is trained (docs/SPEC.md, section 6)."""
+    """Return the training settings of a cell (docs/SPEC.md, section 6)."""
     return Settings(
         lr=cell.lr,
         iterations=cell.iterations,
@@ -107,18 +108,19 @@ def loss(cell: Cell) -> Loss:
 
 
 def minibatches(cell: Cell) -> Minibatches | None:
-    """Return which rows a step of a cell sees; None: all."""
+    """Return how the rows of a step are drawn; None: every step sees all rows."""
     if cell.minibatch is None:
         return None
     return Minibatches(cell.minibatch, resample_each_step=cell.minibatch_rows == "afresh")
 
 
 @cache
-def needs_the_device(cell: Cell) -> bool:
-    """Return whether a batch of such cells trains with no other at the same time on a GPU.
+def must_train_alone(cell: Cell) -> bool:
+    """Return whether a batch of such cells must train alone on a GPU.
 
-    Steps that are no captured graph wait for the device again and again, for all others too, and
-    their times are what claim 19 compares.
+    That is so if its steps can't be captured as a CUDA graph. Such steps wait for the device
+    several times, also until the steps of other batches have ended. Moreover claim 19 compares
+    their durations, which must not depend on other batches.
     """
     if cell.kind != "fit":
         return False
@@ -137,12 +139,13 @@ def program(
     """Return the program of a batch.
 
     Args:
-        cells: They agree in everything but seed, beta and base.
+        cells: Cells that agree in everything but seed, fold, beta and base.
         prepared: Returns the data of a cell.
-        base: Returns the hyperparameters that a fixed variant holds; None: their initial values.
-        target: Where it trains.
-        temperature: Returns the factor that recalibrates the predictions of a cell, where it is
-            known before training.
+        base: Returns the hyperparameters of the base fit of a cell, at which a fixed variant keeps
+            them. None: it keeps them at their initial values.
+        target: The device, and the type of the rows.
+        temperature: Returns the factor that recalibrates the predictions of a cell; None if it is
+            not known before training.
     """
     first = cells[0]
     data = batch_data(cells, prepared, target)
@@ -150,37 +153,39 @@ def program(
     data.leave_one_out = first.cv == LOO
     data.temperature = _temperatures(cells, temperature, target)
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
-    beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
+    beta = torch.tensor(betas, dtype=PARAMETER_DTYPE, device=target.device)
     if first.variant == "fixed":
-        hyper = _held_hyperparameters(cells, data, base, target)
+        hyper = _fixed_hyperparameters(cells, data, base, target)
         return Fixed(model(first), loss(first), data, beta, hyper, minibatches=minibatches(first))
-    kind = _kind_of_joint_program(first)
-    return kind(model(first), loss(first), data, beta, minibatches=minibatches(first))
+    joint_program = _class_of_joint_program(first)
+    return joint_program(model(first), loss(first), data, beta, minibatches=minibatches(first))
 
 
 def _temperatures(
     cells: Batch, temperature: Callable[[Cell], float | None], target: Target
 ) -> torch.Tensor | None:
-    """Return the factors that recalibrate the cells [B], NaN where unknown; None without any."""
+    """Return the factors that recalibrate the cells [B], NaN where unknown; None if all are."""
     factors = [temperature(cell) for cell in cells]
-    if all(factor is None for factor in factors):
+    if factors.count(None) == len(factors):
         return None
     values = [math.nan if factor is None else factor for factor in factors]
-    return torch.tensor(values, dtype=PARAMETERS, device=target.device)
+    return torch.tensor(values, dtype=PARAMETER_DTYPE, device=target.device)
 
 
-def _kind_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
+def _class_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
+    """Return the class of the program that trains q and hyperparameters together."""
     if cell.components > 1:
         return Mixture
     return Collapsed if cell.form == "collapsed" else Joint
 
 
 def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
-    """Return the rows of all seeds and folds of a batch on the device."""
+    """Return the rows of all repetitions (seeds and folds) of a batch on the device."""
     first_of_repetition = _first_of_repetition(cells)
     repetitions = list(first_of_repetition)
 
-    def arrays(split: Prepared) -> dict[str, np.ndarray]:
+    def arrays(cell: Cell) -> dict[str, np.ndarray]:
+        split = prepared(cell)
         return {
             "X": split.X_train,
             "y": split.y_train,
@@ -190,65 +195,77 @@ def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
             "y_test": split.y_test,
         }
 
-    splits = (arrays(prepared(cell)) for cell in first_of_repetition.values())
+    # Splits are prepared one after the other, when `_stack` reaches them.
+    splits = map(arrays, first_of_repetition.values())
     stacked, lengths = _stack(splits, len(repetitions), target.device, target.dtype)
-    parts = {}
-    rows_of = {}
+    parts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    rows_of: dict[str, list[int]] = {}  # of parts with padded repetitions
     for part in ("validation", "test"):
-        if stacked[f"y_{part}"].shape[1]:
+        n_rows = lengths[f"y_{part}"]
+        if max(n_rows) > 0:
             parts[part] = (stacked[f"X_{part}"], stacked[f"y_{part}"])
-            if len(set(lengths[f"y_{part}"])) > 1:
-                rows_of[part] = lengths[f"y_{part}"]
+            if min(n_rows) < max(n_rows):
+                rows_of[part] = n_rows
     return BatchData(
         X=stacked["X"],
         y=stacked["y"],
         parts=parts,
         seed_of=[seed for seed, _ in repetitions],
-        repetition_of=[repetitions.index(cell.repetition) for cell in cells],
+        split_of=[repetitions.index(cell.repetition) for cell in cells],
         rows_of=rows_of,
     )
 
 
 def _first_of_repetition(cells: Batch) -> dict[tuple[int, int], Cell]:
-    """Return the first cell of every seed and fold, in their order."""
+    """Return the first cell of every seed and fold, sorted by these."""
     first: dict[tuple[int, int], Cell] = {}
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: cell.repetition):  # keeps the order of equals
         first.setdefault(cell.repetition, cell)
-    return {repetition: first[repetition] for repetition in sorted(first)}
+    return first
 
 
-def _held_hyperparameters(
+def _fixed_hyperparameters(
     cells: Batch,
     data: BatchData,
     base: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
 ) -> dict[str, torch.Tensor]:
-    """Return the hyperparameters that a fixed variant holds, one line per seed and fold."""
+    """Return the hyperparameters that a fixed variant keeps, stacked over seeds and folds."""
     first = _first_of_repetition(cells)
     if base is None:
-        every_split = replace(data, repetition_of=list(range(len(first))))
-        ones = torch.ones(len(first), dtype=PARAMETERS, device=target.device)
+        # The initial values of a program with one cell per repetition.
+        every_split = replace(data, split_of=list(range(len(first))))
+        ones = torch.ones(len(first), dtype=PARAMETER_DTYPE, device=target.device)
         start = Joint(model(cells[0]), loss(cells[0]), every_split, ones)
         return start.hyperparameters(start.initial_hyperparameters())
-    values = [base(cell) for cell in first.values()]
-    held = [hyperparameters for hyperparameters in values if hyperparameters is not None]
-    starts = {(cell.repetition, cell.base) for cell in cells}
-    assert len(starts) == len(first) == len(held), "one base fit per seed and fold"
-    stacked, _ = _stack(held, len(held), target.device, PARAMETERS)
+    base_of_repetition = {(cell.repetition, cell.base) for cell in cells}
+    assert len(base_of_repetition) == len(first), "one base fit per seed and fold"
+    values: list[Hyperparameters] = []
+    for cell in first.values():
+        hyperparameters = base(cell)
+        assert hyperparameters is not None, "cells without a base fit are recorded as failed"
+        values.append(hyperparameters)
+    stacked, _ = _stack(values, len(values), target.device, PARAMETER_DTYPE)
     return stacked
 
 
 def _stack(
-    by_seed: Iterable[dict[str, np.ndarray]], count: int, device: torch.device, dtype: torch.dtype
+    by_repetition: Iterable[dict[str, np.ndarray]],
+    count: int,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> tuple[dict[str, torch.Tensor], dict[str, list[int]]]:
-    """Return the arrays of all seeds, stacked along a new first dimension, and their rows by seed.
+    """Stack the arrays of all repetitions along a new first dimension.
 
-    Arrays with fewer rows than others are padded by zeros. At any time only the arrays of a single
-    seed are in memory as well.
+    Arrays with fewer rows than others are padded by zeros. Besides the result, only the arrays of a
+    single repetition are in memory at any time.
+
+    Returns:
+        The stacked arrays by name, and the number of rows of each repetition by name.
     """
     stacked: dict[str, torch.Tensor] = {}
     rows: dict[str, list[int]] = {}
-    for i, arrays in enumerate(by_seed):
+    for i, arrays in enumerate(by_repetition):
         for name, array in arrays.items():
             tensor = torch.from_numpy(np.array(array))
             if i == 0:
@@ -257,19 +274,19 @@ def _stack(
                 stacked[name][i] = tensor
                 continue
             rows.setdefault(name, []).append(len(array))
-            missing = len(array) - stacked[name].shape[1]
-            if missing > 0:
-                padding = stacked[name].new_zeros(count, missing, *array.shape[1:])
+            missing_rows = len(array) - stacked[name].shape[1]
+            if missing_rows > 0:
+                padding = stacked[name].new_zeros(count, missing_rows, *array.shape[1:])
                 stacked[name] = torch.cat([stacked[name], padding], 1)
             stacked[name][i, : len(array)].copy_(tensor)
     return stacked, rows
 
 
 def cells_at_once(cell: Cell, free: float | None) -> int:
-    """Return the batch size for cells of this shape.
+    """Return how many cells like this one make a batch.
 
     Args:
-        cell: Any of them.
+        cell: A cell.
         free: The free memory of a GPU in bytes; None on a CPU.
     """
     if cell.solved:
@@ -296,12 +313,19 @@ def entries_of(batch: Sequence[Cell]) -> int:
 
 
 def bytes_of(batch: Sequence[Cell]) -> float:
-    """Return the memory that a GPU needs to train this batch."""
+    """Return the bytes of memory that a GPU needs to train this batch."""
     return len(batch) * step_size(batch[0]).bytes
 
 
 def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedCell:
-    """Return what a finished cell leaves, as a model; `split` has the normalisation of its data."""
+    """Return a finished cell as a model.
+
+    Args:
+        cell: The cell.
+        schema: The schema of its dataset.
+        split: The normalisation of its data: a `Prepared`, or `SplitFacts` of the recorder.
+        posterior: The posterior of a batch with this cell only.
+    """
     return TrainedCell(
         cell,
         schema,

@@ -17,11 +17,13 @@ from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import SIGPIPE, StopRequest
 
-# Between looks at a batch that trains alone, or at the same time as others: on a GPU each look at
-# an objective waits for the device.
+# Seconds between looks at a batch that trains alone.
 LOOK_SECONDS = 0.25
+# Seconds between looks at a batch that trains at the same time as others. They are more, since on a
+# GPU each look at an objective waits for the device.
 CONCURRENT_LOOK_SECONDS = 5.0
-LINE_SECONDS = 10.0  # between lines with numbers
+# Seconds between lines with numbers.
+LINE_SECONDS = 10.0
 
 
 @dataclass
@@ -154,10 +156,12 @@ class Progress:
         self.current = describe_batch(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
-    def known(self, batches: Sequence[Batch]) -> None:
+    def folds_selected(self, batches: Sequence[Batch]) -> None:
         """Note what is trained after the folds, now that they have selected."""
         before = self.clock.batches
         self.clock.replace_later(batches)
+        # The clock counts all cells of the run. It does not know of the batches that were added
+        # when memory ran out, so the number of batches is only shifted.
         self.total = self.clock.cells
         self.batches += self.clock.batches - before
         if batches:
@@ -172,9 +176,12 @@ class Progress:
         if last and not self._is_due(training, last, now):
             return
         is_live = training.live()
-        for number, lives in zip(training.cells, is_live, strict=True):
+        cell_numbers = training.cells  # positions in `cells`
+        for number, lives in zip(cell_numbers, is_live, strict=True):
             if lives:
                 self.clock.reach(cells[number], iteration)
+            else:
+                self.clock.stop(cells[number])
         first_seen_at = last.first_seen_at if last else now
         first_iteration = last.first_iteration if last else iteration
         elapsed = max(now - first_seen_at, 1e-9)
@@ -188,6 +195,11 @@ class Progress:
             rate=round(steps_per_second, 3),
             objective=_mean_objective(training),
         )
+        if last:
+            seconds = now - last.seen_at
+            self.clock.note_speed(
+                cells[0], (iteration - last.progress.iteration) / seconds, seconds
+            )
         self._looks[id(training)] = _Look(now, first_seen_at, first_iteration, progress)
         self.show()
 
@@ -223,7 +235,12 @@ class Progress:
         self.show()
 
     def out_of_memory(self, in_memory: str, parts: int = 1) -> None:
-        """Note that memory ran out, and in how many parts the batch starts again."""
+        """Note that memory ran out.
+
+        Args:
+            in_memory: What was in memory, in words, such as `100 cells` or `2 batches`.
+            parts: The number of parts in which the batch starts again.
+        """
         self.batch -= 1
         self.batches += parts - 1
         self.message(f"  out of memory with {in_memory} at once: going on with fewer")

@@ -30,15 +30,14 @@ from dlmexp.experiment.running.process import Stop
 from dlmexp.experiment.running.programs import Hyperparameters, trained_model
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
+# Estimated errors of the NLL per row above which a result has a warning, or counts as failed.
 NLL_WARNING = 1e-3
 NLL_FAILURE = 0.1
-"""Errors of the NLL per row above which a result has a warning, or counts as failed."""
 
 Arrays = dict[str, np.ndarray]
-# Metrics that must be finite. Other scores are recorded whatever they are: they neither train nor
-# select.
+# Metrics that must be finite. Other scores may be infinite or NaN, as nothing is selected by them.
 LOSSES = ("nll", "mse", "error", "mre")
-# Of the scores of users' own tables.
+# The scores of users' own tables (`own_scores`) that are recorded.
 RECORDED_SCORES = ("rmse", "mae", "r2", "coverage_95", "auc", "base_rate", "deviance", "dispersion")
 
 
@@ -79,33 +78,43 @@ def _run_after(earlier: "Future[None]", job: Callable[[], object]) -> None:
 
 
 class SplitFacts(NamedTuple):
-    """What records and models say of their split."""
+    """The facts about a split that its records and models contain."""
 
     features: Normalisation
     y_mean: float
     y_std: float
-    trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
+    trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor by part of the data
 
 
 @dataclass(eq=False)
 class Recorder:
-    """Writes a record for each cell, and knows which are written or wait for the writer."""
+    """Writes a record for each cell.
+
+    Attributes:
+        sweep: The cells.
+        store: Where the records are written.
+        finished: A function that is called with every record.
+        device: The name of the device.
+        again: Packed fits that are trained again, because fixed variants start from them.
+        alone: Whether no other process of the run shares the device.
+        written: Keys of the cells recorded here, also of those that wait for the writer: True if
+            done, False if failed.
+        bases: Hyperparameters that fixed variants start from, by the key of their fit. The writer
+            may not have written them yet.
+    """
 
     sweep: Sweep
     store: Store
-    finished: Callable[[Record], None]  # called with every record
+    finished: Callable[[Record], None]
     device: str
-    # Packed fits that are trained again, because fixed variants start from them.
     again: frozenset[Cell] = frozenset()
-    alone: bool = True  # no other process of the run shares the device
+    alone: bool = True
 
     def __post_init__(self) -> None:
         datasets = self.sweep.datasets.values()
         self.writer = Writer(in_thread=self.device != "cpu")
         self.prepared = prepared_splits(self.sweep)
-        self.written: dict[str, bool] = {}  # keys of recorded cells: True if done, False if failed
-        # Hyperparameters that fixed variants start from, by the key of their fit. The writer may
-        # not have written them yet.
+        self.written: dict[str, bool] = {}
         self.bases: dict[str, Hyperparameters] = {}
         self._provenance = provenance_here(self.device)
         self._schemas = {data.name: data.schema for _, data in datasets}
@@ -115,26 +124,24 @@ class Recorder:
     def keys(self) -> tuple[set[str], set[str]]:
         """Return the keys of done and of failed cells.
 
-        A cell that is trained again counts as done once the folder itself has a record of it, from
-        whatever process.
+        A packed cell that is trained again counts as done when this process or another one has
+        written a new record of it.
         """
         done, failed = self.store.keys()
         for key, is_done in self.written.items():
-            if is_done:
-                done.add(key)
-            else:
-                failed.add(key)
+            keys = done if is_done else failed
+            keys.add(key)
         for cell in self.again:
-            if cell.key in self.written:
-                continue
-            if not self.store.path(cell.dataset, cell.key).exists():
+            has_new_record = self.store.path(cell.dataset, cell.key).exists()
+            if cell.key not in self.written and not has_new_record:
                 done.discard(cell.key)
         return done, failed
 
     def split(self, cell: Cell) -> Prepared:
         """Return the data to train a cell on.
 
-        What its record says of them is noted here: large data take long to prepare again.
+        The facts that its record will contain are stored now, since large data take long to prepare
+        again.
         """
         split = self.prepared(cell)
         name = _split_name(cell)
@@ -155,8 +162,8 @@ class Recorder:
     def fit(self, cell: Cell, finished: FinishedFit) -> None:
         """Write the record of a fit.
 
-        It is recorded as failed if its training failed, a number in its result is not finite,
-        or its NLL is wrong.
+        The fit counts as failed if its training failed, if a loss is not finite, or if its NLL is
+        not accurate.
         """
         reason = finished.stopped if finished.failed else _unsound(cell, finished)
         if reason:
@@ -171,15 +178,15 @@ class Recorder:
 
     def _result(self, cell: Cell, finished: FinishedFit) -> Result:
         split = self._splits[_split_name(cell)]
-        in_units = self._scores_of_own_table(cell, finished.posterior)
+        scores_of_table = self._scores_of_own_table(cell, finished.posterior)
         has_objective = len(finished.objective) > 0
         lengthscales = self._lengthscales_by_column(cell, finished)
         return Result(
             validation=finished.metrics.get("validation", {}),
-            test=in_units | finished.metrics.get("test", {}),
+            test=scores_of_table | finished.metrics.get("test", {}),
             trivial=split.trivial,
             iterations=finished.iterations,
-            # At its limit a fit has not converged, also where the limit is the plan.
+            # A fit that ended at its limit did not converge, also if it had no stopping rule.
             converged=finished.stopped != "limit",
             stopped=_why_stopped(cell, finished),
             seconds=float(finished.seconds),
@@ -199,26 +206,32 @@ class Recorder:
         )
 
     def _recalibration_factor(self, cell: Cell, finished: FinishedFit) -> float | None:
-        """Return the factor by all folds, or by the rows that were left out; None without them."""
+        """Return the factor that recalibrates a fit, by leaving out rows or folds.
+
+        None if neither was left out.
+        """
         if cell.cv == LOO and finished.profile is not None:
             return penalised_factor(finished.profile)
         return self.temperature(cell)
 
     def fold_results(self, cell: Cell) -> list[Result]:
-        """Return the results of the folds that have selected a fit to all rows.
+        """Return the results of the folds of a fit to all rows.
 
-        There are none for other cells, or if one of the folds has no sound record.
+        Empty for other cells, or if one of the folds has no sound record.
         """
-        results = []
+        results: list[Result] = []
         for key in self.sweep.folds_of.get(cell.key, ()):
-            record = self.store.record(cell.dataset, key)
-            if record is None or not record.done:
+            result = self.store.fold(cell.dataset, key)
+            if result is None:
                 return []
-            results.append(record.result)
+            results.append(result)
         return results
 
     def temperature(self, cell: Cell) -> float | None:
-        """Return the factor that recalibrates a fit to all rows, by its folds; None if unknown."""
+        """Return the factor that recalibrates a fit to all rows; None if it is not known.
+
+        It has the lowest sum over the folds of the penalised NLL.
+        """
         profiles = [result.profile for result in self.fold_results(cell)]
         if not profiles or not all(profiles):
             return None
@@ -232,35 +245,44 @@ class Recorder:
         by_column = column_lengthscales(
             self._schemas[cell.dataset], features.constant, finished.hyperparameters
         )
-        return {f"lengthscale[{name}]": value for name, value in by_column.items()}
+        lengthscales: dict[str, float] = {}
+        for name, value in by_column.items():
+            lengthscales[f"lengthscale[{name}]"] = value
+        return lengthscales
 
     def _scores_of_own_table(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
-        """Return test scores in the units of the target; empty unless it is a user's own table."""
+        """Return test scores in the units of the target; empty for data that is no user's table."""
         if cell.dataset not in self._user_tables:
             return {}
         split = self.prepared(cell)
         if len(split.y_test) == 0:
             return {}
         model = trained_model(cell, self._schemas[cell.dataset], split, posterior)
+        # Undo the normalisation.
         features = split.X_test * split.features.std + split.features.mean
         targets = split.y_test * split.y_std + split.y_mean
         if model.schema.log:
             targets = np.exp(targets)
         predictor = Predictor([model])
         scores = own_scores(predictor.predict(features), targets, predictor)
-        return {name: value for name, value in scores.items() if name in RECORDED_SCORES}
+        for name in scores.keys() - set(RECORDED_SCORES):
+            del scores[name]
+        return scores
 
     def failure(
         self, cell: Cell, reason: str, iterations: int = 0, traceback: str | None = None
     ) -> None:
-        """Write that a cell failed, and why."""
+        """Write the record of a cell that failed."""
         result = Result(reason=reason, iterations=iterations, traceback=traceback)
         self.write(cell, result, {})
 
     def write(
         self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None
     ) -> None:
-        """Write the record of a cell with its arrays, and its model if models are kept."""
+        """Write the record of a cell with its arrays, and its model if models are kept.
+
+        The writer may write them later, but `keys` counts the cell from now on.
+        """
         spec, _ = self.sweep.datasets[cell.dataset, cell.split]
         record = Record(
             key=cell.key,
@@ -288,15 +310,15 @@ class Recorder:
         return with_timestamp(made)
 
     def discard(self, batch: Batch) -> None:
-        """Delete the checkpoint of a batch, after everything before it is written."""
+        """Delete the checkpoint of a batch, when all records so far are written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
 
 
 def _why_stopped(cell: Cell, finished: FinishedFit) -> str:
-    """Return why training stopped, as records have it.
+    """Return why training stopped: as the core says, or `iterations`, or `epochs`.
 
-    Without a stopping rule, a fit makes exactly the iterations, or epochs, that were requested.
+    A fit without a stopping rule always ends at the limit, which is what was requested.
     """
     has_rule = cell.window is not None or cell.optimizer == "lbfgs"
     if finished.stopped != "limit" or has_rule:
@@ -305,26 +327,26 @@ def _why_stopped(cell: Cell, finished: FinishedFit) -> str:
 
 
 def _mean_hyperparameters(finished: FinishedFit) -> dict[str, float]:
-    """Return the mean of each hyperparameter, without inducing inputs."""
+    """Return the mean of each hyperparameter over its entries, without inducing inputs."""
     means = {name: float(np.mean(values)) for name, values in finished.hyperparameters.items()}
     means.pop("Z", None)
     return means
 
 
 def _profile_of_fold(cell: Cell, finished: FinishedFit) -> list[float]:
-    """Return the profile that the folds of a selection are recalibrated by; empty without one."""
+    """Return the NLL of a fold by recalibrating factor; empty for other cells."""
     if cell.fold is None or finished.profile is None:
         return []
     return finished.profile.tolist()
 
 
 def _best_start(finished: FinishedFit) -> int | None:
-    """Return the number of the start that ended lowest; None where there was a single one."""
+    """Return the number of the start that ended lowest; None if there was a single start."""
     return int(np.argmin(finished.ends)) if len(finished.ends) > 1 else None
 
 
 def _restart_gain(finished: FinishedFit) -> float | None:
-    """Return by how much the best end is below that of the first start, per row."""
+    """Return by how much the best end is below that of the first start; None as above."""
     ends = finished.ends
     return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
@@ -332,15 +354,17 @@ def _restart_gain(finished: FinishedFit) -> float | None:
 def with_folds(result: Result, folds: Sequence[Result]) -> Result:
     """Return the result of a fit to all rows with the pooled metrics of its folds as validation.
 
-    They are in units of its own targets, normalised by its `y_std`.
+    Each fold has normalised the targets by its own `y_std`. The pooled metrics are for targets that
+    are normalised as in the fit to all rows.
     """
     if not folds:
         return result
     y_stds = [fold.y_std or 1.0 for fold in folds]
     unit = 1.0 / (result.y_std or 1.0)
-    validation = {}
+    validation: dict[str, float] = {}
     for name in folds[0].validation:
-        mean = pooled(name, [fold.validation[name] for fold in folds], y_stds)
+        values = [fold.validation[name] for fold in folds]
+        mean = pooled(name, values, y_stds)  # in the units of the target
         validation[name] = in_units_of_target(name, mean, unit)
     return msgspec.structs.replace(result, validation=validation)
 
@@ -353,6 +377,7 @@ def gives_hyperparameters(cell: Cell) -> bool:
 
 
 def _split_name(cell: Cell) -> tuple:
+    """Return the fields that tell splits apart."""
     return cell.dataset, cell.split, cell.task, cell.n, cell.cv, cell.repetition
 
 
@@ -362,7 +387,7 @@ def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:
     if len(finished.objective):
         arrays["objective"] = finished.objective.astype(np.float32)
     if finished.acceptance is not None:
-        # Per 100 iterations; claim 16 rests on it.
+        # One rate for each block of 100 iterations, by which claim 16 is judged.
         arrays["acceptance"] = finished.block_acceptance.astype(np.float32)
     if cell.evaluate != "end":
         arrays |= curve_arrays(finished.curve)
@@ -373,12 +398,15 @@ def _arrays(cell: Cell, finished: FinishedFit) -> Arrays:
 
 
 def _note(cell: Cell, finished: FinishedFit) -> str | None:
-    """Return what a reader of a result must know; None if there is nothing to say."""
-    notes = [OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task)]
+    """Return the note of the objective and a warning about the NLL; None if there is neither."""
+    notes: list[str] = []
+    objective_note = OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task)
+    if objective_note:
+        notes.append(objective_note)
     error = finished.nll_error
     if error is not None and error > NLL_WARNING:
         notes.append(WARNING + _nll_warning(cell, error))
-    return "; ".join(note for note in notes if note) or None
+    return "; ".join(notes) or None
 
 
 def _nll_warning(cell: Cell, error: float) -> str:
@@ -389,7 +417,7 @@ def _nll_warning(cell: Cell, error: float) -> str:
 
 
 def _unsound(cell: Cell, finished: FinishedFit) -> str:
-    """Return why a result counts as failed; '' if nothing speaks against it."""
+    """Return why a result counts as failed; '' if it does not."""
     error = finished.nll_error
     # Not `error > NLL_FAILURE`, which is False for NaN.
     if error is not None and not error <= NLL_FAILURE:

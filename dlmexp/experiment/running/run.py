@@ -17,7 +17,7 @@ from dlmexp.common.console import budget_seconds, counted, duration, wide_consol
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
 from dlmexp.experiment.config import RunConfig
-from dlmexp.experiment.plan.cell import Batch
+from dlmexp.experiment.plan.cell import cell_count, without_keys
 from dlmexp.experiment.records.inducing_counts import write_inducing_count
 from dlmexp.experiment.records.manifests import (
     Manifest,
@@ -28,9 +28,9 @@ from dlmexp.experiment.records.manifests import (
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
-from dlmexp.experiment.running.checkpoints import resumed_first
+from dlmexp.experiment.running.checkpoints import QueuedBatch, resumed_first
 from dlmexp.experiment.running.clock import Clock
-from dlmexp.experiment.running.disk_errors import REMOVED, what_remains
+from dlmexp.experiment.running.disk_errors import REMOVED, advice_after
 from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import FolderRemovedError, Leases, remove_leftovers
 from dlmexp.experiment.running.plugin_trials import try_plugins
@@ -61,9 +61,8 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
 
     Args:
         cfg: the composed config.
-        arguments: what was typed after `dlmexp run`; extra processes are started with them.
-        choose_workers: whether to start as many processes as are useful if the config does not say
-            how many (`workers=`).
+        arguments: the words that were typed after `dlmexp run`; extra processes get them, too.
+        choose_workers: whether the number of processes is chosen here if `workers=` is not set.
     """
     return execute_sweep(prepare_sweep(cfg), arguments, choose_workers)
 
@@ -75,7 +74,7 @@ def execute_sweep(sweep: Sweep, arguments: Sequence[str] = (), choose_workers: b
         for note in sweep.notes:
             print(note, flush=True)
     target = process.select_target(cfg.device, cfg.dtype)
-    process.gpus_for(cfg.workers or 1, target.device.type)
+    process.gpus_for(cfg.workers or 1, target.device.type)  # raises if there are not enough
     try_plugins(sweep, target)
     if cfg.plan:
         _check_data_of_plan(sweep)
@@ -96,7 +95,7 @@ def _check_data_of_plan(sweep: Sweep) -> None:
 def _train_and_summarize(
     sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool
 ) -> int:
-    """Train what has no record, print the results, and return the exit code."""
+    """Train the cells without a record, print the results, and return the exit code."""
     root = Path(sweep.cfg.results)
     make_folder(root)
     written_to = sweep.cfg.results  # for errors that do not name a file
@@ -108,18 +107,19 @@ def _train_and_summarize(
         stopped = run.train()
         if stopped is not None:
             return stopped
-        # Also models that other processes of this run left undecided.
+        # Every fit has written its model: only now that all cells are trained it is known which
+        # ones are selected.
         drop_unselected(run.store)
         written_to = "standard output"
         summary = summarize(sweep.candidates, run.store)
         baselines = None if process.is_extra() else table_baselines(sweep, root)
         print_summary(summary, run.store, baselines)
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output has gone, as after `| head`: see `cli`
         raise
     except OSError as error:
         file = error.filename or written_to
         print(
-            f"dlmexp: can't read or write '{file}': {error.strerror}; {what_remains(error, file)}",
+            f"dlmexp: can't read or write '{file}': {error.strerror}; {advice_after(error, file)}",
             file=sys.stderr,
         )
         return process.FAILURE
@@ -127,7 +127,7 @@ def _train_and_summarize(
 
 
 def _prepare_folder(root: Path, sweep: Sweep) -> None:
-    """Remove what dead processes left, write the manifest, and set changed records aside."""
+    """Remove files of dead processes, write the manifest, and set changed records aside."""
     remove_leftovers(root)
     write_manifests(root, [sweep])
     if sweep.cfg.rerun == "changed":
@@ -136,7 +136,12 @@ def _prepare_folder(root: Path, sweep: Sweep) -> None:
 
 
 def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> int:
-    """Print which extra processes ended otherwise than expected; return an exit code."""
+    """Print which extra processes failed; return an exit code.
+
+    Args:
+        extra: The processes by their logs.
+        expected: The exit code of this process, which has seen the same results.
+    """
     code = 0
     for log, other in extra.items():
         if other.returncode not in (0, expected):
@@ -149,7 +154,7 @@ def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> i
 
 
 def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
-    """Write the manifests of sweeps, and what M=auto has chosen for them.
+    """Write the manifests of sweeps, and the choices of M=auto for them.
 
     Raises:
         UserError: the folder has results of other data under the same names.
@@ -173,9 +178,12 @@ def _datasets(sweep: Sweep) -> set[tuple[str, str]]:
 
 
 def _is_replaced(sweeps: Sequence[Sweep], name: str) -> bool:
-    """Return whether a dataset is a user's table whose earlier results are to be forgotten."""
-    tables = [sweep.cfg.csv for sweep in sweeps]
-    return any(table.replace and table.name == name for table in tables)
+    """Return whether a dataset is a user's table whose earlier results are to be deleted."""
+    for sweep in sweeps:
+        table = sweep.cfg.csv
+        if table.replace and table.name == name:
+            return True
+    return False
 
 
 def make_folder(root: Path) -> None:
@@ -193,11 +201,21 @@ def make_folder(root: Path) -> None:
             f"results={root}: can't write there ({error.strerror}); choose another folder"
         ) from None
     for name in RESERVED:
-        within(root, root / name)
+        within(root, root / name)  # raises if a link leads out of the results folder
 
 
 class PlannedRun:
-    """The batches of a sweep that have to be trained, by `workers` processes including this one."""
+    """The batches of a sweep that have to be trained, by `workers` processes including this one.
+
+    Attributes:
+        plan: Which cells are done and which have to be trained.
+        queue: The batches to train, in order.
+        batches: The cells of each batch of the queue that need a record.
+        clock: The expected durations.
+        is_short: Whether the run is too short for extra processes to pay.
+        extra: The extra processes by their logs.
+        threads: The number of threads of each process.
+    """
 
     def __init__(
         self, sweep: Sweep, target: process.Target, arguments: Sequence[str], choose_workers: bool
@@ -210,19 +228,19 @@ class PlannedRun:
         self.store = Store(self.cfg.results, read_only=self.cfg.plan)
         self.plan = plan_sweep(sweep, self.store, target)
         self.queue = resumed_first(self.store, self.plan.batches)
-        self.batches = [pending for _, pending in self.queue]
+        self.batches = [queued.pending for queued in self.queue]
         self.clock = Clock(self.batches, device, self.plan.later)
         self.is_short = self.clock.is_short()
         self.workers = self.cfg.workers or 1
         if self.cfg.workers is None and choose_workers and not self.is_short:
             self.workers = process.default_worker_count(len(self.plan.batches), device)
-        self.extra: dict[Path, Popen[bytes]] = {}  # the other processes, by their logs
+        self.extra: dict[Path, Popen[bytes]] = {}
         self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
 
     def announcement(self) -> str:
         """Return the numbers of cells and batches, and their expected time if that is useful.
 
-        If it may be over an hour on a CPU, a second line says what takes minutes.
+        If a run may take over an hour on a CPU, a second line has the command of a shorter one.
         """
         text = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
         if self.workers > 1:
@@ -243,6 +261,7 @@ class PlannedRun:
         return text
 
     def _shorter_command(self) -> str:
+        """Return a command that trains a part of the cells in minutes."""
         typed = [word for word in self.arguments if not word.startswith("plan=")]
         shorter = "budget=30min" if self.cfg.preset else "preset=quick"
         return shlex.join(["dlmexp", "run", *typed, shorter])
@@ -269,8 +288,8 @@ class PlannedRun:
             self._print_how_to_continue(request, recorder)
             return request.code
         except ValueError:
-            # A second Ctrl-C may leave an archive half written, under its temporary name: closing
-            # it then raises this error.
+            # A second Ctrl-C may interrupt NumPy while it writes an archive (under a temporary
+            # name). Closing the archive then raises this error.
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
@@ -309,26 +328,26 @@ class PlannedRun:
             engine = Engine(
                 self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds
             )
-            follow_up = partial(self._selected_by_folds, progress) if self.plan.later else None
+            follow_up = partial(self._queue_of_refits, progress) if self.plan.later else None
             engine.run(self.queue, follow_up)
 
-    def _selected_by_folds(self, progress: Progress) -> list[tuple[Batch, Batch]]:
-        """Return what is trained on all rows, now that all folds have a record."""
+    def _queue_of_refits(self, progress: Progress) -> list[QueuedBatch]:
+        """Return the fits to all rows that folds have selected; all folds must have a record."""
         queue = resumed_first(self.store, plan_refits(self.sweep, self.store, self.target))
-        selected = [pending for _, pending in queue]
-        self.batches += selected
-        progress.known(selected)
+        refits = [queued.pending for queued in queue]
+        self.batches += refits
+        progress.folds_selected(refits)
         return queue
 
     def _print_how_to_continue(self, request: process.Stop, recorder: Recorder) -> None:
         done, failed = recorder.keys()
         recorded = done | failed
-        left = sum(cell.key not in recorded for cell in chain.from_iterable(self.batches))
-        left += sum(len(batch) for batch in self.clock.later)
+        unfinished = without_keys(chain.from_iterable(self.batches), recorded)
+        left = len(unfinished) + cell_count(self.clock.later)
         file = sys.stderr if request.code == process.FAILURE else sys.stdout
         print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
         command = shlex.join(["dlmexp", "run", *self.arguments])
-        saved = "everything is saved"
+        consequence = "everything is saved"
         if isinstance(request.__cause__, FolderRemovedError):
-            saved = REMOVED
-        print(f"{saved}, continue with: {command}", file=file)
+            consequence = REMOVED
+        print(f"{consequence}, continue with: {command}", file=file)

@@ -1,8 +1,9 @@
-"""What a run prints of its cells: the plan before it, and the results after it."""
+"""The tables that a run prints: its plan before it, its results after it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,15 @@ from rich.table import Table
 from dlmexp.common.collector import paused_collector
 from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
-from dlmexp.experiment.plan.cell import FIRST_OPTIONS, SELECTED, SHARED, Asked, Cell
+from dlmexp.experiment.plan.cell import (
+    FIRST_OPTIONS,
+    SELECTED,
+    SHARED,
+    CandidateGroup,
+    Cell,
+    cell_count,
+    keys_of,
+)
 from dlmexp.experiment.plan.plugin_code import plugin_packages
 from dlmexp.experiment.records.columns import (
     SHOWN_TEST_METRICS,
@@ -28,10 +37,10 @@ from dlmexp.experiment.running.sweep import Plan, Sweep
 from dlmexp.experiment.running.table_baselines import which_is_best
 
 MOST_DISPERSION = 1.5
-"""Above this ratio of squared errors to the predicted variance, a line says so."""
+"""The ratio of squared errors to the predicted variance above which a line warns of it."""
 MAX_RESULT_LINES = 60
 IN_TARGET_UNITS = [*USER_TABLE_METRICS, "test_nll"]
-"""The metrics of the closing table if all targets have units."""
+"""The metrics of the table of results if all targets have units."""
 UNITS = (
     "mean±standard deviation over seeds at the betas with the lowest validation metric; "
     "nll: nats per test row"
@@ -49,39 +58,40 @@ PLAN_COLUMNS = (
     "failed",
     "batches",
 )
-# Columns that are in every table of results; others are there where their values differ.
+# Columns that are in every table of results; settings are added if their values differ.
 ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
 # Columns by which the lines of results are sorted.
 RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
-# What cells of one batch share (`Cell.group`); a line of the plan shows one group.
-Group = tuple[Any, ...]
+# The values that cells of one batch share (`Cell.group`). A line of the plan shows the cells that
+# have one such group; it has nothing to do with a `CandidateGroup`.
+BatchGroup = tuple[Any, ...]
 
 
 def print_plan(plan: Plan, sweep: Sweep) -> None:
-    """Print the cells of each group and their totals: how many are done, failed and to run."""
+    """Print the cells that could share batches, and how many are done, failed and to run."""
     print_table(wide_console(), _plan_table(plan, sweep))
     pending_batches = [*plan.batches, *plan.later]
-    cells_to_run = sum(len(batch) for batch in pending_batches)
     print(
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{cells_to_run} to run in {counted(len(pending_batches), 'batch')}"
+        f"{cell_count(pending_batches)} to run in {counted(len(pending_batches), 'batch')}"
     )
     print_changed(plan, sweep)
 
 
 def _plan_table(plan: Plan, sweep: Sweep) -> Table:
-    """Return the table of the cells, with a line per group (`Cell.group`)."""
+    """Return the table of the cells, with a line per `BatchGroup`."""
     pending_batches = Counter(batch[0].group for batch in (*plan.batches, *plan.later))
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
     for group, cells in _cells_by_group(plan.cells).items():
         first = cells[0]
+        keys = keys_of(cells)
         counts = (
-            len({cell.seed for cell in cells}),
-            len({cell.beta for cell in cells}),
+            len(set(map(attrgetter("seed"), cells))),
+            len(set(map(attrgetter("beta"), cells))),
             len(cells),
-            sum(cell.key in plan.done for cell in cells),
-            sum(cell.key in plan.failed for cell in cells),
+            len(keys & plan.done),
+            len(keys & plan.failed),
             pending_batches[group],
         )
         table.add_row(
@@ -96,7 +106,7 @@ def _plan_table(plan: Plan, sweep: Sweep) -> Table:
 
 
 def _posterior_label(cell: Cell) -> str:
-    """Return how q is parameterised, of how many Gaussians it is, and which rows it is fitted to.
+    """Return the number of Gaussians in q, its parameterisation, and the rows that it is fitted to.
 
     For instance `3 Gaussians, whitened, folds`.
     """
@@ -123,28 +133,28 @@ def print_changed(plan: Plan, sweep: Sweep) -> None:
         print(f"{text}; rerun=changed trains them again")
 
 
-def _methods_by_group(sweep: Sweep) -> dict[Group, list[str]]:
-    """Return the names of the methods that have cells of each group among their candidates."""
-    methods = defaultdict[Group, list[str]](list)
-    for selection in sweep.candidates:
-        keys = (*selection.keys, *selection.folds)
-        # Several groups if candidates differ in the number of components, or are fitted to folds.
-        groups = dict.fromkeys(sweep.by_key[key].group for key in keys)
-        for group in groups:
-            if selection.method not in methods[group]:
-                methods[group].append(selection.method)
+def _methods_by_group(sweep: Sweep) -> dict[BatchGroup, list[str]]:
+    """Return for each `BatchGroup` the names of the methods that have its cells as candidates."""
+    methods = defaultdict[BatchGroup, list[str]](list)
+    for candidates in sweep.candidates:
+        # Candidates have several batch groups if they differ in the number of components, or if
+        # there are folds.
+        for key in (*candidates.keys, *candidates.folds):
+            methods_of_group = methods[sweep.by_key[key].group]
+            if candidates.method not in methods_of_group:
+                methods_of_group.append(candidates.method)
     return methods
 
 
-def _cells_by_group(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
-    """Return the cells of each group, the groups in the order of the lines of the plan."""
+def _cells_by_group(cells: Sequence[Cell]) -> dict[BatchGroup, list[Cell]]:
+    """Return the cells of each `BatchGroup`, in the order of the lines of the plan."""
 
     def order(cell: Cell) -> tuple[int, int, str, bool]:
         # Small fits come first, and for the same data, cells without a base fit.
         has_base = cell.base is not None
         return cell.n, cell.M, cell.dataset, has_base
 
-    groups = defaultdict[Group, list[Cell]](list)
+    groups = defaultdict[BatchGroup, list[Cell]](list)
     for cell in sorted(cells, key=order):
         groups[cell.group].append(cell)
     return groups
@@ -152,15 +162,15 @@ def _cells_by_group(cells: Sequence[Cell]) -> dict[Group, list[Cell]]:
 
 @dataclass(frozen=True)
 class Summary:
-    """How the cells of a run ended, and what was selected."""
+    """How the cells of a run ended, and the selected results."""
 
     total: int
     done: int
     failed: int
-    with_stopping_rule: int  # done fits that can stop before their limit of iterations
-    at_limit: int  # those of them that did not
+    with_stopping_rule: int  # done fits that could stop before their limit of iterations
+    at_limit: int  # those of them that ended at their limit
     selected: pd.DataFrame  # rows of the tidy table, at the selected betas
-    gaps: list[EvidenceGap]  # what larger M could gain
+    gaps: list[EvidenceGap]  # bounds on what a larger M could gain
 
     @property
     def missing(self) -> int:
@@ -174,23 +184,22 @@ class Summary:
 
 
 @paused_collector()  # many objects are made that stay
-def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
-    """Return how the cells of these groups of candidates ended, and what was selected.
+def summarize(groups: Sequence[CandidateGroup], store: Store) -> Summary:
+    """Return how the cells of these groups of candidates ended, and the selected results.
 
     Args:
-        candidates: Groups of candidates: each group has one selection.
+        groups: The groups of candidates.
         store: Where the records are.
     """
-    selections = Selections.of(store, candidates)
+    selections = Selections.of(store, groups)
     keys: set[str] = set()
-    for group in candidates:
-        # With folds, only the fits to all rows that the folds select are needed.
+    for group in groups:
+        # Where folds select, only the selected fits to all rows are needed.
         keys.update(selections.needed(group))
     records = store.cells(keys)
     statuses = records["status"].to_pylist()
-    # With folds, tables show the selected fits in place of the candidates.
-    shown_groups = [selections.shown(group) for group in candidates]
-    rows = candidate_cells(records, shown_groups)
+    # Where folds select, tables show the selected fits in place of the candidates.
+    rows = candidate_cells(records, map(selections.shown, groups))
     table = tidy(rows)
     # A cell that is a candidate of several groups has several rows.
     fits = _fits_with_stopping_rule(rows.drop_duplicates("key"))
@@ -202,12 +211,12 @@ def summarize(candidates: Sequence[Asked], store: Store) -> Summary:
         with_stopping_rule=len(fits),
         at_limit=int(fits["converged"].eq(False).sum()),
         selected=as_text(rows_for(table[table["status"] == "done"], "nll")),
-        gaps=largest_gaps(store, candidates),
+        gaps=largest_gaps(store, groups),
     )
 
 
 def _fits_with_stopping_rule(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of cells that are done and could stop before their limit of iterations."""
+    """Return the rows of done cells that could stop before their limit of iterations."""
     is_done = cells["status"] == "done"
     has_rule = cells["window"].notna() & cells["max_iterations"].notna()
     if "optimizer" in cells:
@@ -239,7 +248,7 @@ def print_summary(summary: Summary, store: Store, baselines: pd.DataFrame | None
 
 
 def _print_counts(summary: Summary, store: Store) -> None:
-    """Print how many cells are done, failed and missing, and what to do about the latter."""
+    """Print how many cells are done, failed and missing, and what to type about the last two."""
     without = f", {summary.missing} without a record" if summary.missing else ""
     print(
         f"{summary.done} of {counted(summary.total, 'cell')} done, {summary.failed} failed"
@@ -256,9 +265,10 @@ def warnings_of(rows: pd.DataFrame) -> list[str]:
     """Return the warnings in the notes of results, one line per method."""
     lines: list[str] = []
     for method, notes in rows.groupby("method", observed=True)["note"]:
-        warnings = [str(note) for note in notes.dropna() if WARNING in str(note)]
-        if warnings:
-            _, _, text = warnings[0].partition(WARNING)
+        texts = notes.dropna().astype(str)
+        warnings = texts[texts.str.contains(WARNING, regex=False)]
+        if len(warnings):
+            _, _, text = warnings.iloc[0].partition(WARNING)
             lines.append(f"{WARNING}{method}: {text} ({counted(len(warnings), 'result')})")
     return lines
 
@@ -283,7 +293,7 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
 
 
 def _metrics_of_table(rows: pd.DataFrame) -> list[str]:
-    """Return the metrics of the closing table."""
+    """Return the metrics of the table of results."""
     # Errors in the units of the target say more than the MSE of scaled targets.
     if "test_rmse" in rows and rows["test_rmse"].notna().all():
         return IN_TARGET_UNITS
@@ -295,7 +305,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect_command: str) -> 
 
     Args:
         rows: The selected results.
-        metrics: The metrics of the closing table.
+        metrics: The metrics of the table of results.
         collect_command: The command that writes the table of all results.
     """
     units = UNITS
@@ -329,7 +339,7 @@ def overdispersed(rows: pd.DataFrame) -> list[str]:
 
 def with_baselines(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Return results followed by those of baselines on the same tables and sizes."""
-    rows = as_text(rows).astype({"M": "Int64"})
+    rows = as_text(rows).astype({"M": "Int64"})  # which may be missing: baselines have no M
     tables = rows[["dataset", "n", "task"]].drop_duplicates()
     return pd.concat([rows, baselines.merge(tables)], ignore_index=True)
 
@@ -342,19 +352,20 @@ def results_table(rows: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """
     rows = rows.sort_values(RESULT_ORDER, kind="stable", na_position="last")
     metrics = [name for name in metrics if _has_values(rows, name)]
-    columns = _line_columns(rows)
-    selected = {"beta": "beta"}  # the header of each column
+    settings = _line_columns(rows)
+    selected = ["beta"]
+    headers = [*settings, "seeds", "beta"]
     if "components" in rows and (rows["components"] > 1).any():
-        selected["components"] = "K"
-    headers = [*columns, "seeds", *selected.values()]
+        selected.append("components")
+        headers.append("K")
     headers += [name.removeprefix("test_") for name in metrics]
     table = Table(*headers, box=SIMPLE, pad_edge=False)
     for _, rows_of_line in _by_line(rows):
-        settings = rows_of_line.iloc[0][columns].map(_text)
-        seed_count = str(len(rows_of_line))
-        values = [_selected_values(rows_of_line, name) for name in selected]
-        means = [mean_and_deviation(rows_of_line[name]) for name in metrics]
-        table.add_row(*settings, seed_count, *values, *means)
+        entries = list(rows_of_line.iloc[0][settings].map(_text))
+        entries.append(str(len(rows_of_line)))
+        entries += [_selected_values(rows_of_line, name) for name in selected]
+        entries += [mean_and_deviation(rows_of_line[name]) for name in metrics]
+        table.add_row(*entries)
     return table
 
 
@@ -391,12 +402,11 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
 
 
 def _selected_values(rows_of_line: pd.DataFrame, name: str) -> str:
-    """Return the value that all seeds have selected; if they differ, the values by seed."""
+    """Return the value that all seeds have selected; if they differ, the value of each seed."""
     in_order = rows_of_line.sort_values("seed")[name].dropna()
-    values = [f"{value:.3g}" for value in in_order]
-    if len(set(values)) == 1:
-        return values[0]
-    return ", ".join(values)
+    values = list(in_order.map("{:.3g}".format))
+    is_same = len(set(values)) == 1
+    return values[0] if is_same else ", ".join(values)
 
 
 def mean_and_deviation(values: pd.Series) -> str:

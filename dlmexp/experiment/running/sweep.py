@@ -1,4 +1,4 @@
-"""A sweep: the cells that a config asks for, and the data they are trained on.
+"""A sweep: the cells that a config requests, and the data they are trained on.
 
 Everything is checked before anything is written.
 """
@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dlmexp.common.catalogue import stand_ins
@@ -24,7 +23,14 @@ from dlmexp.data.raw_files import find_files, load
 from dlmexp.data.splits import Fold, Prepared, prepare
 from dlmexp.experiment.config import RunConfig
 from dlmexp.experiment.plan import compose
-from dlmexp.experiment.plan.cell import Asked, Batch, Cell, batches
+from dlmexp.experiment.plan.cell import (
+    Batch,
+    CandidateGroup,
+    Cell,
+    base_keys,
+    batches,
+    without_keys,
+)
 from dlmexp.experiment.plan.grid import Grid, check, split_name
 from dlmexp.experiment.plan.plugin_code import plugin_versions, registered_parts
 from dlmexp.experiment.records.columns import columns_with
@@ -43,69 +49,84 @@ CACHED_BYTES = 1e8
 
 @dataclass
 class Sweep:
-    """The cells of a checked config, grouped into the candidates of each selection of beta."""
+    """The cells of a checked config, in groups of candidates."""
 
     cfg: RunConfig
-    candidates: list[Asked] = field(default_factory=list)
-    # Every cell once, also if it is a candidate of two selections.
+    candidates: list[CandidateGroup] = field(default_factory=list)
+    # The cells by key. A cell may be a candidate of several groups.
     by_key: dict[str, Cell] = field(default_factory=dict)
-    # By the fields `dataset` and `split` of cells.
+    # Settings and rows of datasets, by the fields `dataset` and `split` of cells.
     datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]] = field(default_factory=dict)
     # Lines about a user's own tables, about settings that are not followed exactly, and about
     # datasets that are left out.
     notes: list[str] = field(default_factory=list)
-    # What M=auto has chosen and the results folder does not have yet.
+    # Choices of M=auto that the results folder does not have yet.
     new_inducing_counts: list[ChosenInducingCount] = field(default_factory=list)
 
     @property
     def cells(self) -> list[Cell]:
         """All cells, each of them once.
 
-        Where folds select, these are the fits of all candidates to all rows, too.
+        If folds select, the fits of all candidates to all rows are among them, though only the
+        selected ones will be trained.
         """
         return list(self.by_key.values())
 
     @property
     def refits(self) -> set[str]:
-        """The keys of fits to all rows, of which those are trained that folds select."""
+        """The keys of fits to all rows that are trained only if folds select them."""
         keys: set[str] = set()
-        for selection in self.candidates:
-            if selection.folds:
-                keys.update(selection.keys)
+        for group in self.candidates:
+            if group.folds:
+                keys.update(group.keys)
         return keys
 
     @cached_property
     def folds_of(self) -> dict[str, tuple[str, ...]]:
-        """The keys of the folds by the key of the fit to all rows that they may select."""
+        """The keys of a candidate's folds, by the key of its fit to all rows."""
         folds: dict[str, tuple[str, ...]] = {}
-        for selection in self.candidates:
-            if not selection.folds:
+        for group in self.candidates:
+            if not group.folds:
                 continue
-            count = len(selection.folds) // len(selection.keys)
-            for number, key in enumerate(selection.keys):
+            count = group.folds_per_candidate
+            for number, key in enumerate(group.keys):
                 start = number * count
-                folds[key] = selection.folds[start : start + count]
+                folds[key] = group.folds[start : start + count]
         return folds
 
 
 class Plan(NamedTuple):
-    """The batches that have to be trained; those that others depend on come first."""
+    """The batches that have to be trained.
+
+    Attributes:
+        batches: Batches that can be trained now, in order: base fits come before the cells that
+            start from them.
+        later: Fits to all rows that are trained after the folds that select them. As the selected
+            candidates are not known yet, there is one for each group, in place of theirs.
+        cells: All cells that are needed, those of `later` included.
+        done: Keys of the needed cells with a sound record.
+        failed: Keys of the needed cells that have failed.
+        again: Cells with a record that are trained again, because others start from them.
+        changed: Keys of cells whose record was made by another version of a plugin's code.
+    """
 
     batches: list[Batch]
-    # Fits to all rows, one for each selection whose folds have to be trained before: it stands for
-    # that of the selected candidate, which is not known yet.
     later: list[Batch]
-    cells: list[Cell]  # all that are needed, those of `later` included
-    done: Set[str]  # keys of the cells with a sound record
+    cells: list[Cell]
+    done: Set[str]
     failed: Set[str]
-    # Cells with a record that are trained again, because others start from them.
     again: frozenset[Cell]
-    # Keys of recorded cells that another version of a plugin's code has made.
     changed: frozenset[str] = frozenset()
 
 
 class DatasetRequest(NamedTuple):
-    """A dataset of a part of the run, under its key in the config."""
+    """A dataset that one part of a run uses.
+
+    Attributes:
+        part: The config of the part.
+        key: The name of the dataset's file in `conf/dataset`.
+        dataset: The settings of the dataset.
+    """
 
     part: RunConfig
     key: str
@@ -122,7 +143,7 @@ class DatasetLoader:
         """Return the data of a dataset whose files are below `root`.
 
         Raises:
-            UserError: its files are missing, or are not what they should be.
+            UserError: its files are missing, or have other contents than expected.
         """
         content_settings = (
             dataset.name,
@@ -133,7 +154,7 @@ class DatasetLoader:
             dataset.options,
             dataset.files,
         )
-        source = repr((content_settings, root))
+        source = repr((content_settings, root))  # some settings are lists, which have no hash
         if source not in self._loaded:
             self._loaded[source] = load(dataset, root)
         return self._loaded[source]
@@ -159,12 +180,12 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("nothing can be run: " + "; ".join(missing))
     left_out = [f"left out: {message}" for message in missing]
     notes = [*_notes_about_tables(sweep), *sweep.notes, *left_out]
-    sweep.notes = list(dict.fromkeys(notes))
+    sweep.notes = list(dict.fromkeys(notes))  # without repeats
     return sweep
 
 
 def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
-    """Add the cells on all datasets that can be loaded. Return why the others can't."""
+    """Add the cells on all datasets that can be loaded; return a message for each of the others."""
     loader = DatasetLoader()
     missing: dict[str, None] = {}  # as an ordered set
     requests: deque[DatasetRequest] = deque()
@@ -182,7 +203,7 @@ def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
             available = _available_stand_ins(request.dataset, root)
             missing[_why_missing(error, available, sweep.cfg.stand_ins)] = None
             if sweep.cfg.stand_ins:
-                # Real data under other names, which come after all that were requested.
+                # A stand-in keeps its own name. It is loaded after all datasets that were named.
                 for name in available:
                     requests.append(DatasetRequest(request.part, name, read_spec(name)))
         else:
@@ -191,11 +212,13 @@ def _load_datasets(sweep: Sweep, parts: list[RunConfig]) -> list[str]:
 
 
 def _available_stand_ins(dataset: DatasetConfig, root: Path) -> list[str]:
+    """Return the datasets that can stand in for a missing one and have their files."""
     names = stand_ins(dataset.name)
     return [name for name in names if find_files(read_spec(name), root).state == "ready"]
 
 
 def _why_missing(error: UserError, available: list[str], uses_stand_ins: bool) -> str:
+    """Return why a dataset can't be loaded, and which stand-ins are there."""
     if not available:
         return str(error)
     verb = "stands in" if uses_stand_ins else "can stand in: stand_ins=true"
@@ -219,20 +242,20 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
     grid = Grid(request.part, request.key, request.dataset, data, counts.choose)
     split = split_name(grid.divided, data)
     sweep.datasets[data.name, split] = grid.divided, data
-    for selection, cells in grid.candidates():
-        sweep.candidates.append(selection)
-        sweep.by_key |= {cell.key: cell for cell in cells}
+    for group, cells in grid.candidates():
+        sweep.candidates.append(group)
+        for cell in cells:
+            sweep.by_key[cell.key] = cell
     sweep.notes += grid.notes()
 
 
 def _notes_about_tables(sweep: Sweep) -> list[str]:
+    """Return the notes about users' own tables."""
     lines: list[str] = []
     for (dataset, split), (spec, data) in sweep.datasets.items():
-        if spec.loader != "table":
-            continue
-        on_dataset = [cell for cell in sweep.cells if cell.dataset == dataset]
-        cells = [cell for cell in on_dataset if cell.split == split]
-        lines += table_notes(spec, data, cells)
+        if spec.loader == "table":
+            cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == (dataset, split)]
+            lines += table_notes(spec, data, cells)
     return lines
 
 
@@ -240,68 +263,70 @@ def _notes_about_tables(sweep: Sweep) -> list[str]:
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     """Return the batches of cells that have no sound record yet, or are trained again.
 
-    What folds select is trained after all folds: who trains with whom does not depend on which of
-    them an interrupted run had finished.
+    All refits (fits to all rows that folds select) are trained after all folds. So the batches do
+    not depend on which folds an interrupted run had finished.
     """
     needed = _needed_keys(sweep, store)
     cells = [cell for cell in sweep.cells if cell.key in needed]
-    keys_of_refits = sweep.refits
-    refits = [cell for cell in cells if cell.key in keys_of_refits]
-    others = [cell for cell in cells if cell.key not in keys_of_refits]
+    refit_keys = sweep.refits
+    refits = [cell for cell in cells if cell.key in refit_keys]
+    others = without_keys(cells, refit_keys)
     recorded, failed = store.keys()
     failed &= needed
-    own = store.own_cells(needed, warn=False)
-    done = _sound_records(sweep, store, own, recorded & needed)
-    settled = done if sweep.cfg.retry_failed else done | failed
-    done -= _bases_to_repeat(sweep, others, store, done, settled)
+    done = _sound_records(sweep, store, recorded & needed, needed)
+    done -= _bases_to_repeat(sweep, others, store, done, _settled(sweep, done, failed))
     changed = changed_cells(sweep, store)
     if sweep.cfg.rerun == "changed":
         done -= changed
         failed -= changed
-    skip = done if sweep.cfg.retry_failed else done | failed
+    skip = _settled(sweep, done, failed)
     batch_size = _batch_size(sweep, target)
     pending = batches(others, skip, batch_size)
     later = batches(refits, skip, batch_size)
-    if not _have_folds(pending):
+    if not _have_folds(pending):  # nothing that the refits have to wait for
         pending += later
         later = []
     again = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
     return Plan(pending, later, cells, done, failed, frozenset(again), changed)
 
 
+def _settled(sweep: Sweep, done: set[str], failed: set[str]) -> set[str]:
+    """Return the keys of cells that are not trained: done ones, failed ones unless retried."""
+    return done if sweep.cfg.retry_failed else done | failed
+
+
 def _have_folds(batches: Iterable[Batch]) -> bool:
-    """Return whether a cell is a fold, which others wait for."""
+    """Return whether a cell in batches is a fit that leaves out a fold."""
     return any(cell.fold is not None for cell in chain.from_iterable(batches))
 
 
 def _needed_keys(sweep: Sweep, store: Store) -> set[str]:
-    """Return the keys of the cells that have a part in a selection, or that others start from."""
+    """Return the keys of all cells except refits of candidates that are not selected."""
     selections = Selections.of(store, sweep.candidates)
     needed: set[str] = set()
-    selected_by_folds: set[str] = set()
-    for selection in sweep.candidates:
-        needed.update(selections.needed(selection))
-        if selection.folds:
-            selected_by_folds.update(selection.keys, selection.folds)
-    return needed | (sweep.by_key.keys() - selected_by_folds)
+    in_selections_by_folds: set[str] = set()
+    for group in sweep.candidates:
+        needed.update(selections.needed(group))
+        if group.folds:
+            in_selections_by_folds.update(group.keys, group.folds)
+    return needed | (sweep.by_key.keys() - in_selections_by_folds)
 
 
 def plan_refits(sweep: Sweep, store: Store, target: Target) -> list[Batch]:
-    """Return the batches of what the folds of a sweep have selected, now that they are trained."""
+    """Return the batches of the refits of a sweep; all of its folds must have a record."""
     selections = Selections.of(store, sweep.candidates)
     keys: set[str] = set()
-    for selection in sweep.candidates:
-        if selection.folds:
-            keys.update(selections.refits(selection) or ())
+    for group in sweep.candidates:
+        if group.folds:
+            keys.update(selections.refits(group) or ())
     done, failed = store.keys()
     cells = [sweep.by_key[key] for key in keys]
-    skip = done if sweep.cfg.retry_failed else done | failed
-    return batches(cells, skip, _batch_size(sweep, target))
+    return batches(cells, _settled(sweep, done, failed), _batch_size(sweep, target))
 
 
 def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
-    """Return the function that says how many cells like the given one make a batch."""
-    free_memory = target.free_memory
+    """Return a function from a cell to the number of cells like it in one batch."""
+    free_memory = target.free_memory  # asked for once: the batches of a run depend on it
 
     def batch_size(cell: Cell) -> int:
         return sweep.cfg.batch_cells or cells_at_once(cell, free_memory)
@@ -311,15 +336,7 @@ def _batch_size(sweep: Sweep, target: Target) -> Callable[[Cell], int]:
 
 def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
     """Return the keys of recorded cells that another version of a plugin's code has made."""
-    by_parts: dict[tuple[str, ...], str | None] = {}
-    expected: dict[str, str] = {}
-    for key, cell in sweep.by_key.items():
-        parts = registered_parts(cell)
-        if parts not in by_parts:
-            by_parts[parts] = plugin_versions(cell)
-        versions = by_parts[parts]
-        if versions:
-            expected[key] = versions
+    expected = _expected_plugin_versions(sweep)
     if not expected:
         return frozenset()
     records = store.cells(expected.keys(), columns_with(("key", "plugins")))
@@ -332,6 +349,20 @@ def changed_cells(sweep: Sweep, store: Store) -> frozenset[str]:
     return frozenset(changed)
 
 
+def _expected_plugin_versions(sweep: Sweep) -> dict[str, str]:
+    """Return the present versions of their plugins by the key of the cells that have plugins."""
+    by_parts: dict[tuple[str, ...], str | None] = {}
+    expected: dict[str, str] = {}
+    for key, cell in sweep.by_key.items():
+        parts = registered_parts(cell)
+        if parts not in by_parts:
+            by_parts[parts] = plugin_versions(cell)
+        versions = by_parts[parts]
+        if versions:
+            expected[key] = versions
+    return expected
+
+
 def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
     """Move records of changed cells to the quarantine, so that they are trained again."""
     for key in changed:
@@ -342,19 +373,25 @@ def set_aside(sweep: Sweep, store: Store, changed: frozenset[str]) -> None:
                 store.quarantine(path, "another version of a plugin made it")
 
 
-def _sound_records(sweep: Sweep, store: Store, own: pa.Table, keys: Set[str]) -> set[str]:
-    """Return the keys whose record can be used; a damaged one is moved to the quarantine.
+def _sound_records(sweep: Sweep, store: Store, keys: Set[str], needed: Set[str]) -> set[str]:
+    """Return the keys of the done cells whose record can be used.
+
+    A damaged record is moved to the quarantine.
 
     Args:
         sweep: The cells.
         store: The records.
-        own: The sound ones of the folder itself.
-        keys: The keys of done cells that are needed.
+        keys: The keys of the cells that are done by the names of files.
+        needed: The keys of all needed cells, whose records the store reads and keeps.
     """
+    # 1. Packs are checked as a whole.
     sound = store.packed & keys
-    for key in own.filter(pc.field("status") == "done")["key"].to_pylist():
+    # 2. The folder's own records are read together, without their arrays.
+    own_records = store.own_cells(needed, warn=False)
+    for key in own_records.filter(pc.field("status") == "done")["key"].to_pylist():
         if not needs_arrays(sweep.by_key[key]):
             sound.add(key)
+    # 3. Records that are damaged, or whose arrays must be sound too, are read again one by one.
     for key in keys - sound:
         if store.find(sweep.by_key[key].dataset, key) is not None:
             sound.add(key)
@@ -364,11 +401,11 @@ def _sound_records(sweep: Sweep, store: Store, own: pa.Table, keys: Set[str]) ->
 def _bases_to_repeat(
     sweep: Sweep, cells: Iterable[Cell], store: Store, done: Set[str], settled: Set[str]
 ) -> set[str]:
-    """Return the base fits that are done, but must be trained again.
+    """Return the keys of base fits that are done, but must be trained again.
 
-    A cell that is not settled starts from them, and there are no hyperparameters of theirs to load.
+    Cells to train start from their hyperparameters, and these are not stored.
     """
-    bases = {cell.base for cell in cells if cell.base and cell.key not in settled}
+    bases = base_keys(without_keys(cells, settled))
     to_repeat: set[str] = set()
     for base in bases & done:
         dataset = sweep.by_key[base].dataset
@@ -384,15 +421,15 @@ def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
         spec, data = sweep.datasets[dataset, split]
         return prepare(data, spec, seed, n, fold)
 
-    cached = lru_cache(maxsize=CACHED_SPLITS)(prepare_split)
-    datasets = [data for _, data in sweep.datasets.values()]
-    small = {data.name for data in datasets if data.X.nbytes < CACHED_BYTES}
+    prepare_with_cache = lru_cache(maxsize=CACHED_SPLITS)(prepare_split)
 
     def split_of(cell: Cell) -> Prepared:
-        prepare_or_recall = cached if cell.dataset in small else prepare_split
+        _, data = sweep.datasets[cell.dataset, cell.split]
+        is_small = data.X.nbytes < CACHED_BYTES
+        prepare_cell = prepare_with_cache if is_small else prepare_split
         fold = None
         if cell.cv is not None and cell.fold is not None:
             fold = Fold(cell.fold, cell.cv)
-        return prepare_or_recall(cell.dataset, cell.split, cell.seed, cell.n, fold)
+        return prepare_cell(cell.dataset, cell.split, cell.seed, cell.n, fold)
 
     return split_of

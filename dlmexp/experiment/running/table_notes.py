@@ -1,6 +1,7 @@
-"""What a run says about a user's own table: how it was read, and what looks wrong in it."""
+"""The notes of a run about a user's own table: how it was read, and what looks wrong in it."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import pandas as pd
 
@@ -18,13 +19,13 @@ MAX_NAMED_COLUMNS = 12
 def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> list[str]:
     """Return lines about a user's own table and the cells on it.
 
-    They say how many rows and features it has, which target, how the rows are divided, what was
-    left out, and what looks wrong.
+    They describe its rows and features, the target and the division of the rows; they list columns
+    that are left out, and warnings.
     """
     schema = data.schema
     fits = [cell for cell in cells if cell.fold is None]
-    sizes = _distinct(cell.n for cell in fits)
-    inducing_counts = _distinct(cell.M for cell in fits)
+    sizes = _distinct(map(attrgetter("n"), fits))
+    inducing_counts = _distinct(map(attrgetter("M"), fits))
     rows = f"{counted(len(data.y), 'row')} of {data.facts['file']}"
     columns = f"{counted(len(schema.columns), 'column')} of features"
     target = f"log({schema.target})" if schema.log else schema.target
@@ -37,7 +38,7 @@ def table_notes(spec: DatasetConfig, data: Dataset, cells: Sequence[Cell]) -> li
 
 
 def _notes_about_values(data: Dataset) -> list[str]:
-    """Return lines about gaps, decimal commas, columns that are left out, and what looks wrong."""
+    """Return lines about gaps, decimal commas, columns that are left out, and warnings."""
     lines: list[str] = []
     rows_with_gaps = int(pd.isna(data.X).any(axis=1).sum())
     if rows_with_gaps:
@@ -57,30 +58,34 @@ def _notes_about_values(data: Dataset) -> list[str]:
 
 
 def _validation(fits: Sequence[Cell]) -> str:
-    """Return what selects in place of validation rows, as the end of a line."""
+    """Return the end of a line: the kinds of cross-validation that select; '' if there is none."""
     words = {HOLDOUT: "a tenth of the rows", LOO: "leaving one row out"}
-    settings = sorted({cell.cv for cell in fits if cell.cv is not None})
+    settings = {cell.cv for cell in fits if cell.cv is not None}
     if not settings:
         return ""
-    ways = [words.get(cv, f"{cv} folds") for cv in settings]
+    ways = [words.get(cv, f"{cv} folds") for cv in sorted(settings)]
     return f"; selected by {' and '.join(ways)}"
 
 
 def _rows_without_a_category(data: Dataset) -> int:
-    """Return how many rows have no level in a category; only rows with gaps have none."""
+    """Return how many rows have a gap in a category.
+
+    The schema is made from the whole table, so only gaps are encoded as another level.
+    """
     ending = f"={OTHER_LEVEL}"
-    names = data.schema.features
-    others = [column for column, name in enumerate(names) if name.endswith(ending)]
-    has_other = data.X[:, others].any(axis=1)
-    return int(has_other.sum())
+    features = enumerate(data.schema.features)
+    columns = [column for column, name in features if name.endswith(ending)]
+    has_other_level = data.X[:, columns].any(axis=1)
+    return int(has_other_level.sum())
 
 
 def _distinct(numbers: Iterable[int]) -> str:
-    return ", ".join(str(number) for number in sorted(set(numbers)))
+    """Return the distinct numbers as a text."""
+    return ", ".join(map(str, sorted(set(numbers))))
 
 
 def _column_names(data: Dataset) -> str:
-    """Return the first columns with what was made of them, and the number of the others."""
+    """Return the names of the first columns with their encoding, and the number of the others."""
     columns = data.schema.columns
     names: list[str] = []
     for column in columns[:MAX_NAMED_COLUMNS]:
@@ -92,6 +97,7 @@ def _column_names(data: Dataset) -> str:
 
 
 def _target_values(data: Dataset) -> str:
+    """Return the classes and their sizes, or the range and the mean of the target."""
     if data.task == "binary":
         negative, positive = data.schema.labels or (0, 1)
         positives = int(data.y.sum())

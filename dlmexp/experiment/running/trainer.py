@@ -16,7 +16,7 @@ from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.solve import solve
 from dlmexp.core.training.state import State
 from dlmexp.core.training.train import train
-from dlmexp.experiment.plan.cell import Batch, Cell
+from dlmexp.experiment.plan.cell import Batch, Cell, keys_of, without_keys
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running.capacity import BatchJob
 from dlmexp.experiment.running.checkpoints import (
@@ -36,7 +36,11 @@ NO_BASE = "the base fit whose hyperparameters it takes has no sound record"
 
 @dataclass
 class BatchTrainer:
-    """Turns batches into records. All work is done in generators that yield to wait for the GPU."""
+    """Trains batches and writes records.
+
+    Its methods are generators. They yield while they wait for the device, so that another batch can
+    go on meanwhile.
+    """
 
     target: Target
     recorder: Recorder
@@ -54,8 +58,9 @@ class BatchTrainer:
         if orphans:
             for cell in orphans:
                 self.recorder.failure(cell, NO_BASE)
+            # A checkpoint is of no use without the orphans: the others start afresh.
             self.recorder.discard(job.batch)
-            pending = tuple(cell for cell in job.pending if cell not in orphans)
+            pending = without_keys(job.pending, keys_of(orphans))
             batch = pending
         if not pending:
             return
@@ -68,6 +73,7 @@ class BatchTrainer:
             self.recorder.discard(batch)
 
     def _results(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
+        """Compute and record the results of the pending cells of a batch."""
         if batch[0].kind == "gradient":
             yield from self._measure_gradients(pending)
         elif batch[0].solved:
@@ -76,7 +82,7 @@ class BatchTrainer:
             yield from self._train(batch, pending, job)
 
     def _record_error(self, error: Exception, cells: Batch) -> None:
-        """Write that the cells without a result failed by an exception."""
+        """Record the exception as the failure of all cells that have no record yet."""
         text = raised(error)
         for cell in cells:
             if cell.key not in self.recorder.written:
@@ -84,19 +90,25 @@ class BatchTrainer:
 
     def _cells_without_base(self, cells: Batch) -> set[Cell]:
         """Return the cells that start from a base fit without a sound record."""
-        cell_by_base = {cell.base: cell for cell in cells if cell.base}
-        lost: set[str | None] = set()
-        for base, cell in cell_by_base.items():
-            if self.recorder.base(cell) is None:
-                lost.add(base)
-        return {cell for cell in cells if cell.base in lost}
+        has_base: dict[str, bool] = {}  # by the key of the base fit, which is looked up once
+        orphans: set[Cell] = set()
+        for cell in cells:
+            if cell.base is None:
+                continue
+            if cell.base not in has_base:
+                has_base[cell.base] = self.recorder.base(cell) is not None
+            if not has_base[cell.base]:
+                orphans.add(cell)
+        return orphans
 
     def _program(self, cells: Batch) -> Program:
+        """Return the program of cells, with their data on the device."""
         recorder = self.recorder
         return program(cells, recorder.split, recorder.base, self.target, recorder.temperature)
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
-        unmeasured = iter(cells)
+        """Record statistics of the estimators' gradients; there are no checkpoints."""
+        unmeasured = iter(cells)  # the statistics come in the order of the cells
         for measured in gradient_statistics(self._program(cells)):
             if measured is None:
                 self.stop.raise_if_requested()
@@ -106,22 +118,23 @@ class BatchTrainer:
             self.recorder.write(next(unmeasured), Result(**statistics), arrays)
 
     def _solve(self, cells: Batch) -> None:
+        """Record cells whose q has a closed form at fixed hyperparameters (`Cell.solved`)."""
         fixed = self._program(cells)
         assert isinstance(fixed, Fixed)
         for finished in solve(fixed, self.batches_at_once):
             self.recorder.fit(cells[finished.cell], finished)
 
     def _train(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
-        """Train a batch by Adam until every cell has stopped."""
+        """Train a batch until every cell has stopped; go on from its checkpoint if there is one."""
         config = settings(batch[0], self.target)
         training, cells = self._resume(batch, config) or self._start(pending, config)
         between = BetweenSteps(self, job, cells, saved_at=time.monotonic())
-        wanted = {cell.key for cell in pending}
+        pending_keys = keys_of(pending)
         try:
             for finished in train(training, config, between, self.batches_at_once):
                 if finished is None:
                     yield
-                elif cells[finished.cell].key in wanted:
+                elif cells[finished.cell].key in pending_keys:
                     self.recorder.fit(cells[finished.cell], finished)
         finally:
             self.progress.ended(training)
@@ -138,7 +151,7 @@ class BatchTrainer:
         """Return the training in the checkpoint of a batch, and all cells of the checkpoint.
 
         None without a readable checkpoint. Cells that got a record after the checkpoint was saved
-        are trained again with the others: see `Checkpoint`.
+        are trained again: without them the others would not have the same last bits (`Checkpoint`).
         """
         store = self.recorder.store
         path = checkpoint_path(store, batch)
@@ -165,7 +178,10 @@ class BatchTrainer:
 
 @dataclass
 class BetweenSteps:
-    """Called between steps of a batch: shows progress, saves checkpoints, and stops on request."""
+    """A function that `train` calls between steps.
+
+    It shows progress, saves checkpoints, and stops the batch on request.
+    """
 
     trainer: BatchTrainer
     job: BatchJob
@@ -173,14 +189,15 @@ class BetweenSteps:
     saved_at: float  # by `time.monotonic`
 
     def __call__(self, training: Training) -> None:
-        """Look at a training whose state is consistent.
+        """Show the progress of a training, and save it if that is due.
 
         Raises:
             Stop: the run was asked to stop. The state is saved.
         """
         self.trainer.progress.tick(self.cells, training)
         self.job.live_cells = len(training.cells)
-        # A request that comes after this line is acted on at the next call, which saves the state.
+        # Read the request once. One that comes later is acted on at the next call, so that no run
+        # stops without having saved its state.
         request = self.trainer.stop.requested
         if (request or self._is_due()) and training.unreported().any():
             self._save(training)
@@ -192,7 +209,7 @@ class BetweenSteps:
 
     def _save(self, training: Training) -> None:
         checkpoint = Checkpoint.of(self.cells, training)
-        # The arrays are taken from the device now; the writer may save them while training goes on.
+        # Copy the arrays from the device now, since training may go on while the writer saves them.
         arrays = training.state.arrays()
         recorder = self.trainer.recorder
         recorder.writer.do(partial(save_checkpoint, recorder.store, checkpoint, arrays))

@@ -26,7 +26,7 @@ AUTO = ("M=auto", "auto_M.most=60")
 def quick(monkeypatch, tmp_path):
     """Choose from a shorter fit, among smaller numbers; results go to an empty folder."""
     monkeypatch.setattr(automatic, "PILOT", replace(automatic.PILOT, iterations=25))
-    monkeypatch.setattr(automatic, "LEAST_M", 5)
+    monkeypatch.setattr(automatic, "MIN_M", 5)
     monkeypatch.chdir(tmp_path)
 
 

@@ -58,6 +58,7 @@ def statuses() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_cells_of_an_objective_that_raises_fail_and_the_others_are_trained(plugin, capfd):
     plugin(OBJECTIVE.format(mistake="raise ValueError('no such noise')"))
     assert main([*RUN, "method=[breaks,elbo]"]) == 1
@@ -91,6 +92,7 @@ def test_error_in_one_batch_leaves_the_others_done(plugin):
     assert not list(Store("results").root.glob("checkpoints/*.npz"))
 
 
+@pytest.mark.slow
 def test_mended_plugin_trains_the_failed_cells(plugin):
     plugin(OBJECTIVE.format(mistake="raise ValueError"))
     assert main([*RUN, "method=[breaks]"]) == 1
@@ -117,6 +119,7 @@ OBJECTIVES.add("breaks", Objective("breaks", collapsed=collapsed, needs_gaussian
     assert not (here / "results").exists()
 
 
+@pytest.mark.slow
 def test_dataset_whose_loader_raises_is_left_out(plugin, here, capfd):
     plugin("""
 from dlmexp.plugins import LOADERS
@@ -137,6 +140,7 @@ def broken(spec, files):
     assert line in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_claim_that_raises_is_not_tested(plugin, capfd):
     plugin("""
 from dlmexp.plugins import claim

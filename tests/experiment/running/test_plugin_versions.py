@@ -61,6 +61,7 @@ def versions() -> dict[str, set[str | None]]:
     return found
 
 
+@pytest.mark.slow
 def test_edited_plugin_is_told_and_its_cells_are_trained_again_on_request(plugin, capfd, caplog):
     assert main(WORDS) == 0
     before = versions()
@@ -86,6 +87,7 @@ def test_edited_plugin_is_told_and_its_cells_are_trained_again_on_request(plugin
     assert "another version" not in capfd.readouterr().out.partition("2 cells made by")[2]
 
 
+@pytest.mark.slow
 def test_tables_and_figures_tell_of_a_mixture_of_versions(plugin, capfd, caplog):
     words = [word.replace("seeds=[0,1]", "seeds=[0]") for word in WORDS]
     assert main(words) == 0
@@ -99,6 +101,6 @@ def test_tables_and_figures_tell_of_a_mixture_of_versions(plugin, capfd, caplog)
     drawn: Any = SimpleNamespace(panel=SimpleNamespace(dataset="ringnorm_drawn"))
     other: Any = SimpleNamespace(panel=SimpleNamespace(dataset="banana"))
     results = ResultsFolder("results")
-    (note,) = notes.versions([drawn], results)
+    (note,) = notes.plugin_versions([drawn], results)
     assert note.startswith("Warning: 2 versions of the plugin")
-    assert notes.versions([other], results) == []
+    assert notes.plugin_versions([other], results) == []

@@ -198,7 +198,7 @@ def test_cells_of_a_batch_have_their_own_betas_and_splits():
     made = program(cells, _prepared, _base, CPU)
     assert made.beta.tolist() == [0.1, 0.5, 1.0]
     assert made.data.seed_of == [3, 5]
-    assert made.data.repetition_of == [0, 1, 0]
+    assert made.data.split_of == [0, 1, 0]
     np.testing.assert_array_equal(made.data.X[1], _prepared(cells[1]).X_train)
     np.testing.assert_array_equal(made.data.parts["test"][0][0], _prepared(ELBO).X_test)
     np.testing.assert_array_equal(made.data.parts["validation"][1][0], _prepared(ELBO).y_val)

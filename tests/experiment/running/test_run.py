@@ -149,7 +149,7 @@ def keys_with_models(folder: str) -> set[str]:
     files = store.keys_with_models()
     records = {record.key: record for record in store.own()}
     for key, paths in files.items():
-        written = store.beside(records[key].cell.dataset, key, MODEL, records[key].model)
+        written = store.attachment(records[key].cell.dataset, key, MODEL, records[key].model)
         assert len(paths) == 1
         assert decoded(written).cell == records[key].cell
     return set(files)

@@ -41,7 +41,9 @@ def test_closing_table_has_baselines_on_the_same_rows(tmp_path, capsys):
     assert rmse == pytest.approx(1, abs=0.3)
     assert r2 > 0.95
     assert float(by_method["mean"][-3]) == pytest.approx(0, abs=0.2)
-    assert any(line.startswith("mine: lowest rmse: the baseline linear") for line in lines)
+    # The truth is linear, so that either side may be ahead by a little.
+    (best,) = [line for line in lines if line.startswith("mine: lowest rmse: ")]
+    assert "baseline linear" in best or "best baseline: linear" in best
 
 
 @pytest.mark.slow
