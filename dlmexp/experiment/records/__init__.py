@@ -1,8 +1,8 @@
-"""Records on disk, and the one table made of them. Nothing here loads torch.
+"""Records on disk, and the tidy table that is made of them. Nothing here loads torch.
 
-Read in this order: `record` (a cell, what came out of it, how it was made), `store` (one JSON file
-per cell) with `packed` (many cells in one Parquet file), `manifests` (what runs asked for),
-`columns` (the schema of the table), `table` (selection of beta, the tidy table), `settings`
-(filters, one setting of several), `results` (a folder with all of these; which models stay; what
-`collect` writes).
+Read in this order: `record` (a cell, its result, its provenance), `store` (one JSON file per cell)
+with `packed` (many cells in one Parquet file), `manifests` (the groups of candidates that runs
+requested) with `refits` (selection by folds), `columns` (the schema of the table), `table`
+(selection of beta, the tidy table), `settings` (filters, and which of several settings is shown),
+`results` (a folder with all of these; which models are kept; what `collect` writes).
 """

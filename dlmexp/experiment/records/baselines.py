@@ -1,6 +1,7 @@
 """Scores of methods that others trained, on the same splits: `baselines.parquet` in a folder.
 
-They are rows of leaderboards beside our own, and nothing else: they have no cell and no key.
+Leaderboards list them beside our own results. They have no cell and no key, so nothing else reads
+them.
 """
 
 from collections.abc import Iterable
@@ -16,15 +17,16 @@ IDENTITY = {"method": str, "dataset": str, "seed": "int64", "n": "int64", "train
 METRICS = ("test_nll", "test_crps", "test_mse", "test_error", "coverage_95", "seconds")
 COLUMNS = (*IDENTITY, *METRICS)
 """Columns of a table of baselines; a metric that does not apply is missing."""
+TYPES = IDENTITY | dict.fromkeys(METRICS, "float64")
 
 
 def read_baselines(folders: Iterable[str | Path]) -> pd.DataFrame:
-    """Return the baselines of folders; a row that several folders have is that of the first.
+    """Return the baselines of folders; of a row in several folders, the first one is taken.
 
     Raises:
-        UserError: A table lacks a column that says what a row is about.
+        UserError: A table lacks one of the `IDENTITY` columns.
     """
-    parts = [_empty()]
+    parts = [_empty()]  # so that the columns have their types even without any baselines
     for folder in folders:
         path = Path(folder, BASELINES)
         if path.is_file():
@@ -34,8 +36,7 @@ def read_baselines(folders: Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _empty() -> pd.DataFrame:
-    types = IDENTITY | dict.fromkeys(METRICS, "float64")
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in types.items()})
+    return pd.DataFrame(columns=list(COLUMNS)).astype(TYPES)
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -46,5 +47,4 @@ def _read(path: Path) -> pd.DataFrame:
             f"{path}: it has no column {' or '.join(missing)}; "
             f"a table of baselines has {', '.join(COLUMNS)}"
         )
-    table = table.reindex(columns=list(COLUMNS))
-    return table.astype(IDENTITY | dict.fromkeys(METRICS, "float64"))
+    return table.reindex(columns=list(COLUMNS)).astype(TYPES)

@@ -1,8 +1,8 @@
-"""The schema of the tidy table: what its columns mean, their types, units and roles.
+"""The schema of the tidy table: the meaning, type, unit and role of each column.
 
-`COLUMNS` is the only list of them: tables are built and checked by it, and docs/api.md repeats it.
-Plugins may add metrics, hyperparameters and options of estimators; `column_named` describes such a
-column by its name.
+`COLUMNS` is the only list of columns: tables are built and checked by it, and docs/api.md repeats
+it. Plugins may add metrics, hyperparameters and options of estimators; `column_named` describes
+such a column by its name.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -11,10 +11,10 @@ from itertools import product
 from typing import Literal
 
 Role = Literal[
-    "identity",  # what a row is about
-    "selection",  # how it was selected among the candidates, and from how many
-    "asked for",  # further facts about the run that asked for it
-    "setting",  # fields of its cell
+    "identity",  # dataset, method, seed and other columns that tell rows apart
+    "selection",  # how the row was selected among the candidates, and from how many
+    "asked for",  # further facts about the run that requested the cell
+    "setting",  # fields of the cell
     "option",  # options of its gradient estimator
     "result",  # results of training other than metrics
     "test",  # metrics on test rows
@@ -33,8 +33,8 @@ class TableColumn:
     Attributes:
         name: The name in the table.
         type: The type of its values.
-        role: The group of columns that it belongs to. The table has also a column named `role`,
-            which says what a cell was run for, and one named `kind`: what the cell computes.
+        role: The group of columns that it belongs to. (Not to be confused with two columns: the
+            column `role` says what a cell was run for, and `kind` says what it computes.)
         meaning: A phrase for the documentation.
         unit: The unit of its values; '' where they have none.
     """
@@ -300,10 +300,16 @@ COLUMNS: list[TableColumn] = [
     TableColumn("arrays", str, "internal", "checksum of the arrays"),
 ]
 
+
+def _declared_names(role: Role) -> list[str]:
+    """Return the names of the declared columns with a role."""
+    return [column.name for column in COLUMNS if column.role == role]
+
+
 BY_NAME = {column.name: column for column in COLUMNS}
-IDENTITY = [column.name for column in COLUMNS if column.role == "identity"]
-SELECTION = [column.name for column in COLUMNS if column.role == "selection"]
-INTERNAL = [column.name for column in COLUMNS if column.role == "internal"]
+IDENTITY = _declared_names("identity")
+SELECTION = _declared_names("selection")
+INTERNAL = _declared_names("internal")
 SHOWN_TEST_METRICS = ["test_nll", "test_mse", "test_error", "test_mre"]
 """The test metrics that figures and closing tables show."""
 USER_TABLE_METRICS = ["test_rmse", "test_mae", "test_r2", "test_coverage_95"]
@@ -322,7 +328,11 @@ def every_column(_: TableColumn) -> bool:
 
 def columns_with(names: Collection[str], roles: Collection[Role] = ()) -> ColumnFilter:
     """Return a filter for the columns with these names, and all columns with these roles."""
-    return lambda column: column.name in names or column.role in roles
+
+    def is_read(column: TableColumn) -> bool:
+        return column.name in names or column.role in roles
+
+    return is_read
 
 
 def chosen_names(names: Iterable[str], is_read: ColumnFilter) -> list[str]:
@@ -342,7 +352,7 @@ def column_named(name: str) -> TableColumn:
     if name.startswith("hyper_lengthscale["):
         meaning = "lengthscale of a column of a user table; inf: constant in training rows"
         return TableColumn(name, float, "hyperparameter", meaning)
-    # No part begins with another one, so their order does not matter.
+    # No part is the beginning of another one, so the order of this loop does not matter.
     for part, role in PARTS.items():
         if name.startswith(f"{part}_"):
             return TableColumn(name, float, role, "metric of a plugin")

@@ -1,4 +1,4 @@
-"""How much a larger M could gain, as recorded: a line per dataset and method."""
+"""The recorded bound on what a larger M could gain: a line per dataset and method."""
 
 import contextlib
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dlmexp.common.errors import Unreadable
-from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.plan.cell import CandidateGroup
 from dlmexp.experiment.records.store import Store
 
 
@@ -16,8 +16,8 @@ class EvidenceGap(msgspec.Struct, frozen=True):
     Attributes:
         dataset: The dataset.
         method: The method.
-        n: Training rows of that fit.
-        M: Its inducing inputs.
+        n: The number of training rows of the fit with the largest gap.
+        M: The number of its inducing inputs.
         gap: What a larger M could gain at most, in nats per row (docs/SPEC.md, section 2).
     """
 
@@ -36,32 +36,34 @@ class EvidenceGap(msgspec.Struct, frozen=True):
         )
 
 
-def largest_gaps(store: Store, candidates: Iterable[Asked]) -> list[EvidenceGap]:
-    """Return the largest gap of each dataset and method, in the order of the candidates.
+def largest_gaps(store: Store, groups: Iterable[CandidateGroup]) -> list[EvidenceGap]:
+    """Return the largest gap of each dataset and method, in the order of the groups of candidates.
 
-    Methods that select beta are left out: their candidate with beta = 1 is a fit of another one.
-    Packed records are not read.
+    Only methods with beta = 1, or without a beta, are reported. Packed records are not read.
     """
     largest: dict[tuple[str, str], EvidenceGap] = {}
-    for asked in candidates:
-        if len(asked.keys) > 1 or asked.betas[0] not in (1.0, None):
+    for group in groups:
+        if len(group.keys) > 1 or group.betas[0] not in (1.0, None):
             continue
-        gap = _recorded_gap(store, asked)
+        gap = _recorded_gap(store, group)
         if gap is None:
             continue
-        known = largest.get((gap.dataset, gap.method))
-        if known is None or gap.gap > known.gap:
+        largest_so_far = largest.get((gap.dataset, gap.method))
+        if largest_so_far is None or gap.gap > largest_so_far.gap:
             largest[gap.dataset, gap.method] = gap
     return list(largest.values())
 
 
-def _recorded_gap(store: Store, asked: Asked) -> EvidenceGap | None:
-    """Return the gap of a single candidate; None if it has no sound record, or none there."""
-    (key,) = asked.keys
+def _recorded_gap(store: Store, group: CandidateGroup) -> EvidenceGap | None:
+    """Return the gap of the only candidate of a group.
+
+    None if it has no sound record, or if its record has no gap.
+    """
+    (key,) = group.keys
     record = None
     with contextlib.suppress(Unreadable):
-        record = store.read(store.path(asked.dataset, key))
+        record = store.read(store.path(group.dataset, key))
     if record is None or record.result.evidence_gap is None:
         return None
     cell = record.cell
-    return EvidenceGap(cell.dataset, asked.method, cell.n, cell.M, record.result.evidence_gap)
+    return EvidenceGap(cell.dataset, group.method, cell.n, cell.M, record.result.evidence_gap)

@@ -1,11 +1,12 @@
 """What `M=auto` has chosen, kept in the results folder.
 
-A choice rests on a short fit, whose last digits differ from machine to machine. The processes of a
-run, the jobs of a cluster and a run that goes on later take the one that is recorded, so that all
-of them ask for the same cells.
+A choice depends on a short fit, whose last digits differ from machine to machine. All processes of
+a run, the jobs of a cluster and a later run of the same command take the recorded choice, so that
+all of them request the same cells.
 """
 
 import hashlib
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,8 @@ class ChosenInducingCount(msgspec.Struct, frozen=True):
 
     Attributes:
         dataset: The dataset.
-        source: A name for what it was chosen from and by (`source_of`).
-        M: The number.
+        source: A hash of the rows, the model and the rule that it was chosen by (`source_of`).
+        M: The chosen number.
     """
 
     dataset: Name
@@ -37,13 +38,13 @@ class ChosenInducingCount(msgspec.Struct, frozen=True):
 
 
 def source_of(cell: Cell, tolerance: float) -> str:
-    """Return a name for the rows, the model and the rule of a choice.
+    """Return a hash of the rows, the model and the rule of a choice.
 
     Args:
         cell: A cell with the largest M that may be chosen.
-        tolerance: What a larger M may gain at most.
+        tolerance: The most that a larger M may gain, in nats per row.
     """
-    values = [cell.M, tolerance, *(getattr(cell, name) for name in DEPENDS_ON)]
+    values = [cell.M, tolerance, *attrgetter(*DEPENDS_ON)(cell)]
     return hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]
 
 

@@ -1,7 +1,8 @@
-"""Manifests: what runs asked for, written before anything is trained.
+"""Manifests: the groups of candidates that runs requested, written before anything is trained.
 
-`status` knows from manifests what is missing, and the tidy table takes its groups of candidates and
-their settings from them. Neither is ever concluded from the records that happen to be there.
+`status` finds missing cells by comparing manifests with records, and the tidy table takes its
+groups of candidates and their settings from manifests. Neither is ever concluded from records
+alone.
 """
 
 import hashlib
@@ -15,27 +16,28 @@ import msgspec
 from dlmexp.common.atomic import ABSENT, within, write_atomically
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.common.reading.files import content, json_value
-from dlmexp.experiment.plan.cell import Asked, Name
+from dlmexp.experiment.plan.cell import CandidateGroup, Name
 from dlmexp.experiment.records.inducing_counts import chosen_folder
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):
-    """What one run asked for, and whose trained models are kept (`none | selected | all`)."""
+    """What one run requested."""
 
     experiment: Name
-    candidates: Sequence[Asked]
-    keep: str = "none"
+    candidates: Sequence[CandidateGroup]
+    keep: str = "none"  # which trained models are kept: none | selected | all
 
 
-def distinct(asked: Iterable[Asked]) -> list[Asked]:
-    """Return all that was asked for, each group of candidates once."""
-    return list({group.identity: group for group in asked}.values())
+def distinct(groups: Iterable[CandidateGroup]) -> list[CandidateGroup]:
+    """Return the groups of candidates without repeats."""
+    by_identity = {group.identity: group for group in groups}
+    return list(by_identity.values())
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Write a manifest into the folder of its experiment.
 
-    There is one file for each content, with a name made from it, so that no two collide.
+    The name of the file is a hash of its content, so that runs do not overwrite each other's.
     """
     groups = distinct(manifest.candidates)
     text = msgspec.json.encode(msgspec.structs.replace(manifest, candidates=groups))
@@ -67,20 +69,21 @@ def read_manifests(root: Path) -> list[Manifest]:
             manifest = json_value(text, Manifest)
         except (Unreadable, *ABSENT):
             continue
-        # Tables are written, and files removed, in the folder that a manifest names.
+        # A manifest is trusted only in the folder of its own experiment, because tables are written
+        # and files are removed in the folder that it names.
         if manifest.experiment == path.parent.parent.name:
             manifests.append(manifest)
     return manifests
 
 
 def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = False) -> None:
-    """Refuse to mix results of different contents under one dataset's name.
+    """Refuse to mix results on different data under one dataset's name.
 
     Args:
         root: The results folder.
-        dataset: The name.
-        checksum: That of its contents.
-        read_only: Do not note the checksum of a new dataset.
+        dataset: The name of the dataset.
+        checksum: The checksum of its data.
+        read_only: Do not store the checksum of a new dataset.
 
     Raises:
         UserError: The folder has results of the dataset with another checksum.
@@ -91,7 +94,10 @@ def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = F
         if not read_only:
             write_atomically(within(root, path), text)
     elif content(path) != text:
-        changed = f"dataset '{dataset}' has changed: its checksum is {checksum[:16]}"
+        changed = (
+            f"dataset '{dataset}' has changed, or how its rows are divided: "
+            f"its checksum is {checksum[:16]}"
+        )
         advice = (
             "restore the data, give another folder with results=DIR, name a table of your own "
             "with csv.name=NAME, or forget its earlier results with csv.replace=true"
@@ -104,7 +110,7 @@ def _identity(dataset: str, checksum: str) -> bytes:
 
 
 def forget_other_data(root: Path, dataset: str, checksum: str) -> None:
-    """Delete all results of a table of a user if its contents have changed since."""
+    """Delete all results on a user's table if the table has changed since."""
     path = root / "data" / f"{dataset}.json"
     if not path.exists() or content(path) == _identity(dataset, checksum):
         return

@@ -1,15 +1,15 @@
 """Packs: many records in one Parquet file, to carry between machines or to keep in a repository.
 
-A pack has a row per cell; learning curves and the like are columns of lists. What was asked for is
-in the metadata of the file. A pack in a results folder (`*.parquet`) is a read-only layer under the
-folder's own records: a folder with it reads like one with the same records as JSON, and a run goes
-on from both. Trained models are not packed.
+A pack has a row per cell; learning curves and the like are columns of lists. The groups of
+candidates that runs requested are in the metadata of the file. A pack in a results folder
+(`*.parquet`) is a read-only layer under the folder's own records: readers see its records like
+those in JSON files, and runs do not train them again. Trained models are not packed.
 """
 
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value, reading
-from dlmexp.experiment.plan.cell import FIELDS, LATER, Asked
+from dlmexp.experiment.plan.cell import FIELDS, LATER, CandidateGroup
 from dlmexp.experiment.records.columns import (
     BY_NAME,
     ColumnFilter,
@@ -31,7 +31,13 @@ from dlmexp.experiment.records.columns import (
     column_named,
     every_column,
 )
-from dlmexp.experiment.records.record import FORMAT, SEVERAL, Record, Result, columns_of
+from dlmexp.experiment.records.record import (
+    FORMAT,
+    RESULT_COLUMNS,
+    Record,
+    Result,
+    columns_of,
+)
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
@@ -39,8 +45,11 @@ BASELINES = "baselines.parquet"  # scores of methods that others trained (`basel
 SCORES = "scores.parquet"  # what `collect --as scores` writes
 BENCHOPT = "benchopt.parquet"  # what `collect --as benchopt` writes
 NO_PACKS = (TABLE, BASELINES, SCORES, BENCHOPT)
-ARRAY = "array_"  # how the names of columns of lists begin
-# Rows of a pack are in this order, in which neighbours are alike and compress well.
+ARRAY = "array_"  # the names of columns of lists begin with it
+PROFILE = "profile"  # the list of a fold by which a selection is recalibrated
+VALIDATION = "validation_"  # the names of columns with validation metrics begin with it
+ASKED = "asked"  # the column with the numbers of a row's groups, and the metadata with the groups
+# Rows of a pack are sorted by these columns, so that neighbours are alike and compress well.
 ORDER = (
     "dataset",
     "objective",
@@ -54,21 +63,21 @@ ORDER = (
 )
 BROKEN = "can't be read as packed records: restore it, or move it away"
 MAX_ROWS = 5_000_000
-MAX_ASKED = 1 << 28  # bytes of what was asked for
+MAX_GROUP_BYTES = 1 << 28  # of the groups of candidates before compression
 MAX_BYTES = 8 << 30  # of a file's columns before compression
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 ARROW_TYPES = {str: TEXT, int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-DISTINCT_TEXTS = ("key", "model", "arrays")  # which a dictionary would not make smaller
-NEEDED_COLUMNS = {"key", "status", "asked", "beta"}
+DISTINCT_TEXTS = ("key", "model", "arrays")  # an Arrow dictionary would not make them smaller
+NEEDED_COLUMNS = {"key", "status", ASKED, "beta"}
 RECORD_COLUMNS = (
     "key",
     "status",
     *FIELDS,
-    *(name for name in Result.__struct_fields__ if name not in SEVERAL),
+    *RESULT_COLUMNS,
     *Provenance.__struct_fields__,
 )
-"""The columns that every table of records begins with."""
+"""The first columns of every table of records."""
 COLUMNS_OF_ALL = {*RECORD_COLUMNS, "model", "arrays"}
 """The columns that every table of records has."""
 
@@ -83,8 +92,11 @@ def arrow_type(name: str) -> pa.DataType:
 def arrow_table(records: Sequence[Record]) -> pa.Table:
     """Return records as an Arrow table (`record.columns_of`)."""
     columns = columns_of(records)
-    names = dict.fromkeys([*RECORD_COLUMNS, *columns])
-    return pa.table({name: pa.array(columns[name], arrow_type(name)) for name in names})
+    in_order = dict.fromkeys([*RECORD_COLUMNS, *columns])
+    arrow_columns: dict[str, pa.Array] = {}
+    for name in in_order:
+        arrow_columns[name] = pa.array(columns[name], arrow_type(name))
+    return pa.table(arrow_columns)
 
 
 def without_empty_columns(table: pa.Table) -> pa.Table:
@@ -99,20 +111,26 @@ def without_empty_columns(table: pa.Table) -> pa.Table:
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
     """Return tables of records as one.
 
-    Where one of them has a later field of `Cell`, it is the field's default in those without it; a
-    field that no record has is left out.
+    Packs of earlier versions lack fields that were added to `Cell` later. If another table has such
+    a field, their records get its default. If only tables without rows have it, it is left out.
     """
-    present: dict[str, None] = {}
+    present: dict[str, None] = {}  # the columns of tables with rows, as an ordered set
     for table in tables:
         if len(table):
             present |= dict.fromkeys(table.column_names)
-    aligned = []
+    aligned: list[pa.Table] = []
     for table in tables:
-        absent = [name for name in LATER if name in table.column_names and name not in present]
-        if present and absent:
-            table = table.drop_columns(absent)
+        if present:
+            table = _without_absent_fields(table, present)
         aligned.append(_with_defaults(table, present))
     return pa.concat_tables(aligned, promote_options="permissive")
+
+
+def _without_absent_fields(table: pa.Table, present: Collection[str]) -> pa.Table:
+    """Return the table without those later fields of `Cell` that are not `present`."""
+    later_fields = LATER.keys() & set(table.column_names)
+    absent = later_fields.difference(present)
+    return table.drop_columns(sorted(absent))
 
 
 def _with_defaults(table: pa.Table, present: Iterable[str]) -> pa.Table:
@@ -122,12 +140,13 @@ def _with_defaults(table: pa.Table, present: Iterable[str]) -> pa.Table:
         if name in table.column_names or default is None:
             continue
         value = json.dumps(default) if isinstance(default, dict) else default
-        table = table.append_column(name, pa.array([value] * len(table), arrow_type(name)))
+        column = pa.array([value] * len(table), arrow_type(name))
+        table = table.append_column(name, column)
     return table
 
 
 class Pack:
-    """One pack; each part of the file is read when it is first needed."""
+    """A pack, of which each part is read from the file when it is first needed."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -155,33 +174,37 @@ class Pack:
         table = self._read(["key", "status"])
         keys = table["key"].to_pylist()
         statuses = table["status"].cast(pa.string()).to_pylist()
-        done = {key for key, status in zip(keys, statuses, strict=True) if status == "done"}
+        done: set[str] = set()
+        for key, status in zip(keys, statuses, strict=True):
+            if status == "done":
+                done.add(key)
         return done, set(keys) - done
 
     @cached_property
-    def asked(self) -> list[Asked]:
-        """What was asked for; the keys of a group are those that have rows here.
+    def groups(self) -> list[CandidateGroup]:
+        """The groups of candidates that runs requested; their keys are those with a row here.
 
-        A selection by folds that is not complete keeps all of its keys.
+        A group whose selection by folds is not complete keeps all of its keys.
         """
         with reading(self.path, BROKEN):
-            groups = self._groups()
-            keys = self._keys_of_groups(len(groups))
-        asked = []
-        for group, own_keys in zip(groups, keys, strict=True):
+            groups = self._groups_in_metadata()
+            keys_of_groups = self._keys_of_groups(len(groups))
+        complete: list[CandidateGroup] = []
+        for group, keys in zip(groups, keys_of_groups, strict=True):
             if not group.folds:
-                group = msgspec.structs.replace(group, keys=tuple(own_keys))
-            asked.append(group)
-        return asked
+                group = msgspec.structs.replace(group, keys=tuple(keys))
+            complete.append(group)
+        return complete
 
-    def _groups(self) -> list[Asked]:
-        """Return what was asked for, still without keys, from the metadata of the file."""
+    def _groups_in_metadata(self) -> list[CandidateGroup]:
+        """Return the groups as they are stored, most of them without keys (`_compressed`)."""
         metadata = self._file.metadata.metadata or {}
-        compressed = base64.b64decode(metadata[b"asked"])
+        compressed = base64.b64decode(metadata[ASKED.encode()])
         try:
-            text = zlib.decompressobj().decompress(compressed, MAX_ASKED)
-            return json_value(text, list[Asked])
-        except Unreadable as why:  # which does not name the file
+            text = zlib.decompressobj().decompress(compressed, MAX_GROUP_BYTES)
+            return json_value(text, list[CandidateGroup])
+        except Unreadable as why:
+            # `reading`, around this call, adds the name of the file to a ValueError.
             raise ValueError(str(why)) from None
 
     def _keys_of_groups(self, count: int) -> list[np.ndarray]:
@@ -189,37 +212,67 @@ class Pack:
 
         The largest beta and of equal betas the fewest components come first.
         """
-        ranks = [name for name in ("beta", "components") if name in self._names()]
-        table = self._read(["key", "asked", *ranks])
-        # Each row lists the numbers of its groups: one entry per row and group.
-        lists = table["asked"].combine_chunks()
+        columns = ["key", ASKED, "beta"]
+        has_components = "components" in self._column_names()
+        if has_components:
+            columns.append("components")
+        table = self._read(columns)
+        # A row lists the numbers of its groups. Flattened, the lists are pairs of group and row.
+        lists = table[ASKED].combine_chunks()
         group = lists.flatten().to_numpy()
         row = lists.value_parent_indices().to_numpy()
         if len(group) and not 0 <= group.min() <= group.max() < count:
             raise ValueError("it names groups that it does not have")
         beta = table["beta"].to_numpy()[row]
         components = np.zeros(len(row))
-        if "components" in ranks:
+        if has_components:
             components = table["components"].to_numpy()[row]
+        # The last key of `lexsort` is the first to sort by.
         order = np.lexsort((components, -beta, group))
         keys = table["key"].to_numpy()[row[order]]
         ends = np.cumsum(np.bincount(group, minlength=count))
         return np.split(keys, ends[:-1])
 
     def cells(self, columns: ColumnFilter = every_column) -> pa.Table:
-        """Return one row per cell with these columns; none of them are of lists."""
-        names = [name for name in self._names() if name != "asked" and not _is_of_lists(name)]
+        """Return one row per cell with the chosen columns, without those of lists."""
+        names = [name for name in self._column_names() if not name.startswith(ARRAY)]
+        names.remove(ASKED)
         return self._read(chosen_names(names, columns))
 
-    def _names(self) -> list[str]:
+    def _column_names(self) -> list[str]:
         return self._file.schema_arrow.names
 
     @cached_property
     def _lists(self) -> Any:
         """The columns of lists by key, as a DataFrame; pandas is loaded only for them."""
-        names = [name for name in self._names() if _is_of_lists(name)]
+        names = [name for name in self._column_names() if name.startswith(ARRAY)]
         lists = self._read(["key", *names]).to_pandas().set_index("key").dropna(how="all")
         return lists.rename(columns=lambda name: name.removeprefix(ARRAY))
+
+    def fold(self, key: str) -> Result | None:
+        """Return what the result of a fold says for the fit to all rows; None if it is not here.
+
+        These are its validation metrics, the unit of its targets and its profile.
+        """
+        row = self._folds.get(key)
+        if row is None:
+            return None
+        validation = {}
+        for name, value in row.items():
+            if name.startswith(VALIDATION) and value is not None:
+                validation[name.removeprefix(VALIDATION)] = value
+        profile = self.arrays(key).get(PROFILE, np.zeros(0))
+        return Result(validation=validation, y_std=row["y_std"], profile=profile.tolist())
+
+    @cached_property
+    def _folds(self) -> dict[str, dict[str, Any]]:
+        """The validation metrics and `y_std` of done folds by key."""
+        if "fold" not in self._column_names():
+            return {}
+        metrics = [name for name in self._column_names() if name.startswith(VALIDATION)]
+        table = self._read(["key", "status", "fold", "y_std", *metrics])
+        rows = table.filter(table["fold"].is_valid()).to_pylist()
+        return {row["key"]: row for row in rows if row["status"] == "done"}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """Return the arrays of a cell by name; empty for a cell without any."""
@@ -228,65 +281,84 @@ class Pack:
         return self._lists.loc[key].dropna().to_dict()
 
 
-def _is_of_lists(name: str) -> bool:
-    return name.startswith(ARRAY)
-
-
 def _is_category(name: str) -> bool:
+    """Return whether a column has few distinct texts, which are read as an Arrow dictionary."""
     return name in BY_NAME and arrow_type(name) == TEXT
 
 
 def _check(file: pq.ParquetFile) -> None:  # noqa: TID251 -- a type, nothing is opened
     """Raise ValueError for a file that is too large, of another version, or no pack."""
-    about = file.metadata
-    size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    if about.num_rows > MAX_ROWS or size > MAX_BYTES:
+    metadata = file.metadata
+    size = 0
+    for number in range(metadata.num_row_groups):
+        size += metadata.row_group(number).total_byte_size
+    if metadata.num_rows > MAX_ROWS or size > MAX_BYTES:
         limits = f"more than {MAX_ROWS} or {MAX_BYTES}"
-        raise ValueError(f"it has {about.num_rows} rows and {size} bytes: {limits}")
-    version = (about.metadata or {}).get(b"dlmexp", b"0").decode()
+        raise ValueError(f"it has {metadata.num_rows} rows and {size} bytes: {limits}")
+    version = (metadata.metadata or {}).get(b"dlmexp", b"0").decode()
     if version != str(FORMAT):
         raise ValueError(
             f"it has format {version}, and this dlmexp reads {FORMAT}: another version wrote it"
         )
-    if missing := NEEDED_COLUMNS - set(file.schema_arrow.names):
+    _check_columns(file.schema_arrow)
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    """Raise ValueError if a needed column is missing, or a declared one has another type."""
+    missing = NEEDED_COLUMNS.difference(schema.names)
+    if missing:
         raise ValueError(f"it has no column {' or '.join(sorted(missing))}")
-    for field in file.schema_arrow:
+    for field in schema:
         if field.name in BY_NAME and not _holds(field.type, BY_NAME[field.name].type):
             raise ValueError(f"its column {field.name} holds {field.type}")
 
 
 def _holds(arrow: pa.DataType, declared: type) -> bool:
-    """Return whether an Arrow type fits the declared type of a column; all may be missing."""
+    """Return whether an Arrow type fits the declared type of a column.
+
+    A column whose values are all missing fits any type.
+    """
     if pa.types.is_null(arrow):
         return True
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
-    fits = {
+    is_type = {
         str: pa.types.is_string,
         int: pa.types.is_integer,
         float: pa.types.is_floating,
         bool: pa.types.is_boolean,
     }
-    return fits[declared](arrow)
+    return is_type[declared](arrow)
 
 
 def write_pack(
     path: Path,
     cells: pa.Table,
     arrays: Mapping[str, Mapping[str, np.ndarray]],
-    asked: Sequence[Asked],
+    groups: Sequence[CandidateGroup],
 ) -> None:
-    """Write cells (`Store.cells`) with their arrays by key and name, and what was asked for."""
+    """Write a pack.
+
+    Args:
+        path: The Parquet file.
+        cells: The records as a table (`Store.cells`).
+        arrays: The arrays of cells by their name, by key.
+        groups: The groups of candidates that runs requested.
+    """
     table = _with_plain_texts(cells)
-    beside = [name for name in ("model", "arrays") if name in table.column_names]
-    table = table.drop_columns(beside)
+    # The checksums of files that are not packed.
+    checksums = {"model", "arrays"}.intersection(table.column_names)
+    table = table.drop_columns(sorted(checksums))
     table = table.sort_by([(name, "ascending") for name in ORDER])
     keys = table["key"].to_pylist()
-    table = table.append_column("asked", _groups_of_rows(keys, asked))
-    for name in sorted({name for own_arrays in arrays.values() for name in own_arrays}):
+    table = table.append_column(ASKED, _groups_of_rows(keys, groups))
+    array_names: set[str] = set()
+    for arrays_of_cell in arrays.values():
+        array_names.update(arrays_of_cell)
+    for name in sorted(array_names):
         values = [arrays.get(key, {}).get(name) for key in keys]
         table = table.append_column(ARRAY + name, _lists(values))
-    metadata = {b"dlmexp": str(FORMAT).encode(), b"asked": _compressed(asked)}
+    metadata = {b"dlmexp": str(FORMAT).encode(), ASKED.encode(): _compressed(groups)}
     table = table.replace_schema_metadata(metadata)
     write_atomically(path, _as_parquet(table))
 
@@ -300,26 +372,34 @@ def _with_plain_texts(table: pa.Table) -> pa.Table:
     return table.cast(schema)
 
 
-def _groups_of_rows(keys: Sequence[str], asked: Iterable[Asked]) -> pa.Array:
-    """Return, for each key, the numbers of the groups of `asked` that it belongs to."""
-    groups: dict[str, list[int]] = {key: [] for key in keys}
-    for number, group in enumerate(asked):
-        for key in groups.keys() & set(group.keys):
-            groups[key].append(number)
-    return pa.array([groups[key] for key in keys], pa.list_(pa.int32()))
+def _groups_of_rows(keys: Sequence[str], groups: Iterable[CandidateGroup]) -> pa.Array:
+    """Return, for each key, the numbers of the groups that it belongs to."""
+    numbers: dict[str, list[int]] = {key: [] for key in keys}
+    for number, group in enumerate(groups):
+        for key in numbers.keys() & set(group.keys):
+            numbers[key].append(number)
+    return pa.array([numbers[key] for key in keys], pa.list_(pa.int32()))
 
 
 def _lists(values: Sequence[np.ndarray | None]) -> pa.Array:
-    """Return arrays as a column of lists, in the precision that they have."""
-    known = [value for value in values if value is not None]
-    single = all(value.dtype == np.float32 for value in known)
-    return pa.array(values, pa.list_(pa.float32() if single else pa.float64()))
+    """Return arrays as a column of lists: of float32 if all of them are, else of float64."""
+    dtypes = {value.dtype for value in values if value is not None}
+    is_single_precision = dtypes <= {np.dtype(np.float32)}
+    return pa.array(values, pa.list_(pa.float32() if is_single_precision else pa.float64()))
 
 
-def _compressed(asked: Iterable[Asked]) -> bytes:
-    """Return what was asked for as text; keys are those of the rows, but where folds select."""
-    groups = [group if group.folds else msgspec.structs.replace(group, keys=()) for group in asked]
-    return base64.b64encode(zlib.compress(msgspec.json.encode(groups), 9))
+def _compressed(groups: Iterable[CandidateGroup]) -> bytes:
+    """Return groups of candidates as compressed text.
+
+    Their keys are left out, as the rows list them (`_groups_of_rows`). Groups with folds keep their
+    keys, since candidates that are not selected have no rows.
+    """
+    stored: list[CandidateGroup] = []
+    for group in groups:
+        if not group.folds:
+            group = msgspec.structs.replace(group, keys=())
+        stored.append(group)
+    return base64.b64encode(zlib.compress(msgspec.json.encode(stored), 9))
 
 
 def _as_parquet(table: pa.Table) -> bytes:

@@ -1,4 +1,4 @@
-"""Results that were made by different versions of a plugin, in words."""
+"""Warnings about results that were made by different versions of a plugin."""
 
 from collections import Counter, defaultdict
 
@@ -8,22 +8,33 @@ from dlmexp.common.console import counted
 
 
 def mixed_versions(cells: pd.DataFrame) -> list[str]:
-    """Return a sentence for each plugin of which several versions made these cells."""
-    if "plugins" not in cells:
-        return []
-    distinct = cells.drop_duplicates("key")
-    by_package = defaultdict[str, Counter[str]](Counter)
-    for text, count in distinct["plugins"].dropna().astype(str).value_counts().items():
-        for word in str(text).split():
-            package, _, version = word.partition("=")
-            by_package[package][version] += int(count)
-    sentences: list[str] = []
-    for package, counts in sorted(by_package.items()):
+    """Return a warning for each plugin of which several versions made these cells."""
+    warnings: list[str] = []
+    for package, counts in sorted(_cells_by_version(cells).items()):
         if len(counts) < 2:
             continue
-        parts = [f"{version}: {counted(count, 'cell')}" for version, count in counts.items()]
-        sentences.append(
+        parts: list[str] = []
+        for version, count in counts.items():
+            parts.append(f"{version}: {counted(count, 'cell')}")
+        warnings.append(
             f"{len(counts)} versions of the plugin {package} made these results "
             f"({', '.join(parts)}); rerun=changed trains again what is not by its present one"
         )
-    return sentences
+    return warnings
+
+
+def _cells_by_version(cells: pd.DataFrame) -> dict[str, Counter[str]]:
+    """Return the number of cells by package and version.
+
+    The column `plugins` has texts such as `package=version other_package=version`.
+    """
+    by_package = defaultdict[str, Counter[str]](Counter)
+    if "plugins" not in cells:
+        return by_package
+    distinct_cells = cells.drop_duplicates("key")
+    texts = distinct_cells["plugins"].dropna().astype(str)
+    for text, count in texts.value_counts().items():
+        for word in str(text).split():
+            package, _, version = word.partition("=")
+            by_package[package][version] += int(count)
+    return by_package

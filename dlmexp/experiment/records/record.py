@@ -1,10 +1,9 @@
-"""A record: a cell, what came out of it, and how it was made.
+"""A record: a cell, its result, and its provenance.
 
-It is sealed JSON on disk, and flat as a row of a table.
+On disk it is JSON with its own checksum (`sealed`); in a table it is a row (`columns_of`).
 
-A field may be added here with a default, which then stands for all records without it. Fields that
-this version does not know are ignored, except in a cell: there an unknown field changes what the
-record is about.
+A field may be added here with a default, which is its value in records without it. Unknown fields
+are ignored when a record is read, except in a cell: an unknown field there would mean another cell.
 """
 
 import hashlib
@@ -22,15 +21,15 @@ from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import Cell, Count
 
-FORMAT = 3  # raised when a record must be read differently
-WARNING = "warning: "  # begins what is wrong with a result, in its note
+FORMAT = 3  # increased when a record must be read differently
+WARNING = "warning: "  # in the note of a result: what is wrong with it follows
 SEAL = b',"sha256":"%s"'
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What came out of a cell: of a fit, of a gradient measurement, or of a failure."""
+    """The result of a cell: of a fit, of a gradient measurement, or of a failure."""
 
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
@@ -51,16 +50,19 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     # start that was not perturbed (0), per row.
     best_start: Count | None = None
     restart_gain: float | None = None
-    y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
+    # Mean and standard deviation by which the training targets were normalised.
+    y_mean: float | None = None
     y_std: float | None = None
     reason: str | None = None  # of a failure
     traceback: str | None = None  # of an exception that a plugin raised
     note: str | None = None  # what a reader of the result must know
-    # Of a fold: its NLL at a grid of recalibrating factors. Of a fit to all rows that folds have
-    # selected: the factor that all folds together give.
+    # Of a fit that leaves out a fold: its NLL on the fold for each of a grid of factors by which
+    # predictions may be recalibrated.
     profile: list[float] = []
+    # Of a fit to all rows that folds have selected: the factor with the least NLL over all folds.
     recalibration_factor: float | None = None
-    # Measured gradients: their number, and their bias against two estimates G of the true gradient.
+    # Of a gradient measurement: the number of sampled gradients, then their bias and the squared
+    # norm of G for two estimates of the true gradient G (by many samples, and by quadrature).
     draws: Count | None = None
     bias: float | None = None
     bias_quadrature: float | None = None
@@ -71,10 +73,18 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A cell and its result.
 
-    `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that was
-    written with it (and may have been dropped since), `sha256` that of the record itself.
-    `dataset_spec` has the fields of the `DatasetConfig` that the data was loaded by; records before
-    version 0.4 and packed records lack it.
+    Attributes:
+        key: The key of the cell.
+        status: Whether the cell has a result or failed.
+        cell: The cell.
+        result: The result.
+        made: The provenance of the result.
+        format: The version of this format.
+        dataset_spec: The fields of the `DatasetConfig` that the data was loaded by. Records before
+            version 0.4 and packed records lack it.
+        arrays: The SHA-256 of the file of arrays.
+        model: The SHA-256 of the file of the trained model, which may have been deleted since.
+        sha256: The SHA-256 of the record itself without this field.
     """
 
     key: Key
@@ -95,7 +105,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Version(msgspec.Struct):
-    """The field that says which version of dlmexp reads a record."""
+    """The format of a record, which can be read from a record of any format."""
 
     format: int | None = None
 
@@ -105,8 +115,9 @@ class OtherFormat(Unreadable):
 
 
 JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
-# Fields of a result with several values, or many lines; all others have a single one.
+# Fields of a result that are no columns of tables: they have several values, or many lines.
 SEVERAL = ("validation", "test", "trivial", "hyperparameters", "profile", "traceback")
+RESULT_COLUMNS = tuple(name for name in Result.__struct_fields__ if name not in SEVERAL)
 
 
 def sealed(content: bytes) -> bytes:
@@ -121,7 +132,7 @@ def sealed(content: bytes) -> bytes:
 def encoded(record: Record) -> bytes:
     """Return a record as one line of JSON."""
     values = msgspec.to_builtins(record, enc_hook=np.generic.item)  # NumPy's numbers as Python's
-    values["format"] = FORMAT
+    values["format"] = FORMAT  # which msgspec leaves out, as it is the default
     # Python's writer keeps NaN and infinity; msgspec would write both as null.
     return json.dumps(values, separators=(",", ":")).encode()
 
@@ -140,15 +151,23 @@ def decoded(text: bytes) -> Record:
         if version not in (None, FORMAT):
             raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
         raise
-    unsealed = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
+    seal = SEAL % str(record.sha256).encode()
+    unsealed = text.replace(seal, b"", 1)
     if hashlib.sha256(unsealed).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")
     return record
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """Where a metric or hyperparameter stands in a result, and the name of its column."""
+class _NumberColumn:
+    """A column of metrics or hyperparameters, and where its numbers are in a result.
+
+    Attributes:
+        column: The name of the column.
+        part: The dictionary with the number: a field of the result, or of its `trivial`.
+        name: The name of the number there.
+        is_trivial: Whether it is a metric of the trivial predictor.
+    """
 
     column: str
     part: str
@@ -156,7 +175,7 @@ class _Measured:
     is_trivial: bool = False
 
     def values(self, results: Iterable[Result]) -> list[float | None]:
-        """Return the value of each result, None where it has none."""
+        """Return the number in each result, None if it is not there."""
         if self.is_trivial:
             return [result.trivial.get(self.part, {}).get(self.name) for result in results]
         part_of = attrgetter(self.part)
@@ -166,69 +185,77 @@ class _Measured:
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return records as columns of a table, with one value for each record.
 
-    The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics are `test_nll`, `validation_mse`,
-    `trivial_test_nll` and the like, hyperparameters `hyper_noise`. The spec of the dataset and the
-    profile of a fold are left out, and tracebacks.
+    The dictionaries of a cell (`JSON_FIELDS`) are JSON. Metrics have columns such as `test_nll`,
+    `validation_mse` and `trivial_test_nll`, hyperparameters such as `hyper_noise`. The spec of the
+    dataset, the profile of a fold and tracebacks are left out.
     """
     cells = [record.cell for record in records]
     results = [record.result for record in records]
-    columns: dict[str, list[Any]] = {}
-    for name in ("key", "status", "model", "arrays"):
-        columns[name] = list(map(attrgetter(name), records))
-    for name in Cell.__struct_fields__:
-        values = list(map(attrgetter(name), cells))
-        columns[name] = _as_json(values) if name in JSON_FIELDS else values
-    for name in Result.__struct_fields__:
-        if name not in SEVERAL:
-            columns[name] = list(map(attrgetter(name), results))
     made = [record.made for record in records]
-    for name in Provenance.__struct_fields__:
-        columns[name] = list(map(attrgetter(name), made))
-    for measured in _measured(results):
-        columns[measured.column] = measured.values(results)
+    columns = _attributes(records, ("key", "status", "model", "arrays"))
+    columns |= _attributes(cells, Cell.__struct_fields__)
+    for name in JSON_FIELDS:
+        columns[name] = _as_json(columns[name])
+    columns |= _attributes(results, RESULT_COLUMNS)
+    columns |= _attributes(made, Provenance.__struct_fields__)
+    for numbers in _number_columns(results):
+        columns[numbers.column] = numbers.values(results)
     return columns
 
 
-def _as_json(values: Sequence[dict[str, Any]]) -> list[str]:
-    """Return dictionaries as JSON with sorted names; few of them are distinct."""
-    texts: dict[str, str] = {}
-    for value in values:
-        # Equal dictionaries may differ in their JSON: 1 and 1.0 are equal.
-        literal = repr(value)
-        if literal not in texts:
-            texts[literal] = json.dumps(value, sort_keys=True)
-    return [texts[repr(value)] for value in values]
+def _attributes(items: Sequence[object], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the values of attributes of all items, by the name of the attribute."""
+    return {name: list(map(attrgetter(name), items)) for name in names}
 
 
-def _measured(results: Iterable[Result]) -> list[_Measured]:
-    """Return the metrics and hyperparameters that any result has, in their order."""
-    measured: dict[_Measured, None] = {}
+def _as_json(dictionaries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return dictionaries as JSON with sorted names.
+
+    As few of them are distinct, each distinct one is written once.
+    """
+    json_by_repr: dict[str, str] = {}
+    texts: list[str] = []
+    for dictionary in dictionaries:
+        # Equal dictionaries may differ in their JSON, since 1 == 1.0, but then their repr differs.
+        literal = repr(dictionary)
+        if literal not in json_by_repr:
+            json_by_repr[literal] = json.dumps(dictionary, sort_keys=True)
+        texts.append(json_by_repr[literal])
+    return texts
+
+
+def _number_columns(results: Iterable[Result]) -> list[_NumberColumn]:
+    """Return the columns of all metrics and hyperparameters in results, in their order."""
+    columns: dict[_NumberColumn, None] = {}  # as an ordered set
+    # Most results have the same names, whose columns are added once.
     seen: set[tuple[Any, ...]] = set()
     for result in results:
-        names = _names_in(result)
+        names = _number_names(result)
         if names not in seen:
             seen.add(names)
-            measured |= dict.fromkeys(_measured_in(result))
-    return list(measured)
+            columns |= dict.fromkeys(_number_columns_of(result))
+    return list(columns)
 
 
-def _names_in(result: Result) -> tuple[Any, ...]:
-    """Return the names of all metrics and hyperparameters of a result."""
-    trivial = [(part, tuple(metrics)) for part, metrics in result.trivial.items()]
+def _number_names(result: Result) -> tuple[Any, ...]:
+    """Return the names of all metrics and hyperparameters of a result, in hashable form."""
+    trivial_names: list[tuple[str, ...]] = []
+    for part, metrics in result.trivial.items():
+        trivial_names.append((part, *metrics))
     return (
         tuple(result.validation),
         tuple(result.test),
-        tuple(trivial),
+        tuple(trivial_names),
         tuple(result.hyperparameters),
     )
 
 
-def _measured_in(result: Result) -> Iterator[_Measured]:
+def _number_columns_of(result: Result) -> Iterator[_NumberColumn]:
     for part, metrics in (("validation", result.validation), ("test", result.test)):
         for name in metrics:
-            yield _Measured(f"{part}_{name}", part, name)
+            yield _NumberColumn(f"{part}_{name}", part, name)
     for part, metrics in result.trivial.items():
         for name in metrics:
-            yield _Measured(f"trivial_{part}_{name}", part, name, is_trivial=True)
+            yield _NumberColumn(f"trivial_{part}_{name}", part, name, is_trivial=True)
     for name in result.hyperparameters:
-        yield _Measured(f"hyper_{name}", "hyperparameters", name)
+        yield _NumberColumn(f"hyper_{name}", "hyperparameters", name)

@@ -1,6 +1,7 @@
-"""A results folder as its users see it: tidy table, candidates and arrays.
+"""A results folder as figures, claims and Python users read it: tidy table, candidates, arrays.
 
-Here stands, too, which trained models stay in a folder, and what `dlmexp collect` writes.
+This module also deletes trained models that no run keeps (`drop_unselected`), and writes what
+`dlmexp collect` writes (`collect_table`, `collect_packed`).
 """
 
 import io
@@ -19,11 +20,11 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
 from dlmexp.common.reading.files import reading
 from dlmexp.common.reading.tables import read_table
-from dlmexp.experiment.plan.cell import Asked, Changes
+from dlmexp.experiment.plan.cell import CandidateGroup, Changes
 from dlmexp.experiment.records.baselines import read_baselines
 from dlmexp.experiment.records.columns import ColumnFilter, every_column
 from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
-from dlmexp.experiment.records.packed import NO_PACKS, TABLE, write_pack
+from dlmexp.experiment.records.packed import NO_PACKS, PROFILE, TABLE, write_pack
 from dlmexp.experiment.records.plugin_versions import mixed_versions
 from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store, check_has_packs
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class TidyResults(Protocol):
-    """What figures, claims and the report read of a results folder."""
+    """What figures, claims and the report read from a results folder."""
 
     @property
     def root(self) -> Path:
@@ -48,7 +49,7 @@ class TidyResults(Protocol):
 
     @property
     def candidates(self) -> pd.DataFrame:
-        """One row per cell that was asked for and has a record (`table.candidate_cells`)."""
+        """One row per requested cell that has a record (`table.candidate_cells`)."""
         ...
 
     @property
@@ -82,7 +83,7 @@ class ResultsFolder:
         folder: The folder.
         columns: The columns of records to read.
         others: Folders whose packed records and baselines are read as well.
-        only: The groups of candidates to show; None: all that runs have asked for.
+        only: The groups of candidates to show; None: all that runs have requested.
 
     Raises:
         UserError: The folder has no records, or another one has no packs.
@@ -93,7 +94,7 @@ class ResultsFolder:
         folder: str | Path,
         columns: ColumnFilter = every_column,
         others: Iterable[str | Path] = (),
-        only: Iterable[Asked] | None = None,
+        only: Iterable[CandidateGroup] | None = None,
     ):
         self._only = None if only is None else list(only)
         self.store = Store(folder, others=others)
@@ -101,50 +102,51 @@ class ResultsFolder:
         for other in self.store.others:
             check_has_packs(other)
         cells = self.store.cells(columns=columns)
-        self.candidates = candidate_cells(cells, self.asked)
-        if unknown := len({*cells["key"].to_pylist()} - self._asked_keys):
-            why = (
-                "belong to no run that is written down there; "
-                "give its command again, which trains nothing twice"
-            )
-            log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
-        for sentence in mixed_versions(self.candidates):
-            log.warning("%s", sentence)
+        self.candidates = candidate_cells(cells, self.groups)
+        self._warn_of_unknown_records(set(cells["key"].to_pylist()))
+        for warning in mixed_versions(self.candidates):
+            log.warning("%s", warning)
         if self.candidates.empty:
             computes = (
                 f"`{self.command('dlmexp run')}` computes some, --results names another folder"
             )
             raise UserError(f"there are no records in '{folder}': {computes}")
 
-    @cached_property
-    def asked(self) -> list[Asked]:
-        """What was asked for in this folder, by its packs and its own manifests.
+    def _warn_of_unknown_records(self, recorded: set[str]) -> None:
+        """Warn of records that no manifest and no pack lists, which therefore are in no table."""
+        unknown = recorded - _keys(self._requested_groups)
+        if unknown:
+            why = (
+                "belong to no run that is written down there; "
+                "give its command again, which trains nothing twice"
+            )
+            log.warning("%d records in %s are left out: they %s", len(unknown), self.root, why)
 
-        Complete selections by folds have the selected fits alone (`Selections.shown`).
+    @cached_property
+    def groups(self) -> list[CandidateGroup]:
+        """The groups of candidates that runs have requested, as tables show them.
+
+        Where folds select, they have the selected fits in place of the candidates
+        (`Selections.shown`).
         """
-        groups = self._groups if self._only is None else self._only
+        groups = self._requested_groups if self._only is None else self._only
         selections = Selections.of(self.store, groups)
-        return distinct(selections.shown(group) for group in groups)
+        return distinct(map(selections.shown, groups))
 
     @cached_property
-    def _groups(self) -> list[Asked]:
-        """The groups of candidates as runs have asked for them."""
-        groups: list[Asked] = []
+    def _requested_groups(self) -> list[CandidateGroup]:
+        """The groups of candidates in packs and manifests."""
+        groups: list[CandidateGroup] = []
         for pack in self.store.packs:
-            groups += pack.asked
+            groups += pack.groups
         for manifest in read_manifests(self.root):
             groups += manifest.candidates
         return groups
 
-    @property
-    def _asked_keys(self) -> set[str]:
-        """The keys of all cells that were asked for."""
-        return _keys(self._groups)
-
     @cached_property
     def changes(self) -> dict[str, Changes]:
         """The changed values of every setting, by their text in the column `changes`."""
-        return {asked.setting.text: asked.setting.changes for asked in self.asked}
+        return {group.setting.text: group.setting.changes for group in self.groups}
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
@@ -178,29 +180,30 @@ class ResultsFolder:
 def drop_unselected(store: Store) -> int:
     """Delete the models that no run in the folder keeps; return how many cells had one.
 
-    Every fit writes its model, since nobody knows yet whether it will be selected. What is deleted
-    follows from manifests and records alone, so any process may do it, at any time and more than
-    once.
+    Every fit writes its model, since it is not known yet whether the fit will be selected. Which
+    models are deleted follows from manifests and records alone, so any process may do it, at any
+    time and more than once.
     """
     files = store.keys_with_models()
     if not files:
         return 0
-    of_runs: set[str] = set()
+    candidates: set[str] = set()
     kept: set[str] = set()
     for manifest in read_manifests(store.root):
-        with_models = [group for group in manifest.candidates if files.keys() & set(group.keys)]
-        if manifest.keep == "none" or not with_models:
+        if manifest.keep == "none":
             continue
-        of_runs |= _keys(with_models)
-        kept |= _kept_keys(store, manifest, with_models)
-    unwanted = (of_runs & files.keys()) - kept
+        with_models = [group for group in manifest.candidates if files.keys() & set(group.keys)]
+        if with_models:
+            candidates |= _keys(with_models)
+            kept |= _kept_keys(store, manifest, with_models)
+    unwanted = (candidates & files.keys()) - kept
     for key in unwanted:
         for path in files[key]:
             within(store.root, path).unlink(missing_ok=True)
     return len(unwanted)
 
 
-def _keys(groups: list[Asked]) -> set[str]:
+def _keys(groups: list[CandidateGroup]) -> set[str]:
     """Return the keys of the cells in groups of candidates, those of folds included."""
     keys: set[str] = set()
     for group in groups:
@@ -208,16 +211,18 @@ def _keys(groups: list[Asked]) -> set[str]:
     return keys
 
 
-def _kept_keys(store: Store, manifest: Manifest, groups: list[Asked]) -> set[str]:
-    """Return the keys of the cells whose models a run keeps, out of these groups."""
+def _kept_keys(store: Store, manifest: Manifest, groups: list[CandidateGroup]) -> set[str]:
+    """Return the keys of the cells of these groups whose models a run keeps."""
     selections = Selections.of(store, groups)
-    shown = [selections.shown(group) for group in groups]
+    shown = list(map(selections.shown, groups))
     candidates = candidate_cells(store.cells(_keys(shown)), shown)
     if manifest.keep != "all":
         candidates = selected_or_undecided(candidates)
     kept = set(candidates["key"])
     for group in shown:
-        if group.folds:  # some of them are trained again: it is not known yet what they select
+        # A group still shown with folds has no selection yet, for instance because some folds are
+        # trained again. Any of its fits to all rows may be selected.
+        if group.folds:
             kept.update(group.keys)
     return kept
 
@@ -246,47 +251,57 @@ def collect_packed(
 ) -> int:
     """Write all records of a folder, those in packs included, as one pack; return their number.
 
-    Reliability diagrams are kept for the cells that a selection may show.
+    Reliability diagrams are kept for the cells that are selected, or may still be. Profiles are
+    kept for the folds of selections that are not complete: the fits to all rows will need them.
 
     Args:
         results: The folder.
         path: The Parquet file to write.
-        protocol: Only what was asked for under it, without changes of its values.
+        protocol: The protocol whose cells are packed, without changes of its values; None: all
+            cells.
         others: Folders whose packed records are packed as well.
 
     Raises:
-        UserError: `path` does not name a Parquet file, or nothing was asked for under the protocol.
+        UserError: `path` does not name a Parquet file, or nothing was requested under the protocol.
     """
     if not path.endswith(".parquet") or Path(path).name in NO_PACKS or Path(path).is_dir():
         names = " or ".join(NO_PACKS)
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {names}")
     folder = ResultsFolder(results, others=others)
-    asked = folder.asked if protocol is None else _under_protocol(folder.asked, protocol)
-    cells = folder.store.cells(_keys(asked))
+    groups = folder.groups
+    if protocol is not None:
+        groups = _under_protocol(groups, protocol)
+    cells = folder.store.cells(_keys(groups))
     shown = set(selected_or_undecided(folder.candidates)["key"])
     arrays: dict[str, dict[str, np.ndarray]] = {}
-    for row in cells.select(["key", "dataset", "arrays"]).to_pylist():
+    for row in cells.select(["key", "dataset", "arrays", "fold"]).to_pylist():
         key = row["key"]
+        if row["fold"] is not None:
+            fold = folder.store.fold(row["dataset"], key)
+            arrays[key] = {PROFILE: np.array(fold.profile)} if fold and fold.profile else {}
+            continue
         wanted = _is_drawn if key in shown else _is_drawn_unselected
         arrays[key] = folder.store.chosen_arrays(row["dataset"], key, row["arrays"], wanted)
-    write_pack(Path(path), cells, arrays, asked)
+    write_pack(Path(path), cells, arrays, groups)
     return len(cells)
 
 
-def _under_protocol(asked: list[Asked], protocol: str) -> list[Asked]:
-    """Return what was asked for under a protocol, fits and curves only without changed values."""
-    groups = []
-    for group in asked:
-        if group.setting.protocol != protocol:
-            continue
-        if not group.setting.changes or group.role not in ("fit", "curve"):
-            groups.append(group)
-    if not groups:
-        known = ", ".join(dict.fromkeys(group.setting.protocol for group in asked))
+def _under_protocol(groups: list[CandidateGroup], protocol: str) -> list[CandidateGroup]:
+    """Return the groups under a protocol; fits and curves only if no value was changed."""
+    under_protocol: list[CandidateGroup] = []
+    protocols: dict[str, None] = {}  # as an ordered set
+    for group in groups:
+        setting = group.setting
+        protocols[setting.protocol] = None
+        may_have_changes = group.role not in ("fit", "curve")
+        if setting.protocol == protocol and (may_have_changes or not setting.changes):
+            under_protocol.append(group)
+    if not under_protocol:
         raise UserError(
-            f"--protocol {protocol}: no record was made under it as it stands; there are {known}"
+            f"--protocol {protocol}: no record was made under it as it stands; "
+            f"there are {', '.join(protocols)}"
         )
-    return groups
+    return under_protocol
 
 
 def _is_drawn(name: str) -> bool:

@@ -1,8 +1,8 @@
-"""Choose rows of the tidy table by what a user types, and keep one setting of them.
+"""Choose rows of the tidy table by the terms that a user types, and then rows of one setting.
 
 A setting is a protocol with the values that were changed in it. The column `changes` of the table
-shows these values as a text, such as `training.lr=0.01, M=50`; functions here take the values
-themselves as a mapping from that text (`ResultsFolder.changes`).
+shows these values as a text, such as `training.lr=0.01, M=50`. Functions here get the values
+themselves, in a mapping from that text (`ResultsFolder.changes`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,13 +16,13 @@ from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.cell import Changes, assignments
 from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 
-PAPER = "paper"  # the protocol that is meant where none is named
-# Rows that differ in one of these columns are never drawn, averaged or judged together.
+PAPER = "paper"  # the default protocol
+# Rows with different values in one of these columns are never drawn, averaged or judged together.
 SETTING = ["protocol", "changes", "evaluate", "data", "split"]
 MAX_NAMED_VALUES = 12  # in an error message
 
 Where = Mapping[str, list[str]]
-"""The values that rows or settings should have, as they were typed, by name."""
+"""The values that were typed in `--where` terms, by the name of a column or setting."""
 
 ChangesByText = Mapping[str, Changes]
 """The changed values of settings by their text in the column `changes`."""
@@ -33,8 +33,13 @@ def parse_terms(option: str, terms: Iterable[str], valid: Iterable[str]) -> Wher
 
     Names are shortened: `training.binary.lr` and `lr` are the same.
 
+    Args:
+        option: The option, such as `--where`.
+        terms: The terms.
+        valid: The names that are allowed.
+
     Raises:
-        UserError: A term has no value, or its name is none of `valid`.
+        UserError: A term has no value, or its name is not valid.
     """
     values: dict[str, list[str]] = {}
     for term in terms:
@@ -61,18 +66,27 @@ def parse_where(terms: Iterable[str], table: pd.DataFrame, changes: ChangesByTex
     Raises:
         UserError: No setting has a value of that name, or none has this value.
     """
-    changes_of_rows = [_short_changes(changes[text]) for text in table["changes"].unique()]
-    columns = {*map(str, table.columns)}
-    changed_names = {name for values in changes_of_rows for name in values}
-    where = parse_terms("--where", terms, (columns | changed_names) - {*IDENTITY, *SELECTION})
+    changed_values = _changed_values(table, changes)
+    columns = set(map(str, table.columns))
+    valid = (columns | changed_values.keys()) - {*IDENTITY, *SELECTION}
+    where = parse_terms("--where", terms, valid)
     for name, texts in where.items():
         if matching(table, {name: texts}, changes).any():
             continue
-        known = {values[name] for values in changes_of_rows if name in values}
+        known = set(changed_values.get(name, ()))
         if name in table:
-            known |= {*table[name].dropna()}
+            known.update(table[name].dropna())
         check_values("--where", name, texts, known)
     return where
+
+
+def _changed_values(table: pd.DataFrame, changes: ChangesByText) -> dict[str, set[Any]]:
+    """Return the values that the settings of a table have changed, by their short name."""
+    values: dict[str, set[Any]] = {}
+    for text in table["changes"].unique():
+        for name, value in _short_changes(changes[text]).items():
+            values.setdefault(name, set()).add(value)
+    return values
 
 
 def check_values(option: str, name: str, texts: Iterable[str], known: Collection[Any]) -> None:
@@ -84,7 +98,7 @@ def check_values(option: str, name: str, texts: Iterable[str], known: Collection
     for text in texts:
         if any(same(value, text) for value in known):
             continue
-        names = sorted(f"{value:g}" if isinstance(value, float) else str(value) for value in known)
+        names = sorted(map(_as_typed, known))
         if text[:1].isalpha():
             advice = nearest(text, names)
         else:
@@ -92,40 +106,48 @@ def check_values(option: str, name: str, texts: Iterable[str], known: Collection
         raise UserError(f"{option} {name}={text}: no record has this value; {advice}")
 
 
-def matching(rows: pd.DataFrame, where: Where, changes: ChangesByText) -> pd.Series:
-    """Return which rows belong to a setting with all these values.
+def _as_typed(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
-    A setting has a value if one of its changes says so or, where no change names it, if one of its
-    rows has it.
+
+def matching(rows: pd.DataFrame, where: Where, changes: ChangesByText) -> pd.Series:
+    """Return for each row whether it belongs to a setting with all these values.
+
+    If the changes of a setting name a value, it is that of the setting; else the values in the
+    column of that name count, and one of the setting's rows with the value is enough.
     """
     matches = pd.Series(True, index=rows.index)
     setting = [rows[name] for name in [*SETTING, "dataset", "role"]]
     for name, texts in where.items():
-        fits = named(_values_in_setting(rows, name, changes), texts)
-        matches &= fits.groupby(setting, dropna=False, observed=True).transform("any")
+        has_value = named(_values_in_setting(rows, name, changes), texts)
+        matches &= has_value.groupby(setting, dropna=False, observed=True).transform("any")
     return matches
 
 
 def _values_in_setting(rows: pd.DataFrame, name: str, changes: ChangesByText) -> pd.Series:
-    """Return a value for every row: of the setting's changes, else of the row itself."""
+    """Return a value for every row: from the changes of its setting, else from its own column."""
     changed = {text: _short_changes(changes[text]).get(name) for text in rows["changes"].unique()}
     values = rows["changes"].map(changed).astype(object)
     return values.where(values.notna(), rows[name]) if name in rows else values
 
 
 def named(values: pd.Series, texts: Iterable[str]) -> pd.Series:
-    """Return which values are among those that a user typed; `null` stands for no value."""
+    """Return for each value whether a user typed it; `null` and `none` stand for a missing one."""
     texts = list(texts)
-    known = values.dropna().unique()
-    fitting = [value for value in known if any(same(value, text) for text in texts)]
-    matches = values.isin(fitting)
+    typed = [value for value in values.dropna().unique() if _is_typed(value, texts)]
+    matches = values.isin(typed)
     if "null" in texts or "none" in texts:
         matches |= values.isna()
     return matches
 
 
+def _is_typed(value: object, texts: Iterable[str]) -> bool:
+    """Return whether one of the texts stands for a value."""
+    return any(same(value, text) for text in texts)
+
+
 def same(value: object, text: str) -> bool:
-    """Return whether a value is what a user typed: as a number, or as a text but for its case."""
+    """Return whether a text stands for a value: as a number, else without case and spaces."""
     try:
         return float(str(value)) == float(text)
     except ValueError:
@@ -137,12 +159,13 @@ def select_setting(
 ) -> tuple[pd.DataFrame, list[tuple[str, int]]]:
     """Return the rows of one setting of a protocol, and the settings that are left out.
 
-    The setting with the protocol's own values is taken where there are such rows; else the one with
-    the fewest changes, then with the most cells. A setting that is left out is given as the options
-    that select it, and its number of cells.
+    Of the settings that match `where`, the one with the fewest changes is taken (none: the
+    protocol itself), and of these the one with the most cells. A setting that is left out is
+    returned as the options that select it, with its number of cells.
     """
-    fitting = _by_setting(rows[matching(rows, where, changes) & (rows["protocol"] == protocol)])
-    counts = fitting.size()
+    is_matching = matching(rows, where, changes) & (rows["protocol"] == protocol)
+    by_setting = _by_setting(rows[is_matching])
+    counts = by_setting.size()
     if counts.empty:
         return rows[:0], []
 
@@ -151,12 +174,12 @@ def select_setting(
         return len(changes[text]), -counts[setting], str(setting)
 
     selected = min(counts.index, key=rank)
-    others = [
-        (_options(setting, selected, changes), int(count))
-        for setting, count in _by_setting(rows).size().items()
-        if setting != selected
-    ]
-    return fitting.get_group(selected), others
+    others: list[tuple[str, int]] = []
+    for setting, count in _by_setting(rows).size().items():
+        if setting != selected:
+            options = _options(setting, selected, changes)
+            others.append((options, int(count)))
+    return by_setting.get_group(selected), others
 
 
 def _by_setting(rows: pd.DataFrame) -> Any:
@@ -164,20 +187,25 @@ def _by_setting(rows: pd.DataFrame) -> Any:
 
 
 def _options(setting: Any, selected: tuple[str, ...], changes: ChangesByText) -> str:
-    """Return the options of a command that take a setting in place of the `selected` one."""
-    protocol, text, *contents = setting
-    words = [] if protocol == PAPER else [f"--protocol {protocol}"]
-    words += [f"--where {assignment}" for assignment in assignments(changes[text])]
-    for name, value, selected_value in zip(SETTING[2:], contents, selected[2:], strict=True):
+    """Return the options of a command that show a setting in place of the `selected` one.
+
+    A setting is a value for each column in `SETTING`.
+    """
+    protocol, text, *other_values = setting
+    options: list[str] = []
+    if protocol != PAPER:
+        options.append(f"--protocol {protocol}")
+    options += [f"--where {assignment}" for assignment in assignments(changes[text])]
+    for name, value, selected_value in zip(SETTING[2:], other_values, selected[2:], strict=True):
         if value != selected_value:
-            words.append(f"--where {name}={value}")
-    return " ".join(words)
+            options.append(f"--where {name}={value}")
+    return " ".join(options)
 
 
 def _short_name(name: str) -> str:
-    """Return the name of a setting without what it belongs to: a kind of data, a dataset, ..."""
+    """Return the name of a setting without its kind of data, dataset, estimator or method."""
     parts = [part for part in name.split(".") if part not in ("training", *KINDS)]
-    if parts[:1] in (["dataset"], ["estimator"], ["method"]):
+    if parts[0:1] in (["dataset"], ["estimator"], ["method"]):
         return parts[-1]
     return ".".join(parts)
 

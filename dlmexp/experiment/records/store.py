@@ -1,8 +1,8 @@
-"""The records of a results folder: one small JSON file per cell, with arrays and models in files.
+"""The records of a results folder: a small JSON file per cell, with arrays and models in files.
 
 The store is safe with many writers and with damaged files. Readers (`read`, `cells`, `arrays`) skip
-what is damaged and leave it alone. A run (`find`, `base`) moves it to `quarantine`, so that the
-cell is trained again; a store that is `read_only` (of a plan) counts it as missing.
+a damaged file and leave it alone. A run (`find`, `base`) moves it to `quarantine`, so that the cell
+is trained again. A plan, whose store is `read_only`, counts it as missing.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,34 +42,34 @@ from dlmexp.experiment.records.packed import (
     concatenated,
     without_empty_columns,
 )
-from dlmexp.experiment.records.record import OtherFormat, Record, decoded, encoded, sealed
+from dlmexp.experiment.records.record import OtherFormat, Record, Result, decoded, encoded, sealed
 
 FAILED = ".failed.json"
 MAX_RECORD = 16 << 20  # bytes
 MODEL = ".model.npz"
 CHECKSUM_DIGITS = 8  # of a checksum in the name of a file
-READ_AT_ONCE = 2000  # records that become rows of a table together
-# Prefixes of the names of arrays that figures draw: curves, draws of gradients, reliability.
+READ_AT_ONCE = 2000  # records in memory at a time while they become rows of a table
+# How the names of arrays begin that figures draw: curves, draws of gradients, reliability.
 DRAWN_ARRAYS = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
-# The same for all arrays that training leaves; all others are hyperparameters.
+# How the names of all arrays begin that are not hyperparameters.
 TRAINING_ARRAYS = (*DRAWN_ARRAYS, "objective")
 
 log = logging.getLogger(__name__)
 
 
 class RecordFile(NamedTuple):
-    """The file of a record, the key in its name, and whether it is that of a failure."""
+    """The file of a record."""
 
     path: Path
-    key: str
-    failed: bool
+    key: str  # of the cell, from the name of the file
+    failed: bool  # whether it is the record of a failure
 
 
 class OwnRecords(NamedTuple):
-    """The folder's own records as a table, and the files that they were read from.
+    """The folder's own records as a table, and the versions of the files that they were read from.
 
-    A file is known by its size and by when it was last changed: another one of its name is read
-    again.
+    The version of a file is its size and the time of its last change. A file with another version
+    is read again.
     """
 
     table: pa.Table
@@ -76,13 +77,19 @@ class OwnRecords(NamedTuple):
 
 
 class Store:
-    """Records under `records/<dataset>/`.
+    """Records under `records/<dataset>/`, and in packs.
 
-    A done cell has `<key>.json`, a failed one `<key>.failed.json`. Arrays (`.npz`) and a trained
-    model (`.model.npz`) have their checksum in their names: of two writers of one cell, neither
-    changes what the other has written. Besides its own records a folder may have packs of records,
-    which are never changed; its own come before theirs. `others` are folders whose packs are read
-    after those of the folder itself.
+    A done cell has a file `<key>.json`, a failed one `<key>.failed.json`. The files of its arrays
+    (`.npz`) and its trained model (`.model.npz`) have their checksum in their names. So two
+    processes that write the same cell do not overwrite each other's files.
+
+    Besides its own records a folder may have packs of records, which are never changed. Of a cell
+    in both, the folder's own record is taken.
+
+    Args:
+        root: The folder.
+        read_only: Whether damaged files stay where they are.
+        others: Folders whose packs are read after those of the folder itself.
     """
 
     def __init__(
@@ -126,7 +133,7 @@ class Store:
             checksum: SHA-256 of the content, for arrays and models.
         """
         stem = key
-        if isinstance(checksum, str):  # a table has NaN where there is none
+        if isinstance(checksum, str):  # in a table, a missing checksum is NaN
             stem = f"{key}-{checksum[:CHECKSUM_DIGITS]}"
         return self.records / dataset / f"{stem}{suffix}"
 
@@ -136,7 +143,7 @@ class Store:
         arrays: dict[str, np.ndarray] | None = None,
         model: bytes | None = None,
     ) -> None:
-        """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
+        """Store a record. Its JSON is written last, as the cell counts as done when it is there."""
         dataset = record.cell.dataset
         key = record.key
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
@@ -198,11 +205,19 @@ class Store:
         return record
 
     def find(self, dataset: str, key: str, base: bool = False) -> dict[str, np.ndarray] | None:
-        """Return the arrays of a done cell from the folder's own record; None without a sound one.
+        """Check the folder's own record of a done cell, and return its arrays if they are needed.
 
-        They are read for a `base` fit, for learning curves and for gradients; for other cells the
-        result is empty. None means that the cell must be trained (again), or is only in packs. What
-        is damaged is quarantined.
+        A damaged record is moved to the quarantine.
+
+        Args:
+            dataset: Name of the dataset.
+            key: Key of the cell.
+            base: Whether the arrays are needed because other cells start from this fit. They are
+                also needed for learning curves and gradients (`needs_arrays`).
+
+        Returns:
+            The arrays, or an empty dictionary if they are not needed. None if there is no sound
+            record here: then the cell must be trained, or is only in packs.
 
         Raises:
             UserError: Another version of dlmexp wrote the record.
@@ -220,12 +235,27 @@ class Store:
             return None
 
     def record(self, dataset: str, key: str) -> Record | None:
-        """Return the folder's own record of a cell, done or failed; None without a sound one."""
+        """Return the folder's own record of a cell, done or failed; None if none is sound."""
         for suffix in (".json", FAILED):
             with contextlib.suppress(Unreadable):
                 record = self.read(self.path(dataset, key, suffix))
                 if record is not None:
                     return record
+        return None
+
+    def fold(self, dataset: str, key: str) -> Result | None:
+        """Return the result of a done fold, the folder's own or that of a pack.
+
+        None means that there is no sound record. A pack has what the fit to all rows needs of it
+        (`Pack.fold`).
+        """
+        record = self.record(dataset, key)
+        if record is not None:
+            return record.result if record.done else None
+        for pack in self.packs:
+            result = pack.fold(key)
+            if result is not None:
+                return result
         return None
 
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
@@ -243,12 +273,13 @@ class Store:
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """Return the arrays of a done cell by name.
 
-        They are its learning curve, its reliability diagram or its draws of gradients. There are
-        none, and a warning is logged, if they are not those that the record was written with.
+        They are its learning curve, its reliability diagram or its draws of gradients. If they are
+        damaged, a warning is logged and the result is empty.
         """
         for path in self.records.glob(f"*/{key}.json"):
             try:
-                if arrays := self._arrays(self.read(path)):
+                arrays = self._arrays(self.read(path))
+                if arrays:
                     return arrays
             except Unreadable as why:
                 log.warning("skipped the arrays of %s: %s", path, why)
@@ -256,27 +287,30 @@ class Store:
         return self._packed_arrays(key)
 
     def _packed_arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a cell from the first pack that has them."""
         for pack in self.packs:
-            if arrays := pack.arrays(key):
+            arrays = pack.arrays(key)
+            if arrays:
                 return arrays
         return {}
 
     def chosen_arrays(
         self, dataset: str, key: str, checksum: str | None, wanted: Callable[[str], bool]
     ) -> dict[str, np.ndarray]:
-        """Return those arrays of a cell whose names are `wanted`, without its record.
+        """Return the arrays of a cell that are wanted; its record is not read.
 
         Args:
             dataset: The dataset of the cell.
-            key: Its key.
-            checksum: That of its arrays, as its record says; None if the record has none.
-            wanted: Returns whether an array of this name is returned.
+            key: The key of the cell.
+            checksum: The checksum of its arrays, which is in its record; None for a packed cell.
+            wanted: Returns whether an array of this name is wanted.
         """
         if checksum is None:
-            packed = self._packed_arrays(key)
-            return {name: array for name, array in packed.items() if wanted(name)}
+            arrays = self._packed_arrays(key)
+            names = list(filter(wanted, arrays))
+            return {name: arrays[name] for name in names}
         try:
-            written = self.beside(dataset, key, ".npz", checksum)
+            written = self.attachment(dataset, key, ".npz", checksum)
             return read_npz(written, f"'{key}.npz'", only=wanted)
         except Unreadable as why:
             path = self.path(dataset, key)
@@ -284,16 +318,21 @@ class Store:
             return {}
 
     def _arrays(self, record: Record | None) -> dict[str, np.ndarray]:
-        if record is None or record.arrays is None:
-            return {}
-        written = self.beside(record.cell.dataset, record.key, ".npz", record.arrays)
-        return read_npz(written, f"'{record.key}.npz'")
-
-    def beside(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
-        """Return the content of a file that belongs to a record (`MODEL`: the trained model).
+        """Return the arrays that were written with a record.
 
         Raises:
-            Unreadable: There is no such file, or it is not what was written.
+            Unreadable: They are damaged.
+        """
+        if record is None or record.arrays is None:
+            return {}
+        written = self.attachment(record.cell.dataset, record.key, ".npz", record.arrays)
+        return read_npz(written, f"'{record.key}.npz'")
+
+    def attachment(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
+        """Return the content of the file with the arrays (`.npz`) or the model of a record.
+
+        Raises:
+            Unreadable: There is no such file, or its content has changed.
         """
         try:
             written = content(self.path(dataset, key, suffix, checksum))
@@ -312,27 +351,27 @@ class Store:
         return files
 
     def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
-        """Yield the folder's own sound records (of these `keys`), done and failed.
+        """Yield the folder's own sound records, done and failed; with `keys`, only of these cells.
 
-        A failed one is left out if the cell is done. A warning says how many files were skipped as
-        damaged, and why the first of them was.
+        The failure of a cell that is done is left out. A warning is logged about damaged files.
         """
         skipped: list[str] = []
-        yield from self._sound(self._chosen(keys), skipped)
+        yield from self._sound_records(self._files_of(keys), skipped)
         _warn_of_skipped(skipped)
 
-    def _chosen(self, keys: Collection[str] | None) -> list[RecordFile]:
-        """Return the files of the cells with these keys, the failures of done cells left out."""
+    def _files_of(self, keys: Collection[str] | None) -> list[RecordFile]:
+        """Return the files of these cells, or of all, without the failures of done cells."""
         files = list(self._files())
         done = {file.key for file in files if not file.failed}
         chosen: list[RecordFile] = []
         for file in files:
+            is_wanted = keys is None or file.key in keys
             is_retried = file.failed and (file.key in done or file.key in self.packed)
-            if not is_retried and (keys is None or file.key in keys):
+            if is_wanted and not is_retried:
                 chosen.append(file)
         return chosen
 
-    def _sound(self, files: Iterable[RecordFile], skipped: list[str]) -> Iterator[Record]:
+    def _sound_records(self, files: Iterable[RecordFile], skipped: list[str]) -> Iterator[Record]:
         """Yield the records of files; a line about each damaged one is added to `skipped`."""
         for file in files:
             try:
@@ -344,21 +383,21 @@ class Store:
                 yield record
 
     def own_cells(self, keys: Collection[str] | None = None, warn: bool = True) -> pa.Table:
-        """Return the folder's own sound records (of these `keys`) as rows (`record.columns_of`).
+        """Return the folder's own sound records as rows of a table (`record.columns_of`).
 
-        They are kept, and read again only where files have changed.
+        The table is kept in memory, and files are read again only if one of them has changed.
 
         Args:
-            keys: Of which cells.
-            warn: Log a warning if files are damaged.
+            keys: The cells; None: all.
+            warn: Whether a warning is logged about damaged files.
         """
-        files = self._chosen(keys)
+        files = self._files_of(keys)
         versions = _versions(files)
         own = self._own
         if own is None or not versions.items() <= own.versions.items():
             skipped: list[str] = []
             tables = [arrow_table([])]
-            records = self._sound(files, skipped)
+            records = self._sound_records(files, skipped)
             while chunk := list(islice(records, READ_AT_ONCE)):
                 tables.append(arrow_table(chunk))
             own = OwnRecords(concatenated(tables), versions)
@@ -367,15 +406,20 @@ class Store:
                 _warn_of_skipped(skipped)
         if len(versions) == len(own.versions):
             return own.table
-        return without_empty_columns(_with_keys(own.table, [file.key for file in files]))
+        # Some of the records in memory were not asked for.
+        return without_empty_columns(_with_keys(own.table, map(attrgetter("key"), files)))
 
     def cells(
         self, keys: Collection[str] | None = None, columns: ColumnFilter = every_column
     ) -> pa.Table:
-        """Return every sound record (of these `keys`) as a row of a table, packs included.
+        """Return every sound record as a row of a table, packs included.
 
-        Where a cell is in several places, the folder's own record is taken, then the first pack's;
-        a warning says so where they are not the same.
+        Of a cell in several places, the folder's own record is taken, else that of the first pack.
+        A warning is logged if their results differ.
+
+        Args:
+            keys: The cells; None: all.
+            columns: The columns to read.
         """
         own = self.own_cells(keys)
         tables = [own.select(chosen_names(own.column_names, columns))]
@@ -386,18 +430,19 @@ class Store:
         is_repeated = cells["key"].to_pandas().duplicated()
         if not is_repeated.any():
             return cells
-        if count := _count_of_keys_with_two_results(cells):
+        count = _count_of_keys_with_two_results(cells)
+        if count:
             log.warning(
                 "%d cells have two results in %s: its own are taken, or the first", count, self.root
             )
         return cells.filter(~is_repeated.to_numpy())
 
     def quarantine(self, path: Path, why: str) -> None:
-        """Move a file out of the way; `status` counts the files in `quarantine`."""
+        """Move a file to `quarantine`, and write beside it why."""
         if self.read_only:
             return
-        when = time.strftime("%Y%m%dT%H%M%S")
-        name = f"{when}-{uuid.uuid4().hex[:8]}-{path.name}"
+        timestamp = time.strftime("%Y%m%dT%H%M%S")
+        name = f"{timestamp}-{uuid.uuid4().hex[:8]}-{path.name}"
         target = within(self.root, self.root / "quarantine" / name)
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -406,7 +451,7 @@ class Store:
 
 
 def needs_arrays(cell: Cell) -> bool:
-    """Return whether a record of the cell is of no use without its arrays."""
+    """Return whether a record of the cell is useless without its arrays."""
     return cell.kind != "fit" or cell.evaluate != "end"
 
 
@@ -430,11 +475,12 @@ def check_has_packs(folder: Path) -> None:
 
 
 def _with_keys(cells: pa.Table, keys: Iterable[str]) -> pa.Table:
+    """Return the rows with these keys."""
     return cells.filter(pc.field("key").isin(pa.array(list(keys), pa.string())))
 
 
 def _versions(files: Iterable[RecordFile]) -> dict[Path, tuple[int, int]]:
-    """Return the size and the time of the last change of each file."""
+    """Return the version of each file: its size and the time of its last change."""
     versions: dict[Path, tuple[int, int]] = {}
     for file in files:
         with contextlib.suppress(*ABSENT):  # removed just now

@@ -1,9 +1,9 @@
 """The tidy table: one row per selected result, one column per fact (`columns.COLUMNS`).
 
-It is made here, from records and what was asked for. Figures, claims, the report, closing tables
-and Python users read it and nothing else. `candidate_cells` has a row for every cell that was asked
-for and has a record. `tidy` keeps of each group of candidates the one with the lowest validation
-metric (`select`); no refit follows.
+It is made here, from records and the groups of candidates that runs requested. Figures, claims, the
+report, closing tables and Python users read it and nothing else. `candidate_cells` returns a row
+for every requested cell that has a record. `tidy` keeps of each group of candidates the one with
+the lowest validation metric (`select`).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dlmexp.common.reading.files import json_value
-from dlmexp.experiment.plan.cell import FIRST_OPTIONS, Asked
+from dlmexp.experiment.plan.cell import FIRST_OPTIONS, CandidateGroup
 from dlmexp.experiment.records.columns import (
     IDENTITY,
     SELECTION,
@@ -25,7 +25,7 @@ from dlmexp.experiment.records.columns import (
 )
 
 TEXT_DTYPE = pd.Series(["text"]).dtype  # depends on the version of pandas
-# What `candidate_cells` takes from a group of candidates, apart from the keys of its cells.
+# The columns that `candidate_cells` takes from groups of candidates.
 GROUP = [
     "size",
     "method",
@@ -37,95 +37,114 @@ GROUP = [
     "stands_for",
     "candidates",
 ]
-ABOUT_FOLDS = ["expected", "only_selected", "has_folds"]
+# Columns of groups that are dropped when `failed` and `missing` are known:
+# - expected: the number of cells that need a record before the group is complete;
+# - only_selected: whether folds have selected, so that the cells are the selected fits alone, or a
+#   failed fold if every candidate failed in one;
+# - folds_pending: whether folds are to select, but the selected fits are still missing.
+ABOUT_FOLDS = ["expected", "only_selected", "folds_pending"]
 BETAS = ["smallest_beta", "largest_beta"]  # of all candidates
-# What `_chosen` reads besides the validation metrics.
+# The columns that `_chosen` reads besides the validation metrics.
 SELECTING = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
 
 
-def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
-    """Return one row per cell that was asked for and has a record; a cell in two groups has two.
+def candidate_cells(cells: pa.Table, groups: Iterable[CandidateGroup]) -> pd.DataFrame:
+    """Return one row per requested cell that has a record; a cell of two groups has two rows.
 
-    Selections by folds have the fits to all rows (`refits.Selections.shown`), or a single row where
-    these are still missing. Groups with the same cells, role and setting are one, which names all
-    their experiments. `failed` and `missing` count the cells of the group of a row. Texts, but for
-    keys, are categories.
+    Groups that folds select from have rows for the selected fits to all training data
+    (`refits.Selections.shown`), or a single row while these are missing. Groups with the same
+    cells, role and setting are merged into one, which names all their experiments. `failed` and
+    `missing` are the numbers of such cells in the group of a row. Columns of texts, except keys,
+    are categories.
 
     Args:
         cells: Records as rows (`Store.cells`).
-        asked: Groups of candidates.
+        groups: Groups of candidates.
     """
     # One row per key of a group; `group` is the number of the group.
-    asked_keys = _groups(asked).explode("key").rename_axis("group").reset_index()
+    requested = _group_rows(groups).explode("key").rename_axis("group").reset_index()
     records = _records(cells).set_index("key")
-    rows = _joined(asked_keys.join(records, on="key", how="inner").reset_index(drop=True))
+    rows = _defragmented(requested.join(records, on="key", how="inner").reset_index(drop=True))
     rows["candidates"] = rows["candidates"].astype("int64")
     is_failed = rows["status"] != "done"
     by_group = is_failed.groupby(rows["group"])
-    # Where folds select, the only candidates with rows are the selected ones.
+    # If folds select and all rows of a group are failures, every candidate failed in some fold.
     has_all_failed = by_group.transform("all") & rows["only_selected"]
     rows["failed"] = by_group.transform("sum").where(~has_all_failed, rows["candidates"])
+    # While folds are not complete, the selected fits are not known, and at least one is missing.
     missing = rows["expected"] - by_group.transform("size")
-    rows["missing"] = missing.where(~rows["has_folds"], missing.clip(lower=1))
-    rows = rows[~rows["has_folds"] | ~rows["group"].duplicated()]
+    rows["missing"] = missing.where(~rows["folds_pending"], missing.clip(lower=1))
+    # A single row of such a group stands for all.
+    rows = rows[~rows["folds_pending"] | ~rows["group"].duplicated()]
     return _ordered(rows.drop(columns=ABOUT_FOLDS))
 
 
-def _groups(asked: Iterable[Asked]) -> pd.DataFrame:
+def _group_rows(requested: Iterable[CandidateGroup]) -> pd.DataFrame:
     """Return one row per distinct group of candidates, with the list of its keys."""
-    groups: dict[tuple[object, ...], Asked] = {}
-    experiments: dict[tuple[object, ...], dict[str, None]] = {}
-    for group in asked:
+    groups: dict[tuple[object, ...], CandidateGroup] = {}
+    experiments: dict[tuple[object, ...], dict[str, None]] = {}  # ordered sets
+    for group in requested:
         # The same group may be part of several experiments.
-        _, *same = group.identity
-        groups.setdefault(tuple(same), group)
-        experiments.setdefault(tuple(same), {})[group.experiment] = None
-    rows = []
+        _experiment, *other_values = group.identity
+        identity = tuple(other_values)
+        groups.setdefault(identity, group)
+        experiments.setdefault(identity, {})[group.experiment] = None
+    rows: list[dict[str, object]] = []
     for identity, group in groups.items():
         setting = group.setting
-        rows.append(
-            (
-                group.size,
-                group.method,
-                group.role,
-                setting.protocol,
-                setting.text,
-                setting.selection,
-                ", ".join(experiments[identity]),
-                group.stands_for,
-                len(group.betas),
-                _expected(group),
-                group.only_selected,
-                bool(group.folds),
-                *_ends(group.betas),
-                list(dict.fromkeys((*group.keys, *group.folds))),
-            )
-        )
+        smallest_beta, largest_beta = _ends(group.betas)
+        row = {
+            "size": group.size,
+            "method": group.method,
+            "role": group.role,
+            "protocol": setting.protocol,
+            "changes": setting.text,
+            "selection": setting.selection,
+            "experiment": ", ".join(experiments[identity]),
+            "stands_for": group.stands_for,
+            "candidates": len(group.betas),
+            "expected": _expected(group),
+            "only_selected": group.only_selected,
+            "folds_pending": bool(group.folds),
+            "smallest_beta": smallest_beta,
+            "largest_beta": largest_beta,
+            "key": list(dict.fromkeys((*group.keys, *group.folds))),  # without repeats
+        }
+        rows.append(row)
     columns = [*GROUP, *ABOUT_FOLDS, *BETAS, "key"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(GROUP, "category"))
 
 
-def _expected(group: Asked) -> int:
-    """Return how many cells with a record complete a group; of a selection by folds, at least."""
+def _expected(group: CandidateGroup) -> int:
+    """Return how many cells with a record complete a group.
+
+    While folds are pending it is the least number: one fit to all training data follows, or more.
+    """
     if group.folds:
         return len(group.folds) + 1
-    return len(group.keys if group.only_selected else group.betas)
+    if group.only_selected:
+        return len(group.keys)
+    return len(group.betas)
 
 
 def _ends(betas: Iterable[float | None]) -> tuple[float, float]:
-    """Return the smallest and the largest of some betas; NaN where there is no choice."""
-    values = {beta for beta in betas if beta is not None}
-    return (min(values), max(values)) if len(values) > 1 else (np.nan, np.nan)
+    """Return the smallest and the largest beta; NaN if there are not at least two."""
+    distinct = {beta for beta in betas if beta is not None}
+    return (min(distinct), max(distinct)) if len(distinct) > 1 else (np.nan, np.nan)
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
-    """Return records as a frame: options of estimators as columns, numbers by name as one text."""
+    """Return records as a frame.
+
+    Each option of an estimator is a column. Initial hyperparameters and options of the objective,
+    which are JSON in records, become texts such as `lengthscale=sqrt, noise=0.5`.
+    """
     frame = cells.to_pandas()
     frame = frame.astype({"M": "int64", "n": "int64", "seed": "int64"})
     options = _options(frame)
     for name in ("initial", "objective_options"):
         if name in frame:
-            texts = {text: _settings_as_text(text) for text in frame[name].cat.categories}
+            texts = {text: _json_as_text(text) for text in frame[name].cat.categories}
             frame[name] = frame[name].map(texts).astype("category")
     for name in _categories(frame):
         sorted_texts = sorted(frame[name].cat.categories)
@@ -136,45 +155,51 @@ def _records(cells: pa.Table) -> pd.DataFrame:
 
 
 def _options(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the options of estimators as columns, by their JSON text."""
+    """Return one column per option of estimators, and one row per distinct text of options.
+
+    The index of the rows is the text, which is JSON.
+    """
     options = {text: json_value(text.encode()) for text in frame["options"].cat.categories}
     names = dict.fromkeys(FIRST_OPTIONS)
     for values in options.values():
         names |= dict.fromkeys(values)
+    # An option of a plugin may have the name of a column, which then stays what it is.
     new = [name for name in names if name not in frame and name not in GROUP]
     rows = [[values.get(name) for name in new] for values in options.values()]
     columns = pd.DataFrame(rows, index=list(options), columns=new)
+    # `FIRST_OPTIONS` contains samples, so there is always such a column.
     columns["samples"] = pd.to_numeric(columns["samples"], errors="coerce").astype("float64")
     return columns
 
 
-def _settings_as_text(text: str) -> str:
-    """Return values by name, which are JSON, as `lengthscale=sqrt, noise=0.5`."""
-    values = json_value(text.encode())
-    return ", ".join(f"{name}={_short(values[name])}" for name in sorted(values))
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _json_as_text(text: str) -> str:
+    """Return a JSON dictionary as a text such as `lengthscale=sqrt, noise=0.5`."""
+    assignments: list[str] = []
+    for name, value in sorted(json_value(text.encode()).items()):
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        assignments.append(f"{name}={shown}")
+    return ", ".join(assignments)
 
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     """Return the tidy table from `candidate_cells`.
 
-    It has the selected rows, by NLL and by MSE where candidates have both. Groups that lack records
-    or failed are rows without metrics. Without validation rows, as on airline, only groups with a
-    single candidate are selected.
+    It has the rows that are selected by NLL and, if candidates have an MSE, those selected by MSE.
+    A group whose cells lack records or have failed is a row without metrics. Without validation
+    rows, as on airline, a group has a selected row only if it has a single candidate.
     """
     chosen = _chosen(candidates)
-    table = _joined(candidates.loc[chosen.index]).assign(
+    table = _defragmented(candidates.loc[chosen.index]).assign(
         selected_by=chosen["selected_by"], status=chosen["status"]
     )
-    undone = table["status"] != "done"
+    # The row of a group without a selection is one of its candidates: remove what is only that
+    # candidate's.
+    is_unselected = table["status"] != "done"
     results = names_with_role(table, "test", "validation", "hyperparameter")
-    table.loc[undone, [*results, "beta"]] = np.nan
-    if "components" in table and undone.any():
-        table["components"] = table["components"].where(~undone)
-    table.loc[undone, "key"] = None
+    table.loc[is_unselected, [*results, "beta"]] = np.nan
+    if "components" in table and is_unselected.any():
+        table["components"] = table["components"].where(~is_unselected)
+    table.loc[is_unselected, "key"] = None
     edges = pd.Series(_edges(table), index=table.index, name="edge")
     return _ordered(pd.concat([table, edges], axis=1))
 
@@ -186,40 +211,47 @@ def _chosen(candidates: pd.DataFrame) -> pd.DataFrame:
     """
     metrics = dict.fromkeys(["validation_nll", "validation_mse"])
     metrics |= dict.fromkeys(names_with_role(candidates, "validation"))
-    ranks = [name for name in ("components",) if name in candidates]
-    rows = candidates.reindex(columns=[*SELECTING, *ranks, *metrics]).astype({"status": str})
-    is_known = rows[list(metrics)].notna().groupby(rows["group"]).transform("any")
-    has_nll = is_known["validation_nll"]
-    has_mse = is_known["validation_mse"]
-    is_validated = is_known.any(axis=1)
-    # Groups that measure gradients have no row, nor have complete ones of several candidates that
-    # no validation metric tells apart.
+    columns = [*SELECTING, *metrics]
+    if "components" in candidates:
+        columns.append("components")
+    rows = candidates.reindex(columns=columns).astype({"status": str})
+    # 1. Which metrics does a group have? Each of these is a value per row, equal within a group.
+    has_metric = rows[list(metrics)].notna().groupby(rows["group"]).transform("any")
+    has_nll = has_metric["validation_nll"]
+    has_mse = has_metric["validation_mse"]
+    is_validated = has_metric.any(axis=1)
+    # 2. Which groups are in the table? Those with a validation metric, those with a single
+    #    candidate, and those that lack records or whose candidates have all failed; but none that
+    #    measure gradients.
     is_undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
     is_shown = is_validated | (rows["candidates"] == 1) | is_undecided
     is_shown &= rows["role"] != "gradient"
+    # 3. Select by each metric. MSE selects only where the protocol selects by the reported metric,
+    #    or where there is no NLL.
     is_complete = is_shown & (rows["missing"] == 0)
     wants_nll = has_nll | ~is_validated
-    # A protocol may select by NLL whatever is reported.
     wants_mse = has_mse & ((rows["selection"] == "reported") | ~has_nll)
     by_nll = select(rows[is_complete & wants_nll], "nll").assign(selected_by="nll")
     by_mse = select(rows[is_complete & wants_mse], "mse").assign(selected_by="mse")
+    # 4. Groups without a selection get one row, with the reason as its status.
     is_selected = rows["group"].isin([*by_nll["group"], *by_mse["group"]])
-    rest = rows[is_shown & ~is_selected].drop_duplicates("group")
-    status = np.where(rest["missing"] > 0, "incomplete", "failed")
-    rest = rest.assign(selected_by="nll", status=status)
-    chosen = pd.concat([by_nll, by_mse, rest])
-    # In each group nll is before mse.
+    unselected = rows[is_shown & ~is_selected].drop_duplicates("group")
+    status = np.where(unselected["missing"] > 0, "incomplete", "failed")
+    unselected = unselected.assign(selected_by="nll", status=status)
+    chosen = pd.concat([by_nll, by_mse, unselected])
+    # In descending order nll comes before mse.
     return chosen.sort_values(["group", "selected_by"], ascending=[True, False])
 
 
 def _edges(table: pd.DataFrame) -> np.ndarray:
     """Return for each row whether its beta is the `smallest` or `largest` of several, or ''."""
-    conditions = [table["beta"] == table[name] for name in BETAS]
-    return np.select(conditions, ["smallest", "largest"], "")
+    is_smallest = table["beta"] == table["smallest_beta"]
+    is_largest = table["beta"] == table["largest_beta"]
+    return np.select([is_smallest, is_largest], ["smallest", "largest"], "")
 
 
 def selected_or_undecided(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return the candidates that some metric selects, and all of groups without a selection yet."""
+    """Return the selected candidates, and all candidates of groups without a selection."""
     table = tidy(candidates)
     selected = table[table["status"] == "done"]
     is_undecided = ~candidates["group"].isin(selected["group"])
@@ -229,15 +261,18 @@ def selected_or_undecided(candidates: pd.DataFrame) -> pd.DataFrame:
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the row of each `group` with the lowest finite validation metric.
 
-    Of equals the one with the larger beta, then with fewer components, is taken. Groups without
-    such a row are left out. A single candidate needs no validation rows.
+    Of rows with equal values the one with the larger beta is taken, then the one with fewer
+    components. A single candidate is selected without a validation metric, too. Groups without any
+    such row are left out.
     """
     name = f"validation_{metric}"
     unknown = pd.Series(np.nan, index=candidates.index)
     values = candidates.get(name, unknown)
-    is_alone = (candidates["candidates"] == 1) & (candidates["role"] != "gradient")
     is_finite = pd.Series(np.isfinite(values), index=candidates.index)
-    is_usable = (candidates["status"] == "done") & (is_finite | (is_alone & values.isna()))
+    is_single = (candidates["candidates"] == 1) & (candidates["role"] != "gradient")
+    needs_no_metric = is_single & values.isna()
+    is_usable = (candidates["status"] == "done") & (is_finite | needs_no_metric)
+    # The columns to sort by, in this order.
     ranks = {
         "group": candidates["group"],
         "value": values,
@@ -250,9 +285,9 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def best_at_each_beta(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return of candidates that differ in their components alone the one with the lowest metric.
+    """Return one candidate for each group and beta: the number of components with the best metric.
 
-    The metric is that of the validation rows. Where they have none, the fewest components stay.
+    The metric is the validation metric of this name. Without it, the fewest components are taken.
     """
     if "components" not in candidates or candidates["components"].nunique() < 2:
         return candidates
@@ -265,35 +300,39 @@ def best_at_each_beta(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the row of each group selected for a reported metric.
 
-    MSE takes the row selected by MSE, other metrics the one selected by NLL. A group with a single
-    row has that one.
+    For MSE it is the row selected by MSE, for other metrics the one selected by NLL. Of a group
+    with a single row, that row is returned for every metric.
     """
     wanted = "mse" if metric == "mse" else "nll"
+    # Put the wanted rows first, then keep the first row of each group.
     is_other = (table["selected_by"] != wanted).to_numpy()
     wanted_first = table.iloc[np.argsort(is_other, kind="stable")]
     return wanted_first.drop_duplicates("group").sort_index()
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns in the order in which people look for them."""
+    """Return the frame with the columns first that people look for: identity, selection, scores."""
     in_order = (*IDENTITY, *SELECTION, *USER_TABLE_METRICS, *SHOWN_TEST_METRICS)
     leading = [name for name in in_order if name in frame]
-    rest = [name for name in frame.columns if name not in leading]
-    return _joined(frame[[*leading, *rest]].reset_index(drop=True))
+    others = [name for name in frame.columns if name not in leading]
+    return _defragmented(frame[[*leading, *others]].reset_index(drop=True))
 
 
-def _joined(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame in few blocks of memory: pandas warns where columns are added to 100."""
+def _defragmented(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy of the frame, whose columns lie together in memory.
+
+    pandas keeps each added column in a block of its own, and warns when there are over 100 blocks.
+    """
     return frame.copy()
 
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with plain texts in place of categories, for users."""
-    dtypes = {}
+    dtypes: dict[str, Any] = {}
     for name in _categories(frame):
         texts = frame[name].cat.categories
         dtypes[name] = texts.dtype if len(texts) else TEXT_DTYPE
-    return _joined(frame.astype(dtypes))
+    return _defragmented(frame.astype(dtypes))
 
 
 def without_internal_columns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -302,5 +341,5 @@ def without_internal_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _categories(frame: pd.DataFrame) -> list[str]:
-    """Return the names of the columns of categories."""
+    """Return the names of the columns whose texts are categories."""
     return [str(name) for name in frame if frame[name].dtype == "category"]

@@ -1,4 +1,4 @@
-"""Test metrics of baselines on users' own tables, which are kept in the folder `tables`."""
+"""Test metrics of baselines on users' own tables, in the folder `tables` of the results."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,10 +12,18 @@ from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import content, json_value
 
 IDENTITY = ("dataset", "data", "split", "n", "seed", "method")
+Scores = dict[tuple[tuple[Any, ...], str], dict[str, float]]
+"""Test metrics by split and name of the baseline."""
 
 
-class Kept(msgspec.Struct):
-    """What is kept of a baseline: the split by the fields of its cells, and test metrics."""
+class StoredBaseline(msgspec.Struct):
+    """The test metrics of a baseline on one split.
+
+    Attributes:
+        split: The values of the fields in `IDENTITY` before `method`.
+        method: The name of the baseline.
+        scores: The metrics.
+    """
 
     split: list[str | int]
     method: str
@@ -24,34 +32,38 @@ class Kept(msgspec.Struct):
 
 def row_of(split: tuple[Any, ...], method: str, scores: dict[str, float]) -> dict[str, Any]:
     """Return the metrics of a baseline as a row of a table."""
-    row = dict(zip(IDENTITY, (*split, method), strict=True))
-    return row | {f"test_{name}": value for name, value in scores.items()}
+    row: dict[str, Any] = dict(zip(IDENTITY, (*split, method), strict=True))
+    for name, value in scores.items():
+        row[f"test_{name}"] = value
+    return row
 
 
-def kept_path(root: Path, name: str) -> Path:
+def baselines_path(root: Path, table: str) -> Path:
     """Return the file of the baselines of a table."""
-    return within(root, root / "tables" / f"{name}.baselines.json")
+    return within(root, root / "tables" / f"{table}.baselines.json")
 
 
-def known_baselines(root: Path, name: str) -> dict[tuple[tuple[Any, ...], str], dict[str, float]]:
-    """Return what was computed before, by split and method; nothing if it can't be read."""
+def stored_baselines(root: Path, table: str) -> Scores:
+    """Return the stored metrics of baselines; empty if they can't be read."""
     try:
-        rows = json_value(content(kept_path(root, name)), list[Kept])
+        stored = json_value(content(baselines_path(root, table)), list[StoredBaseline])
     except (OSError, Unreadable):
         return {}
-    return {(tuple(kept.split), kept.method): kept.scores for kept in rows}
+    return {(tuple(item.split), item.method): item.scores for item in stored}
 
 
-def keep_baselines(root: Path, name: str, known: dict) -> None:
+def store_baselines(root: Path, table: str, scores: Scores) -> None:
     """Write all baselines of a table."""
-    rows = [Kept(list(split), method, scores) for (split, method), scores in known.items()]
-    write_atomically(kept_path(root, name), msgspec.json.encode(rows))
+    stored: list[StoredBaseline] = []
+    for (split, method), metrics in scores.items():
+        stored.append(StoredBaseline(list(split), method, metrics))
+    write_atomically(baselines_path(root, table), msgspec.json.encode(stored))
 
 
-def read_table_baselines(root: Path, names: Iterable[str]) -> pd.DataFrame:
-    """Return the baselines that are kept in a results folder, as `table_baselines` does."""
-    rows = []
-    for name in names:
-        known = known_baselines(root, name)
-        rows += [row_of(split, method, scores) for (split, method), scores in known.items()]
+def read_table_baselines(root: Path, tables: Iterable[str]) -> pd.DataFrame:
+    """Return the stored baselines of tables in a results folder, a row per split and baseline."""
+    rows: list[dict[str, Any]] = []
+    for table in tables:
+        for (split, method), metrics in stored_baselines(root, table).items():
+            rows.append(row_of(split, method, metrics))
     return pd.DataFrame(rows)

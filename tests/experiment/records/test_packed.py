@@ -190,5 +190,5 @@ def test_candidates_of_a_mixture_keep_their_order_in_a_pack(tmp_path):
     write_manifest(tmp_path / "json", Manifest("mine", [group]))
     for cell in cells:
         Store(tmp_path / "json").write(scored(cell, nll=1.0))
-    (packed,) = ResultsFolder(_pack(tmp_path / "json", tmp_path / "parquet")).asked
+    (packed,) = ResultsFolder(_pack(tmp_path / "json", tmp_path / "parquet")).groups
     assert packed == group

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.core.folds import Candidate
-from dlmexp.experiment.plan.cell import Asked, Setting
+from dlmexp.experiment.plan.cell import CandidateGroup, Setting
 from dlmexp.experiment.records.manifests import Manifest, write_manifest
 from dlmexp.experiment.records.refits import Selections, losses_of_candidates, unneeded_refits
 from dlmexp.experiment.records.results import ResultsFolder, collect_packed
@@ -20,7 +20,7 @@ def group(betas=BETAS, selection="reported", **changes):
     fits = [replace(CELL, beta=beta, **changes) for beta in betas]
     folds = [[replace(fit, fold=number) for number in range(2)] for fit in fits]
     setting = Setting("paper", {"cv": 2}, selection)
-    asked = Asked.of(
+    asked = CandidateGroup.of(
         "beta_elbo",
         fits,
         [fold for of_fit in folds for fold in of_fit],

@@ -266,7 +266,7 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
         thread.start()
     while any(thread.is_alive() for thread in writers):
         for record in store.own():
-            written = store.beside("banana", record.key, ".npz", record.arrays)
+            written = store.attachment("banana", record.key, ".npz", record.arrays)
             assert read_npz(written)["Z"][0] == record.result.validation["nll"]
     assert not (store.root / "quarantine").exists()
 
