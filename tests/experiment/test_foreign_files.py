@@ -99,14 +99,10 @@ def limits() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "replace",
-    [
-        pipe,
-        pytest.param(device, marks=pytest.mark.slow),
-        pytest.param(link_outside, marks=pytest.mark.slow),
-        pytest.param(folder, marks=pytest.mark.slow),
-    ],
+    [pipe, device, link_outside, folder],
 )
 @pytest.mark.parametrize("kind", FILES)
 def test_no_command_hangs_or_crashes_on_what_is_no_file(

@@ -1,6 +1,7 @@
-"""Multiruns and SLURM. Knows nothing of Gaussian processes: a job calls `experiment.running`.
+"""Multiruns and SLURM. Nothing here knows Gaussian processes: a job calls `experiment.running`.
 
-Read in this order: `multirun` (`dlmexp run -m`: blocks as jobs), `submission` (from blocks to jobs
-in the queue), `node` (what a job does), `slurm` (questions to SLURM), `jobs` (the jobs of a results
-folder), `status` (a results folder with its jobs).
+Read in this order: `multirun` (`dlmexp run -m`: each block of cells is a job), `submission`
+(submits blocks to the queue), `node` (the program of a job on its node), `slurm` (queries to
+SLURM), `jobs` (the jobs of a results folder), `status` (a results folder with its jobs),
+`plan_table` (the plan of a multirun), `hydra_jobs` (jobs that Hydra itself runs).
 """

@@ -1,7 +1,7 @@
-"""Jobs that Hydra itself runs: with sweepers, launchers and callbacks of its plugins.
+"""Jobs that Hydra itself makes and starts, with sweepers, launchers and callbacks of its plugins.
 
-Hydra makes the jobs and starts them. A job trains its block as `dlmexp run` does, and returns what
-a sweeper minimises: the mean validation metric of the selected fits.
+A job trains its block as `dlmexp run` does, and returns the number that a sweeper minimises: the
+mean validation metric of the selected fits.
 """
 
 import math
@@ -46,6 +46,7 @@ def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bo
 
 
 def _results_folder(overrides: Sequence[str]) -> str:
+    """Return the results folder that the overrides name, or the default."""
     for override in parsed(overrides):
         if override.key_or_group == "results":
             return str(override.value())
@@ -56,7 +57,8 @@ def train_block(composed: DictConfig) -> float:
     """Train the block of a job, and return the mean validation metric of its selected fits.
 
     Args:
-        composed: Hydra's config of the job. Its overrides are composed again, with all checks.
+        composed: Hydra's config of the job. It is not used: the overrides of the job, which Hydra
+            keeps in a global object, are composed again with all checks.
 
     Raises:
         UserError: The settings can't be used, or the job was stopped.
@@ -70,7 +72,7 @@ def train_block(composed: DictConfig) -> float:
 
 
 def validation_metric(sweep: Sweep) -> float:
-    """Return the mean over selected fits of the metric that selects them; NaN without any."""
+    """Return the mean of the metrics by which fits were selected; NaN without selected fits."""
     selected = summarize(sweep.candidates, Store(sweep.cfg.results)).selected
     values: list[float] = []
     for metric, fits in selected.groupby("selected_by"):

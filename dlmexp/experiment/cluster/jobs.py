@@ -1,8 +1,8 @@
-"""The jobs of a results folder on a cluster: what they were submitted for, and what is left of it.
+"""The jobs of a results folder on a cluster: their cells, and which of them have no record yet.
 
-Each job has a folder with its log and a file `submitted.json`. SLURM says whether a job runs. One
-that has ended is judged by the records of its cells alone: SLURM may report COMPLETED for jobs that
-left none.
+Each job has a folder with its log and a file `submitted.json`. SLURM knows whether a job runs. A
+job that has ended is judged by the records of its cells alone, as SLURM may report COMPLETED for a
+job that has written none.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 from getpass import getuser
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -36,23 +37,23 @@ from dlmexp.experiment.running.leases import ActiveProcess, active_processes, is
 
 SUBMITTED = "submitted.json"
 JOB_ID = "^[0-9]+(_[0-9]+)?$"
-FOREIGN_LINES = ("submitit ", "srun: ", "slurmstepd: ")  # as lines of others in a log begin
-SHOWN_LOG = 4 * MIB  # the end of a log, which `dlmexp logs` prints
-SHOWN_LOG_IN_STATUS = MIB // 16
+FOREIGN_LINES = ("submitit ", "srun: ", "slurmstepd: ")  # how lines of other programs begin
+SHOWN_LOG = 4 * MIB  # bytes at the end of a log that `dlmexp logs` prints
+SHOWN_LOG_IN_STATUS = MIB // 16  # bytes at the end of a log that `dlmexp status` reads
 MAX_LOG_CHARACTERS = 200  # of the line that is quoted from a log
 
 
 class JobFacts(msgspec.Struct, frozen=True):
-    """What `dlmexp status` says of a job."""
+    """The description of a job in `dlmexp status`, and in its JSON."""
 
-    job: str
+    job: str  # id
     state: str
     active: bool
-    lost: int  # cells without a record of a job that has ended
+    lost: int  # cells without a record, if the job has ended
     node: str
     cells: int
-    left: int
-    block: str
+    left: int  # cells without a record that no other job is responsible for
+    block: str  # the overrides
     user: str
     log: str
 
@@ -60,20 +61,20 @@ class JobFacts(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """The facts for people."""
         node = f" on {self.node}" if self.node else ""
-        rest = f"{self.lost} of them without a record" if self.lost else f"{self.left} to do"
+        unrecorded = f"{self.lost} of them without a record" if self.lost else f"{self.left} to do"
         return (
             f"job {self.job} of {self.user}{node}: "
-            f"{self.state}; {counted(self.cells, 'cell')}, {rest}: {self.block}\n"
+            f"{self.state}; {counted(self.cells, 'cell')}, {unrecorded}: {self.block}\n"
             f"  log: {self.log}"
         )
 
 
 class Memory(NamedTuple):
-    """The memory that a job asks for.
+    """The memory that a job requests.
 
     Attributes:
-        gb: Gigabytes; None: what the partition gives.
-        is_raised: Whether it is more than usual, since a job before it was killed for memory.
+        gb: Gigabytes; None: the default of the partition.
+        is_raised: Whether it was raised because the previous job was killed for lack of memory.
     """
 
     gb: float | None = None
@@ -86,16 +87,17 @@ USUAL_MEMORY = Memory()
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A job and the block it was submitted for.
 
-    The fields up to `more_memory` are in its file; `unfinished_jobs` adds those from `state` on.
+    The fields up to `more_memory` are in its file. `read_submissions` sets `log`, and
+    `unfinished_jobs` the fields from `state` on.
     """
 
     id: Annotated[str, msgspec.Meta(pattern=JOB_ID)]
     user: str
-    time: float
+    time: float  # of the submission
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
-    memory_gb: float | None = None  # None: what the partition gives
-    more_memory: bool = False  # since a job before it was killed for memory
+    memory_gb: float | None = None  # None: the default of the partition
+    more_memory: bool = False  # raised because the previous job was killed for lack of memory
     log: str = ""  # the file for its output, as submitit names it
     state: str = UNKNOWN  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
     node: str = ""
@@ -115,10 +117,10 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def description(self) -> str:
-        """Its state, with the reason and what follows from it.
+        """Its state with the reason, and the last line of its log or what the user can do.
 
-        `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
-        `ended (FAILED): ValueError: x`, `unknown (...)`.
+        Examples are `pending (Priority)`, `running`, `can't start (BadConstraints): ...`,
+        `ended (FAILED): ValueError: x` and `unknown (...)`.
         """
         text = self.state.lower()
         if self.reason:
@@ -135,7 +137,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         return text
 
     def _last_line_of_log(self) -> str:
-        """Return the last line of the log that is the job's own; '' if there is none."""
+        """Return the last line of the log that is not of another program; '' if there is none."""
         try:
             end, _ = last_bytes(Path(self.log), SHOWN_LOG_IN_STATUS)
         except (OSError, Unreadable):
@@ -148,7 +150,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def facts(self) -> JobFacts:
-        """What `dlmexp status` says of it."""
+        """The description of the job in `dlmexp status`."""
         return JobFacts(
             job=self.id,
             state=self.description,
@@ -170,7 +172,7 @@ def write_submission(
     keys: Iterable[str],
     memory: Memory = USUAL_MEMORY,
 ) -> None:
-    """Write in a job's folder what it was submitted for."""
+    """Write the file of a job, with its block, into its folder."""
     job = Job(
         id=job_id,
         user=getuser(),
@@ -195,16 +197,17 @@ def read_submissions(root: Path) -> list[Job]:
 
 
 def unfinished_jobs(store: Store) -> list[Job]:
-    """Return the jobs that are active, or have ended with cells without a record.
+    """Return the jobs that are active, or have ended and left cells without a record.
 
-    The latest comes last.
+    The latest job comes last.
     """
     submitted = read_submissions(store.root)
     if not submitted:
         return []
     unneeded = unneeded_refits(store)
     done, failed = store.keys()
-    # SLURM is not asked about jobs whose cells are all done.
+    # Do not ask SLURM about jobs whose cells are all done. Ask about those with failed cells, as
+    # they may be training them again (`retry_failed=true`).
     jobs = [job for job in submitted if job.keys - done - unneeded]
     if not jobs:
         return []
@@ -214,8 +217,8 @@ def unfinished_jobs(store: Store) -> list[Job]:
 
 
 def _set_states(jobs: Sequence[Job]) -> None:
-    """Set what SLURM says of each job."""
-    states = job_states(job.id for job in jobs)
+    """Ask SLURM for the state of each job, and set it."""
+    states = job_states(map(attrgetter("id"), jobs))
     user = getuser()
     for job in jobs:
         job.state, job.node, job.reason = states[job.id]
@@ -227,21 +230,26 @@ def _set_states(jobs: Sequence[Job]) -> None:
 
 
 def killed_for_memory(jobs: Iterable[Job]) -> list[Job]:
-    """Return those of the jobs that SLURM killed for memory and that left cells without a record.
+    """Return the jobs that were killed for lack of memory and left cells without a record.
 
-    Jobs that already had more memory for that reason are left out.
+    Jobs whose memory had been raised before are left out.
     """
-    killed = [job for job in jobs if job.reason == OUT_OF_MEMORY and not job.more_memory]
-    return [job for job in killed if job.left]
+    killed: list[Job] = []
+    for job in jobs:
+        is_killed = job.reason == OUT_OF_MEMORY
+        if is_killed and not job.more_memory and job.left:
+            killed.append(job)
+    return killed
 
 
 def _share_responsibility(jobs: Sequence[Job], recorded: set[str]) -> None:
-    """Set which cells are left to which job.
+    """Set `left` of each job, so that one job is responsible for each cell without a record.
 
-    Of the jobs with a cell, one is responsible for it: an active one, else the latest.
+    If several jobs have a cell, the responsible one is an active job or, without one, the latest.
     """
     assigned = recorded
-    by_activity = sorted(jobs, key=lambda job: job.active)  # the latest last, as in `jobs`
+    # The sort is stable: ended jobs come before active ones, and in both the latest comes last.
+    by_activity = sorted(jobs, key=lambda job: job.active)
     for job in reversed(by_activity):
         job.left = job.keys - assigned
         assigned = assigned | job.keys
@@ -284,19 +292,21 @@ def text_of_log(job: Job) -> str:
 
 
 class Cancellable(NamedTuple):
-    """What runs or waits for a results folder and can be cancelled from here."""
+    """The jobs and processes of a results folder that can be cancelled from here."""
 
     jobs: list[Job]
     processes: list[ActiveProcess]
-    foreign: list[str]  # jobs and processes that a file names, and that are not of this folder
+    foreign: list[str]  # descriptions of others, which files in the folder name wrongly
 
     def named(self, names: Sequence[str], root: Path) -> "Cancellable":
-        """Return those jobs and processes that have one of the names.
+        """Return the jobs and processes that have one of the names.
 
         Raises:
-            UserError: a name belongs to none of them.
+            UserError: no job and no process has one of the names.
         """
-        known = {str(process.pid) for process in self.processes}
+        known: set[str] = set()
+        for process in self.processes:
+            known.add(str(process.pid))
         for job in self.jobs:
             known |= job.names
         for name in names:
@@ -312,14 +322,17 @@ class Cancellable(NamedTuple):
 
 
 def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
-    """Return what runs or waits for a results folder and can be cancelled from here.
+    """Return the jobs of this user and the processes of this machine that work for a folder.
 
-    These are jobs of this user and processes of this machine; with `names`, only those. The name of
-    a job is its id (`12` for all tasks of an array, or `12_3`), that of a process its id. What a
-    file in the folder says of them is not believed: SLURM and the system are asked.
+    The files in the folder are not trusted: SLURM and the operating system must confirm that a job
+    or a process belongs to it.
+
+    Args:
+        root: The results folder.
+        names: Ids of jobs (`12` for all tasks of an array, or `12_3`) and of processes; empty: all.
 
     Raises:
-        UserError: a name belongs to none of them.
+        UserError: no job and no process has one of the names.
     """
     jobs, foreign_jobs = _jobs_of_user(root)
     processes, foreign_processes = _processes_here(root)
@@ -330,20 +343,20 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
 def _jobs_of_user(root: Path) -> tuple[list[Job], list[str]]:
     """Return the active jobs of this user that were submitted from a results folder.
 
-    The second list describes those that its files name, and that were submitted elsewhere.
+    The second list describes jobs that the folder's files name, but that were submitted elsewhere.
     """
     user = getuser()
-    named = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == user]
-    submitted_here = _submitted_from(root, named)
-    foreign = [f"job {job.id}" for job in named if job not in submitted_here]
+    active = [job for job in unfinished_jobs(Store(root)) if job.active and job.user == user]
+    submitted_here = _submitted_from(root, active)
+    foreign = [f"job {job.id}" for job in active if job not in submitted_here]
     return submitted_here, foreign
 
 
 def _submitted_from(root: Path, jobs: Sequence[Job]) -> list[Job]:
-    """Return those of the jobs whose script, as SLURM knows it, lies in this results folder."""
+    """Return the jobs whose script, according to SLURM, is in this results folder."""
     if not jobs:
         return []
-    scripts = job_scripts(job.id for job in jobs)
+    scripts = job_scripts(map(attrgetter("id"), jobs))
     folder = (root / "multirun").resolve()
     submitted_here: list[Job] = []
     for job in jobs:
@@ -354,9 +367,9 @@ def _submitted_from(root: Path, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _processes_here(root: Path) -> tuple[list[ActiveProcess], list[str]]:
-    """Return the processes of this machine that train for a results folder, and are of no job.
+    """Return the processes of this machine, outside of jobs, that train for a results folder.
 
-    The second list describes those that its files name, and that do something else.
+    The second list describes processes that the folder's files name, but that do something else.
     """
     runs: list[ActiveProcess] = []
     foreign: list[str] = []
@@ -371,14 +384,15 @@ def _processes_here(root: Path) -> tuple[list[ActiveProcess], list[str]]:
 
 
 def cancel(root: Path, jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
-    """Ask jobs and processes to save their state and leave.
+    """Ask jobs and processes to save their state and stop.
 
-    Jobs that have not started leave the queue.
+    Jobs that have not started are removed from the queue.
     """
     if jobs:
-        ask("scancel", "--quiet", *sorted(job.id for job in jobs))
+        ask("scancel", "--quiet", *sorted(map(attrgetter("id"), jobs)))
     for process in processes:
-        # It may have ended, and its id be another's, while the user was asked.
+        # While the user was asked for confirmation, it may have ended, and another process may have
+        # got its id.
         with contextlib.suppress(ProcessLookupError):
             if is_run_of(process, root):
                 os.kill(process.pid, signal.SIGTERM)

@@ -1,6 +1,7 @@
-"""`dlmexp run -m`: blocks of cells as jobs on this machine, one after another, or on a cluster.
+"""`dlmexp run -m`: run each block of cells as a job.
 
-Hydra composes them, submitit submits them.
+Jobs run on this machine, one after another, or on a cluster. Hydra composes their overrides, and
+submitit submits them.
 """
 
 import shlex
@@ -21,7 +22,7 @@ from dlmexp.experiment.cluster.plan_table import print_jobs
 from dlmexp.experiment.cluster.slurm import ENDED
 from dlmexp.experiment.cluster.submission import Block, submit, wait
 from dlmexp.experiment.config import RunConfig
-from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.plan.cell import CandidateGroup
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import STOPPED, StopRequest
@@ -35,7 +36,7 @@ ON_CLUSTER = "SlurmLauncher"
 def multirun(
     configs: Sequence[RunConfig], jobs: Sequence[Sequence[str]], launcher: Mapping[str, Any]
 ) -> int:
-    """Run jobs. All of them are checked, with their data, before the first one starts.
+    """Run jobs. The settings and the data of all jobs are checked before the first one starts.
 
     Args:
         configs: the config of each job.
@@ -45,11 +46,11 @@ def multirun(
     Returns:
         The exit code, which depends on the records at the end.
     """
-    kind = launcher["_target_"].rpartition(".")[2]
-    _check(configs, kind)
-    cfg = configs[0]  # settings that are not about cells are the same in all of them
-    on_cluster = kind == ON_CLUSTER
-    on_gpus = on_cluster and _asks_for_gpus(launcher)
+    _, _, launcher_class = launcher["_target_"].rpartition(".")
+    _check(configs, launcher_class)
+    cfg = configs[0]  # settings that are not about cells are the same in all configs
+    on_cluster = launcher_class == ON_CLUSTER
+    on_gpus = on_cluster and _requests_gpus(launcher)
     blocks = _blocks(configs, _job_overrides(configs, jobs, on_gpus))
     sweeps = [block.sweep for block in blocks]
     _print_notes(sweeps)
@@ -61,7 +62,7 @@ def multirun(
         _check_sbatch()
     _prepare_folder(store, sweeps)
     code = _run_blocks(store, blocks, launcher, on_cluster)
-    if code is None:  # the jobs are left to the cluster
+    if code is None:  # wait=false: the jobs may still wait or run
         return 0
     if code >= STOPPED:
         state = "the jobs stay in the queue" if on_cluster else "everything is saved"
@@ -72,16 +73,17 @@ def multirun(
     return max(code, _print_summary(store, sweeps))
 
 
-def _check(configs: Sequence[RunConfig], launcher: str) -> None:
-    """Check the settings that only a multirun has.
+def _check(configs: Sequence[RunConfig], launcher_class: str) -> None:
+    """Check `wait` and `results`.
 
     Raises:
-        UserError: they can't be used.
+        UserError: they can't be used in a multirun, or with this launcher.
     """
-    if not configs[0].wait and launcher != ON_CLUSTER:
+    if not configs[0].wait and launcher_class != ON_CLUSTER:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
-    if len({cfg.results for cfg in configs}) > 1:
-        raise UserError("results= is one folder for all jobs of a multirun")
+    for cfg in configs:
+        if cfg.results != configs[0].results:
+            raise UserError("results= is one folder for all jobs of a multirun")
 
 
 def _check_sbatch() -> None:
@@ -93,7 +95,8 @@ def _check_sbatch() -> None:
         )
 
 
-def _asks_for_gpus(launcher: Mapping[str, Any]) -> bool:
+def _requests_gpus(launcher: Mapping[str, Any]) -> bool:
+    """Return whether jobs get GPUs."""
     return bool(launcher.get("gpus_per_node")) or "gpu" in str(launcher.get("gres"))
 
 
@@ -106,10 +109,10 @@ def _job_overrides(
     """
     overrides: list[list[str]] = []
     for cfg, words in zip(configs, jobs, strict=True):
-        of_block = [word for word in words if not _is_for_hydra(word)]
+        overrides_of_job = [word for word in words if not _is_for_hydra(word)]
         if on_gpus and cfg.device == "auto":
-            of_block.append("device=cuda")
-        overrides.append(of_block)
+            overrides_of_job.append("device=cuda")
+        overrides.append(overrides_of_job)
     return overrides
 
 
@@ -118,9 +121,9 @@ def _is_for_hydra(override: str) -> bool:
 
 
 def _blocks(configs: Sequence[RunConfig], overrides: Sequence[Sequence[str]]) -> list[Block]:
-    """Return the block of each job. The data are loaded as a check, and dropped again.
+    """Return the block of each job.
 
-    Each job loads its own data.
+    The data are loaded to check them, and not kept in memory: each job loads its own.
     """
     blocks: list[Block] = []
     for cfg, words in zip(configs, overrides, strict=True):
@@ -139,7 +142,7 @@ def _print_notes(sweeps: Sequence[Sweep]) -> None:
 
 
 def _prepare_folder(store: Store, sweeps: Sequence[Sweep]) -> None:
-    """Write the manifests, and set aside the records that are made again."""
+    """Write the manifests, and set aside records of cells that are trained again."""
     make_folder(store.root)
     write_manifests(store.root, sweeps)
     if sweeps[0].cfg.rerun == "changed":
@@ -148,12 +151,12 @@ def _prepare_folder(store: Store, sweeps: Sequence[Sweep]) -> None:
 
 
 def _print_summary(store: Store, sweeps: Sequence[Sweep]) -> int:
-    """Print what the records say after all jobs, and return the exit code."""
+    """Print the results of all jobs, and return the exit code."""
     drop_unselected(store)
-    candidates: list[Asked] = []
+    groups: list[CandidateGroup] = []
     for sweep in sweeps:
-        candidates += sweep.candidates
-    summary = summarize(candidates, store)
+        groups += sweep.candidates
+    summary = summarize(groups, store)
     print_summary(summary, store)
     return summary.exit_code
 
@@ -164,10 +167,10 @@ def _run_blocks(
     """Run the blocks, here or on a cluster.
 
     Returns:
-        The exit code, or None if the jobs are left to the cluster.
+        The exit code, or None if the jobs were submitted and not waited for.
     """
-    # Processes of jobs know what was typed, and do not import modules from the current folder by
-    # accident.
+    # Jobs inherit these variables: the command that was typed, for their records, and one that
+    # keeps Python from importing modules from the current folder.
     variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
     with environment(**variables), StopRequest() as stop:
         if not on_cluster:
@@ -175,7 +178,8 @@ def _run_blocks(
         submit(store, blocks, launcher)
         if blocks[0].sweep.cfg.wait:
             submit_again = partial(submit, store, blocks, launcher)
-            return wait(store, _keys([block.sweep for block in blocks]), stop, submit_again)
+            keys = _keys([block.sweep for block in blocks])
+            return wait(store, keys, stop, submit_again)
     status = with_results_option("dlmexp status", store.root)
     print(f"`{status}` shows their progress; the same command without wait=false waits for them")
     return None
@@ -184,7 +188,7 @@ def _run_blocks(
 def _run_here(blocks: Sequence[Block], stop: StopRequest) -> int:
     """Run the blocks one after another, and return the largest of their exit codes.
 
-    After a block that is stopped, no other is started.
+    If a block is stopped, the blocks after it are not started.
     """
     code = 0
     for block in blocks:
@@ -197,7 +201,11 @@ def _run_here(blocks: Sequence[Block], stop: StopRequest) -> int:
 
 
 def _keys(sweeps: Sequence[Sweep]) -> frozenset[str]:
-    return frozenset[str]().union(*(sweep.by_key for sweep in sweeps))
+    """Return the keys of all cells of sweeps."""
+    keys: set[str] = set()
+    for sweep in sweeps:
+        keys.update(sweep.by_key)
+    return frozenset(keys)
 
 
 def _print_lost_jobs(store: Store, keys: frozenset[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a job does on its node: train a block, and return to the queue if it was interrupted."""
+"""The program of a job: it trains a block, and returns to the queue if it was interrupted."""
 
 import os
 import signal
@@ -19,10 +19,11 @@ USAGE_ERROR = 2  # exit code
 
 
 class BlockOnNode:
-    """What a job calls on its node.
+    """A function that a job calls on its node.
 
-    It gives its process what the submitting one had: our environment variables, the current folder,
-    and where modules are imported from. A site can configure SLURM not to pass these on.
+    It is made by the submitting process and pickled. On the node it restores our environment
+    variables, the current folder and the import path of that process, which SLURM may be configured
+    not to pass on.
     """
 
     def __init__(self, overrides: Sequence[str]):
@@ -39,13 +40,13 @@ class BlockOnNode:
         A job that was stopped before the end of its block is requeued.
 
         Raises:
-            SystemExit: The block has ended otherwise. SLURM takes the exit code of the program for
-                that of the job, so `afterok` and mails on FAIL know of it.
+            SystemExit: The block failed, or was stopped for good. SLURM takes the exit code of the
+                program for that of the job, so that `afterok` and mails on FAIL work.
         """
         os.environ.update(self.variables)
         os.chdir(self.folder)
-        of_node = [entry for entry in sys.path if entry not in self.search_path]
-        sys.path[:] = self.search_path + of_node
+        entries_of_node = [entry for entry in sys.path if entry not in self.search_path]
+        sys.path[:] = self.search_path + entries_of_node
         code = run_block(self.overrides)
         if code >= STOPPED:
             job_id = own_job() or ""  # empty only outside of a SLURM job
@@ -57,18 +58,18 @@ class BlockOnNode:
         return code
 
     def checkpoint(self) -> Any:
-        """Return what submitit puts into the queue again: the same block."""
+        """Return the job that submitit puts into the queue on a requeue: the same block."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
 
 
 def _requeue() -> None:
-    """Requeue this job and end its process. If the cluster forbids it, say so and return."""
+    """Requeue this job and end its process. If that fails, print a message and return."""
     try:
-        # The handler of submitit counts time-outs, requeues the job, and exits.
+        # submitit's handler of this signal counts time-outs, requeues the job, and exits.
         signal.raise_signal(signal.SIGUSR2)
-    except (OSError, subprocess.SubprocessError) as error:  # this cluster forbids it
+    except (OSError, subprocess.SubprocessError) as error:  # the cluster does not allow it
         print(
             f"everything is saved, but SLURM does not requeue it ({error}): "
             "the same command submits it"
@@ -78,10 +79,10 @@ def _requeue() -> None:
 def returns_to_queue(job_id: str, received: int) -> bool:
     """Return whether a job has to be requeued after a signal.
 
-    SIGUSR2 announces the time limit or a preemption. SIGTERM has two meanings, which the state of
-    the job tells apart. If the job was cancelled, or SLURM has requeued it already, it is no longer
-    RUNNING. If it is about to be preempted, it is still RUNNING, and SLURM does not requeue it once
-    it exits by itself.
+    SIGUSR2 announces the time limit or a preemption. SIGTERM may mean that the job was cancelled,
+    or that SLURM has requeued it already: then its state is no longer RUNNING. Or it announces a
+    preemption: then the job is still RUNNING, and SLURM would not requeue it after it has exited by
+    itself.
     """
     if received == signal.SIGUSR2:
         return True

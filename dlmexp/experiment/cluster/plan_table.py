@@ -1,4 +1,4 @@
-"""The plan of a multirun: one table of its jobs, with what they ask of a cluster."""
+"""The plan of a multirun: a table of its jobs and of the resources that they request."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from dlmexp.common.console import counted, duration, print_table, wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.cluster.slurm import likely_start
 from dlmexp.experiment.cluster.submission import Block
+from dlmexp.experiment.plan.cell import cell_count
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.clock import Clock, TimeInterval
 from dlmexp.experiment.running.process import select_target
 from dlmexp.experiment.running.summary import print_changed
 from dlmexp.experiment.running.sweep import Plan, plan_sweep, prepare_sweep, prepared_splits
 
-# Options of sbatch by the names of the launcher's settings.
+# Options of sbatch, by the name of the launcher's setting.
 SBATCH_OPTIONS = {
     "partition": "--partition={}",
     "account": "--account={}",
@@ -32,7 +33,7 @@ SBATCH_OPTIONS = {
 
 
 class Request(NamedTuple):
-    """What each job asks of a cluster."""
+    """The resources that each job requests from a cluster."""
 
     cores: int
     memory: str
@@ -52,7 +53,7 @@ class Request(NamedTuple):
 
     @property
     def core_hours(self) -> float:
-        """What a job takes at most."""
+        """The product of cores and hours, if a job takes as long as it may."""
         return self.cores * self.minutes / 60
 
 
@@ -61,24 +62,28 @@ def print_jobs(
 ) -> None:
     """Print a line for each job with its cells, and the totals.
 
-    On a cluster also what the jobs ask for, the time limit that timed steps suggest, and when they
-    would start.
+    For a cluster the resources that the jobs request are printed, too, with the time limit that
+    timed steps suggest, and when the jobs would start.
     """
     plans = [_plan(block, store) for block in blocks]
     request = Request.of(launcher) if on_cluster else None
     print_table(wide_console(), _table(blocks, plans, request))
-    cells_to_run = [_to_run(plan) for plan in plans]
-    jobs = sum(count > 0 for count in cells_to_run)
-    print(f"{counted(jobs, 'job')} to run, with {counted(sum(cells_to_run), 'cell')}")
+    jobs_to_run = 0
+    cells_to_run = 0
+    for plan in plans:
+        cells = _cells_to_run(plan)
+        cells_to_run += cells
+        jobs_to_run += cells > 0
+    print(f"{counted(jobs_to_run, 'job')} to run, with {counted(cells_to_run, 'cell')}")
     for block, plan in zip(blocks, plans, strict=True):
         print_changed(plan, block.sweep)
-    if request is not None and jobs:
+    if request is not None and jobs_to_run:
         _print_longest_job(_longest(blocks, plans, request.cores))
         _print_likely_start(launcher)
 
 
 def _print_longest_job(longest: TimeInterval | None) -> None:
-    """Print how long the longest job takes, and the time limit that follows."""
+    """Print how long the longest job takes, and the time limit that it needs."""
     if longest is None:
         return
     minutes = math.ceil(longest.most / 60)
@@ -101,12 +106,14 @@ def _print_likely_start(launcher: Mapping[str, Any]) -> None:
 
 
 def _plan(block: Block, store: Store) -> Plan:
+    """Return the plan of a block."""
     cfg = block.sweep.cfg
     return plan_sweep(block.sweep, store, select_target(cfg.device, cfg.dtype))
 
 
-def _to_run(plan: Plan) -> int:
-    return sum(len(batch) for batch in (*plan.batches, *plan.later))
+def _cells_to_run(plan: Plan) -> int:
+    """Return the number of cells that a plan trains."""
+    return cell_count(plan.batches) + cell_count(plan.later)
 
 
 def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | None) -> Table:
@@ -116,25 +123,26 @@ def _table(blocks: Sequence[Block], plans: Sequence[Plan], request: Request | No
         columns += ["cores", "memory", "time limit", "partition", "core hours"]
     table = Table(*columns)
     counts_of_jobs: list[list[int]] = []
-    jobs = 0
+    jobs_to_run = 0
     for name, plan in zip(_job_names(blocks), plans, strict=True):
-        to_run = _to_run(plan)
+        to_run = _cells_to_run(plan)
         counts = [len(plan.cells), len(plan.done), len(plan.failed), to_run]
         counts_of_jobs.append(counts)
-        jobs += to_run > 0
-        table.add_row(Text(name), *map(str, counts), *_request_cells(request, to_run > 0))
+        jobs_to_run += to_run > 0
+        table.add_row(Text(name), *map(str, counts), *_request_entries(request, to_run > 0))
     totals = map(sum, zip(*counts_of_jobs, strict=True))
     total_request: list[str] = []
     if request is not None:
-        total_request = ["", "", "", "", f"{jobs * request.core_hours:.1f}"]
+        total_request = ["", "", "", "", f"{jobs_to_run * request.core_hours:.1f}"]
     table.add_row("total", *map(str, totals), *total_request)
     return table
 
 
 def _job_names(blocks: Sequence[Block]) -> list[str]:
-    """Return for each block those of its overrides that not all blocks share."""
-    overrides = [set(block.overrides) for block in blocks]
-    common = set.intersection(*overrides)
+    """Return for each block its overrides, without those that all blocks have."""
+    common = set(blocks[0].overrides)
+    for block in blocks:
+        common &= set(block.overrides)
     names: list[str] = []
     for block in blocks:
         words = [word for word in block.overrides if word not in common]
@@ -142,8 +150,11 @@ def _job_names(blocks: Sequence[Block]) -> list[str]:
     return names
 
 
-def _request_cells(request: Request | None, is_submitted: bool) -> list[str]:
-    """Return what a job asks for, as cells of the table; nothing where nothing is left to run."""
+def _request_entries(request: Request | None, is_submitted: bool) -> list[str]:
+    """Return the resources that a job requests, as entries of a row of the table.
+
+    They are empty for a job without cells to run.
+    """
     if request is None:
         return []
     if not is_submitted:
@@ -162,11 +173,11 @@ def _longest(blocks: Sequence[Block], plans: Sequence[Plan], threads: int) -> Ti
     clocks = _clocks_of_long_jobs(blocks, plans)
     if not clocks:
         return None
-    # Steps of the job with the most cells are timed; the others are assumed to be as fast.
+    # Steps of the job with the most cells are timed, and the other jobs assumed to be as fast.
     timed, block = max(clocks, key=lambda pair: pair[0].cells)
     cfg = block.sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    splits = prepared_splits(prepare_sweep(cfg))  # the sweeps of a multirun have dropped their data
+    splits = prepared_splits(prepare_sweep(cfg))  # the sweep of a block has no data any more
     timed.time_steps(splits, target, threads)
     intervals: list[TimeInterval] = []
     for clock, _ in clocks:

@@ -1,4 +1,4 @@
-"""Questions to SLURM: the states of jobs, and the limits of a cluster."""
+"""Queries to SLURM: the states of jobs, and the limits of a cluster."""
 
 import contextlib
 import re
@@ -13,7 +13,7 @@ from dlmexp.common.errors import UserError, shortened
 ENDED = "ENDED"  # it has left the queue
 UNKNOWN = "UNKNOWN"  # it can't be seen from here
 STUCK = "CAN'T START"  # it will never leave the queue
-OUT_OF_MEMORY = "OUT_OF_MEMORY"  # how `sacct` calls the end of a job that needed too much
+OUT_OF_MEMORY = "OUT_OF_MEMORY"  # the outcome in `sacct` of a job that was killed for lack of it
 # Commands for jobs in the queue, and for jobs that have left it.
 SQUEUE = ("squeue", "--noheader", "--array", "--format", "%i|%T|%N|%r")
 ORIGIN = ("squeue", "--noheader", "--array", "--format", "%i|%Z|%o")  # id, folder, script
@@ -39,7 +39,7 @@ NEVER_STARTS = re.compile(
 
 
 class JobState(NamedTuple):
-    """What SLURM says of a job."""
+    """The state of a job."""
 
     state: str  # ENDED, UNKNOWN, STUCK, or as `squeue` names it
     node: str = ""
@@ -54,20 +54,28 @@ def job_states(job_ids: Iterable[str]) -> dict[str, JobState]:
     """
     ended = JobState(ENDED)
     states: dict[str, JobState] = dict.fromkeys(job_ids, ended)
-    arrays = sorted({job_id.partition("_")[0] for job_id in states})
-    selection = ("--jobs", ",".join(arrays))
+    selection = _selection(states)
     try:
         states |= _queued(selection)
     except UserError as error:
-        # SLURM has forgotten a job that ended a while ago.
+        # This error means that the job ended a while ago, and SLURM has forgotten it.
         if "Invalid job id" not in str(error):
             return dict.fromkeys(states, JobState(UNKNOWN, reason=str(error)))
-    left_queue = {job_id for job_id, state in states.items() if state == ended}
-    if left_queue:
+    if ended in states.values():
         with contextlib.suppress(UserError):  # a cluster without accounting
-            accounted = _accounted(selection)
-            states |= {job: state for job, state in accounted.items() if job in left_queue}
+            for job_id, outcome in _accounted(selection).items():
+                if states.get(job_id) == ended:
+                    states[job_id] = outcome
     return states
+
+
+def _selection(job_ids: Iterable[str]) -> tuple[str, str]:
+    """Return the option of SLURM's commands that selects jobs, with all tasks of their arrays."""
+    array_ids: set[str] = set()
+    for job_id in job_ids:
+        array_id, _, _ = job_id.partition("_")
+        array_ids.add(array_id)
+    return "--jobs", ",".join(sorted(array_ids))
 
 
 def _queued(selection: tuple[str, str]) -> dict[str, JobState]:
@@ -82,15 +90,14 @@ def _queued(selection: tuple[str, str]) -> dict[str, JobState]:
 
 
 def job_scripts(job_ids: Iterable[str]) -> dict[str, Path]:
-    """Return the script that each of these jobs runs, of those in the queue.
+    """Return the scripts of jobs by id, for jobs that are in the queue.
 
     Raises:
         UserError: SLURM does not answer.
     """
     wanted = set(job_ids)
-    arrays = sorted({job_id.partition("_")[0] for job_id in wanted})
     scripts: dict[str, Path] = {}
-    for line in ask(*ORIGIN, "--jobs", ",".join(arrays)):
+    for line in ask(*ORIGIN, *_selection(wanted)):
         job_id, folder, script = line.split("|", 2)
         if job_id in wanted:
             scripts[job_id] = Path(folder, script)
@@ -104,7 +111,7 @@ def _accounted(selection: tuple[str, str]) -> dict[str, JobState]:
         job_id, state, node = line.split("|")
         if state in ("PENDING", "RUNNING"):  # the accounting may be late
             continue
-        outcome = state.partition(" ")[0]  # of `CANCELLED by 1000`
+        outcome, _, _ = state.partition(" ")  # `CANCELLED by 1000` becomes `CANCELLED`
         states[job_id] = JobState(ENDED, node.removeprefix("None assigned"), outcome)
     return states
 
@@ -117,7 +124,7 @@ def max_array_size() -> int:
 
 
 def likely_start(options: Sequence[str]) -> str:
-    """Return what `sbatch --test-only` says of a job: when it would start, and where.
+    """Return the answer of `sbatch --test-only`: when a job would start, and where.
 
     Raises:
         UserError: SLURM refuses the job, does not answer, or is not installed.
@@ -137,7 +144,7 @@ def ask(*command: str) -> list[str]:
 
 
 def _answer(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Return what a SLURM command has printed; the errors are those of `ask`."""
+    """Return the output of a SLURM command; the errors are those of `ask`."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True

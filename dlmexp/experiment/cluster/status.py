@@ -1,13 +1,13 @@
-"""The status of a results folder: its cells, the processes that train some, and its jobs.
+"""The status of a results folder: its cells, the processes that train them, and its jobs.
 
-It is read from the names of files, manifests and failed records. Loads neither torch nor pandas.
+It is read from the names of files, manifests and failed records. This module loads neither torch
+nor pandas.
 """
 
 import contextlib
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -16,16 +16,16 @@ from rich.table import Table
 from dlmexp.common.console import counted, duration, wide_console
 from dlmexp.common.errors import Unreadable
 from dlmexp.experiment.cluster.jobs import JobFacts, unfinished_jobs
-from dlmexp.experiment.plan.cell import Asked
+from dlmexp.experiment.plan.cell import CandidateGroup
 from dlmexp.experiment.records.gaps import EvidenceGap, largest_gaps
 from dlmexp.experiment.records.manifests import read_manifests
 from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import FAILED, Store
 from dlmexp.experiment.running.leases import ActiveProcess, BatchProgress, active_processes
 
-# The states of cells. Those of jobs in the queue of a cluster are queued.
+# The states of cells. Queued cells belong to jobs in the queue of a cluster.
 STATES = ("done", "running", "queued", "failed", "missing")
-# The name of each kind of file that is counted, and where it lies.
+# The kinds of files that are counted, and where they are.
 PLACES = {
     "checkpoints": "in checkpoints/",
     "packed": "records in *.parquet",
@@ -58,13 +58,13 @@ class ExperimentStatus(msgspec.Struct, frozen=True):
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
-    """A process that trains, and how far it is with its run."""
+    """A process that trains, and how far its run is."""
 
     who: str
-    cells: int  # in training
-    settled: int
-    total: int
-    failed: int
+    cells: int  # in training in this process
+    settled: int  # cells of the run with a record
+    total: int  # cells of the run
+    failed: int  # cells of the run that failed
     seconds_left: float | None
     batches: tuple[BatchProgress, ...]
 
@@ -83,7 +83,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
 
 class FolderStatus(msgspec.Struct, frozen=True):
-    """What `dlmexp status --json` prints."""
+    """The status of a results folder, which `dlmexp status --json` prints."""
 
     results: str
     experiments: list[ExperimentStatus]
@@ -92,12 +92,12 @@ class FolderStatus(msgspec.Struct, frozen=True):
     checkpoints: int
     quarantined: int
     packed: int
-    gaps: list[EvidenceGap] = []  # what larger M could gain, by dataset and method
+    gaps: list[EvidenceGap] = []  # bounds on what a larger M could gain, by dataset and method
 
 
 @dataclass(frozen=True)
 class CellStates:
-    """The state of every cell of a results folder that has one; the others are missing."""
+    """The states of the cells of a results folder by key; a cell without a state is missing."""
 
     by_key: Mapping[str, str]
 
@@ -111,8 +111,10 @@ class CellStates:
     ) -> "CellStates":
         """Return the states of cells with these keys.
 
-        A cell in several of them is done, else running, else failed, else queued.
+        If a key is in several of the arguments, the first of these states holds: done, running,
+        failed, queued.
         """
+        # Later lines replace the states of earlier ones.
         states = dict.fromkeys(queued, "queued")
         states |= dict.fromkeys(failed, "failed")
         states |= dict.fromkeys(running, "running")
@@ -120,10 +122,11 @@ class CellStates:
         return cls(states)
 
     def grouped(self, keys: Iterable[str]) -> dict[str, list[str]]:
-        """Return those of the keys that are in each state."""
+        """Return the keys by state."""
         groups: dict[str, list[str]] = {state: [] for state in STATES}
         for key in keys:
-            groups[self.by_key.get(key, "missing")].append(key)
+            state = self.by_key.get(key, "missing")
+            groups[state].append(key)
         return groups
 
 
@@ -138,19 +141,21 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
     processes = active_processes(root)
     done, failed = store.keys()
     jobs = unfinished_jobs(store)
-    states = CellStates.of(
-        done=done,
-        failed=failed,
-        running=chain.from_iterable(process.keys for process in processes),
-        queued=chain.from_iterable(job.left for job in jobs if job.active),
-    )
+    running: set[str] = set()
+    for process in processes:
+        running |= process.keys
+    queued: set[str] = set()
+    for job in jobs:
+        if job.active:
+            queued |= job.left
+    states = CellStates.of(done=done, failed=failed, running=running, queued=queued)
     experiments: list[ExperimentStatus] = []
     for name, cells in _cells_by_experiment(store).items():
         experiments.append(_experiment_status(store, name, cells, states, failure_reasons))
     return FolderStatus(
         results=str(root),
         experiments=experiments,
-        running=[ProcessStatus.of(process) for process in processes],
+        running=list(map(ProcessStatus.of, processes)),
         jobs=[job.facts for job in jobs],
         checkpoints=len(list((root / "checkpoints").glob("*.npz"))),
         quarantined=_count_quarantined(root),
@@ -160,37 +165,46 @@ def read_status(root: Path, failure_reasons: bool = False) -> FolderStatus:
 
 
 def _count_quarantined(root: Path) -> int:
-    """Return the number of files in quarantine, without those that say why."""
+    """Return the number of files in quarantine, without the notes (`.why`) beside them."""
     files = (root / "quarantine").glob("*")
-    return sum(path.suffix != ".why" for path in files)
+    return len([path for path in files if path.suffix != ".why"])
 
 
 def _gaps(store: Store) -> list[EvidenceGap]:
-    """Return what larger M could gain, by dataset and method of all experiments."""
-    candidates: list[Asked] = []
+    """Return the gaps (`EvidenceGap`) by dataset and method of all experiments."""
+    groups: list[CandidateGroup] = []
     for manifest in read_manifests(store.root):
-        candidates += manifest.candidates
-    return largest_gaps(store, candidates)
+        groups += manifest.candidates
+    return largest_gaps(store, groups)
 
 
-def _cells_by_experiment(store: Store) -> dict[str, dict[str, Asked]]:
-    """Return the keys that each experiment asks for, with the selection they are candidates of."""
-    experiments: dict[str, dict[str, Asked]] = {}
+def _cells_by_experiment(store: Store) -> dict[str, dict[str, CandidateGroup]]:
+    """Return for each experiment the keys of its cells, and the group that each key belongs to."""
+    experiments: dict[str, dict[str, CandidateGroup]] = {}
     for manifest in read_manifests(store.root):
         selections = Selections.of(store, manifest.candidates)
         cells = experiments.setdefault(manifest.experiment, {})
-        for selection in manifest.candidates:
-            cells.update(dict.fromkeys(selections.needed(selection), selection))
+        for group in manifest.candidates:
+            cells.update(dict.fromkeys(selections.needed(group), group))
     return experiments
 
 
 def _experiment_status(
     store: Store,
     name: str,
-    cells: dict[str, Asked],
+    cells: dict[str, CandidateGroup],
     states: CellStates,
     failure_reasons: bool,
 ) -> ExperimentStatus:
+    """Return the status of an experiment.
+
+    Args:
+        store: The records.
+        name: The name of the experiment.
+        cells: The keys of its cells with their groups.
+        states: The states of cells.
+        failure_reasons: Whether to read the failed records.
+    """
     keys = states.grouped(cells)
     failures: list[Failure] = []
     if failure_reasons:
@@ -200,12 +214,12 @@ def _experiment_status(
     return ExperimentStatus(name=name, **counts, failures=failures, absent=absent)
 
 
-def _failure(store: Store, selection: Asked, key: str) -> Failure:
-    """Return why a cell failed."""
-    cell = selection.describe(key)
+def _failure(store: Store, group: CandidateGroup, key: str) -> Failure:
+    """Return the failure of a cell."""
+    cell = group.describe(key)
     record = None
     with contextlib.suppress(Unreadable):
-        record = store.read(store.path(selection.dataset, key, FAILED))
+        record = store.read(store.path(group.dataset, key, FAILED))
     if record is None:
         reason = "its record is torn; retry_failed=true runs it again"
         return Failure(key=key, cell=cell, reason=reason, where="?")
@@ -223,10 +237,11 @@ def _failure(store: Store, selection: Asked, key: str) -> Failure:
 
 
 def print_status(status: FolderStatus, missing: bool = False) -> None:
-    """Print the counts as a table, then all else.
+    """Print the counts as a table, then processes, jobs, gaps, files and failures.
 
-    It is processes, jobs, what larger M could gain, files, and failures with their reason. With
-    `missing`, a line for each missing cell.
+    Args:
+        status: The status.
+        missing: Whether to print a line for each missing cell.
     """
     table = Table("experiment", *STATES, title=f"results in {status.results}")
     for experiment in status.experiments:
@@ -235,8 +250,8 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
     wide_console().print(table)
     for process in status.running:
         _print_process(process)
-    for fact in (*status.jobs, *status.gaps):
-        print(fact.line)
+    for job_or_gap in (*status.jobs, *status.gaps):
+        print(job_or_gap.line)
     for name, place in PLACES.items():
         count = getattr(status, name)
         if count:
@@ -248,6 +263,7 @@ def print_status(status: FolderStatus, missing: bool = False) -> None:
 
 
 def _print_failures(experiment: ExperimentStatus) -> None:
+    """Print the failures of an experiment with their reason, and then tracebacks."""
     for failure in experiment.failures:
         print(f"{experiment.name}: {failure.cell}: {failure.reason} on {failure.where}")
     _print_tracebacks(experiment.failures)
@@ -259,9 +275,12 @@ def _print_missing(experiment: ExperimentStatus) -> None:
 
 
 def _print_tracebacks(failures: Iterable[Failure]) -> None:
-    """Print every traceback once, after the failures: cells of a batch share one."""
-    for traceback in dict.fromkeys(failure.traceback for failure in failures):
-        if isinstance(traceback, str):
+    """Print every traceback once: the cells of a batch have the same."""
+    printed: set[str] = set()
+    for failure in failures:
+        traceback = failure.traceback
+        if isinstance(traceback, str) and traceback not in printed:
+            printed.add(traceback)
             print(textwrap.indent(traceback.rstrip(), "  "))
 
 

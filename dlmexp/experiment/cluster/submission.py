@@ -4,6 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from dlmexp.common.console import counted
@@ -23,7 +24,7 @@ from dlmexp.experiment.running.process import StopRequest
 from dlmexp.experiment.running.sweep import Sweep
 
 POLL_SECONDS = 10.0  # between two queries of the queue
-SIGNAL_POLL_SECONDS = 0.5  # between looks at requests to stop
+SIGNAL_POLL_SECONDS = 0.5  # between checks for a request to stop
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
 # Settings of the launcher that are not parameters of sbatch.
 NOT_FOR_SBATCH = ("_target_", "submitit_folder", "max_num_timeout")
@@ -44,7 +45,8 @@ class Block(NamedTuple):
 def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -> None:
     """Submit the blocks with cells that are neither recorded nor in the queue.
 
-    A block whose last job was killed for memory gets twice the memory, once.
+    If the last job of a block was killed for lack of memory, the new one gets twice the memory, but
+    only once.
 
     Args:
         store: the results folder.
@@ -55,7 +57,8 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
         UserError: SLURM refuses, or does not answer.
     """
     jobs = unfinished_jobs(store)
-    # The records are read after the queue: those of a job that has just left it are there.
+    # The queue was read first, then the records: a job that left the queue before has written its
+    # records, and a job that leaves it in between counts as queued.
     selection = _blocks_to_submit(store, blocks, jobs)
     _print_selection(selection, len(blocks))
     killed = killed_for_memory(jobs)
@@ -70,46 +73,50 @@ def submit(store: Store, blocks: Sequence[Block], launcher: Mapping[str, Any]) -
 
 
 def _memory(wanted: float | None, killed: Job | None) -> Memory:
-    """Return the memory of a block's job.
+    """Return the memory of the next job of a block.
 
     Args:
-        wanted: What the launcher says, in GB; None: what the partition gives.
-        killed: The last job of the block, if it was killed for memory.
+        wanted: The setting of the launcher, in GB; None: the default of the partition.
+        killed: The last job of the block, if it was killed for lack of memory.
 
     Raises:
-        UserError: Nobody knows how much that job had.
+        UserError: The killed job had the partition's default, which is not known here.
     """
     if killed is None:
         return Memory(wanted)
-    had = killed.memory_gb
-    if wanted is not None and (had is None or wanted > had):
+    previous = killed.memory_gb
+    if wanted is not None and (previous is None or wanted > previous):
         return Memory(wanted)
-    if had is None:
+    if previous is None:
         raise UserError(
             f"job {killed.id} ran out of the memory that its partition gives: "
             "hydra.launcher.mem_gb=N asks for more"
         )
-    return Memory(2 * had, is_raised=True)
+    return Memory(2 * previous, is_raised=True)
 
 
 def _submit_arrays(blocks: Sequence[Block], launcher: Mapping[str, Any], memory: Memory) -> None:
     """Submit blocks as job arrays that are as large as the cluster allows."""
     tasks = max_array_size()
-    names = dict.fromkeys(block.sweep.cfg.name for block in blocks)
+    names: dict[str, None] = {}  # as an ordered set
+    for block in blocks:
+        names[block.sweep.cfg.name] = None
     executor = _executor(launcher, experiment="+".join(names))
     for start in range(0, len(blocks), tasks):
         _submit_array(executor, blocks[start : start + tasks], memory)
 
 
 def _last_job(block: Block, jobs: Sequence[Job]) -> Job | None:
-    """Return the latest of the jobs that was for cells of a block."""
+    """Return the last of these jobs that has cells of a block."""
     keys = block.sweep.by_key.keys()
-    with_its_cells = [job for job in jobs if job.keys & keys]
-    return with_its_cells[-1] if with_its_cells else None
+    for job in reversed(jobs):
+        if job.keys & keys:
+            return job
+    return None
 
 
 class _Selection(NamedTuple):
-    """The blocks that need a new job, and the ids of the jobs that already do the rest."""
+    """The blocks that need a new job, and the ids of jobs in the queue with the other blocks."""
 
     blocks: list[Block]
     queued_jobs: list[str]
@@ -117,8 +124,10 @@ class _Selection(NamedTuple):
 
 def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]) -> _Selection:
     """Return the blocks with cells that are neither recorded nor in the queue."""
-    active = [job for job in jobs if job.active]
-    in_queue = frozenset[str]().union(*(job.keys for job in active))
+    in_queue: set[str] = set()
+    for job in jobs:
+        if job.active:
+            in_queue |= job.keys
     done, failed = store.keys()
     selected: list[Block] = []
     to_run: set[str] = set()
@@ -129,17 +138,17 @@ def _blocks_to_submit(store: Store, blocks: Sequence[Block], jobs: Sequence[Job]
         to_run |= unrecorded
         if unrecorded - in_queue:
             selected.append(block)
-    queued_jobs = [job.id for job in active if job.keys & to_run]
+    queued_jobs = [job.id for job in jobs if job.active and job.keys & to_run]
     return _Selection(selected, queued_jobs)
 
 
 def _print_selection(selection: _Selection, n_blocks: int) -> None:
-    """Print which jobs are in the queue already, and how many of all blocks need no new one."""
+    """Print the jobs that are in the queue already, and how many blocks need no new job."""
     if selection.queued_jobs:
         print(f"already in the queue: job {', '.join(selection.queued_jobs)}")
-    others = n_blocks - len(selection.blocks)
-    if others:
-        print(f"no new job for {others} of {counted(n_blocks, 'block')}")
+    without_new_job = n_blocks - len(selection.blocks)
+    if without_new_job:
+        print(f"no new job for {without_new_job} of {counted(n_blocks, 'block')}")
 
 
 def _executor(launcher: Mapping[str, Any], experiment: str) -> Any:
@@ -176,31 +185,35 @@ def _submit_array(executor: Any, blocks: Sequence[Block], memory: Memory) -> Non
 
 
 def _complaint(text: str) -> str:
-    """Return what is wrong in the output of sbatch: its first line, or the last one of others."""
+    """Return the most useful line of an error message.
+
+    That is the first error of sbatch, else the first line of sbatch, else the last line.
+    """
     lines = text.strip().splitlines() or [""]
-    of_sbatch = [line for line in lines if line.startswith("sbatch:")]
-    errors = [line for line in of_sbatch if "error" in line]
-    by_importance = [*errors, *of_sbatch, lines[-1]]
+    lines_of_sbatch = [line for line in lines if line.startswith("sbatch:")]
+    errors = [line for line in lines_of_sbatch if "error" in line]
+    by_importance = [*errors, *lines_of_sbatch, lines[-1]]
     return by_importance[0]
 
 
 def sbatch_settings(launcher: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     """Return the settings of the launcher as submitit takes them, with our additions.
 
-    These are our shell lines before the user's, the experiment in the job's name, and a signal that
-    leaves time to train. Additional parameters without a value are left out.
+    The additions are shell lines before those of the user, the experiment in the job's name, and a
+    limit on how long before the end of a job SLURM sends its signal. Additional parameters without
+    a value are left out.
     """
-    # SLURM may send the signal a minute early, so it comes in the last quarter at the earliest.
+    # The signal comes at the earliest in the last quarter, so that a short job also has time to
+    # train. SLURM may send it a minute early.
     signal_delay = min(launcher["signal_delay_s"], 60 * launcher["timeout_min"] // 4)
     setup = [THREADS]
     if os.environ.get(SETUP):
         setup.append(os.environ[SETUP])
     setup += launcher["setup"] or ()
-    additional = {
-        name: value
-        for name, value in launcher["additional_parameters"].items()
-        if value not in (None, False, "")
-    }
+    additional = dict(launcher["additional_parameters"])
+    for name, value in launcher["additional_parameters"].items():
+        if value in (None, False, ""):
+            del additional[name]
     settings = {
         **launcher,
         "setup": setup,
@@ -224,30 +237,36 @@ def wait(
         store: the results folder.
         keys: the cells.
         stop: a request to stop.
-        submit_again: called where jobs were killed for memory; submits their blocks again.
+        submit_again: a function that submits blocks without records again. It is called when jobs
+            were killed for lack of memory.
 
     Returns:
         0, or the exit code of a request to stop.
     """
     printed = ""
-    submitted_again: set[str] = set()
+    killed_before: set[str] = set()
     while stop.requested is None:
         needed = keys - unneeded_refits(store)
         jobs = [job for job in unfinished_jobs(store) if job.keys & needed]
-        killed = {job.id for job in killed_for_memory(jobs)}
-        if submit_again is not None and killed - submitted_again:
-            submitted_again |= killed
+        killed = set(map(attrgetter("id"), killed_for_memory(jobs)))
+        if submit_again is not None and killed - killed_before:
+            killed_before |= killed
             submit_again()
             continue
-        in_queue = [job for job in jobs if job.state != ENDED]
-        line = f"{_states(in_queue)}; {_progress(store, needed)}"
+        not_ended = [job for job in jobs if job.state != ENDED]
+        line = f"{_states(not_ended)}; {_progress(store, needed)}"
         if line != printed:
             print(line, flush=True)
             printed = line
-        if all(job.state == STUCK for job in in_queue):
+        if not _may_run(not_ended):
             return 0
         _pause(stop)
     return stop.requested.code
+
+
+def _may_run(jobs: Sequence[Job]) -> bool:
+    """Return whether one of the jobs is running or can still start."""
+    return any(job.state != STUCK for job in jobs)
 
 
 def _pause(stop: StopRequest) -> None:
@@ -258,13 +277,15 @@ def _pause(stop: StopRequest) -> None:
 
 
 def _progress(store: Store, keys: Set[str]) -> str:
+    """Return how many cells are done."""
     done, _ = store.keys()
     return f"{len(keys & done)} of {counted(len(keys), 'cell')} done"
 
 
 def _states(jobs: Sequence[Job]) -> str:
+    """Return how many jobs are in each state."""
     if not jobs:
         return "no job is left"
-    counts = Counter(job.description for job in jobs)
+    counts = Counter(map(attrgetter("description"), jobs))
     parts = [f"{counted(number, 'job')} {state}" for state, number in counts.items()]
     return "; ".join(parts)

@@ -1,6 +1,6 @@
-"""Which models of a results folder are meant: by their fields, and by the best validation NLL.
+"""Choose models of a results folder: by terms such as `dataset=cadata`, then by validation NLL.
 
-The validation rows depend on the seed. Models are compared on the same rows only.
+The validation rows depend on the seed, and models are compared only on the same rows.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from dlmexp.experiment.records.store import MODEL
 
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
 SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
-"""What users choose by."""
+"""The names in the terms by which users choose."""
 DIFFERING_IN_MIXTURE = ("options", *SELECTED)
 SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE]
-"""What models of one mixture share."""
+"""The fields in which all models of one mixture agree."""
 SHOWN_KEYS = 8
 TRAIN = (
     "give the command of that run with results= a new folder (keep=all for models at every beta)"
@@ -32,12 +32,12 @@ TRAIN = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """A model, and why it was chosen.
+    """A chosen model.
 
     Attributes:
         row: Its row in `ResultsFolder.candidates`.
         model: The model.
-        words: Its key, what was trained on what, why it was chosen.
+        words: Its key, its description, and why it was chosen.
     """
 
     row: Any
@@ -53,11 +53,12 @@ def choose_models(
     Args:
         results: The results folder.
         where: Terms such as `dataset=cadata`.
-        every_seed: Return the best model of every seed that was trained like the best of all.
+        every_seed: Return the best model of each seed, among those with the settings of the best
+            model of all.
         option: How the user has typed the terms, for messages.
 
     Raises:
-        UserError: no model matches, or the terms leave open which model is meant.
+        UserError: no model matches, or those that match can't be compared.
     """
     terms = parse_terms(option, where, SELECTABLE)
     candidates = _matching_models(results, terms, where, option)
@@ -119,10 +120,10 @@ def _check_single_dataset(rows: pd.DataFrame, results: ResultsFolder, option: st
 
 
 def _best_by_seed(rows: pd.DataFrame, best: pd.DataFrame, option: str) -> pd.DataFrame:
-    """Return the best model of every seed among those that were trained like `best`."""
+    """Return the best model of every seed among those with the settings of `best`."""
     names = [name for name in SHARED_IN_MIXTURE if name in rows]
     alike = rows.merge(best[names], on=names)
-    best_of_seeds = [_best(of_seed, option) for _, of_seed in alike.groupby("seed")]
+    best_of_seeds = [_best(rows_of_seed, option) for _, rows_of_seed in alike.groupby("seed")]
     return pd.concat(best_of_seeds)
 
 
@@ -142,7 +143,7 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
         UserError: the file is not sound.
     """
     try:
-        model = decoded(results.store.beside(row.dataset, row.key, MODEL, row.model))
+        model = decoded(results.store.attachment(row.dataset, row.key, MODEL, row.model))
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as error:
@@ -152,26 +153,26 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
 
 
 def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
-    """Return the row with the best validation metric; its column `why` is a description.
+    """Return the row with the best validation metric, with the reason in a column `why`.
 
-    The metric is the NLL before normalisation, as sizes are normalised differently. It is the MSE
-    where there is no NLL (square loss). Without validation rows there must be one row.
+    The metric is the NLL or, for models of square loss, which have none, the MSE. It is that of the
+    targets before normalisation, since models of several sizes have normalised them differently.
 
     Raises:
-        UserError: there are several rows and nothing to choose by.
+        UserError: there are several rows, and none has a validation metric.
     """
     for metric in ("nll", "mse"):
         scores = _unnormalised_scores(rows, metric)
         scored = rows.assign(score=scores)[np.isfinite(scores)]
         if scored.empty:
             continue
-        comparable, where = _on_the_same_rows(scored.sort_values(["score", "key"]), option)
+        comparable, on_which_rows = _on_the_same_rows(scored.sort_values(["score", "key"]), option)
         best = comparable[:1]
         count = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
         value = f"validation {metric.upper()} {best['score'].iloc[0]:.4f}"
         was_scaled = (_unit(rows) != 1).any()
         units = " of targets before scaling" if was_scaled else ""
-        return best.assign(why=f"{count}{where}, {value}{units}")
+        return best.assign(why=f"{count}{on_which_rows}, {value}{units}")
     if len(rows) == 1:
         return rows.assign(why="the only model")
     keys = ", ".join(rows["key"][:SHOWN_KEYS])
@@ -180,11 +181,11 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
 
 
 def _on_the_same_rows(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, str]:
-    """Return the models of one seed, the best first, and which seed it is, in words.
+    """Return the models of one seed, the best first, and a phrase that names the seed.
 
-    Settings are compared by their best model of each seed, averaged over the seeds that have all
-    settings. The models returned are those of the first of these seeds; the first one has the best
-    settings.
+    Each setting is represented by its best model of each seed. Settings are compared by the mean
+    score over the seeds that have models of all settings. Of the first of these seeds all models
+    are returned, those of the best setting first.
 
     Args:
         scored: Models with their `score`, sorted by it.
@@ -196,35 +197,36 @@ def _on_the_same_rows(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, 
     if scored["seed"].nunique() == 1:
         return scored, ""
     names = [name for name in SHARED_IN_MIXTURE if name in scored]
-    settings = scored.groupby(names, dropna=False, sort=False).ngroup()
-    scored = scored.assign(settings=settings)
-    by_seed = scored.pivot_table("score", "seed", "settings", aggfunc="min")
+    setting_numbers = scored.groupby(names, dropna=False, sort=False).ngroup()
+    scored = scored.assign(setting=setting_numbers)
+    by_seed = scored.pivot_table("score", "seed", "setting", aggfunc="min")
     complete = by_seed.dropna()
     if complete.empty:
-        seeds = "|".join(str(seed) for seed in by_seed.index)
+        seeds = "|".join(map(str, by_seed.index))
         raise UserError(
             "the models have different settings and seeds, so that they were validated on "
             f"different rows: choose with {option} seed={seeds}, or by what they differ in"
         )
-    winner = complete.mean().idxmin()
+    best_setting = complete.mean().idxmin()
     seed = complete.index[0]
-    of_seed = scored[scored["seed"] == seed]
-    is_winner = of_seed["settings"] == winner
-    ordered = pd.concat([of_seed[is_winner], of_seed[~is_winner]])
-    return ordered.drop(columns="settings"), f" on the validation rows of seed {seed}"
+    models_of_seed = scored[scored["seed"] == seed]
+    is_best = models_of_seed["setting"] == best_setting
+    ordered = pd.concat([models_of_seed[is_best], models_of_seed[~is_best]])
+    return ordered.drop(columns="setting"), f" on the validation rows of seed {seed}"
 
 
 def _unit(rows: pd.DataFrame) -> pd.Series:
-    """Return what one unit of the normalised targets is before normalisation."""
+    """Return the unit of the normalised targets: their standard deviation before normalisation."""
     return rows["y_std"].fillna(1.0)
 
 
 def _unnormalised_scores(rows: pd.DataFrame, metric: str) -> pd.Series:
-    """Return the validation NLL or MSE of targets before normalisation; NaN where there is none."""
+    """Return the validation NLL or MSE of targets before normalisation; NaN if there is none."""
     name = f"validation_{metric}"
     if name not in rows:
         return pd.Series(np.nan, index=rows.index)
     unit = _unit(rows)
     if metric == "nll":
+        # The density of y is that of the normalised y, divided by the unit.
         return rows[name] + np.log(unit)
     return rows[name] * unit**2

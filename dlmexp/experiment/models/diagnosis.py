@@ -1,4 +1,4 @@
-"""How a trained model does on its own test rows, as numbers to draw."""
+"""Diagnose a trained model on its own test rows: the numbers that `dlmexp diagnose` draws."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -29,9 +29,9 @@ from dlmexp.experiment.records.table_baselines import read_table_baselines
 LEVELS = np.linspace(0.05, 0.95, 19)
 """Probabilities of central intervals."""
 BINS = 10
-"""Bins of probabilities."""
+"""The number of bins of predicted probabilities."""
 SMALLEST_PROBABILITY = 1e-12
-"""Stands for the probability of a count that has none to rounding."""
+"""The probability that a count has at least, where rounding would make it 0."""
 SHOWN = ("test_rmse", "test_error", "test_nll")
 """Metrics that models and baselines are compared by."""
 LINE_POINTS = 400
@@ -42,24 +42,25 @@ LINE_MARGIN = 0.1
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Predictions against targets and more, in the units of the data.
+    """Predictions on the test rows, their targets and more, in the units of the data.
 
     Attributes:
         model: The model.
         columns: The predictions on the test rows (`Predictor.predict`).
-        targets: The targets there, 0 and 1 for binary data.
-        calibration: Promised and observed shares, and of how many rows; None without a
-            distribution.
-        betas: By beta the metrics of all candidates, `validation` and `test`; empty if there are
-            fewer than two. Where folds select, only the selected one has a metric on test rows,
-            which is left out.
+        targets: The targets of the test rows, 0 and 1 for binary data.
+        calibration: A table with predicted shares (`promised`), observed shares and the number of
+            rows; None if the model predicts no distribution.
+        betas: A table with the metrics of all candidates, `validation` and `test`, by beta; empty
+            if there are fewer than two. If folds select, `test` is missing, since only the
+            selected candidate has a metric on test rows.
         metric: The metric of the candidates: nll or mse.
         objective: The objective by iteration; empty if nothing was trained.
-        line: Of one feature: x, predictions, training rows, inducing inputs; None for more.
-        importance: Of a user's own table with several columns: how much each of them matters
-            (`importance`); otherwise None.
-        baselines: Of a user's own table: test metrics of the models and baselines of the same
-            split, in a row each; empty for other data.
+        line: For data with one feature: x, predictions, training rows and inducing inputs; None
+            for data with more.
+        importance: For a user's own table: the importance of its columns (`importance`); None for
+            other data.
+        baselines: For a user's own table: test metrics of the models and baselines of the same
+            split, a row for each; empty for other data.
     """
 
     model: TrainedCell
@@ -75,7 +76,7 @@ class Diagnosis:
 
     @property
     def errors(self) -> dict[str, float]:
-        """RMSE and the like (`errors_in_own_units`); none of binary data."""
+        """RMSE, MAE and more (`errors_in_own_units`); empty for binary data."""
         if self.model.schema.labels is not None:
             return {}
         return errors_in_own_units(self.columns, self.targets)
@@ -84,12 +85,12 @@ class Diagnosis:
 def diagnose(
     results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
 ) -> Diagnosis:
-    """Predict on the test rows of a model, whose data is loaded once more.
+    """Return the diagnosis of a model, whose data is loaded again.
 
     Args:
         results: The folder with its record.
         chosen: The model.
-        root: The data root.
+        root: The folder of raw data files.
 
     Raises:
         UserError: the data cannot be loaded, or has changed.
@@ -132,7 +133,7 @@ def diagnose(
 def known_test_rows(
     results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
 ) -> Rows:
-    """Return the test rows of a model, whose data is loaded once more.
+    """Return the test rows of a model, whose data is loaded again.
 
     Raises:
         UserError: the data cannot be loaded, or has changed.
@@ -148,27 +149,27 @@ def _rows_of(data: Dataset, numbers: np.ndarray) -> Rows:
 
 
 def _in_own_units(y: Float[np.ndarray, " N"], model: TrainedCell) -> Float[np.ndarray, " N"]:
-    """Return targets; those of a model of logarithms are not logarithms any more."""
+    """Return targets in the units of the data, also for a model of their logarithms."""
     return np.exp(y) if model.schema.log else y
 
 
 def _models_and_baselines(results: ResultsFolder, row: Any) -> pd.DataFrame:
     """Return test metrics of the selected models and the baselines on the same test rows."""
-    fits = _of_same_split(results.table, row)
+    fits = _with_split_of(row, results.table)
     models = rows_for(fits[fits["status"] == "done"], "nll")
     baselines = read_table_baselines(results.root, [str(row.dataset)])
     if not baselines.empty:
-        baselines = _of_same_split(baselines, row)
+        baselines = _with_split_of(row, baselines)
     both = pd.concat([as_text(models), baselines], ignore_index=True)
     metrics = [name for name in SHOWN if name in both and both[name].notna().any()]
     return both[["method", *metrics]].drop_duplicates("method")
 
 
-def _of_same_split(table: pd.DataFrame, row: Any) -> pd.DataFrame:
-    """Return the rows of a table that were trained and tested on the same rows of data."""
+def _with_split_of(row: Any, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a table whose fits saw the same training and test rows as this one."""
     is_same = table["seed"] == row.seed
-    for name in ("data", "n"):
-        is_same &= table[name] == getattr(row, name)
+    is_same &= table["data"] == row.data
+    is_same &= table["n"] == row.n
     return table[is_same]
 
 
@@ -180,11 +181,11 @@ def reload_dataset(
     Args:
         results: The folder with the record of the cell.
         row: The row of the cell in `results.candidates`.
-        root: The data root.
+        root: The folder of raw data files.
 
     Raises:
-        UserError: the record has no spec (before version 0.4), the files cannot be read, or they
-            have changed.
+        UserError: the record has no spec, as before version 0.4, or the files cannot be read, or
+            they have changed.
     """
     needed = f"the test rows of '{row.dataset}' are needed, and its"
     record = results.store.read(results.store.path(row.dataset, row.key))
@@ -206,10 +207,11 @@ def reload_dataset(
 def _calibration(
     predictor: Predictor, X: Float[np.ndarray, "N D"], y: Float[np.ndarray, " N"]
 ) -> pd.DataFrame | None:
-    """Return promised and observed shares, and of how many rows; None without a distribution.
+    """Return predicted and observed shares with their numbers of rows (`Diagnosis.calibration`).
 
-    Binary data: mean probability and share of class 1 in bins. Others: levels of central intervals,
-    and the share of test rows in them.
+    For binary data these are the mean probability and the share of class 1 in bins of probability.
+    For other data they are the levels of central intervals and the share of test rows in them. None
+    if the model predicts no distribution.
     """
     (member,) = predictor.members
     mu, v = member.marginals(X)
@@ -243,32 +245,34 @@ def _calibration_of_intervals(
 ) -> pd.DataFrame:
     """Return the share of rows in central intervals, by level.
 
-    A count y stands for all quantiles from `lower` = F(y - 1) to `upper` = F(y), and lies in an
-    interval with the part of them that does. A number has lower = upper = F(y).
+    The probability integral transform of a number y is F(y), so lower = upper. For a count it is
+    the range from `lower` = F(y - 1) to `upper` = F(y), of which a part may lie in an interval: the
+    count is then in the interval by that part.
     """
+    # A range has a positive length, by which the common part is divided.
     lower = np.minimum(lower, upper - SMALLEST_PROBABILITY)
-    observed = []
+    observed: list[float] = []
     for level in LEVELS:
         low_end = (1 - level) / 2
         high_end = (1 + level) / 2
-        common = np.minimum(upper, high_end) - np.maximum(lower, low_end)
-        share = np.clip(common / (upper - lower), 0, 1)
-        observed.append(share.mean())
+        common_length = np.minimum(upper, high_end) - np.maximum(lower, low_end)
+        part = np.clip(common_length / (upper - lower), 0, 1)
+        observed.append(part.mean())
     return pd.DataFrame({"promised": LEVELS, "observed": observed, "rows": len(upper)})
 
 
 def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
-    """Return metrics by beta, in the largest selection that the cell was a candidate of.
+    """Return metrics by beta, in the largest group of candidates that a cell belongs to.
 
-    Candidates with other components are left out.
+    Candidates with another number of components than the cell are left out.
     """
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
-    in_group = rows["group"] == groups.iloc[-1]
+    largest_group = groups.iloc[-1]
     is_done = rows["status"] == "done"
-    candidates = rows[in_group & is_done & rows["beta"].notna()]
+    candidates = rows[(rows["group"] == largest_group) & is_done & rows["beta"].notna()]
     if "components" in candidates:
-        of_cell = candidates.loc[candidates["key"] == key, "components"]
-        candidates = candidates[candidates["components"].isin(of_cell)]
+        components_of_cell = candidates.loc[candidates["key"] == key, "components"]
+        candidates = candidates[candidates["components"].isin(components_of_cell)]
     if len(candidates) < 2:
         return pd.DataFrame()
     names = {"beta": "beta", f"validation_{metric}": "validation", f"test_{metric}": "test"}
@@ -276,12 +280,12 @@ def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
 
 
 def _betas_by_folds(store: Store, model: TrainedCell, metric: str) -> pd.DataFrame:
-    """Return the pooled metric of the folds by beta, on the scale of the model's targets.
+    """Return the pooled metric of the folds by beta, for targets normalised as in the model.
 
-    Candidates with other components, and those that failed in a fold, are left out.
+    Candidates with another number of components are left out, and those that failed in a fold.
     """
-    betas = []
-    validation = []
+    betas: list[float] = []
+    validation: list[float] = []
     for candidate, loss in losses_of_candidates(store, model.cell.key, metric).items():
         if candidate.components == model.cell.components and np.isfinite(loss):
             betas.append(candidate.beta)
@@ -292,7 +296,7 @@ def _betas_by_folds(store: Store, model: TrainedCell, metric: str) -> pd.DataFra
 
 
 def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> Columns:
-    """Return predictions along the one feature, with its training rows and inducing inputs."""
+    """Return predictions along the only feature, with training rows and inducing inputs."""
     model = predictor.members[0].model
     feature = data.X[rows, 0]
     margin = LINE_MARGIN * np.ptp(feature)

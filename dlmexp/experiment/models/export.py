@@ -1,13 +1,13 @@
 """A trained model as a GPyTorch `ApproximateGP` with its likelihood.
 
-It is made in memory, or written as a state dict and the Python file that loads it. That file is the
-only definition: the model in memory is made by executing it, so what is exported is what is tested.
+It is made in memory (`to_gpytorch`), or written as a state dict and a Python file that loads it
+(`export`). The classes are defined in the text of that file only (`SOURCE`). The model in memory is
+made by executing this text, so tests of it test the exported file.
 """
 
 import importlib
 import io
 import re
-import sys
 import types
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,17 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.reading.files import MIB, content
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import Mixed
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.likelihoods.regression import NU
 from dlmexp.experiment.models.file import TrainedCell, encoded, lower_triangular
 from dlmexp.experiment.models.predictor import checked_kernel
 
-MARK = '"""A sparse GP that was trained by dlmexp'  # by which we know our own files
+MARK = '"""A sparse GP that was trained by dlmexp'  # begins every file that `export` writes
+# The text of the exported Python file. `{mark}` opens its docstring, so it has no quotes before it.
+# In `encode`, a category has one of two encodings. With `indicators` it becomes a feature for each
+# level and one for missing values. These come after the features of all other columns, where the
+# kernel expects them. With `dummies` it becomes a feature for each level but the first, at the
+# column's place.
 SOURCE = '''\
 {mark}: {about}.
 
@@ -106,7 +111,7 @@ def load(path):
     return model, likelihood, saved
 '''
 
-MIXTURE_NOTE = """
+MIXTURE_NOTE = """\
     # q is a mixture of {K} Gaussians: y has a line for each of them, all of equal weight
 """
 POISSON_EXP = """
@@ -137,13 +142,13 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Exported:
-    """GPyTorch's modules in evaluation mode.
+    """A model as modules of GPyTorch in evaluation mode.
 
     Attributes:
         model: The model.
         likelihood: The likelihood.
-        saved: The state dict of both, and what is needed to encode tables.
-        source: The Python file with the classes.
+        saved: The state dicts of both, and all that is needed to encode tables.
+        source: The text of the Python file with the classes.
     """
 
     model: Any
@@ -155,22 +160,25 @@ class Exported:
 def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     """Return the model and the likelihood with all parameters set.
 
-    Of a mixture, model and likelihood have a batch dimension, the components.
+    For a mixture, model and likelihood have a batch dimension: the components.
 
     Args:
         trained: The model.
-        file: The name of the file that the source is to load.
+        file: The name of the state dict's file, for the source.
     """
     import_gpytorch()
     source = _source(trained, file)
     module = types.ModuleType("dlmexp_exported")
-    # All of the source is ours: names in it are checked, and no text in it can end a string.
+    # This is safe, though the model may come from elsewhere: the names in the source are checked,
+    # and texts in it can't end the string that they are in (`_inside_string`).
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
-    model = module.Model().to(PARAMETERS)
-    likelihood = eval(GPYTORCH_LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(PARAMETERS)
+    model = module.Model().to(PARAMETER_DTYPE)
+    likelihood = eval(GPYTORCH_LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(
+        PARAMETER_DTYPE
+    )
     hyper = {}
     for name, value in trained.hyper.items():
-        hyper[name] = torch.as_tensor(np.array(value), dtype=PARAMETERS)
+        hyper[name] = torch.as_tensor(np.array(value), dtype=PARAMETER_DTYPE)
     if "noise" in hyper:
         likelihood.noise = hyper["noise"].reshape(1)
     if trained.cell.likelihood == "student_t":
@@ -192,27 +200,41 @@ def _set_prior(model: Any, trained: TrainedCell, hyper: Mapping[str, Tensor]) ->
     scaled.outputscale = hyper["outputscale"]
     kernel = scaled.base_kernel
     if "category_lengthscale" in hyper:
-        kernel = _set_category_lengthscales(kernel.kernels, hyper["category_lengthscale"])
+        factors = kernel.kernels
+        _set_category_lengthscales(factors, hyper["category_lengthscale"])
+        # The factor of the numbers. Without numbers it is that of a category, and none of the
+        # parameters below is in `hyper`.
+        kernel = factors[0]
     if "lengthscale" in hyper:
         kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
+    # The parameters of a kernel of GPyTorch (`kernel=gpytorch.kernels.NAME`)
     for name, parameter in kernel.named_parameters():
         if f"kernel.{name}" in hyper:
             parameter.copy_(hyper[f"kernel.{name}"])
 
 
-def _set_category_lengthscales(factors: Any, lengthscales: Tensor) -> Any:
-    """Set the factors of categories, which come last, and return the kernel of the numbers."""
-    of_categories = list(factors)[-len(lengthscales) :]
-    for factor, lengthscale in zip(of_categories, lengthscales, strict=True):
+def _set_category_lengthscales(factors: Any, lengthscales: Tensor) -> None:
+    """Set the lengthscales of categories.
+
+    Args:
+        factors: The factors of a product kernel: that of the numbers, if there are any, then those
+            of categories.
+        lengthscales: The lengthscale of each category.
+    """
+    # The last ones: without numbers there is no first factor to skip.
+    category_factors = list(factors)[-len(lengthscales) :]
+    for factor, lengthscale in zip(category_factors, lengthscales, strict=True):
         factor.lengthscale = lengthscale
-    return factors[0]
 
 
 def _variance_by_feature(trained: TrainedCell, variance: Tensor) -> Tensor:
-    """Return the variance of the weight of every feature, of which a category has one per level."""
+    """Return the variance of the weight of every feature.
+
+    A category has one variance, which is that of its features: the indicators of its levels.
+    """
     sizes = trained.schema.categories
-    numbers = len(variance) - len(sizes)
-    repeats = torch.tensor([1] * numbers + list(sizes))
+    n_numbers = len(variance) - len(sizes)
+    repeats = torch.tensor([1] * n_numbers + list(sizes))
     return variance.repeat_interleave(repeats)
 
 
@@ -226,7 +248,7 @@ def _set_posterior(strategy: Any, trained: TrainedCell, Z: Tensor) -> None:
 
 
 def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
-    """Return what is written to the file of the state dict."""
+    """Return the content of the state dict's file."""
     normalisation = trained.normalisation
     # A feature that was constant in training is 0 after normalisation, whatever its value.
     X_std = np.where(normalisation.constant, np.inf, normalisation.std)
@@ -238,7 +260,7 @@ def _saved(trained: TrainedCell, model: Any, likelihood: Any) -> dict[str, Any]:
         "y_mean": trained.y_mean,
         "y_std": trained.y_std,
         "features": list(trained.schema.features),
-        "columns": [msgspec.to_builtins(column) for column in trained.schema.columns],
+        "columns": list(map(msgspec.to_builtins, trained.schema.columns)),
         "log": trained.schema.log,  # targets are logarithms
         "target": trained.schema.target,
         "labels": list(trained.schema.labels or ()),
@@ -282,11 +304,11 @@ def _is_exported(script: Path) -> bool:
     return text.startswith(MARK)
 
 
-def import_gpytorch() -> None:
-    """Import GPyTorch without the warnings of torch about what GPyTorch uses."""
+def import_gpytorch() -> types.ModuleType:
+    """Import and return GPyTorch, without torch's warnings of deprecated functions it uses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        importlib.import_module("gpytorch")
+        return importlib.import_module("gpytorch")
 
 
 def _source(trained: TrainedCell, file: str) -> str:
@@ -301,6 +323,7 @@ def _source(trained: TrainedCell, file: str) -> str:
     kernel = _kernel(cell.kernel, n_features, cell.ard)
     hyper = {}
     for name, value in trained.hyper.items():
+        # Our kernels take a leading dimension of models, here of one.
         hyper[name] = torch.as_tensor(np.array(value))[None]
     # GPyTorch's jitter is absolute, ours is relative to the mean of Kuu's diagonal.
     Kuu_diagonal = checked_kernel(trained).diagonal(hyper["Z"], hyper)
@@ -314,7 +337,7 @@ def _source(trained: TrainedCell, file: str) -> str:
         file=_inside_string(file),
         D=n_features,
         M=cell.M,
-        note=note.lstrip("\n"),
+        note=note,
         batch=batch,
         imports="\n".join(f"import {module}" for module in modules),
         jitter=jitter,
@@ -325,7 +348,7 @@ def _source(trained: TrainedCell, file: str) -> str:
 
 
 def _inside_string(text: str) -> str:
-    """Return a text with a question mark for everything that could end a string."""
+    """Return a text with question marks in place of characters that could end a string."""
     return re.sub(r"[^\w .,=+-]", "?", text)
 
 
@@ -335,7 +358,7 @@ def _check_likelihood(name: str) -> None:
         known = ", ".join(GPYTORCH_LIKELIHOODS)
         problem = f"GPyTorch has no likelihood like '{name}'"
         raise UserError(f"{problem}: models with {known} can be exported")
-    has_poisson = hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood")
+    has_poisson = hasattr(import_gpytorch().likelihoods, "PoissonLikelihood")
     if name == "poisson_softplus" and not has_poisson:
         problem = "this GPyTorch has no PoissonLikelihood"
         raise UserError(f"{problem}: upgrade it to export a model with poisson_softplus")
@@ -350,7 +373,7 @@ class _KernelSource:
 
 
 def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
-    """Return how to make a kernel, with its scale, the factors of categories and the linear term.
+    """Return the source of a kernel, with its scale, factors of categories and linear term.
 
     Args:
         name: The name of our kernel, or the import path of one of GPyTorch.
@@ -365,15 +388,15 @@ def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
         source = _base_kernel(name, n_features if ard else None, {})
         expression = f"gpytorch.kernels.ScaleKernel({source.expression})"
         return _KernelSource(source.module, expression)
-    numbers = n_features - kernel.indicators
+    n_numbers = n_features - kernel.indicators
     module = "gpytorch"
-    factors = []
-    if numbers:
-        active = {"active_dims": list(range(numbers))} if kernel.sizes else {}
-        source = _base_kernel(kernel.base.name, numbers if ard else None, active)
+    factors: list[str] = []
+    if n_numbers:
+        active = {"active_dims": list(range(n_numbers))} if kernel.sizes else {}
+        source = _base_kernel(kernel.base.name, n_numbers if ard else None, active)
         module = source.module
         factors.append(source.expression)
-    factors += _category_factors(kernel.sizes, first=numbers)
+    factors += _category_factors(kernel.sizes, first=n_numbers)
     base = f"gpytorch.kernels.ProductKernel({', '.join(factors)})" if kernel.sizes else factors[0]
     expression = f"gpytorch.kernels.ScaleKernel({base})"
     if kernel.linear:
@@ -387,7 +410,7 @@ def _category_factors(sizes: Sequence[int], first: int) -> list[str]:
 
     Args:
         sizes: The number of indicators of each category.
-        first: The number of the first indicator.
+        first: The position of the first indicator among the features.
     """
     factors = []
     for size in sizes:
@@ -398,12 +421,12 @@ def _category_factors(sizes: Sequence[int], first: int) -> list[str]:
 
 
 def _base_kernel(name: str, ard: int | None, active: Mapping[str, Any]) -> _KernelSource:
-    """Return how to make a kernel without its scale.
+    """Return the source of a kernel without its scale.
 
     Args:
         name: The name of our kernel, or the import path of one of GPyTorch.
-        ard: The number of features if it has a lengthscale for each.
-        active: The features that it takes, as an option; none: all.
+        ard: The number of lengthscales with ARD; None without it.
+        active: The option `active_dims` with the kernel's features; empty: all features.
 
     Raises:
         UserError: GPyTorch has no such kernel.

@@ -21,28 +21,29 @@ from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.plan.cell import Cell
 
 FORMAT = 1
-"""Raised when a model must be read differently."""
+"""The version of the format, increased when models must be read differently."""
 ABOUT = "about"
-"""The array that holds `About` as JSON."""
+"""The name of the array that contains `About` as JSON."""
 HYPER = "hyper."
 """Prefix of the arrays of hyperparameters."""
 
 
 @dataclass(frozen=True)
 class TrainedCell:
-    """What predictions of one cell need.
+    """A trained cell with everything that predictions need.
 
     Attributes:
         cell: The cell.
         schema: The columns of the data.
-        normalisation: What was applied to the features.
-        y_mean: With y_std: targets are `y_mean + y_std * y` of what the model predicts.
-        y_std: See y_mean.
-        hyper: Z [M, D], mean [], and what kernel and likelihood declare.
-        m: The mean of q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1). Where q
-            is a mixture, m and L have a line per component.
-        L: The factor of its covariance.
-        jitter: What is added to the diagonal of Kuu, relative to its mean.
+        normalisation: The normalisation of the features.
+        y_mean: The mean by which training targets were normalised.
+        y_std: The standard deviation by which they were normalised.
+        hyper: The inducing inputs Z [M, D], the prior mean [], and the hyperparameters of kernel
+            and likelihood.
+        m: The mean of q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1). If q is
+            a mixture of K Gaussians, m and L have a leading dimension K.
+        L: The factor of the covariance of q(w).
+        jitter: The number that is added to the diagonal of Kuu, relative to the diagonal's mean.
     """
 
     cell: Cell
@@ -62,7 +63,7 @@ class TrainedCell:
 
 
 class About(msgspec.Struct):
-    """The part of a model that is not arrays."""
+    """The part of a model's file that is not arrays."""
 
     format: int
     cell: Cell
@@ -72,9 +73,9 @@ class About(msgspec.Struct):
 
 
 def encoded(model: TrainedCell) -> bytes:
-    """Return the bytes of a `.npz` file.
+    """Return a model as the bytes of a `.npz` file.
 
-    Of L, which is made triangular if it is not, only the lower triangle is written.
+    L is made lower triangular, and only its lower triangle is written.
     """
     header = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
@@ -96,7 +97,7 @@ def encoded(model: TrainedCell) -> bytes:
 
 
 def load_file(path: Path) -> TrainedCell:
-    """Return the model in a file, which holds all that predictions need.
+    """Return the model in a file.
 
     Raises:
         UserError: the file cannot be read, or is not sound.
@@ -153,9 +154,11 @@ def _check_arrays(header: About, arrays: dict[str, np.ndarray]) -> None:
     Raises:
         Unreadable: an array is not that of a model.
     """
-    of_every_model = _shapes(header)
-    of_hyperparameters = {name: arrays[name].shape for name in arrays if name.startswith(HYPER)}
-    shapes = of_hyperparameters | of_every_model
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, array in arrays.items():
+        if name.startswith(HYPER):  # of any shape
+            shapes[name] = array.shape
+    shapes |= _shapes(header)
     for name in (*shapes, *arrays):
         shape = shapes.get(name)  # None for an array that no model has
         if name not in arrays or not _is_sound(name, arrays[name], shape):
@@ -186,12 +189,12 @@ def _shapes(header: About) -> dict[str, tuple[int, ...]]:
 
 
 def _components(cell: Cell) -> tuple[int, ...]:
-    """Return the leading dimension of m and L of a mixture; none of a single Gaussian."""
+    """Return the leading dimensions of m and L: (K,) for a mixture, () for a single Gaussian."""
     return (cell.components,) if cell.components > 1 else ()
 
 
 def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bool:
-    """Return whether an array has a shape, the type that belongs to its name, and finite values."""
+    """Return whether an array has this shape, the type for its name, and finite values."""
     kind = "b" if name == "X_constant" else "f"
     if array.shape != shape or array.dtype.kind != kind:
         return False
@@ -199,10 +202,10 @@ def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bo
 
 
 def lower_triangular(L: Float[np.ndarray, "*K M M"]) -> Float[np.ndarray, "*K M M"]:
-    """Return the lower triangular square root of L L^T, of every component.
+    """Return the lower triangular square root of L L^T, for every component.
 
-    It is L itself or, where an objective gave another root, computed by QR: L^T = Q R gives
-    L L^T = R^T R.
+    An objective may have another square root. Then L^T = Q R gives L L^T = R^T R, and R^T, with the
+    signs of its columns changed so that its diagonal is not negative, is the result.
     """
     if not np.triu(L, 1).any():
         return L

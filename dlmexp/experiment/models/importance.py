@@ -158,12 +158,11 @@ def row_losses(
     # log p(y) = log(1/K sum_k p_k(y))
     log_sum = torch.logsumexp(torch.stack(log_densities), 0)
     log_density = log_sum - np.log(len(log_densities))
-    only_cell = log_density[0]
-    return -only_cell.cpu().numpy()
+    return -log_density[0].cpu().numpy()  # without the dimension of cells
 
 
 def _lengthscales(predictor: Predictor) -> dict[str, float]:
-    """Return the lengthscales by column (`column_lengthscales`); none for several models."""
+    """Return the lengthscales by column (`column_lengthscales`); empty for several models."""
     if len(predictor.members) > 1:
         return {}
     model = predictor.members[0].model

@@ -29,12 +29,12 @@ REASON = "reason"
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What happens to values that training did not have.
+    """How rows are treated that have gaps, or levels of a category that training did not have.
 
     Attributes:
-        unseen: Whether a row with an unseen level of a category has no prediction, or one from
-            its other columns.
-        fill: Whether rows with gaps have predictions, though training refused gaps.
+        unseen: `error`: a row with an unseen level has no prediction; `base`: it has one from its
+            other columns.
+        fill: Whether rows with gaps have predictions, even if there were no gaps in training.
     """
 
     unseen: Unseen = "error"
@@ -43,12 +43,12 @@ class RowOptions:
 
 @dataclass
 class Predicted:
-    """What became of the rows of a file.
+    """How many rows of a file have predictions, and how many values were special.
 
     Attributes:
         rows: The number of rows.
-        without: The number of those without a prediction.
-        first_problem: Why the first of these has none, with its number.
+        without: The number of rows without a prediction.
+        first_problem: The number of the first of these rows, and why it has no prediction.
         gaps: By column, the number of missing values that were filled.
         unseen: By column, the number of values that training did not have.
     """
@@ -69,18 +69,19 @@ def predict_file(
 ) -> Predicted:
     """Predict on the rows of a file, and write its columns followed by those of the predictions.
 
-    A row that cannot be predicted on has empty predictions, and a last column `reason` says why.
-    The output appears when all is written, and not at all after an error.
+    A row without a prediction has empty cells, and a last column `reason` says why. The output
+    appears when it is complete, and not at all after an error.
 
     Args:
         predictor: The model.
         path: The file.
-        out: The output, as CSV or by its suffix as Parquet; `-`: CSV on standard output.
-        wanted: What is predicted.
-        reading: What happens to values that training did not have.
+        out: The output: a CSV file, or a Parquet file if it ends in .parquet; `-`: CSV on standard
+            output.
+        wanted: The columns of predictions.
+        reading: How rows with gaps and unseen levels are treated.
 
     Raises:
-        UserError: no row can be predicted on.
+        UserError: no row can have a prediction.
     """
     schema = predictor.schema
     reading = reading or RowOptions()
@@ -94,12 +95,12 @@ def predict_file(
             encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
             without = list(encoded.problems)
             X = encoded.X.copy()
-            X[without] = 0.0  # their predictions are not written
+            X[without] = 0.0  # any numbers will do: their predictions are not written
             predictions = predictor.predict(X, wanted=wanted, random=random)
             added = _with_empty_cells(predictions, without)
             if predicted.without:
-                reasons = [encoded.problems.get(row) for row in range(len(X))]
-                added[REASON] = pa.array(reasons, pa.string())
+                reasons = map(encoded.problems.get, range(len(X)))
+                added[REASON] = pa.array(list(reasons), pa.string())
             writer.write(_joined(piece, added, path))
     return predicted
 
@@ -118,12 +119,13 @@ def _joined(piece: pa.RecordBatch, added: dict[str, Any], path: Path) -> pa.Tabl
 
 
 def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
-    """Return what will become of the rows of a file, without predictions.
+    """Return the counts of `Predicted`, from a first reading of the file without predictions.
 
-    Whether there is a column of reasons has to be known before the first row is written.
+    They are needed before the first row is written: there is a column of reasons only if some row
+    has no prediction.
 
     Raises:
-        UserError: there are no rows, or none can be predicted on.
+        UserError: there are no rows, or no row can have a prediction.
     """
     predicted = Predicted()
     for piece in open_rows(path, schema):
@@ -146,7 +148,7 @@ def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
 
 
 def _with_empty_cells(predictions: Columns, rows: Sequence[int]) -> dict[str, Any]:
-    """Return columns of predictions in which those of these rows are empty."""
+    """Return columns of predictions whose cells in these rows are empty."""
     if not rows:
         return dict(predictions)
     columns = {}
@@ -210,7 +212,7 @@ class _ParquetWriter:
         self._writer: parquet.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
-        """Write a table; the first one decides on the types."""
+        """Append a table; the types of all columns are those of the first table."""
         if self._writer is None:
             writer = parquet.ParquetWriter(self._path, table.schema)
             self._writer = self._stack.enter_context(writer)
@@ -220,7 +222,8 @@ class _ParquetWriter:
 def _writer(out: str, stack: ExitStack) -> _CsvWriter | _ParquetWriter:
     """Return a writer to a file, or to standard output; `stack` closes it."""
     if out == STDOUT:
-        # A file or a pipe gets the data as they are.
+        # Without the sanitizing of other output: a file or a pipe gets the data unchanged, and the
+        # writer checks what goes to a terminal.
         return _CsvWriter(raw_stream(sys.stdout), is_terminal=sys.stdout.isatty())
     temporary = stack.enter_context(replacing(Path(out)))
     if out.endswith(".parquet"):

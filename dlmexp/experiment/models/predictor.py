@@ -12,9 +12,9 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.core.gp.kernels import KERNELS, Kernel, kernel_named
 from dlmexp.core.gp.mixed_kernels import is_mixed
-from dlmexp.core.gp.precision import PARAMETERS
+from dlmexp.core.gp.precision import PARAMETER_DTYPE
 from dlmexp.core.likelihoods import LIKELIHOODS
-from dlmexp.core.likelihoods.mixture import Mixture, predictive
+from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.prediction import ComponentPredictor, MarginalPredictor
 from dlmexp.data.schema import Label
@@ -22,14 +22,14 @@ from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.plan.cell import Cell
 
 BISECTIONS = 60
-"""Enough to find a number of an interval to the precision of float64."""
+"""The number of steps after which a bisection has the precision of float64."""
 USUAL_LEVEL = 0.95
-"""Probability of the interval that a likelihood gives."""
+"""The probability of the intervals of likelihoods (`Likelihood.interval`)."""
 SMALLEST_STEP = 1e-9
-"""By which an interval of width 0 is widened."""
+"""The width by which an interval of width 0 is first widened; also the smallest random share."""
 
 LARGEST = 1e150
-"""No positive parameter is as large; its square would be infinite."""
+"""Positive parameters are smaller, so that their squares are finite."""
 
 Columns = dict[str, np.ndarray]
 """Columns of predictions by name, [rows] each."""
@@ -38,10 +38,10 @@ Marginals = tuple[Float[Tensor, "1 *K N"], Float[Tensor, "1 *K N"]]
 
 
 def _predicts_variance(model: TrainedCell) -> bool:
-    """Return whether the objective of a model says something of the variance.
+    """Return whether the predicted variance of a model has a meaning.
 
-    Predictions do not need the objective, so the plugin that defines it may be missing. Then q
-    tells: it has no covariance if the objective knows no variance.
+    The objective decides this. The plugin that defines it may be missing, as predictions do not
+    need it. Then q decides: its covariance is 0 if the objective does not train a variance.
     """
     name = model.cell.objective
     if name in OBJECTIVES:
@@ -53,8 +53,8 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     """Return the kernel of a model.
 
     Raises:
-        UserError: there is no such kernel or likelihood, or they have other parameters, or a
-            parameter has a value that it can't have.
+        UserError: there is no such kernel or likelihood, or the hyperparameters of the model are
+            not theirs, or a hyperparameter has an impossible value.
     """
     cell = model.cell
     _check_plugins(cell)
@@ -68,14 +68,16 @@ def checked_kernel(model: TrainedCell) -> Kernel:
             problem = f"the model of cell {cell.key} does not fit {both}, which have changed"
             raise UserError(f"{problem}: train it again")
         if parameter.positive and not _are_possible(model.hyper[name]):
-            value = ", ".join(f"{number:g}" for number in np.ravel(model.hyper[name]))
-            problem = f"the model of cell {cell.key} is not sound: its {name} is {value}"
+            values = map("{:g}".format, np.ravel(model.hyper[name]))
+            problem = (
+                f"the model of cell {cell.key} is not sound: its {name} is {', '.join(values)}"
+            )
             raise UserError(f"{problem}, and must be positive and below {LARGEST:g}")
     return kernel
 
 
 def _check_plugins(cell: Cell) -> None:
-    """Raise UserError if the kernel or the likelihood of a cell is one of a missing plugin."""
+    """Raise UserError if the plugin with the kernel or the likelihood of a cell is missing."""
     has_kernel = "." in cell.kernel or is_mixed(cell.kernel) or cell.kernel in KERNELS
     if has_kernel and cell.likelihood in LIKELIHOODS:
         return
@@ -93,17 +95,18 @@ def _are_possible(values: np.ndarray) -> bool:
 
 
 class Member:
-    """One trained model with its tensors on a device, ready for rows."""
+    """One of the models of a `Predictor`, with its tensors on a device."""
 
     def __init__(self, model: TrainedCell, device: str = "cpu"):
         self.model = model
         kernel = checked_kernel(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
-            return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
+            # The core computes batches of cells: [None] adds the dimension B = 1.
+            return torch.tensor(np.asarray(array)[None], dtype=PARAMETER_DTYPE, device=device)
 
-        kind = ComponentPredictor if model.is_mixture else MarginalPredictor
-        self.predictor = kind(
+        predictor_class = ComponentPredictor if model.is_mixture else MarginalPredictor
+        self.predictor = predictor_class(
             kernel,
             hyper={name: tensor(value) for name, value in model.hyper.items()},
             m=tensor(model.m),
@@ -112,10 +115,10 @@ class Member:
             row_dtype=getattr(torch, model.cell.dtype),
         )
         likelihood = LIKELIHOODS[model.cell.likelihood]
-        self.likelihood = predictive(likelihood, self.predictor.hyper, model.is_mixture)
+        self.likelihood = predictive_likelihood(likelihood, self.predictor.hyper, model.is_mixture)
 
     def marginals(self, X: Float[np.ndarray, "N D"]) -> Marginals:
-        """Return mu and v of q(f) at rows before normalisation."""
+        """Return mean and variance of q(f) at rows, which are given before normalisation."""
         components = self.predictor.m.shape[1:-1]
         mu = self.predictor.m.new_empty(1, *components, len(X))
         v = self.predictor.m.new_empty(1, *components, len(X))
@@ -125,21 +128,21 @@ class Member:
             piece = slice(first, first + rows_at_once)
             rows = np.array(X[piece], dtype=np.float64)
             normalised = torch.from_numpy(self.model.normalisation.apply(rows))
-            mu[..., piece], v[..., piece] = self.predictor.of_piece(normalised)
+            mu[..., piece], v[..., piece] = self.predictor.marginals_of_piece(normalised)
         return mu, v
 
     def unnormalised(self, y: Tensor) -> Tensor:
-        """Return targets, or predictions of them, in their units before normalisation."""
+        """Return normalised targets, or predictions of them, in their units."""
         return y * self.model.y_std + self.model.y_mean
 
     def moments(
         self, mu: Float[Tensor, "1 N"], v: Float[Tensor, "1 N"], has_distribution: bool
     ) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"] | None]:
-        """Return mean and standard deviation of a new observation before normalisation.
+        """Return mean and standard deviation of a new observation in its units.
 
-        The standard deviation is None where it is not known. Of a model of logarithms the moments
-        are those of a log-normal variable; where the noise is not Gaussian or not known, the median
-        stands for the mean.
+        The standard deviation is None if it is not known. For a model of logarithms they are the
+        moments of a log-normal variable. If its noise is not Gaussian, or not known, the median is
+        returned in place of the mean.
         """
         if self.model.schema.log and isinstance(self.likelihood, Mixture):
             return self._moments_of_log_mixture(self.likelihood, mu, v)
@@ -179,12 +182,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is predicted besides mean and standard deviation, or label and probabilities.
+    """The columns of predictions besides mean and standard deviation, or label and probabilities.
 
     Attributes:
         level: The probability of the central interval.
-        quantiles: Probabilities; the column of 0.1 is `quantile_0.1`.
-        above: Numbers; the column of 100, `above_100`, is the probability of more than 100.
+        quantiles: The probabilities of quantiles; that of 0.1 is in the column `quantile_0.1`.
+        above: Thresholds; the column `above_100` is the probability of more than 100.
         samples: The number of independent draws of a new observation: `sample_1`, ...
     """
 
@@ -200,7 +203,10 @@ class Wanted:
 
 
 class Predictor:
-    """One model, or several of the same columns as a mixture with equal weights."""
+    """Predicts by one model, or by the mixture of several with equal weights.
+
+    All models have the same columns.
+    """
 
     def __init__(self, models: Sequence[TrainedCell], device: str = "cpu"):
         self.members = [Member(model, device) for model in models]
@@ -214,7 +220,7 @@ class Predictor:
 
     @cached_property
     def has_distribution(self) -> bool:
-        """Whether more than the mean is predicted, which square-loss methods do not."""
+        """Whether the models predict a distribution; with square loss they predict a mean only."""
         return all(_predicts_variance(member.model) for member in self.members)
 
     @torch.no_grad()
@@ -225,14 +231,20 @@ class Predictor:
         wanted: Wanted | None = None,
         random: np.random.Generator | None = None,
     ) -> Columns:
-        """Return columns of predictions on rows before normalisation.
+        """Return columns of predictions.
 
-        Regression and counts have `mean`, `std` and the ends `lower_95` and `upper_95` of the
-        central interval that holds `level` of new observations. Binary data have `label` and a
-        probability for each label. What else is `wanted` follows; samples are drawn by `random`.
+        For regression and counts they are `mean`, `std` and the ends `lower_95` and `upper_95` of
+        the central interval with probability `level`. For binary data they are `label` and a
+        probability for each label. The other columns that are `wanted` follow.
+
+        Args:
+            X: Rows before normalisation.
+            level: The probability of the interval, if `wanted` is None.
+            wanted: Further columns.
+            random: Draws the samples; None: a generator with seed 0.
 
         Raises:
-            UserError: what is wanted needs a distribution, and the model has none, or labels.
+            UserError: a wanted column needs a distribution, and the models predict none, or labels.
         """
         wanted = wanted or Wanted(level)
         self.check(wanted)
@@ -244,27 +256,32 @@ class Predictor:
         columns |= quantiles
         for threshold in wanted.above:
             columns[f"above_{threshold:g}"] = self._probability_above(marginals, threshold)
-        arrays = {name: column[0].cpu().numpy() for name, column in columns.items()}
-        if self.task == "count":
-            for name in quantiles:
+        arrays: Columns = {}
+        for name, column in columns.items():
+            arrays[name] = column[0].cpu().numpy()  # without the dimension of cells
+            if self.task == "count" and name in quantiles:
                 arrays[name] = arrays[name].astype(np.int64)
         return arrays
 
     def _all_quantiles(
         self, marginals: list[Marginals], wanted: Wanted, random: np.random.Generator | None
     ) -> dict[str, Float[Tensor, "1 N"]]:
-        """Return interval, quantiles and samples by name; none without a distribution."""
+        """Return interval, quantiles and samples by name; empty without a distribution.
+
+        Samples are quantiles, too: at random probabilities.
+        """
         if not self.has_distribution:
             return {}
-        numbers = self._interval(marginals, wanted.level)
-        numbers |= self._quantiles(marginals, wanted.quantiles)
-        numbers |= self._samples(marginals, wanted.samples, random)
-        if not self.schema.log:
-            return numbers
-        return {name: values.exp() for name, values in numbers.items()}
+        quantiles = self._interval(marginals, wanted.level)
+        quantiles |= self._quantiles(marginals, wanted.quantiles)
+        quantiles |= self._samples(marginals, wanted.samples, random)
+        if self.schema.log:
+            for name, values in quantiles.items():
+                quantiles[name] = values.exp()
+        return quantiles
 
     def check(self, wanted: Wanted) -> None:
-        """Raise UserError if the models cannot predict what is wanted."""
+        """Raise UserError if the models cannot predict the wanted columns."""
         if not 0 < wanted.level < 1:
             raise UserError(f"level {wanted.level:g}: give a share between 0 and 1, such as 0.8")
         for share in wanted.quantiles:
@@ -309,19 +326,19 @@ class Predictor:
             means.append(member_mean)
             if member_std is not None:
                 stds.append(member_std)
-        of_members = torch.stack(means)
-        mean = of_members.mean(0)
+        member_means = torch.stack(means)
+        mean = member_means.mean(0)
         if len(stds) < len(means):
             return {"mean": mean}
         # Var[y] = E[Var[y | member]] + Var[E[y | member]]
-        variances = torch.stack(stds).square()
-        variance = (variances + (of_members - mean).square()).mean(0)
+        member_variances = torch.stack(stds).square()
+        variance = (member_variances + (member_means - mean).square()).mean(0)
         return {"mean": mean, "std": variance.sqrt()}
 
     def _interval(
         self, marginals: list[Marginals], level: float
     ) -> dict[str, Float[Tensor, "1 N"]]:
-        """Return the ends of the central interval by name; none of a likelihood without one."""
+        """Return the ends of the central interval by name; empty if the likelihood has none."""
         member = self.members[0]
         mu, v = marginals[0]
         interval = member.likelihood.interval(mu, v)
@@ -339,7 +356,9 @@ class Predictor:
     def _at_shares(
         self, marginals: list[Marginals], shares: Float[Tensor, "S 1 #N"]
     ) -> Float[Tensor, "S 1 N"]:
-        """Return the quantiles of a new observation at S probabilities, the same or by row.
+        """Return the quantiles of a new observation at S probabilities (shares).
+
+        The probabilities are the same for all rows, or differ by row.
 
         Raises:
             UserError: a likelihood has no quantiles.
@@ -357,7 +376,8 @@ class Predictor:
             return self._cdf(marginals, y)
 
         is_count = self.task == "count"
-        # A quantile of a mixture lies between those of its members.
+        # A quantile of a mixture lies between those of its members, so the intervals of the members
+        # are a first guess, which `_widened` extends to the wanted probabilities.
         low = torch.stack(lower_ends).amin(0)
         high = torch.stack(upper_ends).amax(0)
         if is_count:
@@ -414,7 +434,10 @@ class Predictor:
 
 
 def _chosen_labels(labels: tuple[Label, Label], is_second: Bool[np.ndarray, " N"]) -> np.ndarray:
-    """Return the first or the second label for each row; whole numbers as an array of them."""
+    """Return the first or the second label for each row.
+
+    Labels that are whole numbers make an array of integers.
+    """
     first = np.array(labels[0], dtype=object)
     second = np.array(labels[1], dtype=object)
     chosen = np.where(is_second, second, first)
@@ -430,13 +453,24 @@ def _widened(
     high: Tensor,
     is_count: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return an interval that holds both quantiles in all rows; that of counts begins at 0."""
+    """Return an interval that contains both quantiles in all rows; for counts it begins at 0.
+
+    Its ends move outwards by steps that double.
+
+    Args:
+        cdf: P(Y <= y).
+        lower_share: The probability of the lower quantile.
+        upper_share: The probability of the upper quantile.
+        low: The lower ends to begin with.
+        high: The upper ends to begin with.
+        is_count: Whether y is a count.
+    """
     step = (high - low).clamp(min=1 if is_count else SMALLEST_STEP)
     while True:
-        beyond = cdf(high) < upper_share
+        is_outside = cdf(high) < upper_share
         if not is_count:
-            beyond |= cdf(low) >= lower_share
-        if not bool(beyond.any()):
+            is_outside |= cdf(low) >= lower_share
+        if not bool(is_outside.any()):
             return low, high
         if not is_count:
             low = low - step
@@ -454,32 +488,33 @@ def quantile(
     """Return the least y in [low, high] with cdf(y) >= share, by bisection in every row.
 
     Args:
-        cdf: P(Y <= y) at y of any shape that rows have.
+        cdf: P(Y <= y).
         share: The probability, or one per row.
         low: The lower ends.
         high: The upper ends, where cdf(high) >= share.
-        is_count: Whether y is a whole number; otherwise it is found to rounding.
+        is_count: Whether y is a count; otherwise y has the precision of float64.
     """
+    # All along, cdf(low) < share <= cdf(high), for counts from low = -1 on.
     if is_count:
-        low = low - 1  # cdf(low) < share holds then
+        low = low - 1
     for _ in range(BISECTIONS):
         if is_count and not bool((high - low > 1).any()):
             break
         middle = (low + high) / 2
         if is_count:
             middle = middle.floor()
-        enough = cdf(middle) >= share
-        low = torch.where(enough, low, middle)
-        high = torch.where(enough, middle, high)
+        is_above = cdf(middle) >= share
+        low = torch.where(is_above, low, middle)
+        high = torch.where(is_above, middle, high)
     return high
 
 
 def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> dict[str, float]:
-    """Return errors of predictions on rows with known targets, in the same units.
+    """Return errors of predictions on rows with known targets, in the units of the targets.
 
     Returns:
-        RMSE, MAE, R2 (where targets differ) and the share of rows in their 95 % interval (where
-        there is one).
+        RMSE, MAE, R2 unless all targets are equal, and the coverage of the 95 % interval if it was
+        predicted.
     """
     residuals = targets - columns["mean"]
     rmse = float(np.sqrt(np.mean(residuals**2)))

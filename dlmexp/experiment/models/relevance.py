@@ -1,10 +1,9 @@
-"""How much a trained model of a table depends on each of its columns."""
+"""Lengthscales by column: how much a trained model depends on each column of a table."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from dlmexp.data.schema import Column, Schema
 
@@ -17,33 +16,31 @@ def column_lengthscales(
 ) -> dict[str, float]:
     """Return the lengthscale of each column, in standard deviations of its training rows.
 
-    That of a category says how far apart two different levels are. It is infinite for a column
-    that is the same in all training rows: the model has learned nothing about it, and its own
-    value is the initial one. Columns without a lengthscale of their own are left out.
+    The shorter the lengthscale of a category, the more its levels differ. The lengthscale is
+    infinite for a column that is constant in the training rows: the model has learned nothing about
+    it, and its hyperparameter is still at the initial value. Columns without a lengthscale of their
+    own are left out.
 
     Args:
         schema: The columns.
         constant: The features that are the same in all training rows.
         hyper: The hyperparameters of the model.
     """
-    columns = schema.columns_of_features
-    numbers = [column for column in columns if not column.has_indicators]
-    categories = [column for column in columns if column.has_indicators]
-    of_numbers = np.asarray(hyper.get("lengthscale", NONE))
-    of_categories = np.atleast_1d(hyper.get("category_lengthscale", NONE))
-    lengthscales = {}
-    # Kernels without ARD have one lengthscale [], dummies of old models several per column.
-    if of_numbers.shape == (len(numbers),):
-        constant_numbers = constant[: len(numbers)]
-        values = np.where(constant_numbers, math.inf, of_numbers)
-        lengthscales |= _by_name(numbers, values)
-    if len(of_categories) == len(categories):
-        is_constant = [len(column.levels) < 2 for column in categories]
-        values = np.where(is_constant, math.inf, of_categories)
-        lengthscales |= _by_name(categories, values)
+    numbers: list[Column] = []
+    categories: list[Column] = []
+    for column in schema.columns_of_features:
+        columns_of_type = categories if column.has_indicators else numbers
+        columns_of_type.append(column)
+    number_scales = np.asarray(hyper.get("lengthscale", NONE))
+    category_scales = np.atleast_1d(hyper.get("category_lengthscale", NONE))
+    lengthscales: dict[str, float] = {}
+    # With ARD there is a lengthscale per number, without it a scalar for all. Models of earlier
+    # versions have several lengthscales for each category, too, in the same array.
+    if number_scales.shape == (len(numbers),):
+        for column, scale, is_constant in zip(numbers, number_scales, constant, strict=False):
+            lengthscales[column.name] = math.inf if is_constant else float(scale)
+    if len(category_scales) == len(categories):
+        for column, scale in zip(categories, category_scales, strict=True):
+            is_constant = len(column.levels) < 2
+            lengthscales[column.name] = math.inf if is_constant else float(scale)
     return lengthscales
-
-
-def _by_name(columns: Sequence[Column], values: Float[np.ndarray, " columns"]) -> dict[str, float]:
-    names = [column.name for column in columns]
-    return dict(zip(names, values.tolist(), strict=True))

@@ -10,21 +10,22 @@ Scores = dict[str, float]
 
 
 def auc(probability: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> float:
-    """Return the area under the ROC curve; NaN where all rows are of one class.
+    """Return the area under the ROC curve; NaN if all rows are of one class.
 
-    It is the probability that a random row of class 1 has a higher probability than one of class 0;
-    equal ones count half.
+    It is the share of pairs of a row of class 1 and a row of class 0 in which the first has the
+    higher probability. Pairs with equal probabilities count half.
     """
     n_positive = float(y.sum())
     n_negative = len(y) - n_positive
     if not n_positive or not n_negative:
         return float("nan")
     _, codes, counts = np.unique(probability, return_inverse=True, return_counts=True)
-    # Rows of equal probability have the mean of their ranks, which count from 1.
+    # Mann-Whitney: the AUC follows from the sum of the ranks of class 1. Ranks count from 1, and
+    # rows of equal probability have the mean of their ranks.
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
     ranks = mean_ranks[codes]
     rank_sum = ranks[y == 1].sum()
-    smallest_rank_sum = n_positive * (n_positive + 1) / 2  # with class 1 below all of class 0
+    smallest_rank_sum = n_positive * (n_positive + 1) / 2  # if all of class 1 is below class 0
     return float((rank_sum - smallest_rank_sum) / (n_positive * n_negative))
 
 
@@ -34,8 +35,8 @@ def label_scores(
     """Return how well probabilities of class 1 predict labels y, which are 0 and 1.
 
     Returns:
-        The share of class 1 (`base_rate`), the AUC, the Brier score, and the numbers of rows of the
-        confusion matrix, where a probability above the threshold is a prediction of class 1.
+        The share of class 1 (`base_rate`), the AUC, the Brier score, and the entries of the
+        confusion matrix. A probability above the threshold is a prediction of class 1.
     """
     is_predicted = probability > threshold
     is_positive = y == 1
@@ -57,9 +58,9 @@ def count_scores(
     """Return how well a distribution of counts predicts counts y.
 
     Returns:
-        The mean Poisson deviance of the predicted means; and the `dispersion`, the mean squared
-        error in units of the predicted variance: 1 if counts vary as predicted, more if they vary
-        more.
+        The mean Poisson `deviance` of the predicted means, and the `dispersion`: the mean ratio of
+        squared error and predicted variance. It is 1 if counts vary as predicted, and larger if
+        they vary more.
     """
     # 2 (y log(y / mean) - (y - mean)), where 0 log 0 = 0
     log_y = np.log(np.where(y > 0, y, 1.0))
@@ -80,8 +81,8 @@ def own_scores(
     Args:
         columns: The predictions (`Predictor.predict`).
         targets: The targets, 0 and 1 for labels.
-        predictor: What has predicted.
-        threshold: Of the probability of class 1.
+        predictor: The predictor.
+        threshold: The probability of class 1 above which class 1 is predicted.
     """
     labels = predictor.schema.labels
     if labels is not None:
@@ -93,12 +94,12 @@ def own_scores(
 
 
 def scores_on(predictor: Predictor, rows: Rows, threshold: float = 0.5) -> Scores:
-    """Return the scores on rows with known targets, with the NLL per row of its own units."""
+    """Return the scores on rows with known targets, and the NLL per row of unnormalised targets."""
     targets = np.exp(rows.y) if predictor.schema.log else rows.y
     scores = own_scores(predictor.predict(rows.X), targets, predictor, threshold)
     if not predictor.has_distribution:
         return scores
-    # -log p(y) in the units of y is that of normalised targets plus log y_std.
+    # -log p(y) = -log p(normalised y) + log y_std
     log_scale = np.mean([np.log(member.model.y_std) for member in predictor.members])
     losses = row_losses(predictor, rows.X, rows.y)
     return {"nll": float(losses.mean() + log_scale), **scores}

@@ -271,7 +271,7 @@ def test_waiting_ends_on_a_request_to_stop(tmp_path, polls):
     stop = StopRequest()
 
     class Requesting(StopRequest):
-        """Asked to stop after the first poll."""
+        """CandidateGroup to stop after the first poll."""
 
         @property
         def requested(self):

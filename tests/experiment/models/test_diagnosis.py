@@ -85,7 +85,7 @@ def test_changed_and_lost_data_are_refused(trained):
 def test_diagnosis_is_of_the_test_rows_of_the_split(trained):
     results, chosen = trained
     _, data = reload_dataset(results, chosen.row)
-    rows = split(ROWS, "regression", seed=1)
+    rows = split(ROWS, "regression", seed=1, arrangement=data.arrangement)
     result = diagnose(results, chosen)
     predicted = Predictor([chosen.model]).predict(np.array(data.X[rows.test]))
     np.testing.assert_array_equal(result.targets, data.y[rows.test])

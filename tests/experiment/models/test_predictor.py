@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.common.errors import UserError
 from dlmexp.core import prediction
+from dlmexp.core.folds import OWN_ROWS
 from dlmexp.core.objectives import OBJECTIVES
-from dlmexp.data.splits import split
+from dlmexp.data.splits import Arrangement, split
 from dlmexp.experiment.models import predictor
 from dlmexp.experiment.models.choice import load_model
 from dlmexp.experiment.models.predictor import Predictor, Wanted
@@ -74,7 +75,9 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     assert rows
     for row in rows:
         model = load_model(results, row)
-        test = split(len(frame), "regression" if task == "regression" else "counts", row.seed).test
+        sizes = "regression" if task == "regression" else "counts"
+        order = Arrangement(tag=OWN_ROWS)
+        test = split(len(frame), sizes, row.seed, arrangement=order).test
         (member,) = Predictor([model]).members
         mu, v = member.marginals(model.schema.encode(frame)[test])
         targets = torch.from_numpy((y[test] - model.y_mean) / model.y_std).to(mu)[None]
