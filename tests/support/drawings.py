@@ -62,7 +62,7 @@ def tile(panel: Panel, tables: Mapping[Line, pd.DataFrame], **facts: Any) -> Til
 def draw_tile(panel: Panel, tables: Mapping[Line, pd.DataFrame]) -> Tile:
     """Return a drawn panel with these points."""
     drawn = tile(panel, tables)
-    draw: Callable[[list[Tile]], None] = panel.facts.load().draw
+    draw: Callable[[list[Tile]], None] = panel.panel_kind.load().draw
     draw([drawn])
     return drawn
 

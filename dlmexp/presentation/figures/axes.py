@@ -1,4 +1,4 @@
-"""What kinds of panels share when they draw: bands, frames, ticks and words at the axes."""
+"""Draw what several kinds of panels share: bands, frames, ticks and labels of axes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +17,15 @@ from dlmexp.presentation.figures.panels import Panel
 from dlmexp.presentation.figures.stats import half_width
 from dlmexp.presentation.labels import metric_label
 
-STEPS = [1, 2, 2.5, 5, 10]  # between ticks of linear axes, times a power of ten
-MARGIN = 0.06  # of the height of a frame, above and below what it holds
-UNITS = {"regression": "std(y)", "count": "counts"}
+# The distance between ticks of linear axes is one of these numbers, times a power of ten.
+TICK_STEPS = [1, 2, 2.5, 5, 10]
+MARGIN = 0.06  # above and below the values in a frame, as a share of their range
+UNITS = {"regression": "std(y)", "count": "counts"}  # of CRPS and widths, by task
 GUIDE: dict[str, Any] = {"color": GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
-LANE = 10.0  # height in points of a lane with points off the scale: marker and value
-LANE_MARK = 2.0  # points from the edge of a lane to the middle of its markers
-Values = np.ndarray  # [P]
+# Points that the frame does not hold stand in lanes beyond its edge. In points (1/72 inch):
+LANE_HEIGHT = 10.0  # of a lane, which has room for a marker and its value
+MARKER_DISTANCE = 2.0  # from the edge of a lane to the centres of its markers
+Values = np.ndarray  # [P], a number for each point of a line
 
 
 @dataclass
@@ -31,7 +33,11 @@ class Tile:
     """The axes of a panel with its numbers, and their place in the grid of the figure.
 
     Attributes:
-        below: Axes of the differences to the ELBO, where the panel has them.
+        measured: The numbers of the panel.
+        row: The row of the grid, from 0.
+        column: The column of the grid, from 0.
+        ax: The axes of the panel.
+        below: The axes of the differences to the ELBO; None where the panel has no differences.
     """
 
     measured: Measured
@@ -48,43 +54,53 @@ class Tile:
     @property
     def lines(self) -> list[Series]:
         """The lines that have points."""
-        return self.measured.filled
+        return self.measured.nonempty_series
 
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Means at x, and half of the widths of their intervals, all `[P]`; drawn with a look."""
+    """A line of means with their intervals.
+
+    Attributes:
+        x: The positions of the points.
+        mean: The means.
+        half: Half the widths of their intervals.
+        look: How the line is drawn.
+    """
 
     x: Values
     mean: Values
     half: Values
     look: Look
 
-    def at(self, places: np.ndarray) -> "Band":
-        """Return the band at some of its places."""
-        return Band(self.x[places], self.mean[places], self.half[places], self.look)
+    def at(self, is_kept: np.ndarray) -> "Band":
+        """Return the band of some of its points alone (a mask `[P]`)."""
+        return Band(self.x[is_kept], self.mean[is_kept], self.half[is_kept], self.look)
 
-    def without(self, places: np.ndarray) -> "Band":
-        """Return the band with gaps at some of its places."""
-        mean = np.where(places, np.nan, self.mean)
+    def without(self, is_gap: np.ndarray) -> "Band":
+        """Return the band with gaps in place of some of its points (a mask `[P]`)."""
+        mean = np.where(is_gap, np.nan, self.mean)
         return Band(self.x, mean, self.half, self.look)
 
 
 def bands(lines: Sequence[Series], nominal: float = 0.0) -> list[Band]:
     """Return the means of lines minus a nominal value, with their 95 % intervals."""
-    return [
-        Band(
-            series.points["x"].to_numpy(dtype=float),
-            series.points["mean"].to_numpy() - nominal,
-            half_width(series.points),
-            series.line.look,
-        )
-        for series in lines
-    ]
+    return [_band(series, nominal) for series in lines]
+
+
+def _band(series: Series, nominal: float) -> Band:
+    """Return the means of a line minus a nominal value, with their 95 % intervals."""
+    points = series.points
+    return Band(
+        x=points["x"].to_numpy(dtype=float),
+        mean=points["mean"].to_numpy() - nominal,
+        half=half_width(points),
+        look=series.line.look,
+    )
 
 
 def inches(ax: Axes) -> tuple[float, float]:
-    """Return width and height of axes before the layout."""
+    """Return width and height of axes in inches, as they are before the layout of the figure."""
     assert ax.figure is not None
     return ax.bbox.width / ax.figure.dpi, ax.bbox.height / ax.figure.dpi
 
@@ -100,13 +116,13 @@ def line_style(look: Look) -> dict[str, Any]:
 
 
 def nominal_coverage(panel: Panel) -> float:
-    """Return the share that intervals promise to cover; 0 for other metrics."""
+    """Return the nominal share of a metric of coverage: 0.95 for coverage_95; else 0."""
     name, _, level = panel.metric.partition("_")
     return int(level) / 100 if name == "coverage" else 0.0
 
 
 def metric_axis_label(panel: Panel, task: str) -> str:
-    """Return the words at the axis of a metric, with its unit."""
+    """Return the label of an axis with a metric and its unit."""
     if nominal := nominal_coverage(panel):
         return f"coverage − {100 * nominal:.0f} %"
     if panel.metric in ("rmse", "mae"):
@@ -120,12 +136,17 @@ def metric_axis_label(panel: Panel, task: str) -> str:
 def draw_band(ax: Axes, band: Band, **style: Any) -> None:
     """Draw means on a line, with their intervals as a band.
 
-    A point without a neighbour has a bar for its interval; one whose x is NaN has no place on the
-    axis and is a line across.
+    The interval of a point without neighbours is drawn as a bar, as a band would have no width. A
+    point whose x is NaN becomes a line across the panel.
+
+    Args:
+        ax: The axes.
+        band: The means with their intervals.
+        style: Further arguments of matplotlib.
     """
     look = band.look
-    has_no_place = np.isnan(band.x)
-    for mean, half in zip(band.mean[has_no_place], band.half[has_no_place], strict=True):
+    is_line_across = np.isnan(band.x)
+    for mean, half in zip(band.mean[is_line_across], band.half[is_line_across], strict=True):
         _draw_across(ax, mean, np.nan_to_num(half), look)
     ax.plot(band.x, band.mean, **line_style(look), **style)
     known = np.isfinite(band.mean) & np.isfinite(band.x)
@@ -151,7 +172,7 @@ def draw_band(ax: Axes, band: Band, **style: Any) -> None:
 
 
 def _draw_across(ax: Axes, mean: float, half: float, look: Look) -> None:
-    """Draw a line across with its interval, and its marker at the right to tell lines apart."""
+    """Draw a horizontal line with its interval, and with its marker at the right edge."""
     ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
     ax.axhspan(mean - half, mean + half, color=look.colour, alpha=0.1, linewidth=0)
     ax.plot(
@@ -168,40 +189,53 @@ def _draw_across(ax: Axes, mean: float, half: float, look: Look) -> None:
 
 @dataclass(frozen=True)
 class OffScale:
-    """A point that the frame does not hold: it stands in a lane at the edge."""
+    """A point that the frame does not hold, which is drawn in a lane beyond its edge.
+
+    Attributes:
+        x: Its position on the x-axis.
+        value: Its value.
+        look: How its line is drawn.
+        is_above: Whether it lies above the frame; else it lies below.
+        level: The number of its lane, counted inwards; 0: the outermost lane. Points at the same x
+            beyond the same edge have different levels.
+    """
 
     x: float
     value: float
     look: Look
     is_above: bool
-    level: int  # number of points that stand between it and the edge
+    level: int
 
 
 def draw_off_scale(ax: Axes, curves: Sequence[Band], are_off: Sequence[np.ndarray]) -> None:
-    """Draw points that the frame does not hold in a lane at its edge, each with its value.
+    """Draw points that the frame does not hold in lanes beyond its edge, each with its value.
 
     Args:
         ax: The axes, with their limits.
         curves: All lines.
-        are_off: Which points of each line to draw so.
+        are_off: For each line, which of its points to draw so.
     """
     points = _points_off_scale(ax, curves, are_off)
+    if not points:
+        return
     for is_above in (True, False):
         levels = [point.level for point in points if point.is_above == is_above]
         if levels:
-            _add_lane(ax, is_above, height=(1 + max(levels)) * LANE)
-    x = np.concatenate([band.x for band in curves]) if points else np.zeros(1)
+            _add_lanes(ax, is_above, lane_count=1 + max(levels))
+    x = np.concatenate([band.x for band in curves])
+    left = np.nanmin(x)
+    right = np.nanmax(x)
     for point in points:
-        _draw_in_lane(ax, point, first=point.x == np.nanmin(x), last=point.x == np.nanmax(x))
+        _draw_in_lane(ax, point, is_leftmost=point.x == left, is_rightmost=point.x == right)
 
 
 def _points_off_scale(
     ax: Axes, curves: Sequence[Band], are_off: Sequence[np.ndarray]
 ) -> list[OffScale]:
-    """Return the points that the frame does not hold; those at one place in levels."""
+    """Return the points that the frame does not hold, with those at the same x in levels."""
     low, high = ax.get_ylim()
     points: list[OffScale] = []
-    counts: Counter[tuple[float, bool]] = Counter()  # at a place of one edge
+    counts: Counter[tuple[float, bool]] = Counter()  # by x and edge
     for band, off in zip(curves, are_off, strict=True):
         for x, value in zip(band.x[off], band.mean[off], strict=True):
             is_above = bool(value > (low + high) / 2)
@@ -210,41 +244,60 @@ def _points_off_scale(
     return points
 
 
-def _add_lane(ax: Axes, is_above: bool, height: float) -> None:
-    """Make room of a height in points beyond the frame, behind a dotted line."""
+def _add_lanes(ax: Axes, is_above: bool, lane_count: int) -> None:
+    """Extend the y-axis by the height of some lanes, and draw a dotted line at the old limit."""
     low, high = ax.get_ylim()
-    share = height / (72 * inches(ax)[1])
-    room = (high - low) * share / (1 - share)
-    ax.axhline(high if is_above else low, linestyle=":", **GUIDE)
-    ax.set_ylim(low if is_above else low - room, high + room if is_above else high)
+    _, axes_height = inches(ax)
+    share_of_lanes = lane_count * LANE_HEIGHT / (72 * axes_height)
+    # The lanes take this share of the extended axis.
+    room = (high - low) * share_of_lanes / (1 - share_of_lanes)
+    if is_above:
+        ax.axhline(high, linestyle=":", **GUIDE)
+        ax.set_ylim(low, high + room)
+    else:
+        ax.axhline(low, linestyle=":", **GUIDE)
+        ax.set_ylim(low - room, high)
 
 
-def _draw_in_lane(ax: Axes, point: OffScale, first: bool, last: bool) -> None:
-    """Draw the marker of a point at the edge, and its value with an arrow.
+def _draw_in_lane(ax: Axes, point: OffScale, is_leftmost: bool, is_rightmost: bool) -> None:
+    """Draw the marker of a point in a lane, and its value with an arrow.
 
     Args:
-        ax: The axes.
+        ax: The axes, with room for the lanes.
         point: The point.
-        first: Whether no point is further to the left: its value may not cross the y-axis.
-        last: Whether no point is further to the right.
+        is_leftmost: Whether no point is further to the left. If so, its value stands to the right
+            of it, so that it does not cross the y-axis.
+        is_rightmost: Whether no point is further to the right. If so, its value stands to the left.
     """
     look = point.look
-    edge = 1.0 if point.is_above else 0.0
+    edge = 1.0 if point.is_above else 0.0  # as a share of the y-axis
     inwards = -1 if point.is_above else 1
-    distance = inwards * (point.level * LANE + LANE_MARK)
-    frame_edge = ax.get_xaxis_transform()
+    distance = inwards * (point.level * LANE_HEIGHT + MARKER_DISTANCE)
+    # x in data, y as a share of the axis
+    data_and_share = ax.get_xaxis_transform()
     assert ax.figure is not None
-    place = frame_edge + ScaledTranslation(0.0, distance / 72, ax.figure.dpi_scale_trans)
+    shift = ScaledTranslation(0.0, distance / 72, ax.figure.dpi_scale_trans)
     style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 2.6}
-    ax.plot([point.x], [edge], linestyle="none", label="_off", transform=place, **style)
+    ax.plot(
+        [point.x], [edge], linestyle="none", label="_off", transform=data_and_share + shift, **style
+    )
+    alignment = "center"
+    # The text at either end may overhang its point by 2 points.
+    sideways = 0
+    if is_rightmost:
+        alignment = "right"
+        sideways += 2
+    if is_leftmost:
+        alignment = "left"
+        sideways -= 2
     arrow = "↑" if point.is_above else "↓"
     ax.annotate(
         f"{arrow}{point.value:.2g}".replace("-", "−"),
         (point.x, edge),
-        (2 * last - 2 * first, distance + inwards * LANE_MARK),
-        xycoords=frame_edge,
+        (sideways, distance + inwards * MARKER_DISTANCE),
+        xycoords=data_and_share,
         textcoords="offset points",
-        ha="left" if first else "right" if last else "center",
+        ha=alignment,
         va="top" if point.is_above else "bottom",
         fontsize=5,
         color=INK,
@@ -252,13 +305,13 @@ def _draw_in_lane(ax: Axes, point: OffScale, first: bool, last: bool) -> None:
 
 
 def _without_neighbours(known: np.ndarray) -> np.ndarray:
-    """Return which known points have no known point before and after them."""
+    """Return which known points have no known point just before or after them (masks `[P]`)."""
     padded = np.concatenate([[False], known, [False]])
     return known & ~padded[:-2] & ~padded[2:]
 
 
 def draw_bands(ax: Axes, curves: Sequence[Band], zero_line: bool, **style: Any) -> None:
-    """Draw bands in a frame that holds them, with a line at 0 where there is to be one."""
+    """Draw bands in a frame that holds them, and a guide line at 0 if there is to be one."""
     for band in curves:
         draw_band(ax, band, **style)
     means = [band.mean for band in curves]
@@ -271,14 +324,14 @@ def draw_bands(ax: Axes, curves: Sequence[Band], zero_line: bool, **style: Any) 
 
 
 def frame(ax: Axes, mean: Values, up: Values, down: Values) -> None:
-    """Set limits that hold all means, and their intervals unless those are too wide.
+    """Set limits of the y-axis that hold all means, and their intervals unless these are wide.
 
-    Intervals of two or three repetitions can be huge: they are held as far as they reach no further
-    than the means are apart.
+    Intervals of two or three repetitions can be huge. The limits therefore lie no further beyond
+    the means than the lowest and the highest mean are apart.
 
     Args:
         ax: The axes.
-        mean: Means of all lines, `[P]`.
+        mean: The means of all lines `[P]`.
         up: How far the intervals reach above them.
         down: How far the intervals reach below them.
     """
@@ -291,20 +344,26 @@ def frame(ax: Axes, mean: Values, up: Values, down: Values) -> None:
         lowest = max((mean - down).min(), mean.min() - span)
         highest = min((mean + up).max(), mean.max() + span)
         set_limits(ax, lowest, highest)
-    ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=TICK_STEPS))
 
 
 def set_limits(ax: Axes, low: float, high: float) -> None:
-    """Set the limits of the y-axis with a margin; nothing where they are equal."""
+    """Set the limits of the y-axis with a margin; equal limits are ignored."""
     if low < high:
         margin = MARGIN * (high - low)
         ax.set_ylim(low - margin, high + margin)
 
 
 def log_ticks(axis: Axis, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
-    """Set ordinary numbers at the ticks of a log axis."""
+    """Label the ticks of a log axis with ordinary numbers instead of powers of ten.
+
+    Args:
+        axis: The axis.
+        subs: The ticks in each decade, as multiples of its power of ten. An axis over less than a
+            factor of 3 has ticks at equal distances instead.
+    """
     low, high = axis.get_view_interval()
     is_short = high / low <= 3
-    axis.set_major_locator(MaxNLocator(4, steps=STEPS) if is_short else LogLocator(subs=subs))
+    axis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS) if is_short else LogLocator(subs=subs))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(NullLocator())

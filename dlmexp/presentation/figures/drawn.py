@@ -1,4 +1,4 @@
-"""A figure with its numbers: the picture, the rows of its CSV, and the text of its caption file."""
+"""Keep a figure with its numbers, and make its picture, the rows of its CSV and its caption."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,10 +21,13 @@ class Drawn:
     """A figure with its numbers.
 
     Attributes:
+        figure: The figure.
         name: The name of its files.
-        measured: The numbers of its first panel, under each of the protocols that stand side by
-            side, then those of the next.
-        protocols: The protocols that stand side by side, if any.
+        measured: The numbers of each panel. Where protocols stand side by side, each panel has its
+            numbers under all of them before those of the next panel.
+        results: The results that it is drawn from.
+        request: The options that it is drawn with.
+        protocols: The protocols that stand side by side; empty where one protocol is drawn.
     """
 
     figure: Figure
@@ -35,9 +38,9 @@ class Drawn:
     protocols: tuple[str, ...] = ()
 
     @cached_property
-    def run(self) -> list[Measured]:
+    def panels_with_results(self) -> list[Measured]:
         """The numbers of panels that have results."""
-        return [measured for measured in self.measured if measured.filled]
+        return [measured for measured in self.measured if measured.nonempty_series]
 
     @cached_property
     def canvas(self) -> Canvas:
@@ -48,19 +51,22 @@ class Drawn:
     @cached_property
     def _table(self) -> pd.DataFrame:
         """The numbers with all columns, a row per point."""
-        facts: list[dict[str, Any]] = []
+        descriptions: list[dict[str, Any]] = []
         points: list[pd.DataFrame] = []
-        for measured in self.run:
-            for series in measured.filled:
-                points.append(series.points.assign(series=len(facts)))
-                facts.append(_facts(measured, series.line))
-        table = pd.DataFrame(facts, dtype=object)
+        for measured in self.panels_with_results:
+            for series in measured.nonempty_series:
+                points.append(series.points.assign(series=len(descriptions)))
+                descriptions.append(_description(measured, series.line))
+        table = pd.DataFrame(descriptions, dtype=object)
         table = table.merge(pd.concat(points), left_index=True, right_on="series")
         return table.drop(columns="series").reset_index(drop=True).dropna(axis="columns", how="all")
 
     @cached_property
     def constants(self) -> dict[str, Any]:
-        """What all rows share, where they are points of curves: the CSV would be long with it."""
+        """The columns that are equal in all rows of learning curves, with their value.
+
+        The many rows of such a CSV would be long with them. Other figures keep all columns.
+        """
         if any(measured.panel.kind != "curve" for measured in self.measured):
             return {}
         constants: dict[str, Any] = {}
@@ -83,24 +89,28 @@ class Drawn:
 
     @property
     def commands(self) -> list[str]:
-        """What computes each panel, under the protocol that is drawn; each command once."""
-        commands = [notes.command(measured, self.results) for measured in self.measured]
-        return list(dict.fromkeys(filter(None, commands)))
+        """The commands that compute the panels, each once."""
+        distinct: dict[str, None] = {}  # an ordered set
+        for measured in self.measured:
+            command = notes.command(measured, self.results)
+            if command:
+                distinct[command] = None
+        return list(distinct)
 
     @cached_property
     def notes(self) -> list[str]:
-        """One line each, for the caption file and the terminal; nothing where nothing was run."""
-        if not self.run:
+        """Remarks of one line each, for the caption file and the terminal; [] without results."""
+        if not self.panels_with_results:
             return []
         lines = [
-            notes.settings(self.run),
-            *notes.repetitions(self.run),
-            *notes.stand_ins(self.run),
-            *notes.choice(self.request.by),
+            notes.settings(self.panels_with_results),
+            *notes.repetitions(self.panels_with_results),
+            *notes.stand_ins(self.panels_with_results),
+            *notes.filters(self.request.by),
             *(f"Not run: {gap}" for gap in self.missing),
             *notes.not_drawn(self.measured, self.is_comparison),
-            *notes.of_lines(self.run, self.is_comparison),
-            *notes.versions(self.run, self.results),
+            *notes.line_notes(self.panels_with_results, self.is_comparison),
+            *notes.plugin_versions(self.panels_with_results, self.results),
             *notes.left_out(
                 self.figure.id, self.measured, self.results, self.request, self.protocols
             ),
@@ -117,12 +127,12 @@ class Drawn:
 
     @cached_property
     def missing(self) -> list[str]:
-        """Panels, lines and sizes without results, with what computes them."""
-        return notes.gaps(self.measured, self.results, self.is_comparison)
+        """Remarks on panels, lines and sizes without results, with the command for each."""
+        return notes.missing_results(self.measured, self.results, self.is_comparison)
 
 
-def _facts(measured: Measured, line: Line) -> dict[str, Any]:
-    """Return the columns of a line's rows that say what its points are of."""
+def _description(measured: Measured, line: Line) -> dict[str, Any]:
+    """Return the columns that are the same for all points of a line."""
     setting = measured.protocol
     if measured.changes:
         setting = f"{measured.protocol} with {measured.changes}"

@@ -1,4 +1,4 @@
-"""The figure `importance`: how much each column of a user's own table matters to a model."""
+"""Draw the figure `importance`: how much each column of a user's own table matters to a model."""
 
 import numpy as np
 import pandas as pd
@@ -7,11 +7,10 @@ from matplotlib.figure import Figure as Canvas
 
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.models.diagnosis import Diagnosis
-from dlmexp.presentation.figures.looks import COLUMN, paper_style
+from dlmexp.presentation.figures.looks import COLUMN_WIDTH, paper_style
 
-MOST = 20
-"""Columns that are drawn, the most important ones."""
-LINE_HEIGHT = 0.16
+MAX_COLUMNS = 20  # the number of columns that are drawn
+ROW_HEIGHT = 0.16  # inches of a column of the table, which has a row in the figure
 BLUE = "#0072B2"
 GREY = "#777777"
 AXIS_LABELS = {
@@ -28,37 +27,43 @@ def render(diagnosis: Diagnosis) -> Canvas:
     """Return the figure.
 
     Raises:
-        UserError: the model is not of a user's own table.
+        UserError: The model was not trained on a user's own table.
     """
     table = numbers(diagnosis)
     with paper_style():
-        height = LINE_HEIGHT * min(len(table), MOST) + 0.8
-        canvas = Canvas(figsize=(COLUMN, height), layout="constrained")
+        height = ROW_HEIGHT * min(len(table), MAX_COLUMNS) + 0.8
+        canvas = Canvas(figsize=(COLUMN_WIDTH, height), layout="constrained")
         draw(canvas.add_subplot(), table)
         canvas.suptitle(diagnosis.model.cell.describe(), fontsize=6)
         return canvas
 
 
 def draw(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw the most important columns, the first on top."""
-    name = next(name for name in AXIS_LABELS if name in table)
-    drawn = table.head(MOST)[::-1]
-    places = np.arange(len(drawn))
-    errors = [drawn[name] - drawn["lower_95"], drawn["upper_95"] - drawn[name]]
-    ax.barh(places, drawn[name], 0.65, color=BLUE, alpha=0.75)
-    ax.errorbar(drawn[name], places, xerr=errors, fmt="none", ecolor="black", lw=0.7, capsize=1.5)
+    """Draw the importance of columns with its interval, the most important column on top.
+
+    Args:
+        ax: The axes.
+        table: The importance of each column, the most important ones first.
+    """
+    measure = "nll_increase" if "nll_increase" in table else "squared_error_increase"
+    drawn = table.head(MAX_COLUMNS)[::-1]
+    heights = np.arange(len(drawn))
+    increase = drawn[measure]
+    errors = [increase - drawn["lower_95"], drawn["upper_95"] - increase]
+    ax.barh(heights, increase, 0.65, color=BLUE, alpha=0.75)
+    ax.errorbar(increase, heights, xerr=errors, fmt="none", ecolor="black", lw=0.7, capsize=1.5)
     ax.axvline(0, color=GREY, lw=0.7)
-    ax.set_yticks(places, drawn["column"])
+    ax.set_yticks(heights, drawn["column"])
     left_out = len(table) - len(drawn)
     title = "importance" if not left_out else f"importance ({left_out} columns left out)"
-    ax.set(title=title, xlabel=AXIS_LABELS[name])
+    ax.set(title=title, xlabel=AXIS_LABELS[measure])
 
 
 def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
     """Return the importance of every column.
 
     Raises:
-        UserError: the model is not of a user's own table.
+        UserError: The model was not trained on a user's own table.
     """
     if diagnosis.importance is None:
         raise UserError(

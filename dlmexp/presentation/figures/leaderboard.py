@@ -1,7 +1,7 @@
-"""Figures of leaderboards: `ranks`, `gains` and `cost` (docs/SPEC.md, section 8).
+"""Draw the figures of leaderboards: `ranks`, `gains` and `cost` (docs/SPEC.md, section 8).
 
-They are drawn from the boards that `dlmexp rank` prints, over all data sets at once, and not from
-panels. Each kernel and task has a figure of its own.
+They show the boards that `dlmexp rank` prints, which are over all data sets, and are not made of
+panels. Each subject of a board, that is each task and kernel, has a figure to itself.
 """
 
 import math
@@ -18,12 +18,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from dlmexp.presentation.figures.axes import log_ticks
 from dlmexp.presentation.figures.looks import (
     GREY,
     INK,
     METHOD_LOOKS,
-    PAGE,
-    TEXT,
+    PAGE_HEIGHT,
+    TEXT_WIDTH,
     Look,
     method_look,
     paper_style,
@@ -35,39 +36,39 @@ from dlmexp.presentation.ranking.statistics import Duel
 
 LOSSES = ("nll", "crps", "rmse", "error")
 RANKED_METRICS = (*LOSSES, "coverage")
-ROW_HEIGHT = 0.17
-"""Inches of a method or a data set."""
-FOREST_METHODS = 5
-"""More methods than this are shown as a heat map, or by method where there are few data sets."""
-FEW_DATA_SETS = 4
-"""On at most so many data sets each has panels of its own, with a row for each method."""
-TICKS = 4
-"""Intervals between ticks of a panel by method, at most."""
-OFF_THE_SCALE = 5.0
-"""Differences beyond this many medians are written at the edge of a panel by method."""
-DODGE = 0.7
-"""The part of a data set's row over which methods are spread."""
-BAR_DISTANCE = 0.035
-"""Between bars that join methods, as a share of all ranks."""
+ROW_HEIGHT = 0.17  # inches of a row of a method or a data set
+# The figure `gains` has a panel with a row for each data set if it has at most this many methods.
+MAX_FOREST_METHODS = 5
+# Else it has a panel for each data set, with a row for each method, if it has at most this many
+# data sets. Failing both, it is a heat map.
+MAX_DATA_SETS_BY_PANEL = 4
+MAX_TICK_INTERVALS = 4  # between the ticks of a panel with a row for each method
+# In such a panel, differences beyond this many medians are written at the edge.
+OFF_SCALE_MEDIANS = 5.0
+METHOD_SPREAD = 0.7  # the part of a data set's row over which methods are spread
+BAR_DISTANCE = 0.035  # between bars that join methods, as a share of all ranks
+# Of methods without a look in `METHOD_LOOKS`, in turn.
 OTHER_COLOURS = ("#555555", "#8C6239", "#4B6A88", "#6B8E23")
-"""Of methods without a look of their own."""
 OTHER_MARKERS = ("H", "h", "p", "8")
-THIN_MARKERS = "1234x+|_"
-"""Markers without a face, which are drawn larger."""
+THIN_MARKERS = "1234x+|_"  # markers without a face, which are drawn larger by a factor
 THIN_FACTOR = 1.6
 PANELS_IN_A_ROW = 3
+# Marks on a heat map are white where its colour is further from the middle than this, as a share of
+# half the range.
 DARK = 0.55
-"""Colours of a heat map from this share of its range on have white marks."""
 
 
 @dataclass(frozen=True)
 class BoardFigure:
-    """A figure of leaderboards.
+    """The definition of a figure of leaderboards.
 
     Attributes:
+        name: Its name in commands and files.
+        title: Its title.
+        caption: Its caption.
         metrics: The metrics whose boards it shows.
-        render: Function that draws the boards of one subject.
-        numbers: Function that returns what it shows as a table, a row per point.
+        render: The function that draws the boards of one subject.
+        numbers: The function that returns the numbers in the picture, with a row per point.
     """
 
     name: str
@@ -80,7 +81,7 @@ class BoardFigure:
 
 @dataclass(frozen=True)
 class DrawnBoards:
-    """A figure of one kernel and task, with its numbers and the text of its caption file."""
+    """The figure of one subject, with its numbers and the text of its caption file."""
 
     name: str
     canvas: Canvas
@@ -89,9 +90,9 @@ class DrawnBoards:
 
 
 def draw_boards(figure: BoardFigure, boards: dict[Subject, list[Board]]) -> Iterator[DrawnBoards]:
-    """Yield the figure of each kernel and task that has boards by its metrics."""
-    for subject, of_subject in boards.items():
-        with_metric = [board for board in of_subject if board.metric.name in figure.metrics]
+    """Yield the figure of each subject that has boards of the figure's metrics."""
+    for subject, boards_of_subject in boards.items():
+        with_metric = [board for board in boards_of_subject if board.metric.name in figure.metrics]
         if not with_metric:
             continue
         name = figure.name
@@ -114,22 +115,26 @@ def _text(figure: BoardFigure, boards: Sequence[Board]) -> str:
 
 
 def looks_of(board: Board) -> list[Look]:
-    """Return the look of each method; those without one of their own differ in colour."""
+    """Return the look of each method.
+
+    Methods without a look in `METHOD_LOOKS` get colours and markers in turn.
+    """
     looks: list[Look] = []
-    others = 0
+    other_methods = 0
     for contender, label in zip(board.contenders, distinct_labels(board), strict=True):
-        look = method_look(contender.method)
-        colour, marker = look.colour, look.marker
-        if contender.method not in METHOD_LOOKS:
-            colour = OTHER_COLOURS[others % len(OTHER_COLOURS)]
-            marker = OTHER_MARKERS[others % len(OTHER_MARKERS)]
-            others += 1
-        looks.append(Look(label, colour, marker))
+        if contender.method in METHOD_LOOKS:
+            usual = method_look(contender.method)
+            looks.append(Look(label, usual.colour, usual.marker))
+        else:
+            colour = OTHER_COLOURS[other_methods % len(OTHER_COLOURS)]
+            marker = OTHER_MARKERS[other_methods % len(OTHER_MARKERS)]
+            looks.append(Look(label, colour, marker))
+            other_methods += 1
     return looks
 
 
 def _marker_size(look: Look, size: float) -> float:
-    """Return the size of a method's marker so that all look equally large."""
+    """Return the size of a method's marker with which all markers look equally large."""
     return THIN_FACTOR * size if look.marker in THIN_MARKERS else size
 
 
@@ -150,23 +155,28 @@ def _legend_entry(look: Look, size: float) -> Line2D:
 
 
 def cliques(better: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and last position of each run of methods of which none are separated.
+    """Return the first and last position of each clique.
 
-    Runs within longer runs are left out, and those of a single method.
+    A clique is a run of neighbouring methods no two of which are separated by a test. Cliques of a
+    single method and cliques within longer cliques are left out.
+
+    Args:
+        better: Whether the method of a row is better than that of a column `[K, K]`, with methods
+            ordered by rank.
     """
     is_separated = better | better.T
-    runs: list[tuple[int, int]] = []
-    end_of_runs = 0
+    found: list[tuple[int, int]] = []
+    last_of_found = 0
     for first in range(len(better)):
-        last = _last_of_run(is_separated, first)
-        if last > max(first, end_of_runs):
-            runs.append((first, last))
-            end_of_runs = last
-    return runs
+        last = _last_of_clique(is_separated, first)
+        if last > max(first, last_of_found):
+            found.append((first, last))
+            last_of_found = last
+    return found
 
 
-def _last_of_run(is_separated: np.ndarray, first: int) -> int:
-    """Return the last position of the run of methods from a first one, none of them separated."""
+def _last_of_clique(is_separated: np.ndarray, first: int) -> int:
+    """Return the last position of the longest clique that begins at a position."""
     last = first
     for following in range(first + 1, len(is_separated)):
         run = slice(first, following + 1)
@@ -177,20 +187,22 @@ def _last_of_run(is_separated: np.ndarray, first: int) -> int:
 
 
 def render_ranks(boards: Sequence[Board]) -> Canvas:
-    """Draw mean ranks with intervals, and bars that join what is not separated."""
+    """Draw mean ranks with intervals, and bars that join methods that no test separates."""
     rows = math.ceil(len(boards) / PANELS_IN_A_ROW)
     columns = math.ceil(len(boards) / rows)
     methods = max(len(board.contenders) for board in boards)
-    height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE)
-    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
+    height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE_HEIGHT)
+    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
     grid = canvas.add_gridspec(rows, columns)
     for number, board in enumerate(boards):
-        _draw_ranks(canvas.add_subplot(grid[divmod(number, columns)]), board)
+        row, column = divmod(number, columns)
+        ax = canvas.add_subplot(grid[row, column])
+        _draw_ranks(ax, board)
     return canvas
 
 
 def _draw_ranks(ax: Axes, board: Board) -> None:
-    """Draw one panel: a row for each method, the best one above."""
+    """Draw a panel with a row for each method, the best method on top."""
     looks = looks_of(board)
     count = len(looks)
     for k, look in enumerate(looks):
@@ -209,7 +221,11 @@ def _draw_ranks(ax: Axes, board: Board) -> None:
 
 
 def _draw_cliques(ax: Axes, board: Board) -> float:
-    """Draw the bars that join methods, side by side, and return the right edge of the panel."""
+    """Draw bars that join the methods of a clique, side by side.
+
+    Returns:
+        The x of the right edge of the panel, beyond the bars.
+    """
     count = len(board.contenders)
     x = count + 0.6
     for first, last in cliques(board.better):
@@ -224,18 +240,17 @@ def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
     for board in boards:
         low, high = board.interval
         for k, label in enumerate(distinct_labels(board)):
-            rows.append(
-                {
-                    "metric": board.metric.name,
-                    "method": label,
-                    "rank": board.rank[k],
-                    "mean_rank": board.mean_rank[k],
-                    "low": low[k],
-                    "high": high[k],
-                    "mean": board.means[k].mean(),
-                    "data_sets": len(board.data_sets),
-                }
-            )
+            row = {
+                "metric": board.metric.name,
+                "method": label,
+                "rank": board.rank[k],
+                "mean_rank": board.mean_rank[k],
+                "low": low[k],
+                "high": high[k],
+                "mean": board.means[k].mean(),
+                "data_sets": len(board.data_sets),
+            }
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -246,19 +261,29 @@ def render_gains(boards: Sequence[Board]) -> Canvas:
     """Draw the difference to the reference by data set: forests of intervals, or a heat map."""
     with_reference = [board for board in boards if board.reference is not None]
     methods = max(len(board.contenders) for board in with_reference) - 1
-    if methods <= FOREST_METHODS:
+    data_sets = max(len(board.data_sets) for board in with_reference)
+    if methods <= MAX_FOREST_METHODS:
         return _render_forests(with_reference)
-    if max(len(board.data_sets) for board in with_reference) <= FEW_DATA_SETS:
+    if data_sets <= MAX_DATA_SETS_BY_PANEL:
         return _render_method_forests(with_reference)
-    return _render_maps(with_reference)
+    return _render_heat_maps(with_reference)
 
 
 def _challengers(board: Board, order: Sequence[str] = ()) -> list[int]:
-    """Return the positions of all methods but the reference, in the order of labels."""
+    """Return the positions on the board of all methods but the reference.
+
+    They are sorted like their labels in `order`; methods that are not in it come last.
+    """
     labels = distinct_labels(board)
-    positions = [k for k in range(len(labels)) if k != board.reference]
-    place = {label: number for number, label in enumerate(order)}
-    return sorted(positions, key=lambda k: place.get(labels[k], len(place)))
+    challengers = [k for k in range(len(labels)) if k != board.reference]
+    position_of = {label: position for position, label in enumerate(order)}
+    return sorted(challengers, key=lambda k: position_of.get(labels[k], len(position_of)))
+
+
+def _reference_label(board: Board) -> str:
+    """Return the label of the method that all others are compared with."""
+    assert board.reference is not None
+    return distinct_labels(board)[board.reference]
 
 
 def _render_forests(boards: Sequence[Board]) -> Canvas:
@@ -266,8 +291,8 @@ def _render_forests(boards: Sequence[Board]) -> Canvas:
     data_sets = max(len(board.data_sets) for board in boards)
     methods = max(len(_challengers(board)) for board in boards)
     row_height = max(ROW_HEIGHT, 0.07 * methods)
-    height = min(0.8 + row_height * data_sets, PAGE)
-    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
+    height = min(0.8 + row_height * data_sets, PAGE_HEIGHT)
+    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
     axes = canvas.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
     handles: dict[str, Line2D] = {}
@@ -282,11 +307,10 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     """Draw a row per data set with an interval per method; return entries of the legend."""
     duel = board.duel
     assert duel is not None
-    assert board.reference is not None
     challengers = _challengers(board, order)
     looks = looks_of(board)
     # Methods stand at different heights within the row of a data set.
-    shifts = np.linspace(-DODGE / 2, DODGE / 2, len(challengers) + 2)[1:-1]
+    shifts = np.linspace(-METHOD_SPREAD / 2, METHOD_SPREAD / 2, len(challengers) + 2)[1:-1]
     heights = np.arange(len(board.data_sets))
     handles: dict[str, Line2D] = {}
     for shift, k in zip(shifts, challengers, strict=True):
@@ -309,22 +333,22 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.set_yticks(heights, board.data_sets)
     ax.set_ylim(len(heights) - 0.5, -0.5)
-    ax.set_xlabel(f"Δ {board.metric.label} to {looks[board.reference].label}")
+    ax.set_xlabel(f"Δ {board.metric.label} to {_reference_label(board)}")
     ax.grid(visible=True, axis="x")
     return handles
 
 
 def _render_method_forests(boards: Sequence[Board]) -> Canvas:
     """Draw panels by data set (rows) and metric (columns), each with a row per method."""
-    data_sets = list(dict.fromkeys(name for board in boards for name in board.data_sets))
+    data_sets = _all_data_sets(boards)
     labels = distinct_labels(boards[0])
     order = [labels[k] for k in _challengers(boards[0])]
     height = 0.55 + len(data_sets) * (0.45 + 0.8 * ROW_HEIGHT * len(order))
-    canvas = Canvas(figsize=(TEXT, min(height, PAGE)), layout="constrained")
+    canvas = Canvas(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)), layout="constrained")
     axes = canvas.subplots(len(data_sets), len(boards), squeeze=False, sharey=True)
-    for name, row in zip(data_sets, axes, strict=True):
-        for ax, board in zip(row, boards, strict=True):
-            _draw_methods(ax, board, name, order)
+    for data_set, axes_of_row in zip(data_sets, axes, strict=True):
+        for ax, board in zip(axes_of_row, boards, strict=True):
+            _draw_methods(ax, board, data_set, order)
     for ax in axes[:, 0]:
         ax.set_yticks(range(len(order)), order)
     for ax, board in zip(axes[-1], boards, strict=True):
@@ -332,41 +356,51 @@ def _render_method_forests(boards: Sequence[Board]) -> Canvas:
     return canvas
 
 
-def _reference_label(board: Board) -> str:
-    assert board.reference is not None
-    return looks_of(board)[board.reference].label
+def _all_data_sets(boards: Sequence[Board]) -> list[str]:
+    """Return the data sets of all boards, each once."""
+    names: dict[str, None] = {}  # an ordered set
+    for board in boards:
+        names.update(dict.fromkeys(board.data_sets))
+    return list(names)
 
 
 def _draw_methods(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -> None:
-    """Draw the interval of each method on one data set, at its place in `order`."""
-    duel = board.duel
-    assert duel is not None
+    """Draw a panel of one data set, with a row for each method in `order`."""
     ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.set_title(data_set, loc="left")
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
     ax.set_ylim(len(order) - 0.5, -0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(TICKS))
-    if data_set not in board.data_sets:
-        return
+    ax.xaxis.set_major_locator(MaxNLocator(MAX_TICK_INTERVALS))
+    if data_set in board.data_sets:
+        _draw_intervals(ax, board, data_set, order)
+
+
+def _draw_intervals(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -> None:
+    """Draw the difference of each method to the reference on one data set, with its interval.
+
+    Large differences do not fit on the scale; they are written at the edge.
+    """
+    duel = board.duel
+    assert duel is not None
     d = board.data_sets.index(data_set)
     looks = looks_of(board)
     challengers = _challengers(board, order)
     differences = -duel.difference[challengers, d]
-    largest = _largest_shown(differences)
+    largest = _largest_on_scale(differences)
     for difference, k in zip(differences, challengers, strict=True):
         look = looks[k]
         if look.label not in order:
             continue
-        height = order.index(look.label)
+        row = order.index(look.label)
         if abs(difference) > largest:
-            _write_off_the_scale(ax, difference, height, look)
+            _write_at_edge(ax, difference, row, look)
             continue
         half_width = duel.half_width[k, d]
         ax.errorbar(
             [difference],
-            [height],
+            [row],
             xerr=[half_width if np.isfinite(half_width) else 0.0],
             fmt=look.marker,
             color=look.colour,
@@ -376,20 +410,22 @@ def _draw_methods(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -
         )
 
 
-def _largest_shown(differences: np.ndarray) -> float:
-    """Return the largest absolute difference that a panel by method shows."""
+def _largest_on_scale(differences: np.ndarray) -> float:
+    """Return the largest absolute difference that a panel draws as a point."""
     sizes = np.abs(differences[np.isfinite(differences)])
-    shown = sizes[sizes <= OFF_THE_SCALE * np.median(sizes)] if len(sizes) else sizes
-    return float(shown.max(initial=0.0))
+    if not len(sizes):
+        return 0.0
+    on_scale = sizes[sizes <= OFF_SCALE_MEDIANS * np.median(sizes)]
+    return float(on_scale.max(initial=0.0))
 
 
-def _write_off_the_scale(ax: Axes, difference: float, height: float, look: Look) -> None:
-    """Write a difference that lies outside of the panel at the edge where it would be."""
+def _write_at_edge(ax: Axes, difference: float, row: int, look: Look) -> None:
+    """Write a difference that is off the scale at the left or right edge of its row."""
     is_low = difference < 0
     words = f"◂ {difference:.3g}" if is_low else f"{difference:.3g} ▸"
     ax.text(
         0.01 if is_low else 0.99,
-        height,
+        row,
         words,
         transform=ax.get_yaxis_transform(),
         ha="left" if is_low else "right",
@@ -400,7 +436,10 @@ def _write_off_the_scale(ax: Axes, difference: float, height: float, look: Look)
 
 
 def _linear_range(differences: np.ndarray) -> float:
-    """Return the range around zero in which differences of usual size lie, a power of ten."""
+    """Return the half-width of the linear part of a symmetric log scale, a power of ten.
+
+    It is that of the median absolute difference.
+    """
     is_known = np.isfinite(differences) & (differences != 0)
     if not is_known.any():
         return 1.0
@@ -408,24 +447,23 @@ def _linear_range(differences: np.ndarray) -> float:
     return 10.0 ** np.floor(np.log10(usual))
 
 
-def _render_maps(boards: Sequence[Board]) -> Canvas:
+def _render_heat_maps(boards: Sequence[Board]) -> Canvas:
     """Draw a heat map for each board, with a row for each data set and a column per method."""
     data_sets = max(len(board.data_sets) for board in boards)
-    height = min(1.4 + ROW_HEIGHT * data_sets, PAGE)
-    canvas = Canvas(figsize=(TEXT, height), layout="constrained")
+    height = min(1.4 + ROW_HEIGHT * data_sets, PAGE_HEIGHT)
+    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
     axes = canvas.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
     for ax, board in zip(axes, boards, strict=True):
-        _draw_map(canvas, ax, board, order)
+        _draw_heat_map(canvas, ax, board, order)
         ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
     return canvas
 
 
-def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> None:
-    """Draw a cell per data set and method; those that a test separates have a mark."""
+def _draw_heat_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> None:
+    """Draw a cell per data set and method; a mark tells that a test separates both methods."""
     duel = board.duel
     assert duel is not None
-    assert board.reference is not None
     challengers = _challengers(board, order)
     looks = looks_of(board)
     differences = -duel.difference[challengers].T
@@ -433,9 +471,9 @@ def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> N
     linear = min(_linear_range(differences), largest)
     norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
     image = ax.imshow(differences, aspect="auto", cmap="RdBu_r", norm=norm)
-    # From 0 to 1 on the colour scale; both of its ends are dark.
-    place_on_scale = norm(differences)
-    is_dark = np.abs(2 * place_on_scale - 1) > DARK
+    # Colours go from 0 to 1. They are lightest in the middle, at 0.5, and dark at both ends.
+    colour_numbers = norm(differences)
+    is_dark = np.abs(2 * colour_numbers - 1) > DARK
     _mark(ax, duel.won[challengers].T, is_dark, ".")
     _mark(ax, duel.lost[challengers].T, is_dark, "x")
     labels = [looks[k].label for k in challengers]
@@ -443,15 +481,22 @@ def _draw_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> N
     ax.set_yticks(range(len(board.data_sets)), board.data_sets)
     ax.grid(visible=False)
     ax.tick_params(axis="x", length=0)
-    ax.set_title(f"Δ {board.metric.label} to {looks[board.reference].label}", loc="left")
+    ax.set_title(f"Δ {board.metric.label} to {_reference_label(board)}", loc="left")
     bar = canvas.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
     bar.ax.tick_params(labelsize=5.5)
 
 
-def _mark(ax: Axes, marked: np.ndarray, is_dark: np.ndarray, marker: str) -> None:
-    """Put a mark on cells of a heat map, in a colour that can be seen there."""
-    marked_by_colour = {INK: marked & ~is_dark, "white": marked & is_dark}
-    for colour, cells in marked_by_colour.items():
+def _mark(ax: Axes, is_marked: np.ndarray, is_dark: np.ndarray, marker: str) -> None:
+    """Draw marks on cells of a heat map, white on dark cells.
+
+    Args:
+        ax: The axes.
+        is_marked: Which cells have a mark `[data sets, methods]`.
+        is_dark: Which cells are dark, likewise.
+        marker: The marker.
+    """
+    cells_by_colour = {INK: is_marked & ~is_dark, "white": is_marked & is_dark}
+    for colour, cells in cells_by_colour.items():
         rows, columns = np.nonzero(cells)
         ax.plot(columns, rows, marker, color=colour, markersize=2.2, markeredgewidth=0.6)
 
@@ -490,9 +535,13 @@ def _gains_of_board(board: Board, duel: Duel) -> list[dict[str, Any]]:
 
 
 def pareto_front(seconds: np.ndarray, losses: np.ndarray) -> list[int]:
-    """Return the points that no other one beats in both, the fastest first."""
+    """Return the numbers of the points on the Pareto front, the fastest first.
+
+    No other point is better than these in both seconds and loss.
+    """
     front: list[int] = []
-    for k in np.lexsort((losses, seconds)):
+    by_seconds_then_loss = np.lexsort((losses, seconds))
+    for k in by_seconds_then_loss:
         is_known = np.isfinite(seconds[k]) and np.isfinite(losses[k])
         if is_known and (not front or losses[k] < losses[front[-1]]):
             front.append(int(k))
@@ -500,25 +549,29 @@ def pareto_front(seconds: np.ndarray, losses: np.ndarray) -> list[int]:
 
 
 def _costs(board: Board) -> np.ndarray:
-    """Return the geometric mean over data sets of the seconds to train a split, [K]."""
+    """Return the seconds to train a split by method, geometric means over data sets `[K]`."""
     with np.errstate(divide="ignore"):
         return np.exp(np.log(board.seconds()).mean(axis=1))
 
 
 def render_cost(boards: Sequence[Board]) -> Canvas:
-    """Draw the mean loss against seconds to train, with the Pareto front."""
+    """Draw the mean loss against seconds to train, with the Pareto front.
+
+    Methods whose seconds are not known are left out.
+    """
     (board,) = boards
-    canvas = Canvas(figsize=(TEXT, 3.0), layout="constrained")
+    canvas = Canvas(figsize=(TEXT_WIDTH, 3.0), layout="constrained")
     ax = canvas.subplots()
     seconds = _costs(board)
     losses = board.means.mean(axis=1)
     front = pareto_front(seconds, losses)
     ax.step(seconds[front], losses[front], where="post", color=GREY, linewidth=0.9, zorder=1)
     looks = looks_of(board)
-    for k, look in enumerate(looks):
+    best_first = [k for k in np.argsort(losses, kind="stable") if np.isfinite(seconds[k])]
+    for k in best_first:
+        look = looks[k]
         size = _marker_size(look, 5)
         ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=size)
-    best_first = np.argsort(losses, kind="stable")
     canvas.legend(
         handles=[_legend_entry(looks[k], 4.5) for k in best_first],
         labelcolor=[INK if k in front else GREY for k in best_first],
@@ -526,21 +579,27 @@ def render_cost(boards: Sequence[Board]) -> Canvas:
     )
     ax.set_xscale("log")
     ax.margins(x=0.05, y=0.1)
+    log_ticks(ax.xaxis)
     ax.set_xlabel("seconds to train a split, geometric mean over data sets")
     ax.set_ylabel(f"mean {board.metric.label} over {len(board.data_sets)} data sets")
     return canvas
 
 
 def numbers_of_cost(boards: Sequence[Board]) -> pd.DataFrame:
-    """Return a row for each method."""
+    """Return a row for each method with its seconds and loss, and whether it is on the front."""
     (board,) = boards
     seconds = _costs(board)
     losses = board.means.mean(axis=1)
     front = pareto_front(seconds, losses)
     rows = []
     for k, label in enumerate(distinct_labels(board)):
-        row = {"method": label, "seconds": seconds[k], board.metric.name: losses[k]}
-        rows.append(row | {"on_front": k in front})
+        row = {
+            "method": label,
+            "seconds": seconds[k],
+            board.metric.name: losses[k],
+            "on_front": k in front,
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

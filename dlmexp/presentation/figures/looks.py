@@ -1,8 +1,9 @@
-"""How lines and effects are drawn: colours, markers and dashes, and the sizes of a printed figure.
+"""Define colours, markers and dashes of lines and effects, and the sizes of printed figures.
 
 A method looks the same wherever it appears, and no two methods share colour and marker. Most of
 their colours are those of Okabe and Ito, which colour-blind readers can distinguish. An estimator
-has one hue; its lightness shows the number of samples S. Markers tell lines apart in grey.
+has one hue, whose lightness shows the number of samples S. In a print without colours, markers
+distinguish the lines.
 """
 
 from bisect import bisect_right
@@ -13,18 +14,19 @@ from typing import Literal
 
 from dlmexp.presentation.labels import estimator_label, method_label
 
-# Widths of a column and of the text of AISTATS, and the tallest figure, in inches.
-COLUMN = 3.25
-TEXT = 6.75
-PAGE = 9.2
+# In inches: the widths of a column and of the text in papers of AISTATS, and the greatest height of
+# a figure.
+COLUMN_WIDTH = 3.25
+TEXT_WIDTH = 6.75
+PAGE_HEIGHT = 9.2
 GREY = "#9a9a9a"
-INK = "#333333"
+INK = "#333333"  # dark grey, of words and axes
 Dashes = Literal["-", "--", "-.", ":"]
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a line is drawn, and its entry in the legend."""
+    """How a line is drawn, with its label in the legend."""
 
     label: str
     colour: str
@@ -32,7 +34,7 @@ class Look:
     dashes: Dashes = "-"
 
 
-# Colour and marker of a method, in the order of legends.
+# Colour and marker of each method. Legends have the methods in this order.
 METHOD_COLOURS = {
     "elbo": ("#000000", "o"),
     "beta_elbo": ("#0072B2", "s"),
@@ -64,7 +66,13 @@ METHOD_LOOKS = {
 
 @dataclass(frozen=True)
 class EstimatorStyle:
-    """How lines of an estimator are drawn; `shades` are those of few, some and many samples."""
+    """How lines of an estimator are drawn.
+
+    Attributes:
+        marker: The marker.
+        dashes: The dashes.
+        shades: The colours for few, medium and many samples (`SHADE_LIMITS`).
+    """
 
     marker: str
     dashes: Dashes
@@ -76,7 +84,7 @@ ESTIMATOR_STYLES = {
     "ups": EstimatorStyle(">", "-", ("#C2BD33", "#8E8A00", "#474500")),
     "smooth_bmc": EstimatorStyle("p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
 }
-# The least numbers of samples that have the second and the third shade.
+# The smallest numbers of samples that have the second and the third shade.
 SHADE_LIMITS = (10, 100)
 EFFECT_LOOKS = {
     "whole": Look("DLM − ELBO", "#6B6B6B", ""),
@@ -89,19 +97,19 @@ EFFECT_LOOKS = {
 
 
 def method_look(method: str) -> Look:
-    """Return the look of a method; dark grey, labelled with its name, for a plugin's method."""
+    """Return the look of a method; lines of a plugin's method are dark grey."""
     return METHOD_LOOKS.get(method, Look(method_label(method), "#555555", "H", "-."))
 
 
 def estimator_look(estimator: str, samples: int | None) -> Look:
-    """Return the look of an estimator at S samples: `exact`, `bMC-10`, `smooth-bMC-100`."""
+    """Return the look of an estimator with a number of samples, labelled such as `bMC-10`."""
     label = estimator_label(estimator, samples)
     style = ESTIMATOR_STYLES.get(estimator)
     if style is None:
         return Look(label, "#8C6239", "h")
     middle = 1
-    shade = middle if samples is None else bisect_right(SHADE_LIMITS, samples)
-    return Look(label, style.shades[shade], style.marker, style.dashes)
+    shade_number = middle if samples is None else bisect_right(SHADE_LIMITS, samples)
+    return Look(label, style.shades[shade_number], style.marker, style.dashes)
 
 
 def paper_style() -> AbstractContextManager[None]:

@@ -1,4 +1,8 @@
-"""Notes on a figure: setting, repetitions, stand-ins, what was not run and what is left out."""
+"""Write the notes of a figure.
+
+They tell its setting, repetitions and stand-ins, which results are missing, and which results of
+other settings are left out.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,7 +20,11 @@ INTERVAL = "95 % interval of the mean (Student's t)"
 
 
 def command(measured: Measured, results: ResultsFolder) -> str:
-    """Return the command that computes a panel under the drawn protocol; '' if it is not known."""
+    """Return the command that computes a panel under its protocol; '' if it is not known.
+
+    Nothing in the catalogue computes a panel on a user's own data. Its command is the one that made
+    its rows.
+    """
     panel = measured.panel
     if not panel.experiment or catalogue.is_own(panel.dataset):
         return results.command(measured.command) if measured.command else ""
@@ -29,14 +37,27 @@ def command(measured: Measured, results: ResultsFolder) -> str:
     return results.command(" ".join(words))
 
 
-def settings(run: Sequence[Measured]) -> str:
-    """Return a note on protocol, changes and parameterisation, by dataset where they differ."""
-    pairs = [(_setting(measured), measured.panel.dataset) for measured in run]
-    texts = "; ".join(_with_places(pairs, "{}: {}"))
-    return f"Setting: {texts}."
+def settings(panels: Sequence[Measured]) -> str:
+    """Return a note on protocol, changes and parameterisation, with datasets where they differ."""
+    datasets_by_setting: dict[str, list[str]] = {}
+    for measured in panels:
+        datasets = datasets_by_setting.setdefault(_setting(measured), [])
+        if measured.panel.dataset not in datasets:
+            datasets.append(measured.panel.dataset)
+    texts: list[str] = []
+    for setting, datasets in datasets_by_setting.items():
+        is_of_all = _are_equal(datasets_by_setting.values())
+        texts.append(setting if is_of_all else f"{setting}: {', '.join(datasets)}")
+    return f"Setting: {'; '.join(texts)}."
+
+
+def _are_equal(lists: Iterable[list[str]]) -> bool:
+    """Return whether all lists have the same items in the same order."""
+    return len({tuple(items) for items in lists}) == 1
 
 
 def _setting(measured: Measured) -> str:
+    """Return a panel's protocol with its changes, preset and parameterisation in words."""
     preset, _ = catalogue.of_preset(measured.protocol or "")
     text = f"protocol {measured.protocol}"
     if measured.changes:
@@ -48,81 +69,78 @@ def _setting(measured: Measured) -> str:
     return text
 
 
-def _with_places(pairs: Iterable[tuple[str, str]], form: str) -> list[str]:
-    """Return each text once, with its places unless all texts have the same.
-
-    Args:
-        pairs: Texts with a place of each.
-        form: How a text and its places are written, such as '{} ({})'.
-    """
-    places_of: dict[str, list[str]] = {}
-    for text, place in pairs:
-        places = places_of.setdefault(text, [])
-        if place not in places:
-            places.append(place)
-    distinct_places = set(map(tuple, places_of.values()))
-    if len(distinct_places) == 1:
-        return list(places_of)
-    return [form.format(text, ", ".join(places)) for text, places in places_of.items()]
-
-
-def repetitions(run: Sequence[Measured]) -> list[str]:
-    """Return a note on the number of repetitions and on intervals, if anything has any."""
-    counts = ", ".join(_with_places(_repetitions_by_task(run), "{} ({})"))
-    if not counts:
+def repetitions(panels: Sequence[Measured]) -> list[str]:
+    """Return a note on the numbers of repetitions and on intervals; [] if no panel has them."""
+    tasks_by_count = _tasks_by_repetitions(panels)
+    if not tasks_by_count:
         return []
-    differ = len({usual_repetitions(measured) for measured in run} - {0}) > 1
-    name = "Repetitions (R)" if differ else "Repetitions"  # titles have R where panels differ
-    note = f"{name}: {counts}. {_intervals(run)}"
+    texts: list[str] = []
+    for count, tasks in tasks_by_count.items():
+        is_of_all = _are_equal(tasks_by_count.values())
+        texts.append(count if is_of_all else f"{count} ({', '.join(tasks)})")
+    # Where panels differ in their usual number, it stands in their titles as `R = 5`.
+    usual = {usual_repetitions(measured) for measured in panels} - {0}
+    name = "Repetitions (R)" if len(usual) > 1 else "Repetitions"
+    note = f"{name}: {', '.join(texts)}. {_interval_note(panels)}"
     return [note.strip()]
 
 
-def _repetitions_by_task(run: Iterable[Measured]) -> Iterator[tuple[str, str]]:
-    """Yield `5`, or `3 to 5` where points differ, with the task."""
-    counts_of: dict[str, set[int]] = {}
-    for measured in run:
-        counts_of.setdefault(measured.task, set()).update(_repetition_counts(measured))
-    for task, counts in counts_of.items():
+def _tasks_by_repetitions(panels: Iterable[Measured]) -> dict[str, list[str]]:
+    """Return which tasks have `5` repetitions, or `3 to 5` where their points differ."""
+    counts_by_task: dict[str, set[int]] = {}
+    for measured in panels:
+        counts_by_task.setdefault(measured.task, set()).update(_repetition_counts(measured))
+    tasks_by_count: dict[str, list[str]] = {}
+    for task, counts in counts_by_task.items():
         if counts:
             least = min(counts)
             most = max(counts)
-            yield str(least) if least == most else f"{least} to {most}", task
+            text = str(least) if least == most else f"{least} to {most}"
+            tasks_by_count.setdefault(text, []).append(task)
+    return tasks_by_count
 
 
 def _repetition_counts(measured: Measured) -> set[int]:
-    """Return the numbers of repetitions of a panel's points; none where it has no intervals."""
+    """Return the numbers of repetitions of a panel's points; empty if it has no intervals."""
     counts: set[int] = set()
-    if measured.panel.facts.has_intervals:
-        for series in measured.filled:
+    if measured.panel.panel_kind.has_intervals:
+        for series in measured.nonempty_series:
             repetitions = series.points["repetitions"]
             counts.update(map(int, repetitions[repetitions > 0]))
     return counts
 
 
 def usual_repetitions(measured: Measured) -> int:
-    """Return the number of repetitions that most points of a panel have; 0 without intervals."""
-    if not measured.panel.facts.has_intervals or not measured.filled:
+    """Return the number of repetitions that most points of a panel have.
+
+    It is 0 for a panel without intervals or without points.
+    """
+    if not measured.panel.panel_kind.has_intervals or not measured.nonempty_series:
         return 0
-    counts = pd.concat([series.points["repetitions"] for series in measured.filled])
+    counts = pd.concat([series.points["repetitions"] for series in measured.nonempty_series])
     counts = counts[counts > 0]
     return int(counts.mode().max()) if len(counts) else 0
 
 
-def _intervals(run: Iterable[Measured]) -> str:
-    """Return what the intervals of the figure are; '' where it has none."""
-    panels = [measured.panel for measured in run]
-    with_intervals = [panel for panel in panels if panel.facts.has_intervals and not panel.median]
-    if not with_intervals:
+def _interval_note(panels: Iterable[Measured]) -> str:
+    """Return what the intervals of a figure are; '' if it has none."""
+    are_differences: list[bool] = []
+    for measured in panels:
+        panel = measured.panel
+        kind = panel.panel_kind
+        if kind.has_intervals and not panel.median:
+            are_differences.append(kind.compares_methods or panel.kind == "forest")
+    if not are_differences:
         return ""
-    if all(panel.facts.compares_methods or panel.kind == "forest" for panel in with_intervals):
+    if all(are_differences):
         return f"Intervals: {INTERVAL} of paired differences."
     return f"Bands: {INTERVAL}."
 
 
-def stand_ins(run: Iterable[Measured]) -> list[str]:
-    """Return a note on the stand-ins among the datasets, if there are any."""
-    texts: dict[str, None] = {}
-    for measured in run:
+def stand_ins(panels: Iterable[Measured]) -> list[str]:
+    """Return a note on the stand-ins among the datasets; [] if there are none."""
+    texts: dict[str, None] = {}  # an ordered set
+    for measured in panels:
         dataset = measured.panel.dataset
         paper_dataset = catalogue.stands_for(dataset)
         if paper_dataset:
@@ -132,90 +150,110 @@ def stand_ins(run: Iterable[Measured]) -> list[str]:
     return [f"Stand-ins: {', '.join(texts)}."]
 
 
-def choice(by: Where) -> list[str]:
-    """Return a note on the values that `--by` chose; datasets are in the name of the figure."""
-    texts = [f"{name} = {' or '.join(values)}" for name, values in by.items() if name != "dataset"]
+def filters(by: Where) -> list[str]:
+    """Return a note on the values that `--by` chose; [] if it chose none.
+
+    Datasets are not in it, as they are in the name of the figure.
+    """
+    texts: list[str] = []
+    for name, values in by.items():
+        if name != "dataset":
+            texts.append(f"{name} = {' or '.join(values)}")
     if not texts:
         return []
     return [f"Only results with {', '.join(texts)}."]
 
 
-def of_lines(run: Iterable[Measured], is_comparison: bool) -> list[str]:
-    """Return the notes of lines, with their dataset; each once."""
-    texts: list[str] = []
-    for measured in run:
-        place = _place(measured, is_comparison)
-        texts += [f"{place}: {note}." for note in measured.notes]
-    return list(dict.fromkeys(texts))
+def line_notes(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
+    """Return the notes of lines with their dataset, each once.
+
+    Args:
+        panels: The panels of the figure.
+        is_comparison: Whether protocols stand side by side, so that notes have to name them.
+    """
+    texts: dict[str, None] = {}  # an ordered set
+    for measured in panels:
+        name = _panel_name(measured, is_comparison)
+        for note in measured.notes:
+            texts[f"{name}: {note}."] = None
+    return list(texts)
 
 
-def versions(run: Iterable[Measured], results: ResultsFolder) -> list[str]:
-    """Return a note on each plugin of which several versions made results on these datasets."""
-    datasets = {measured.panel.dataset for measured in run}
+def plugin_versions(panels: Iterable[Measured], results: ResultsFolder) -> list[str]:
+    """Return a warning about each plugin of which several versions made results on the datasets."""
+    datasets = {measured.panel.dataset for measured in panels}
     cells = results.candidates
     sentences = mixed_versions(cells[cells["dataset"].isin(datasets)])
     return [f"Warning: {sentence}." for sentence in sentences]
 
 
-def _place(measured: Measured, is_comparison: bool) -> str:
-    """Return the dataset of a panel; side by side, also the protocol."""
+def _panel_name(measured: Measured, is_comparison: bool) -> str:
+    """Return the dataset of a panel, with its protocol if protocols stand side by side."""
     dataset = measured.panel.dataset
     return f"{dataset} [{measured.requested_protocol}]" if is_comparison else dataset
 
 
-def gaps(panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool) -> list[str]:
-    """Return panels, lines and sizes without results, with the command for them; each once."""
-    texts: list[str] = []
+def missing_results(
+    panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool
+) -> list[str]:
+    """Return panels, lines and sizes without results, each once, with the command for them."""
+    texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
-        computes = command(measured, results)
-        arrow = f" -> {computes}" if computes else ""
-        place = _place(measured, is_comparison)
-        missing = [*_missing_lines(measured), *_missing_sizes(measured)]
-        texts += [f"{place}{gap}{arrow}" for gap in missing]
-    return list(dict.fromkeys(texts))
+        computing_command = command(measured, results)
+        arrow = f" -> {computing_command}" if computing_command else ""
+        name = _panel_name(measured, is_comparison)
+        for missing in (*_missing_lines(measured), *_missing_sizes(measured)):
+            texts[f"{name}{missing}{arrow}"] = None
+    return list(texts)
 
 
 def not_drawn(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
-    """Return why panels are not drawn though there are results; each once."""
-    texts: list[str] = []
+    """Return a note, each once, on panels that have rows but none with their metric."""
+    texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
         panel = measured.panel
-        if measured.protocol is not None and not measured.filled and panel.experiment:
-            place = _place(measured, is_comparison)
-            name = metric_label(panel.metric)
-            texts.append(f"Not drawn: {place}, {name} against {panel.against}: no result has it.")
-    return list(dict.fromkeys(texts))
+        has_rows = measured.protocol is not None
+        if has_rows and not measured.nonempty_series and panel.experiment:
+            name = _panel_name(measured, is_comparison)
+            metric = metric_label(panel.metric)
+            texts[f"Not drawn: {name}, {metric} against {panel.against}: no result has it."] = None
+    return list(texts)
 
 
 def _missing_lines(measured: Measured) -> list[str]:
-    """Return one text at most: `: ELBO, FITC` for lines without points, '' for a whole panel.
+    """Return a text that says which lines of a panel were not run; [] if none is missing.
 
-    Panels of a user's own data have none.
+    The text is `: ELBO, FITC`, or '' if the whole panel was not run. Nothing is missing in a panel
+    of a user's own data, which has no lines but those that were run.
     """
-    labels = [series.line.label for series in measured.series if series.points.empty]
+    empty = [series.line for series in measured.series if series.points.empty]
+    labels = [line.label for line in empty]
     if not labels or not measured.panel.experiment:
         return []
-    if measured.filled:
+    if measured.nonempty_series:
         return [f": {', '.join(labels)}"]
-    was_run = measured.protocol is not None  # but no result has what the panel shows
+    was_run = measured.protocol is not None  # `not_drawn` reports such a panel
     return [] if was_run else [""]
 
 
 def _missing_sizes(measured: Measured) -> list[str]:
-    """Return `: FITC at n = 500` for each line that lacks sizes which another line has."""
+    """Return `: FITC at n = 500` for each line that lacks sizes which another line has.
+
+    A line across the panel has no size (its x is NaN), and lacks none.
+    """
     panel = measured.panel
     if panel.kind not in ("sizes", "forest") or panel.x not in ("n", "M"):
         return []
-    sizes_of: dict[str, set[int]] = {}
-    for series in measured.filled:
+    sizes_by_line: dict[str, set[int]] = {}
+    for series in measured.nonempty_series:
         x = series.points["x"]
         is_line_across = x.isna().any()
         if not is_line_across:
-            sizes_of[series.line.label] = set(map(int, x))
-    reached = set().union(*sizes_of.values())
+            sizes_by_line[series.line.label] = set(map(int, x))
+    all_sizes = set().union(*sizes_by_line.values())
     texts: list[str] = []
-    for label, sizes in sizes_of.items():
-        missing = sorted(reached - sizes)
+    for label, sizes in sizes_by_line.items():
+        missing = sorted(all_sizes - sizes)
         if missing:
             texts.append(f": {label} at {panel.x} = {', '.join(map(str, missing))}")
     return texts
@@ -234,18 +272,19 @@ def left_out(
         figure_id: The figure that the command names.
         panels: Its numbers.
         results: The folder that the command names.
-        request: What the figure was drawn with.
-        protocols: Protocols that are drawn side by side, and so are not left out.
+        request: The options that the figure was drawn with.
+        protocols: The protocols that are drawn side by side, and so are not left out.
     """
-    plot = _plot_command(figure_id, request)
+    plot_command = _plot_command(figure_id, request)
     drawn = {f"--protocol {name}" for name in protocols}
     for options, count in _results_by_options(panels).items():
         if options not in drawn:
-            computes = results.command(f"{plot} {options}".rstrip())
-            yield f"Left out: {count} results of another setting -> {computes}"
+            full_command = results.command(f"{plot_command} {options}".rstrip())
+            yield f"Left out: {count} results of another setting -> {full_command}"
 
 
 def _plot_command(figure_id: str, request: Request) -> str:
+    """Return the command that draws a figure with a request, without protocol and setting."""
     words = ["dlmexp plot", figure_id]
     for name, values in request.by.items():
         words.append(f"--by {name}={','.join(values)}")
@@ -255,15 +294,15 @@ def _plot_command(figure_id: str, request: Request) -> str:
 
 
 def _results_by_options(panels: Iterable[Measured]) -> dict[str, int]:
-    """Return the number of results of each other setting, by the options that draw them.
+    """Return the number of results of each setting that is not drawn, by the options that draw it.
 
-    Panels of one dataset share most of their results: only the panel with the most is counted.
+    Panels on the same dataset share most of their results. Of each dataset, only the panel with
+    most results of a setting is counted.
     """
-    others: list[tuple[str, str, int]] = []
+    counts: dict[str, dict[str, int]] = {}  # by options, then by dataset
     for measured in panels:
         dataset = measured.panel.dataset
-        others += [(options, dataset, count) for options, count in measured.others]
-    table = pd.DataFrame(others, columns=["options", "dataset", "count"])
-    by_dataset = table.groupby(["options", "dataset"], sort=False)["count"].max()
-    totals = by_dataset.groupby("options", sort=False).sum()
-    return {str(options): int(count) for options, count in totals.items()}
+        for options, count in measured.other_settings:
+            by_dataset = counts.setdefault(options, {})
+            by_dataset[dataset] = max(count, by_dataset.get(dataset, 0))
+    return {options: sum(by_dataset.values()) for options, by_dataset in counts.items()}

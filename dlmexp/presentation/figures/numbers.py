@@ -1,8 +1,11 @@
-"""From the tidy table to the numbers of a panel: a `Series` for each line, all of one setting.
+"""Compute the numbers of a panel from the tidy table: a `Series` for each line.
 
-A repetition counts where it has a finite result. One that failed, or whose metric is NaN or
-infinite, is left out of mean and interval and counted in `failed`; one with candidates that have
-not been run yet is left out and counted in a note.
+`panel_rows` collects the rows of all settings of a panel, and `measure` computes means and
+intervals from those of one setting.
+
+Means and intervals are over the repetitions with a finite metric. A repetition that failed, or
+whose metric is NaN or infinite, is counted in `failed`. A repetition of which some candidates (for
+instance values of beta) have not been run yet is not drawn, and is counted in a note.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,12 +22,13 @@ from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
 from dlmexp.experiment.records.table import best_at_each_beta, rows_for, select
-from dlmexp.presentation.figures.panels import SHORTEST, Line, Panel
+from dlmexp.presentation.figures.panels import SHORT_GRID_MIN, Line, Panel
 from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
 
 WHITENED = "whitened"
-# The columns that figures read, apart from metrics.
-FACTS = (
+UNWHITENED = "unwhitened"
+# The columns of the tidy table that figures read, apart from metrics.
+FIGURE_COLUMNS = (
     *IDENTITY,
     *SELECTION,
     *SETTING,
@@ -52,11 +56,13 @@ class Series:
     """The numbers of one line.
 
     Attributes:
+        line: The line.
         points: A row per x: x, mean, std, sem (or median, q25, q75), repetitions, failed, and
             columns that only some kinds of panels have.
-        values: Of panels of `sizes`: the metric by seed, a column for each n (or M).
-        draws: Of histograms: the draws of one repetition.
-        notes: What readers should know about the line, without its name.
+        values: In panels of kind `sizes`, the metric with a row per seed and a column per n (or
+            M); None in panels of other kinds.
+        draws: In histograms, the gradient draws of one repetition; else empty.
+        notes: Remarks on the line for the caption, without its name.
     """
 
     line: Line
@@ -71,39 +77,46 @@ class Measured:
     """The numbers of a panel, with the setting that they belong to.
 
     Attributes:
-        requested_protocol: The protocol that is drawn, whether it has rows or not.
-        others: Options that draw other settings, and how many results these have.
+        panel: The panel.
+        requested_protocol: The protocol that was asked for, whether it has rows or not.
+        other_settings: For each setting that is not drawn, the options of `dlmexp plot` that draw
+            it and the number of its results.
+        series: The numbers of each line of the panel, in the same order.
         protocol: The protocol of the rows; None where there are none.
-        coordinates: Parameterisations of q in this setting; none in regression.
+        changes: The changed values of the setting as a text, such as `M=50`; '' without changes.
+        parameterisation: The parameterisation of q that is drawn.
+        parameterisations: All parameterisations of q in this setting; empty in regression.
+        task: The task of the dataset; '' without rows.
         n: The training size, where the panel has only one.
         command: The command that made most of the rows.
+        notes: Remarks on the lines, with their names.
     """
 
     panel: Panel
     requested_protocol: str | None
-    others: list[tuple[str, int]]
+    other_settings: list[tuple[str, int]]
     series: list[Series]
     protocol: str | None = None
     changes: str = ""
     parameterisation: str = WHITENED
-    coordinates: frozenset[str] = frozenset()
+    parameterisations: frozenset[str] = frozenset()
     task: str = ""
     n: int | None = None
     command: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
-    def filled(self) -> list[Series]:
-        """The lines that have points."""
+    def nonempty_series(self) -> list[Series]:
+        """The numbers of the lines that have points."""
         return [series for series in self.series if not series.points.empty]
 
     @property
     def has_single_size(self) -> bool:
-        """Whether all points have one x, so that there is nothing to join: they become bars."""
+        """Whether all points have the same x. They are drawn as bars: no line can join them."""
         if self.panel.kind != "sizes":
             return False
         positions: set[float] = set()
-        for series in self.filled:
+        for series in self.nonempty_series:
             positions.update(series.points["x"])
         return len(positions) == 1
 
@@ -111,62 +124,68 @@ class Measured:
 def panel_rows(
     panel: Panel, results: ResultsFolder, by: Where, where: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """Return all rows that may be drawn in a panel, of every setting, size and parameterisation.
+    """Return the rows of a panel in all settings, sizes and parameterisations.
 
     Args:
-        panel: Its lines are numbered in the column `line`.
+        panel: The panel.
         results: The tidy table and its candidates.
-        by: Values that the rows have, by column; those of dataset, method and beta have already
-            chosen panels and lines.
-        where: Further columns that are needed to choose a setting.
+        by: Values that the rows should have, by column. Dataset, method and beta are not looked
+            at: they have chosen the panels and lines already.
+        where: Names of further columns, which are needed to choose a setting.
+
+    Returns:
+        Rows with the number of their line in the column `line`. A row occurs again for each
+        further line that it belongs to.
     """
-    columns = _columns(panel, where)
+    columns = _needed_columns(panel, where)
     # Effects compare methods: all lines share the rows of the first one.
-    lines = panel.lines[:1] if panel.facts.compares_methods else panel.lines
+    lines = panel.lines[:1] if panel.panel_kind.compares_methods else panel.lines
     parts: list[pd.DataFrame] = []
     for number, line in enumerate(lines):
         rows = _rows_of_line(panel, line, results, by, columns)
         parts.append(rows.assign(line=number))
-    with_rows = [part for part in parts if len(part)]
-    rows = pd.concat(with_rows or parts[:1], ignore_index=True)
-    return rows.copy()  # which joins columns of one type: filters take half the time
+    # Empty parts are left out, as they could change the types of columns. If all are empty, the
+    # first one gives the columns.
+    nonempty = [part for part in parts if len(part)]
+    rows = pd.concat(nonempty or parts[:1], ignore_index=True)
+    return rows.copy()  # stores columns of one type together, which halves the time of filters
 
 
-def _columns(panel: Panel, where: Iterable[str]) -> set[str]:
+def _needed_columns(panel: Panel, where: Iterable[str]) -> set[str]:
     """Return the names of the columns that a panel needs."""
     metric = _recorded_metric(panel)
     metrics = {f"test_{metric}", f"validation_{metric}", "validation_nll"}
-    metrics |= {_recalibrated(name) for name in metrics}
-    return {*FACTS, panel.x, *metrics, *where}
+    recalibrated = {_recalibrated_name(name) for name in metrics}
+    return {*FIGURE_COLUMNS, panel.x, *metrics, *recalibrated, *where}
 
 
 def _recorded_metric(panel: Panel) -> str:
-    """Return the metric that records have; `excess_nll` is made from `nll`."""
+    """Return the metric that records have: `nll` for `excess_nll`, which is computed from it."""
     return panel.metric.removeprefix("excess_")
 
 
-def _recalibrated(name: str) -> str:
+def _recalibrated_name(column: str) -> str:
     """Return `test_recalibrated_nll` for `test_nll`."""
-    return name.replace("_", "_recalibrated_", 1)
+    return column.replace("_", "_recalibrated_", 1)
 
 
 def _rows_of_line(
     panel: Panel, line: Line, results: ResultsFolder, by: Where, columns: set[str]
 ) -> pd.DataFrame:
-    """Return the rows of a line, of every setting, size and parameterisation.
+    """Return the rows of a line in all settings, sizes and parameterisations.
 
     Args:
         panel: The panel of the line.
         line: The line.
         results: The tidy table and its candidates.
-        by: Values that the rows have, by column.
-        columns: The columns to return, as far as there are such.
+        by: Values that the rows should have, by column.
+        columns: The columns to return; those that the table lacks are ignored.
     """
-    is_of_candidates = _has_every_beta(panel, line)
-    table = results.candidates if is_of_candidates else results.table
-    names = [name for name in map(str, table) if name in columns]
-    rows = table.loc[_belongs_to_line(table, panel, line, by), names]
-    if "selected_by" not in rows:  # candidates
+    rows = results.candidates if _has_every_beta(panel, line) else results.table
+    belongs = _belongs_to_line(rows, panel, line, by)
+    present_columns = [name for name in map(str, rows) if name in columns]
+    rows = rows.loc[belongs, present_columns]
+    if "selected_by" not in rows:  # only the table of selected rows has this column
         rows = best_at_each_beta(rows, "nll").assign(selected_by="nll")
     if line.role == "rivals":
         use_of_validation = "train" if line.version == "train" else ""
@@ -178,26 +197,18 @@ def _rows_of_line(
     return rows
 
 
-def _selected_from_short_grid(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that NLL selects among the betas that the paper's grids have."""
-    in_grid = (candidates["beta"] >= SHORTEST) & (candidates["missing"] == 0)
-    return select(candidates[in_grid], "nll")
-
-
-def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with groups that no other line has: of a group only one row is drawn."""
-    return rows.assign(group=-1 - rows["group"])
+def _has_every_beta(panel: Panel, line: Line) -> bool:
+    """Return whether a line is drawn from all candidates instead of the selected ones."""
+    return panel.panel_kind.every_beta or line.beta is not None or line.version == "short"
 
 
 def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) -> pd.Series:
     """Return which rows have the dataset, role, method, estimator and values of a line."""
-    facts = panel.facts
-    role = line.role or facts.role
-    methods = facts.methods or (line.method,)
+    kind = panel.panel_kind
     belongs = rows["dataset"] == panel.dataset
-    belongs &= rows["role"] == role
-    belongs &= rows["method"].isin(methods)
-    if not facts.compares_methods:
+    belongs &= rows["role"] == (line.role or kind.role)
+    belongs &= rows["method"].isin(kind.methods or (line.method,))
+    if not kind.compares_methods:
         belongs &= rows["estimator"] == line.estimator
         if panel.x != "samples":
             belongs &= rows["samples"].fillna(0) == (line.samples or 0)
@@ -208,10 +219,31 @@ def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) ->
     return belongs
 
 
-def _with_use_of_validation(rows: pd.DataFrame, use: str) -> pd.DataFrame:
-    """Return the rows whose split makes this use of the validation rows.
+def _selected_from_short_grid(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that NLL selects among the betas of the paper's grids."""
+    in_grid = (candidates["beta"] >= SHORT_GRID_MIN) & (candidates["missing"] == 0)
+    return select(candidates[in_grid], "nll")
 
-    The use is part of what a line shows, not of its setting, so the name of the split loses it.
+
+def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with numbers of groups that no other line has.
+
+    A row of another version of the line may have the same group, and `rows_for` keeps only one row
+    of each group. Groups are counted from 0, so numbers below 0 are free.
+    """
+    return rows.assign(group=-1 - rows["group"])
+
+
+def _with_use_of_validation(rows: pd.DataFrame, use: str) -> pd.DataFrame:
+    """Return the rows of splits that make a certain use of the validation rows.
+
+    The name of the split loses this word: it distinguishes lines, while a different split would be
+    a different setting.
+
+    Args:
+        rows: Rows of one line.
+        use: `train` if the validation rows were trained on, `tenth` if a tenth of them was used,
+            '' for their usual use, to select beta.
     """
     uses = rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("")
     rows = rows[uses == use]
@@ -220,13 +252,10 @@ def _with_use_of_validation(rows: pd.DataFrame, use: str) -> pd.DataFrame:
 
 def _with_recalibrated_metric(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows with the recalibrated metric in place of the plain one."""
-    names = (f"test_{metric}", f"validation_{metric}")
-    return rows.assign(**{name: rows.get(_recalibrated(name), np.nan) for name in names})
-
-
-def _has_every_beta(panel: Panel, line: Line) -> bool:
-    """Return whether a line is drawn from all candidates instead of the selected ones."""
-    return panel.facts.every_beta or line.beta is not None or line.version == "short"
+    replaced: dict[str, pd.Series | float] = {}
+    for name in (f"test_{metric}", f"validation_{metric}"):
+        replaced[name] = rows.get(_recalibrated_name(name), np.nan)
+    return rows.assign(**replaced)
 
 
 def measure(
@@ -242,13 +271,14 @@ def measure(
     Args:
         panel: The panel.
         results: Its arrays have learning curves, gradient draws and reliability diagrams.
-        rows: From `panel_rows`.
+        rows: The rows of `panel_rows`.
         protocol: The protocol to draw.
         where: Values of the setting to draw, by name.
-        parameterisation: Of q; None: whitened where there is any.
+        parameterisation: The parameterisation of q to draw; None means whitened where it was run.
     """
-    rows, others = select_setting(rows, protocol, where or {}, results.changes)
-    measured = Measured(panel, protocol, others, [Series(line) for line in panel.lines])
+    rows, other_settings = select_setting(rows, protocol, where or {}, results.changes)
+    empty = [Series(line) for line in panel.lines]
+    measured = Measured(panel, protocol, other_settings, empty)
     if rows.empty:
         return measured
     _describe_setting(measured, rows)
@@ -257,19 +287,19 @@ def measure(
         series = _measure_line(panel, number, rows, results)
         measured.series[number] = series
         measured.notes += [f"{series.line.label}: {note}" for note in series.notes]
-    _add_differences(measured.filled)
+    _add_differences(measured.nonempty_series)
     return measured
 
 
 def _describe_setting(measured: Measured, rows: pd.DataFrame) -> None:
-    """Set protocol, changes, task, command and coordinates from rows of one setting."""
+    """Set protocol, changes, task, command and parameterisations from rows of one setting."""
     first = rows.iloc[0]
     measured.protocol = first["protocol"]
     measured.changes = first["changes"]
     measured.task = first["task"]
     measured.command = next(iter(rows["command"].dropna().mode()), "")
     if measured.task != "regression":
-        measured.coordinates = frozenset(rows["parameterisation"])
+        measured.parameterisations = frozenset(rows["parameterisation"])
 
 
 def _rows_to_draw(
@@ -277,56 +307,72 @@ def _rows_to_draw(
 ) -> pd.DataFrame:
     """Return the rows in one parameterisation and at the size of the panel, in order of seeds.
 
-    Sets the parameterisation and the size.
+    Sets `measured.parameterisation` and `measured.n`.
     """
     panel = measured.panel
-    facts = panel.facts
-    if not facts.compares_methods:
-        measured.parameterisation = _coordinates(rows, parameterisation)
-        rows = _in_coordinates(rows, measured.parameterisation)
+    kind = panel.panel_kind
+    if not kind.compares_methods:
+        measured.parameterisation = _parameterisation_to_draw(rows, parameterisation)
+        rows = _in_parameterisation(rows, measured.parameterisation)
     rows = _without_repeated_cells(panel, rows)
-    if facts.at_one_size or panel.x != "n":
-        measured.n = _main_size(rows, panel.n)
+    if kind.at_one_size or panel.x != "n":
+        measured.n = _size_to_draw(rows, panel.n)
         rows = rows[rows["n"] == measured.n]
-    if facts.by_selection:
+    if kind.by_selection:
         rows = rows_for(rows.reset_index(drop=True), panel.metric)
     return rows.sort_values("seed", kind="stable")
 
 
-def _coordinates(rows: pd.DataFrame, wanted: str | None) -> str:
-    """Return the parameterisation of q to draw: the wanted one, else whitened where it was run."""
-    if wanted is not None or rows["task"].iloc[0] == "regression":
-        return wanted or WHITENED
-    return max(rows["parameterisation"])  # whitened comes after unwhitened
+def _parameterisation_to_draw(rows: pd.DataFrame, requested: str | None) -> str:
+    """Return the parameterisation of q to draw.
+
+    That is the requested one. If none is requested, it is whitened, except where a task other than
+    regression was run unwhitened only.
+    """
+    if requested is not None:
+        return requested
+    is_regression = rows["task"].iloc[0] == "regression"
+    was_run_whitened = (rows["parameterisation"] == WHITENED).any()
+    return WHITENED if is_regression or was_run_whitened else UNWHITENED
 
 
-def _in_coordinates(rows: pd.DataFrame, parameterisation: str) -> pd.DataFrame:
+def _in_parameterisation(rows: pd.DataFrame, parameterisation: str) -> pd.DataFrame:
     """Return the rows in one parameterisation of q.
 
-    Most methods of regression have a closed form over q, so a line of regression without such rows
-    keeps those that it has.
+    Most methods of regression have a closed form over q, which has no parameterisation. A line of
+    regression without rows in this one keeps all of its rows.
     """
-    fits = rows["parameterisation"] == parameterisation
+    is_drawn = rows["parameterisation"] == parameterisation
     if rows["task"].iloc[0] == "regression":
-        fits |= ~rows["line"].isin(rows["line"][fits])
-    return rows[fits]
+        lines_with_rows = rows["line"][is_drawn]
+        is_drawn |= ~rows["line"].isin(lines_with_rows)
+    return rows[is_drawn]
 
 
 def _without_repeated_cells(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without cells of a line that occur again, in another group of candidates."""
-    numbers = [number for number, line in enumerate(panel.lines) if _has_every_beta(panel, line)]
-    if not numbers:
+    """Return the rows without repeated cells in lines that are drawn from all candidates.
+
+    A cell is a row of every group whose candidate it is, but is one point of its line.
+    """
+    lines_of_candidates: list[int] = []
+    for number, line in enumerate(panel.lines):
+        if _has_every_beta(panel, line):
+            lines_of_candidates.append(number)
+    if not lines_of_candidates:
         return rows
-    is_repeated = rows["line"].isin(numbers) & rows.duplicated(["line", "key"])
+    is_repeated = rows["line"].isin(lines_of_candidates) & rows.duplicated(["line", "key"])
     return rows[~is_repeated]
 
 
-def _main_size(rows: pd.DataFrame, size: str | None) -> int | None:
-    """Return the n with the most rows, the larger of equals; None where there are no rows.
+def _size_to_draw(rows: pd.DataFrame, size: str | None) -> int | None:
+    """Return the training size n with the most rows; None where there are no rows.
+
+    If several have as many rows, the largest of them is returned.
 
     Args:
         rows: The rows.
-        size: The only size to count, as it is written in a command; None: all.
+        size: The only size to look at, as it is written in a command, such as '5%'; None means
+            all sizes.
     """
     if size is not None:
         rows = rows[rows["size"] == size]
@@ -335,9 +381,12 @@ def _main_size(rows: pd.DataFrame, size: str | None) -> int | None:
 
 
 def _measure_line(panel: Panel, number: int, rows: pd.DataFrame, results: ResultsFolder) -> Series:
-    """Return the numbers of a line from its complete rows, with a note on incomplete ones."""
+    """Return the numbers of a line from its complete rows, with a note on incomplete ones.
+
+    A row is incomplete if some of its candidates have not been run yet.
+    """
     line = panel.lines[number]
-    if not panel.facts.compares_methods:
+    if not panel.panel_kind.compares_methods:
         rows = rows[rows["line"] == number]
     complete = rows[rows["status"] != "incomplete"]
     series = Series(line)
@@ -353,12 +402,13 @@ def _measure_line(panel: Panel, number: int, rows: pd.DataFrame, results: Result
 def _measured_by_kind(
     panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 ) -> Series:
-    """Return what the module of a kind of panel measures of a line.
+    """Return the numbers of a line, computed by the module of the panel's kind.
 
     Raises:
-        UserError: The module is one of a plugin, and raised an exception or returned another type.
+        UserError: The module belongs to a plugin, and raised an exception or did not return a
+            `Series`.
     """
-    module = panel.facts.load()
+    module = panel.panel_kind.load()
     with plugin_errors_as_user_errors(f"panel '{panel.kind}'"):
         series = module.measure(panel, line, rows, results)
     if not isinstance(series, Series):
@@ -370,13 +420,18 @@ def _measured_by_kind(
 
 
 def _warnings(rows: pd.DataFrame) -> list[str]:
-    """Return the warning in the records of a line, with the number of its results."""
-    notes = [str(note) for note in rows.get("note", ()) if WARNING in str(note)]
-    if not notes:
+    """Return the warning in the records of a line, with the number of results that have it.
+
+    Warnings differ only in the numbers that they contain, so the first one represents all.
+    """
+    warnings: list[str] = []
+    for note in rows.get("note", ()):
+        _, _, text = str(note).partition(WARNING)
+        if text:
+            warnings.append(text)
+    if not warnings:
         return []
-    # The numbers in them differ: the first stands for all.
-    _, _, text = notes[0].partition(WARNING)
-    return [f"{WARNING}{text} ({counted(len(notes), 'result')})"]
+    return [f"{WARNING}{warnings[0]} ({counted(len(warnings), 'result')})"]
 
 
 def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.ndarray:
@@ -384,7 +439,8 @@ def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.n
 
     Args:
         rows: Rows of one line.
-        panel: Its metric `excess_nll` is NLL minus that of the truth.
+        panel: The panel, whose metric is returned. Its metric `excess_nll` is the NLL minus that
+            of the true class probabilities.
         split: test or validation.
     """
     name = f"{split}_{_recorded_metric(panel)}"
@@ -399,29 +455,38 @@ def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.n
 def by_seed(
     rows: pd.DataFrame, columns: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the seeds `[R]`, and values by seed and column `[R, P]`; NaN where there is none.
+    """Arrange values in a matrix with a row per seed.
 
     Args:
         rows: Rows of one line.
-        columns: The number of the column of each row.
+        columns: The number of the matrix column that each row belongs to, from 0.
         values: The value of each row.
+
+    Returns:
+        The seeds `[R]`, and the values by seed and column `[R, P]`; NaN where there is no row.
     """
-    seeds, seed_numbers = np.unique(rows["seed"], return_inverse=True)
+    seeds, matrix_rows = np.unique(rows["seed"], return_inverse=True)
     table = np.full((len(seeds), columns.max() + 1), np.nan)
-    table[seed_numbers, columns] = values
+    table[matrix_rows, columns] = values
     return seeds, table
 
 
 def _add_differences(lines: Sequence[Series]) -> None:
-    """Add to each line its difference to the ELBO of the same repetitions, with its interval."""
-    by_size = [series for series in lines if series.values is not None]
-    elbo = next((series for series in by_size if _is_elbo(series.line)), None)
+    """Add the difference to the ELBO to the points of all other lines that have values by seed."""
+    others: list[Series] = []
+    elbo: Series | None = None
+    for series in lines:
+        if series.values is None:
+            continue
+        if not _is_elbo(series.line):
+            others.append(series)
+        elif elbo is None:
+            elbo = series
     if elbo is None:
         return
-    for series in by_size:
-        if not _is_elbo(series.line):
-            difference = _difference(series, elbo)
-            series.points = series.points.assign(**difference)
+    for series in others:
+        difference = _difference(series, elbo)
+        series.points = series.points.assign(**difference)
 
 
 def _is_elbo(line: Line) -> bool:
@@ -429,7 +494,10 @@ def _is_elbo(line: Line) -> bool:
 
 
 def _difference(series: Series, elbo: Series) -> dict[str, np.ndarray]:
-    """Return the mean difference at each x, its 95 % interval and standard deviation."""
+    """Return the mean difference at each x with its 95 % interval and standard deviation.
+
+    The metrics of the same repetition are subtracted, before the mean is taken.
+    """
     assert series.values is not None
     assert elbo.values is not None
     paired = (series.values - elbo.values).reindex(columns=series.values.columns)

@@ -1,4 +1,7 @@
-"""The figures of users' own data and sweeps: losses, betas, learning curves and calibration."""
+"""Make the figures of users' own datasets and sweeps.
+
+They show losses, betas, learning curves and calibration.
+"""
 
 import copy
 from collections.abc import Iterable
@@ -12,16 +15,17 @@ from dlmexp.presentation.figures.kinds.kind import LOSSES
 from dlmexp.presentation.figures.looks import METHOD_LOOKS
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
 
-OWN = "own-"  # how the ids of these figures begin
+OWN_PREFIX = "own-"  # the ids of these figures begin with it
+# Losses of a user's own table, at the beta selected by NLL, as in the table that a run prints last.
 OWN_LOSSES = ("nll", "rmse", "mae", "error")
-"""Losses of a user's own table; like the closing table they are at the beta selected by NLL."""
 CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
 def own_datasets(datasets: Iterable[str]) -> list[str]:
-    """Return the datasets that are neither ours nor in a figure that a plugin declares.
+    """Return the datasets that are a user's own and that no declared figure is about.
 
-    Tables without a name of their own are among them.
+    A user's table without a name in the catalogue is one of them. A dataset that a plugin adds with
+    a figure is not.
     """
     declared: set[str] = set()
     for figure_id in FIGURES:
@@ -30,51 +34,69 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
 
 
 def own_figure(dataset: str, results: ResultsFolder) -> Figure:
-    """Return all panels that there may be; those without results are left out when drawn."""
+    """Return the figure of a user's own dataset.
+
+    It has all panels that such a dataset can have. Those without results are left out when it is
+    drawn.
+    """
     contents = _contents(dataset, results)
     return Figure(
-        f"{OWN}{dataset}",
+        f"{OWN_PREFIX}{dataset}",
         _panels(contents),
         columns=3,
         title=dataset,
         caption=(
             f"{dataset}: test metrics, NLL against β, learning curves and calibration, "
-            f"as far as there are any. {_selection(contents)}."
+            f"as far as there are any. {_selection_of_beta(contents)}."
         ),
     )
 
 
-def experiments(results: ResultsFolder) -> list[str]:
+def experiment_names(results: ResultsFolder) -> list[str]:
     """Return the names of the experiments that have records."""
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # an ordered set
     for text in results.candidates["experiment"].unique():
-        names |= dict.fromkeys(str(text).split(", "))
+        for name in _experiments_in(text):
+            names[name] = None
     return list(names)
 
 
-def of_experiment(results: ResultsFolder, name: str) -> ResultsFolder:
-    """Return results with the rows of one experiment alone."""
+def _experiments_in(text: object) -> list[str]:
+    """Return the experiments that a text of the column `experiment` lists."""
+    return str(text).split(", ")
 
-    def rows(frame: pd.DataFrame) -> pd.DataFrame:
-        texts = frame["experiment"].astype(str)
-        return frame[[name in text.split(", ") for text in texts]]
 
+def results_of_experiment(results: ResultsFolder, name: str) -> ResultsFolder:
+    """Return a copy of the results with only the rows of one experiment."""
     part = copy.copy(results)
-    part.candidates = rows(results.candidates)
-    part.table = rows(results.table)
+    part.candidates = _rows_of_experiment(results.candidates, name)
+    part.table = _rows_of_experiment(results.table, name)
     return part
 
 
+def _rows_of_experiment(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return the rows of which an experiment has this name."""
+    texts = frame["experiment"].astype(str)
+    return frame[[name in _experiments_in(text) for text in texts]]
+
+
 def sweep_figure(name: str, results: ResultsFolder) -> Figure:
-    """Return the panels of a sweep with a name, `name=NAME`: those of each of its datasets."""
+    """Return the figure of a sweep that has a name: the panels of each of its datasets.
+
+    Args:
+        name: The name of the sweep, as in the command `dlmexp run name=NAME`.
+        results: The results of the sweep alone.
+    """
     panels: list[Panel] = []
     selection = ""
     for dataset in results.candidates["dataset"].unique():
         contents = _contents(dataset, results)
         panels += _panels(contents)
-        selection = _selection(contents)
+        # The figure has one caption. The words differ only in a sweep over datasets with `LOSSES`
+        # and others with `OWN_LOSSES`; they are those of the last dataset then.
+        selection = _selection_of_beta(contents)
     return Figure(
-        f"{OWN}{name}",
+        f"{OWN_PREFIX}{name}",
         tuple(panels),
         columns=3,
         title=name,
@@ -88,12 +110,12 @@ class Contents:
 
     Attributes:
         dataset: The dataset.
-        fits: A line for each method and estimator that has fits.
-        curves: Likewise, of learning curves.
-        has_selection: Whether a beta was selected from several.
+        fits: A line for each method and estimator that has results after training.
+        curves: A line for each method and estimator that has learning curves.
+        has_selection: Whether beta was selected from several values.
         is_binary: Whether the task is binary classification.
         has_units: Whether errors are in units of the target.
-        has_epochs: Whether learning curves are from minibatches.
+        has_epochs: Whether the time of learning curves is counted in epochs, as with minibatches.
     """
 
     dataset: str
@@ -106,7 +128,9 @@ class Contents:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The losses that are drawn: those of users' tables, or those of the paper."""
+        """The losses that are drawn: those of users' own tables, or those of the paper."""
+        # Only users' own tables have errors in units of the target. Binary targets have no units;
+        # NLL and error rate, which `OWN_LOSSES` has, suit any binary data.
         return OWN_LOSSES if self.has_units or self.is_binary else LOSSES
 
 
@@ -125,33 +149,40 @@ def _contents(dataset: str, results: ResultsFolder) -> Contents:
     )
 
 
-def _selection(contents: Contents) -> str:
-    """Return what selects beta, for the caption."""
+def _selection_of_beta(contents: Contents) -> str:
+    """Return the words of the caption that say which metric selects beta."""
     if contents.losses == LOSSES:
         return "β is selected by NLL, for the MSE by MSE"
     return "β is selected by NLL"
 
 
 def _panels(contents: Contents) -> tuple[Panel, ...]:
-    """Return all panels of a dataset; one without lines is never drawn."""
-    dataset = contents.dataset
+    """Return all panels of a dataset; those without lines are left out when drawn."""
     lines = (*contents.fits, *_without_fit(contents.curves, contents.fits))
-    selecting: tuple[Line, ...] = ()
-    if contents.has_selection:
-        selecting = tuple(line for line in lines if catalogue.selects(line.method))
-    classifying = lines if contents.is_binary else ()
     time = "epochs" if contents.has_epochs else "iterations"
-    return (
-        *(Panel("sizes", dataset, metric, lines, "") for metric in contents.losses),
-        Panel("betas", dataset, "nll", selecting, ""),
-        Panel("curve", dataset, "nll", contents.curves, "", x=time, title="β selected"),
-        Panel("reliability", dataset, "reliability", classifying, ""),
-        *(Panel("sizes", dataset, metric, lines, "") for metric in CALIBRATION),
+    dataset = contents.dataset
+    panels = [Panel("sizes", dataset, metric, lines, experiment="") for metric in contents.losses]
+    lines_with_beta = _lines_with_selected_beta(contents, lines)
+    panels.append(Panel("betas", dataset, "nll", lines_with_beta, experiment=""))
+    curve = Panel(
+        "curve", dataset, "nll", contents.curves, experiment="", x=time, title="β selected"
     )
+    panels.append(curve)
+    lines_with_classes = lines if contents.is_binary else ()
+    panels.append(Panel("reliability", dataset, "reliability", lines_with_classes, experiment=""))
+    panels += [Panel("sizes", dataset, metric, lines, experiment="") for metric in CALIBRATION]
+    return tuple(panels)
+
+
+def _lines_with_selected_beta(contents: Contents, lines: Iterable[Line]) -> tuple[Line, ...]:
+    """Return the lines of methods that have a beta, if it was selected from several values."""
+    if not contents.has_selection:
+        return ()
+    return tuple(line for line in lines if catalogue.selects(line.method))
 
 
 def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:
-    """Return the learning curves of methods and estimators that have no fits."""
+    """Return the lines of methods and estimators that have learning curves but no fits."""
     fitted = {_method_and_estimator(line) for line in fits}
     return [line for line in curves if _method_and_estimator(line) not in fitted]
 
@@ -161,22 +192,23 @@ def _method_and_estimator(line: Line) -> tuple[str, str, int | None]:
 
 
 def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
-    """Return a line for each method and estimator, which names the estimator unless it is obvious.
+    """Return a line for each method and estimator that has rows of a role, in order of the legend.
 
-    It is where a method has only one, which is exact.
+    A line does not name its estimator if it is exact and the only one of its method.
     """
     keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
     lines: list[Line] = []
     for method, estimator, samples in keys.itertuples(index=False):
-        is_obvious = (keys["method"] == method).sum() == 1 and estimator == "exact"
-        names = "method" if is_obvious else "both"
+        is_only_estimator = (keys["method"] == method).sum() == 1
+        names = "method" if is_only_estimator and estimator == "exact" else "both"
         count = None if pd.isna(samples) else int(samples)
         lines.append(Line(method, estimator, count, names=names, role=role))
     return tuple(sorted(lines, key=_legend_order))
 
 
 def _legend_order(line: Line) -> tuple[int, str, str, int]:
-    """Return the key by which lines are sorted: our methods in their order, then others."""
-    order = list(METHOD_LOOKS)
-    place = order.index(line.method) if line.method in order else len(order)
-    return (place, line.method, line.estimator, line.samples or 0)
+    """Return a sort key: our methods in their usual order, then those of plugins by name."""
+    our_methods = list(METHOD_LOOKS)
+    is_ours = line.method in our_methods
+    position = our_methods.index(line.method) if is_ours else len(our_methods)
+    return (position, line.method, line.estimator, line.samples or 0)

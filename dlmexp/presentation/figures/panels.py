@@ -1,8 +1,9 @@
-"""What a figure is made of: panels and their lines; and all figures by id.
+"""Define figures, which are made of panels with lines, and the registry of all figures.
 
-To add a figure, declare a `Figure` of `Panel`s and register it: `FIGURES.add(id, figure)` in a
-plugin, a function under `@declare` in `declared`. What to draw, what is missing and the command
-that computes it follow from the declaration. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
+To add a figure, declare a `Figure` of `Panel`s and register it. A plugin calls
+`FIGURES.add(id, figure)`; our own figures are functions under `@declare` in the folder `declared`.
+The declaration is enough to choose the rows, to find out what was not run, and to print the command
+that computes it. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
 """
 
 from collections import Counter
@@ -24,11 +25,17 @@ from dlmexp.presentation.figures.looks import (
 
 @dataclass(frozen=True)
 class Version:
-    """How a line differs that shows something other than the usual result of its method."""
+    """How the line of a variant of a result differs from the usual line of its method.
+
+    Attributes:
+        words: What the legend adds to the name of the method.
+        dashes: The dashes of the line.
+        marker: The marker of the line; '' means that of the method.
+    """
 
     words: str
     dashes: Dashes
-    marker: str  # '': that of the method
+    marker: str
 
 
 VERSIONS = {
@@ -36,34 +43,38 @@ VERSIONS = {
     "train": Version("trained on validation too", ":", "+"),
     "short": Version("β ≥ 0.01", "--", ""),
 }
+# The smallest beta of the paper's grids. The version `short` selects among those that are not less.
+SHORT_GRID_MIN = 0.01
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":")
-MORE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of further lines that would look alike
-SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
-# The figure of one trained model, which is not made of panels of the table.
-PREDICTIONS = "predictions"
-# How much each column of a user's own table matters to one trained model.
-IMPORTANCE = "importance"
-OF_MODELS = (PREDICTIONS, IMPORTANCE)
-# Figures of leaderboards (`leaderboard`), which are over all datasets.
+# Markers for the second, third ... of several lines that would look the same.
+MORE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+# Ids of figures that are not made of panels, and so are not in `FIGURES`.
+PREDICTIONS = "predictions"  # of one trained model on its test rows
+IMPORTANCE = "importance"  # of each column of a user's own table to one trained model
+MODEL_FIGURES = (PREDICTIONS, IMPORTANCE)
 RANKS = "ranks"
 GAINS = "gains"
 COST = "cost"
-OF_BOARDS = (RANKS, GAINS, COST)
-VERDICTS = "claims"  # the figure of verdicts (`verdicts`), which is over all datasets as well
+LEADERBOARD_FIGURES = (RANKS, GAINS, COST)  # over all datasets (module `leaderboard`)
+VERDICTS_FIGURE = "claims"  # over all datasets too (module `verdicts`)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel.
-
-    It shows a method with an estimator, at one beta where beta is not selected.
+    """One line of a panel: the results of a method with an estimator.
 
     Attributes:
-        names: What tells the lines of a panel apart, which is named in the legend.
-        effect: The effect that is shown, in a panel of effects.
-        role: The role of the rows; '': the one that panels of this kind are drawn from.
-        version: A key of `VERSIONS`; '': the usual result of the method.
-        place: The number of the line among those of a panel that would look alike.
+        method: The method.
+        estimator: The estimator of the objective's expectations.
+        samples: The number of samples of the estimator; None if it takes none.
+        beta: The beta of all points; None means the beta that was selected for each repetition.
+        names: What the legend names: that in which the lines of a panel differ.
+        effect: In a panel of effects, the effect that is shown; else ''.
+        role: The role of the rows; '' means the role that panels of this kind are drawn from.
+        version: A key of `VERSIONS`; '' means the usual result of the method.
+        place: 0, or the number of earlier lines of the panel that would look the same. Lines with
+            different places differ in dashes and marker.
     """
 
     method: str
@@ -83,7 +94,8 @@ class Line:
             return EFFECT_LOOKS[self.effect]
         if self.names == "estimator":
             return estimator_look(self.estimator, self.samples)
-        is_elbo = self.method == "beta_elbo" and self.beta == 1.0  # at beta = 1 they are equal
+        # The beta-ELBO at beta = 1 is the ELBO.
+        is_elbo = self.method == "beta_elbo" and self.beta == 1.0
         look = method_look("elbo" if is_elbo else self.method)
         if self.version:
             return _look_of_version(look, VERSIONS[self.version])
@@ -107,6 +119,7 @@ class Line:
 
 
 def _look_of_version(look: Look, version: Version) -> Look:
+    """Return the look of a method's line in another version."""
     return replace(
         look,
         label=f"{look.label}, {version.words}",
@@ -116,59 +129,80 @@ def _look_of_version(look: Look, version: Version) -> Look:
 
 
 def _look_in_place(look: Look, place: int) -> Look:
-    """Return a look that differs from those of other places in dashes and marker."""
+    """Return a look that differs from those of other places in dashes and marker.
+
+    Dashes and markers are used in turn, from the dashes of the look on.
+    """
     if place == 0:
         return look
-    number = DASHES.index(look.dashes) + place
-    dashes = DASHES[number % len(DASHES)]
+    dashes = DASHES[(DASHES.index(look.dashes) + place) % len(DASHES)]
     marker = MORE_MARKERS[(place - 1) % len(MORE_MARKERS)]
     return replace(look, dashes=dashes, marker=marker)
 
 
 def distinguishable(lines: Iterable["Line"]) -> tuple["Line", ...]:
-    """Return lines of which those of one method name their estimator and look different."""
+    """Return the lines of a panel, changed so that no two of them look the same.
+
+    Lines of one method with several estimators get the estimator into their name, and a place that
+    distinguishes those that would still look the same.
+    """
     lines = tuple(lines)
     distinct: list[Line] = []
-    lines_with_look = Counter[tuple[str, ...]]()
+    earlier_lines = Counter[tuple[str, ...]]()  # number of lines by colour, marker and dashes
     for line in lines:
         if _needs_estimator(line, lines):
             line = replace(line, names="both")
         if line.names == "both" and not line.version:
             look = replace(line, place=0).look
             key = (look.colour, look.marker, look.dashes)
-            line = replace(line, place=lines_with_look[key])
-            lines_with_look[key] += 1
+            line = replace(line, place=earlier_lines[key])
+            earlier_lines[key] += 1
         distinct.append(line)
     return tuple(distinct)
 
 
 def _needs_estimator(line: Line, lines: Iterable[Line]) -> bool:
-    """Return whether a line that names its method looks like one of another estimator."""
+    """Return whether a line that names only its method looks like one of another estimator."""
     if line.names != "method" or line.effect:
         return False
-    alike = [other for other in lines if other.look == line.look]
-    estimators = {(other.estimator, other.samples) for other in alike}
-    return len(estimators) > 1
+    for other in lines:
+        has_other_estimator = (other.estimator, other.samples) != (line.estimator, line.samples)
+        if has_other_estimator and other.look == line.look:
+            return True
+    return False
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes, on one dataset.
 
-    Kinds: `sizes`: metric against `x`, beta selected. `betas`: metric against beta at size `n`.
-    `curve`: metric in training. `histogram`: a statistic of gradient draws. `reliability`: observed
-    minus predicted shares of class 1, beta selected, at one size. `effects`: what makes up a
-    difference between methods, beta selected. Plugins may add kinds (`PANEL_KINDS`).
+    Its kind says what it shows; beta is the selected one unless a line fixes it. Plugins may add
+    kinds (`PANEL_KINDS`).
+
+    - `sizes`: a metric against `x`.
+    - `forest`: differences to the ELBO, a row for each method.
+    - `betas`: a metric against beta, at one training size.
+    - `curve`: a metric in the course of training.
+    - `histogram`: a statistic of gradient draws.
+    - `reliability`: observed minus predicted shares of class 1, at one training size.
+    - `effects`: the parts of a difference between methods.
 
     Attributes:
-        experiment: Name in conf/experiment of what computes the panel; '' on a user's own data.
-        n: A size as it is written in a command, such as '5%'; None: the size with the most rows.
-        x: For sizes: n, M, samples, or a column of which the mean is a point for each M. For
-            curves: iterations or epochs.
-        title: Shown after the name of the dataset.
+        kind: The kind of panel, a name in `PANEL_KINDS`.
+        dataset: The dataset.
+        metric: The metric that is shown.
+        lines: The lines.
+        experiment: The experiment in conf/experiment that computes the panel; '' on a user's own
+            data.
+        n: The training size as it is written in a command, such as '5%'; None means the size with
+            the most rows.
+        x: What lies on the x-axis. In panels of sizes: n, M, samples, or another column, whose
+            mean over repetitions is the position of the point for each M. In curves: iterations or
+            epochs.
+        title: Words that follow the dataset in the title.
         log: Whether the metric has a log axis.
-        median: Median and quartiles in place of mean and interval.
-        column: The place in its row; None: the next free one.
+        median: Whether median and quartiles are drawn instead of mean and interval.
+        column: The column of the figure, from 0; None means the next free one.
 
     Raises:
         UserError: There is no such kind, or it has no panels of this metric.
@@ -189,15 +223,14 @@ class Panel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lines", distinguishable(self.lines))
         if self.kind not in PANEL_KINDS or self.metric not in PANEL_KINDS[self.kind].metrics:
-            known = [f"{kind}: {', '.join(PANEL_KINDS[kind].metrics)}" for kind in PANEL_KINDS]
             raise UserError(
                 f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; "
-                f"there are {'; '.join(known)}"
+                f"there are {_metrics_by_kind()}"
             )
 
     @property
-    def facts(self) -> PanelKind:
-        """The facts that panels of this kind share."""
+    def panel_kind(self) -> PanelKind:
+        """The properties that all panels of this kind share."""
         return PANEL_KINDS[self.kind]
 
     @property
@@ -205,7 +238,16 @@ class Panel:
         """The name of what lies on the x-axis."""
         if self.kind == "curve":
             return "epochs" if self.x == "epochs" else "iterations"
-        return self.facts.x or self.x
+        return self.panel_kind.x or self.x
+
+
+def _metrics_by_kind() -> str:
+    """Return `KIND: METRIC, METRIC; KIND: ...`, for a message."""
+    texts: list[str] = []
+    for name in PANEL_KINDS:
+        metrics = ", ".join(PANEL_KINDS[name].metrics)
+        texts.append(f"{name}: {metrics}")
+    return "; ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -213,10 +255,14 @@ class Figure:
     """Panels in reading order, with a caption of at most two sentences.
 
     Attributes:
-        columns: Number of panels in a row.
-        legend: Where legends stand: above all panels, or above each row.
-        needs_all: Whether the figure is drawn only where each of its datasets has results, unless
-            it is named.
+        id: The name of the figure in commands and files.
+        panels: The panels.
+        columns: The number of panels in a row.
+        caption: The caption.
+        title: The title of the caption file; '' means the id.
+        legend: Whether one legend stands above all panels, or one above each row.
+        needs_all: Whether a user who names no figures gets this one only if each of its datasets
+            has results.
     """
 
     id: str
@@ -239,7 +285,7 @@ def declare(make_figure: Callable[[], Figure]) -> Callable[[], Figure]:
 
 
 def methods(*names: str, **fields: str | int) -> tuple[Line, ...]:
-    """Return a line for each method; `fields` are other fields, which all lines have."""
+    """Return a line for each method; `fields` are further fields that all these lines share."""
     return tuple(Line(name, **fields) for name in names)  # pyright: ignore[reportArgumentType]
 
 
@@ -250,8 +296,9 @@ def estimators(
 
     Args:
         method: The method of all lines.
-        beta: Its beta.
-        pairs: Estimators with their numbers of samples; None where one takes none.
+        beta: The beta of all lines.
+        pairs: Estimators with their numbers of samples; the number is None for an estimator that
+            takes no samples.
     """
     lines: list[Line] = []
     for estimator, counts in pairs:

@@ -1,4 +1,4 @@
-"""The work of `dlmexp plot`: figures with their numbers and notes, and their files."""
+"""Measure the figures that `dlmexp plot` asks for, and write their files."""
 
 import io
 import re
@@ -17,69 +17,82 @@ from dlmexp.experiment.records.settings import PAPER, matching
 from dlmexp.presentation.figures.choose import Page, Request, pages
 from dlmexp.presentation.figures.drawn import Drawn
 from dlmexp.presentation.figures.looks import paper_style
-from dlmexp.presentation.figures.numbers import Measured, measure, panel_rows
+from dlmexp.presentation.figures.numbers import (
+    UNWHITENED,
+    WHITENED,
+    Measured,
+    measure,
+    panel_rows,
+)
 
-# By format, what a file says about its origin; None keeps out the time and a version.
+# The metadata that matplotlib writes into files of each format. None removes an entry: dates and
+# versions would make the bytes of equal pictures differ.
 METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": "dlmexp"},
 }
-OWN_PROTOCOL = "own"  # of runs on data of users
-PARAMETERISATIONS = {"whitened", "unwhitened"}  # of q
+OWN_PROTOCOL = "own"  # the protocol of runs on users' own data
+PARAMETERISATIONS = {WHITENED, UNWHITENED}  # of q
 
 
 def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> Iterator[Drawn]:
-    """Yield the figures `ids` (empty: all) with their numbers, those without results too.
+    """Yield figures with their numbers; figures without results are among them.
 
-    Figures of binary and count data have a second one, `-unwhitened`, where both parameterisations
-    of q were run and none is asked for.
+    A figure of binary or count data is followed by a second one, `-unwhitened`, if both
+    parameterisations of q were run and the user asks for neither.
+
+    Args:
+        results: The tidy table and its candidates.
+        ids: The figures to draw; empty means all that fit the results.
+        request: The other options of the command.
 
     Raises:
-        UserError: A figure, a value or a protocol that is asked for is not there.
+        UserError: There is no such figure, value or protocol.
     """
     for page in pages(results, ids, request):
-        of_page = page.results or results
-        rows = [
-            panel_rows(panel, of_page, request.by, request.where) for panel in page.figure.panels
-        ]
-        drawn = _measure_page(page, of_page, rows, request)
+        results_of_page = page.results or results
+        rows_by_panel: list[pd.DataFrame] = []
+        for panel in page.figure.panels:
+            rows = panel_rows(panel, results_of_page, request.by, request.where)
+            rows_by_panel.append(rows)
+        drawn = _measure_page(page, results_of_page, rows_by_panel, request)
         yield drawn
-        may_have_second = request.parameterisation is None and not page.number
-        if may_have_second and _has_coordinates(drawn.run):
-            unwhitened = replace(request, parameterisation="unwhitened")
-            second = _measure_page(page, of_page, rows, unwhitened)
-            if second.is_comparison or _has_both_parameterisations(drawn.run):
+        is_open = request.parameterisation is None and not page.number
+        if is_open and _all_have_parameterisations(drawn.panels_with_results):
+            unwhitened_request = replace(request, parameterisation=UNWHITENED)
+            second = _measure_page(page, results_of_page, rows_by_panel, unwhitened_request)
+            if second.is_comparison or _all_have_both_parameterisations(drawn.panels_with_results):
                 yield second
 
 
-def _has_coordinates(run: Sequence[Measured]) -> bool:
-    """Return whether all panels are of methods that have a parameterisation of q."""
-    return bool(run) and all(measured.coordinates for measured in run)
+def _all_have_parameterisations(run: Sequence[Measured]) -> bool:
+    """Return whether there are panels, all of them with rows that have a parameterisation of q."""
+    return bool(run) and all(measured.parameterisations for measured in run)
 
 
-def _has_both_parameterisations(run: Sequence[Measured]) -> bool:
+def _all_have_both_parameterisations(run: Sequence[Measured]) -> bool:
     """Return whether all panels have results in both parameterisations of q."""
-    return all(PARAMETERISATIONS.issubset(measured.coordinates) for measured in run)
+    return all(PARAMETERISATIONS.issubset(measured.parameterisations) for measured in run)
 
 
 def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
     """Return a figure with its numbers, caption and notes; its `canvas` is drawn when first used.
 
     Raises:
-        UserError: There is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it
-            was run.
+        UserError: There is no such figure (`dlmexp plot --list` shows the ids; `own-NAME` is that
+            of a user's own dataset), or it has no results.
     """
     drawn = next(drawings(results, [figure_id], request or Request()), None)
     if drawn is None:
         raise UserError(no_results([figure_id], commands=[]))
-    if not drawn.run:
+    if not drawn.panels_with_results:
         raise UserError(no_results([figure_id], drawn.commands))
     return drawn
 
 
 def no_results(ids: Iterable[str], commands: Iterable[str]) -> str:
-    """Return a message on figures of which nothing was run, with the commands that compute them."""
+    """Return a message about figures without results, with the commands that compute them."""
     message = f"there are no results for {', '.join(ids)}"
     distinct = list(dict.fromkeys(commands))
     if not distinct:
@@ -88,17 +101,17 @@ def no_results(ids: Iterable[str], commands: Iterable[str]) -> str:
 
 
 def _measure_page(
-    page: Page, results: ResultsFolder, rows: Sequence[pd.DataFrame], request: Request
+    page: Page, results: ResultsFolder, rows_by_panel: Sequence[pd.DataFrame], request: Request
 ) -> Drawn:
-    """Return a figure with its numbers, from the rows of its panels."""
-    protocols = _protocols(rows, results, request)
-    parameterisation = request.parameterisation
+    """Return a figure with its numbers, under one protocol or under all that stand side by side."""
+    protocols = _protocols(rows_by_panel, results, request)
     measured: list[Measured] = []
-    for panel, table in zip(page.figure.panels, rows, strict=True):
-        measured += [
-            measure(panel, results, table, protocol, request.where, parameterisation)
-            for protocol in protocols
-        ]
+    for panel, rows in zip(page.figure.panels, rows_by_panel, strict=True):
+        for protocol in protocols:
+            numbers = measure(
+                panel, results, rows, protocol, request.where, request.parameterisation
+            )
+            measured.append(numbers)
     side_by_side: tuple[str, ...] = ()
     protocol_in_name = protocols[0]
     if len(protocols) > 1:
@@ -109,42 +122,47 @@ def _measure_page(
 
 
 def _protocols(
-    rows: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
+    rows_by_panel: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
 ) -> list[str | None]:
     """Return the protocol of all panels of a figure, or those that stand side by side."""
-    side_by_side = _protocols_with_rows(rows, request) if request.compare_protocols else []
-    if side_by_side:
-        return [*side_by_side]
-    return [request.protocol or _usual_protocol(rows, results, request)]
+    if request.compare_protocols:
+        side_by_side = _protocols_with_rows(rows_by_panel, request)
+        if side_by_side:
+            return [*side_by_side]
+    return [request.protocol or _default_protocol(rows_by_panel, results, request)]
 
 
-def _protocols_with_rows(rows: Sequence[pd.DataFrame], request: Request) -> list[str]:
-    """Return the protocols that were run in the wanted parameterisation, the paper's first."""
-    run: set[str] = set()
-    for table in rows:
+def _protocols_with_rows(rows_by_panel: Iterable[pd.DataFrame], request: Request) -> list[str]:
+    """Return the protocols with rows in the requested parameterisation, the paper's first."""
+    protocols: set[str] = set()
+    for rows in rows_by_panel:
         if request.parameterisation is not None:
-            table = table[table["parameterisation"] == request.parameterisation]
-        run.update(table["protocol"].unique())
-    first = [name for name in catalogue.PROTOCOLS if name in run]
-    return [*first, *sorted(run.difference(first))]
+            rows = rows[rows["parameterisation"] == request.parameterisation]
+        protocols.update(rows["protocol"].unique())
+    of_paper = [name for name in catalogue.PROTOCOLS if name in protocols]
+    return [*of_paper, *sorted(protocols.difference(of_paper))]
 
 
-def _usual_protocol(
-    rows: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
+def _default_protocol(
+    rows_by_panel: Iterable[pd.DataFrame], results: ResultsFolder, request: Request
 ) -> str | None:
-    """Return `paper`, or if nothing of it was run the protocol with most rows."""
+    """Return `paper` if it has rows of the requested setting, else the protocol with most of them.
+
+    None means that no protocol has any.
+    """
     fitting: list[pd.Series] = []
-    for table in rows:
-        is_wanted = matching(table, request.where, results.changes)
-        fitting.append(table["protocol"][is_wanted].astype(object))
+    for rows in rows_by_panel:
+        is_requested = matching(rows, request.where, results.changes)
+        fitting.append(rows["protocol"][is_requested].astype(object))
     protocols = pd.concat(fitting)
     if (protocols == PAPER).any():
         return PAPER
-    return next(iter(protocols.mode()), None)
+    most_frequent = protocols.mode()
+    return None if most_frequent.empty else most_frequent.iloc[0]
 
 
 def _file_name(page: Page, protocol: str | None, request: Request) -> str:
-    """Return the name of a figure's files, with whatever differs from the usual figure."""
+    """Return the name of a figure's files, with the options that change what is drawn."""
     words = [page.name]
     if request.parameterisation == "unwhitened":
         words.append("unwhitened")
@@ -161,7 +179,7 @@ def _file_name(page: Page, protocol: str | None, request: Request) -> str:
 
 
 def parse_formats(text: str) -> list[str]:
-    """Return `pdf,png` as a list.
+    """Return the formats in a text such as `pdf,png`, each once.
 
     Raises:
         UserError: A format is not known.
@@ -177,18 +195,18 @@ def parse_formats(text: str) -> list[str]:
 def save(
     folder: Path, name: str, canvas: Canvas, table: pd.DataFrame, text: str, formats: Iterable[str]
 ) -> str:
-    """Write a picture per format, its numbers as CSV and its caption as Markdown.
+    """Write a picture in each format, its numbers as CSV and its caption as Markdown.
 
-    The same numbers give the same bytes: pictures have no dates, and numbers have 6 digits, as
-    later ones differ between machines.
+    The same numbers give the same bytes on every machine: pictures have no dates, and numbers are
+    rounded to 6 digits, as further digits depend on the machine.
 
     Args:
         folder: Where the files are written.
         name: Their name, without suffixes.
         canvas: The picture.
         table: The numbers.
-        text: The caption file.
-        formats: From `parse_formats`.
+        text: The content of the caption file.
+        formats: The formats of the picture (`parse_formats`).
 
     Returns:
         A line with the names of the files.

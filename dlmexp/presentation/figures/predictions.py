@@ -1,4 +1,4 @@
-"""The figure `predictions`: what a trained model predicts on its test rows, and its training."""
+"""Draw the figure `predictions`: one trained model on its test rows, and the course of training."""
 
 import math
 from typing import Any
@@ -11,16 +11,17 @@ from matplotlib.ticker import MaxNLocator
 
 from dlmexp.experiment.models.diagnosis import Diagnosis
 from dlmexp.presentation.figures import importance
-from dlmexp.presentation.figures.looks import COLUMN, METHOD_LOOKS, TEXT, paper_style
+from dlmexp.presentation.figures.looks import COLUMN_WIDTH, METHOD_LOOKS, TEXT_WIDTH, paper_style
 from dlmexp.presentation.labels import metric_label
 
-BINS = 20  # in which intervals are averaged
-MOST_COLUMNS = 8  # whose importance is drawn beside other panels
-MAX_POINTS = 2000  # test rows that are drawn as points
+INTERVAL_BINS = 20  # of predicted means, in which intervals are averaged
+PROBABILITY_BINS = 20
+MAX_COLUMNS = 8  # the number of columns whose importance is drawn
+MAX_POINTS = 2000  # the number of test rows that are drawn as points
 BLUE = "#0072B2"
 ORANGE = "#D55E00"
 GREY = "#777777"
-HEIGHT = 2.0  # inches, of a panel
+PANEL_HEIGHT = 2.0  # inches
 ERROR_LABELS = {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "coverage_95": "in 95 % interval"}
 CAPTION = (
     "Predictions of one trained model on its test rows, their calibration, the betas that it was "
@@ -34,10 +35,10 @@ BASELINE_LABELS = {"test_rmse": "RMSE", "test_error": "share of wrong labels", "
 
 
 def render(diagnosis: Diagnosis) -> Canvas:
-    """Return the figure in the project's style; panels without anything to show are left out."""
+    """Return the figure in the project's style; panels that have nothing to show are left out."""
     is_binary = diagnosis.model.schema.labels is not None
     is_table = diagnosis.importance is not None
-    wanted = {
+    is_shown = {
         _draw_over_feature: diagnosis.line is not None,
         _draw_true_against_predicted: not is_binary,
         _draw_residuals: is_table and not is_binary,
@@ -48,22 +49,22 @@ def render(diagnosis: Diagnosis) -> Canvas:
         _draw_against_beta: not is_table and not diagnosis.betas.empty,
         _draw_training: not is_table and len(diagnosis.objective) > 1,
     }
-    panels = [draw for draw, is_wanted in wanted.items() if is_wanted]
+    panels = [draw_panel for draw_panel in is_shown if is_shown[draw_panel]]
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
-    width = TEXT if columns > 1 else COLUMN
+    width = TEXT_WIDTH if columns > 1 else COLUMN_WIDTH
     with paper_style():
-        canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
-        for number, draw in enumerate(panels, 1):
+        canvas = Canvas(figsize=(width, PANEL_HEIGHT * rows + 0.3), layout="constrained")
+        for number, draw_panel in enumerate(panels, 1):
             ax = canvas.add_subplot(rows, columns, number)
-            draw(ax, diagnosis)
+            draw_panel(ax, diagnosis)
             _add_legend(ax)
         canvas.suptitle(diagnosis.model.cell.describe(), fontsize=7)
         return canvas
 
 
 def _add_legend(ax: Axes) -> None:
-    """Add a legend where there are labels, under the axes, where it covers nothing."""
+    """Add a legend below the axes, where it covers nothing, if anything in them has a label."""
     _, labels = ax.get_legend_handles_labels()
     if labels:
         ax.legend(
@@ -80,7 +81,8 @@ def numbers(diagnosis: Diagnosis) -> pd.DataFrame:
     schema = diagnosis.model.schema
     targets = diagnosis.targets
     if schema.labels is not None:
-        targets = np.array([schema.labels[int(y)] for y in targets], dtype=object)
+        labels = np.array(schema.labels, dtype=object)
+        targets = labels[targets.astype(int)]
     return pd.DataFrame({schema.target: targets, **diagnosis.columns})
 
 
@@ -95,7 +97,7 @@ def text(diagnosis: Diagnosis, model: str) -> str:
 
 
 def _errors(diagnosis: Diagnosis) -> str:
-    """Return `RMSE 0.12, R² 0.9`, in the units of the target."""
+    """Return the errors as a text such as `RMSE 0.12, R² 0.9`, in the units of the target."""
     texts: list[str] = []
     for name, value in diagnosis.errors.items():
         number = f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
@@ -110,19 +112,8 @@ def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
     target = diagnosis.model.schema.target
     if "lower_95" in diagnosis.columns:
         _draw_mean_intervals(ax, diagnosis)
-    drawn = np.random.default_rng(0).permutation(len(y))[:MAX_POINTS]
-    size = float(np.clip(30 / np.sqrt(len(drawn)), 0.8, 3))
-    ax.plot(
-        mean[drawn],
-        y[drawn],
-        "o",
-        ms=size,
-        mew=0,
-        color=BLUE,
-        alpha=0.6,
-        rasterized=True,
-        label="test rows",
-    )
+    drawn = _rows_to_draw(len(y))
+    _draw_points(ax, mean[drawn], y[drawn], label="test rows")
     values = np.concatenate([mean, y])
     ends = [values.min(), values.max()]
     ax.plot(ends, ends, "-", color=ORANGE, lw=0.9, label="_equal")
@@ -131,35 +122,44 @@ def _draw_true_against_predicted(ax: Axes, diagnosis: Diagnosis) -> None:
     ax.set(xlabel=f"predicted {target}", ylabel=f"true {target}")
 
 
+def _rows_to_draw(row_count: int) -> np.ndarray:
+    """Return the numbers of the test rows that are drawn: all, or a fixed random choice of many."""
+    return np.random.default_rng(0).permutation(row_count)[:MAX_POINTS]
+
+
+def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
+    """Draw test rows as points, which are smaller where there are many."""
+    size = float(np.clip(30 / np.sqrt(len(x)), 0.8, 3))
+    ax.plot(x, y, "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True, **style)
+
+
 def _draw_residuals(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw what is left of the true values, against the predicted means."""
+    """Draw residuals, the true values minus the predicted means, against these means."""
     mean = diagnosis.columns["mean"]
     target = diagnosis.model.schema.target
-    drawn = np.random.default_rng(0).permutation(len(mean))[:MAX_POINTS]
-    size = float(np.clip(30 / np.sqrt(len(drawn)), 0.8, 3))
-    residuals = (diagnosis.targets - mean)[drawn]
-    ax.plot(mean[drawn], residuals, "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True)
+    drawn = _rows_to_draw(len(mean))
+    residuals = diagnosis.targets - mean
+    _draw_points(ax, mean[drawn], residuals[drawn])
     ax.axhline(0, color=ORANGE, lw=0.9)
     ax.set(title="residuals", xlabel=f"predicted {target}", ylabel=f"true - predicted {target}")
 
 
 def _draw_importance(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw how much each column matters."""
+    """Draw the importance of the most important columns."""
     assert diagnosis.importance is not None
-    importance.draw(ax, diagnosis.importance.head(MOST_COLUMNS))
+    importance.draw(ax, diagnosis.importance.head(MAX_COLUMNS))
 
 
 def _draw_baselines(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw the error of models and baselines on the same rows, the best on top."""
+    """Draw the error of models (blue) and baselines (grey) on the same rows, the best on top."""
     metric = diagnosis.baselines.columns[1]
     table = diagnosis.baselines.sort_values(metric, ascending=False)
-    places = np.arange(len(table))
-    are_models = [name in METHOD_LOOKS for name in table["method"]]
-    colours = [BLUE if is_model else GREY for is_model in are_models]
-    ax.barh(places, table[metric], 0.65, color=colours, alpha=0.75)
-    for place, value in zip(places, table[metric], strict=True):
-        ax.annotate(f" {value:.4g}", (0, place), va="center", fontsize=5, color="white")
-    ax.set_yticks(places, table["method"])
+    heights = np.arange(len(table))
+    colours = [BLUE if name in METHOD_LOOKS else GREY for name in table["method"]]
+    ax.barh(heights, table[metric], 0.65, color=colours, alpha=0.75)
+    for height, value in zip(heights, table[metric], strict=True):
+        ax.annotate(f" {value:.4g}", (0, height), va="center", fontsize=5, color="white")
+    ax.set_yticks(heights, table["method"])
     units = f" in units of {diagnosis.model.schema.target}" if metric == "test_rmse" else ""
     label = BASELINE_LABELS[metric]
     ax.set(title=f"the same rows: {label}", xlabel=label + units)
@@ -168,16 +168,16 @@ def _draw_baselines(ax: Axes, diagnosis: Diagnosis) -> None:
 def _draw_mean_intervals(ax: Axes, diagnosis: Diagnosis) -> None:
     """Draw the mean 95 % interval of the rows in each bin of predicted means.
 
-    An interval need not hold the mean: of rare counts it is 0 to 0.
+    The interval need not contain the mean: that of a rare count goes from 0 to 0.
     """
     columns = diagnosis.columns
     rows = pd.DataFrame(
         {"x": columns["mean"], "low": columns["lower_95"], "high": columns["upper_95"]}
     )
     in_order = rows.sort_values("x")
-    bin_of_row = np.arange(len(rows)) * BINS // len(rows)
+    bin_of_row = np.arange(len(rows)) * INTERVAL_BINS // len(rows)
     bins = in_order.groupby(bin_of_row).mean()
-    label = f"95 % interval, mean in {BINS} bins"
+    label = f"95 % interval, mean in {INTERVAL_BINS} bins"
     ax.fill_between(bins["x"], bins["low"], bins["high"], color=BLUE, alpha=0.15, lw=0, label=label)
 
 
@@ -187,7 +187,7 @@ def _draw_probabilities(ax: Axes, diagnosis: Diagnosis) -> None:
     labels = diagnosis.model.schema.labels
     assert labels is not None
     probability = diagnosis.columns[f"probability_{labels[1]}"]
-    edges: Any = np.linspace(0, 1, 21)
+    edges: Any = np.linspace(0, 1, PROBABILITY_BINS + 1)
     for value, colour in enumerate((BLUE, ORANGE)):
         in_class = probability[diagnosis.targets == value]
         ax.hist(in_class, edges, color=colour, alpha=0.55, label=f"{target} = {labels[value]}")
@@ -197,7 +197,7 @@ def _draw_probabilities(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_calibration(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw observed shares against predicted probabilities, or against promised coverage."""
+    """Draw observed shares of class 1, or of targets in intervals, against the promised shares."""
     assert diagnosis.calibration is not None
     promised = diagnosis.calibration["promised"]
     observed = diagnosis.calibration["observed"]
@@ -217,7 +217,7 @@ def _draw_calibration(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_against_beta(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw validation and test metric of all candidates, with a line at the model's beta."""
+    """Draw the validation and the test metric against beta, with a line at the model's beta."""
     betas = diagnosis.betas["beta"]
     for name, colour, marker in (("validation", BLUE, "s"), ("test", ORANGE, "o")):
         if np.isfinite(diagnosis.betas[name]).any():
@@ -236,7 +236,7 @@ def _draw_against_beta(ax: Axes, diagnosis: Diagnosis) -> None:
 
 
 def _draw_training(ax: Axes, diagnosis: Diagnosis) -> None:
-    """Draw the objective; the frame fits all but the first 5 %, which may be far above."""
+    """Draw the objective in a frame that holds all but its first 5 %, which may be far above."""
     objective = diagnosis.objective
     ax.plot(np.arange(1, len(objective) + 1), objective, "-", color=BLUE)
     later = objective[len(objective) // 20 :]
@@ -258,33 +258,35 @@ def _draw_over_feature(ax: Axes, diagnosis: Diagnosis) -> None:
     line = diagnosis.line
     schema = diagnosis.model.schema
     assert line is not None
-    name = curve = "mean"
-    label = schema.target
-    if schema.labels is not None:
-        name = f"probability_{schema.labels[1]}"
-        curve = "probability"
-        label = f"probability of {schema.target} = {schema.labels[1]}"
+    if schema.labels is None:
+        column = "mean"
+        legend_label = "mean"
+        axis_label = schema.target
+    else:
+        column = f"probability_{schema.labels[1]}"
+        legend_label = "probability"
+        axis_label = f"probability of {schema.target} = {schema.labels[1]}"
     x = line["x"]
     ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
-    ax.plot(x, line[name], "-", color=BLUE, label=curve)
+    ax.plot(x, line[column], "-", color=BLUE, label=legend_label)
     if "lower_95" in line:
         lower = line["lower_95"]
         upper = line["upper_95"]
         ax.fill_between(x, lower, upper, color=BLUE, alpha=0.2, lw=0, label="95 %")
     bottom, _ = ax.get_ylim()
     _draw_inducing_inputs(ax, line["inducing"], x[0], x[-1], bottom)
-    ax.set(title="over its one feature", xlabel=schema.features[0], ylabel=label)
+    ax.set(title="over its one feature", xlabel=schema.features[0], ylabel=axis_label)
     ax.set_ylim(bottom=bottom)
 
 
 def _draw_inducing_inputs(
     ax: Axes, inducing: np.ndarray, low: float, high: float, height: float
 ) -> None:
-    """Draw the inducing inputs between two values as triangles at a height."""
-    inside = inducing[(inducing >= low) & (inducing <= high)]
+    """Draw the inducing inputs from a low to a high value as triangles at a height."""
+    visible = inducing[(inducing >= low) & (inducing <= high)]
     ax.plot(
-        inside,
-        np.full(len(inside), height),
+        visible,
+        np.full(len(visible), height),
         "^",
         color=ORANGE,
         ms=4,

@@ -1,4 +1,7 @@
-"""Means over repetitions with their intervals, and the NLL of the truth where it is known."""
+"""Compute means over repetitions with their intervals.
+
+The NLL of the true class probabilities is here too, for the datasets where it is known.
+"""
 
 from typing import Any
 
@@ -6,9 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-# Expected log loss of the true class probabilities in nats per row, where data is drawn from its
-# definition; by quadrature over the log odds of a row's own class: N(8, 16) for twonorm, a shifted
-# chi-square for ringnorm.
+# The expected NLL of the true class probabilities in nats per row, for datasets that are sampled
+# from their definition. It was computed by quadrature over the log odds of the true class, which
+# have the distribution N(8, 16) for twonorm and a shifted chi-square distribution for ringnorm.
 BAYES_NLL = {"ringnorm_drawn": 0.0352338515653, "twonorm_drawn": 0.0604269868231}
 UPPER_QUANTILE = 0.975  # of Student's t, for intervals of 95 %
 
@@ -17,13 +20,15 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
     """Return a row for each x with statistics of its finite values.
 
     Args:
-        x: `[P]`.
-        values: `[R, P]`, a row per repetition; NaN where it failed or was not run.
-        attempted: Repetitions that were run, `[P]` or a number.
-        median: Median and quartiles in place of mean, standard deviation and standard error.
+        x: The positions on the x-axis `[P]`.
+        values: A row per repetition `[R, P]`; NaN where it failed or was not run.
+        attempted: The number of repetitions that were run, for each x `[P]` or for all.
+        median: Whether to compute median and quartiles instead of mean, standard deviation and
+            standard error.
 
     Returns:
-        Columns x; mean, std, sem, or median, q25, q75; repetitions (finite values) and failed.
+        The columns x; mean, std, sem (or median, q25, q75); repetitions, which is the number of
+        finite values; failed, which is the number of other attempted repetitions.
     """
     values = np.where(np.isfinite(values), values, np.nan)
     repetitions = np.isfinite(values).sum(axis=0)
@@ -34,12 +39,15 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
 
 
 def _quartiles(values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the median and the quartiles of each column, without its NaN."""
     low, middle, high = pd.DataFrame(values).quantile([0.25, 0.5, 0.75]).to_numpy()
     return {"median": middle, "q25": low, "q75": high}
 
 
 def _moments(values: np.ndarray, repetitions: np.ndarray) -> dict[str, np.ndarray]:
-    with np.errstate(invalid="ignore"):  # 0 / 0: no values, or no deviation from a single one
+    """Return mean, standard deviation and standard error of each column, without its NaN."""
+    # 0 / 0 gives NaN: the mean of no values, and the standard deviation of a single one.
+    with np.errstate(invalid="ignore"):
         mean = np.nansum(values, axis=0) / repetitions
         squares = np.nansum((values - mean) ** 2, axis=0)
         std = np.sqrt(squares / np.maximum(repetitions - 1, 0))
@@ -48,7 +56,7 @@ def _moments(values: np.ndarray, repetitions: np.ndarray) -> dict[str, np.ndarra
 
 
 def half_width(points: pd.DataFrame) -> np.ndarray:
-    """Return half of Student's 95 % interval around the mean of each point, `[P]`.
+    """Return half the width of Student's 95 % interval around the mean of each point `[P]`.
 
     It is NaN for a single repetition.
     """

@@ -1,7 +1,7 @@
-"""The figure `claims`: the paper's claims by data set, a mark for each test.
+"""Draw the figure `claims`: the paper's claims by data set, with a mark for each test.
 
-It is drawn from the verdicts that `dlmexp claims` prints, and not from panels. Each protocol has a
-figure of its own.
+It shows the verdicts that `dlmexp claims` prints, and is not made of panels. Each column of
+verdicts, that is each protocol, has a figure to itself.
 """
 
 import math
@@ -22,7 +22,7 @@ from dlmexp.common.catalogue import PAPER, family
 from dlmexp.presentation.claims.claim import ClaimTest, Part
 from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, by_section
 from dlmexp.presentation.claims.rules import Outcome, Verdict
-from dlmexp.presentation.figures.looks import GREY, INK, PAGE, TEXT, paper_style
+from dlmexp.presentation.figures.looks import GREY, INK, PAGE_HEIGHT, TEXT_WIDTH, paper_style
 
 TITLE = "The paper's claims by data set."
 CAPTION = (
@@ -31,8 +31,8 @@ CAPTION = (
     "tests that support it. Light boxes: the claim names the data set, which is not available. "
     "Stars: stand-ins. No data: the claim needs none."
 )
-NO_DATA = "none"
-"""The column of claims that need no data."""
+NO_DATA = "none"  # the column of claims that need no data
+# The colours are those of Okabe and Ito. Shapes differ too, so that marks are distinct in grey.
 MARKS: dict[Outcome, dict[str, Any]] = {
     Outcome.SUPPORTED: {"marker": "o", "color": "#0072B2", "markersize": 2.6},
     Outcome.CONTRADICTED: {"marker": "x", "color": "#D55E00", "markersize": 2.8},
@@ -45,19 +45,18 @@ MARKS: dict[Outcome, dict[str, Any]] = {
     },
     Outcome.UNCLEAR: {"marker": ".", "color": GREY, "markersize": 1.8},
 }
-"""Of shapes that differ in grey as well; their colours are those of Okabe and Ito."""
 BOX = {"facecolor": "#f0f0f0", "edgecolor": "none", "zorder": 0}
-# In inches.
-LABELS = 2.25
-VERDICTS = 1.1
-STEP = 0.047  # from mark to mark
-LINE = 0.052  # from one line of marks to the next
-LETTERS = 0.081  # a line of words
-GAP = 0.035  # between rows
-SECTION = 0.15
-HEAD = 0.74  # the legend, what it leaves open, and the names of data sets
-WORDS_ACROSS = 60
-SMALL = 5.0
+# In inches:
+CLAIM_WIDTH = 2.25  # of the column of claims, at the left
+VERDICT_WIDTH = 1.1  # of the column of verdicts, at the right
+MARK_WIDTH = 0.047  # from one mark to the next
+MARK_HEIGHT = 0.052  # from one line of marks to the next
+TEXT_LINE_HEIGHT = 0.081  # of a line of a claim
+GAP = 0.035  # between two claims
+SECTION_HEIGHT = 0.15  # of the title of a section
+HEAD_HEIGHT = 0.74  # of the legend, its explanation and the names of data sets
+LETTERS_IN_A_LINE = 60  # of a claim
+SMALL = 5.0  # font size
 EXPLANATION = (
     "Protocol: {}.  Right: supported of all tests.\n"
     "* stand-in for the paper's data.  no data: needs none."
@@ -69,21 +68,27 @@ class Row:
     """A claim in the figure.
 
     Attributes:
-        words: Its number and sentence, in lines.
-        tests: Its tests that count, by column.
-        absent: Columns of data sets that are not available.
+        verdict: Its verdict.
+        words: Its number and text, in lines.
+        tests: The tests that count for the verdict, by column of the figure.
+        not_available: The columns of data sets that the claim names and that are not available.
     """
 
     verdict: ClaimVerdict
     words: list[str]
     tests: dict[str, list[ClaimTest]]
-    absent: list[str]
+    not_available: list[str]
 
-    def height(self, across: int) -> float:
-        """Return its height in inches, with so many marks side by side."""
-        most = max((len(tests) for tests in self.tests.values()), default=0)
-        marks = LINE * math.ceil(most / across)
-        return max(marks, LETTERS * len(self.words)) + GAP
+    def height(self, marks_across: int) -> float:
+        """Return the height of the row in inches.
+
+        Args:
+            marks_across: The number of marks side by side in a column.
+        """
+        largest_count = max((len(tests) for tests in self.tests.values()), default=0)
+        height_of_marks = MARK_HEIGHT * math.ceil(largest_count / marks_across)
+        height_of_words = TEXT_LINE_HEIGHT * len(self.words)
+        return max(height_of_marks, height_of_words) + GAP
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,14 @@ class DrawnVerdicts:
 
 
 def draw_verdicts(judged: Judged) -> list[DrawnVerdicts]:
-    """Return a figure for each column of verdicts; the first has the plain name."""
+    """Return a figure for each column of verdicts.
+
+    The figure of the first column is called `claims`; the names of others contain their protocol.
+    """
     drawn = []
     for position, column in enumerate(judged.columns):
-        name = "claims" if position == 0 else f"claims-{column.label.split(',')[0]}"
+        protocol = column.label.split(",")[0]
+        name = "claims" if position == 0 else f"claims-{protocol}"
         sections = _sections(judged, column.label)
         with paper_style():
             canvas = render(sections, column.label)
@@ -110,10 +119,13 @@ def draw_verdicts(judged: Judged) -> list[DrawnVerdicts]:
 
 
 def _sections(judged: Judged, column: str) -> list[tuple[str, list[Row]]]:
-    """Return the claims with tests under a column, by section of the paper."""
+    """Return the sections of the paper, each with its claims that have tests in a column."""
     sections = []
     for section, claims in by_section(judged):
-        rows = [_row(by_column[column]) for _, by_column in claims if column in by_column]
+        rows: list[Row] = []
+        for _, verdict_by_column in claims:
+            if column in verdict_by_column:
+                rows.append(_row(verdict_by_column[column]))
         tested = [row for row in rows if row.tests]
         if tested:
             sections.append((section, tested))
@@ -121,12 +133,12 @@ def _sections(judged: Judged, column: str) -> list[tuple[str, list[Row]]]:
 
 
 def _row(verdict: ClaimVerdict) -> Row:
-    """Return a claim with the tests that count, by column."""
+    """Return the row of a claim in the figure."""
     tests: dict[str, list[ClaimTest]] = {}
     for part in verdict.parts_run:
         if not part.supplementary:
             tests.setdefault(_column_of(part), []).extend(part.tests)
-    words = textwrap.wrap(f"{verdict.claim.number}  {verdict.claim.text}", WORDS_ACROSS)
+    words = textwrap.wrap(f"{verdict.claim.number}  {verdict.claim.text}", LETTERS_IN_A_LINE)
     return Row(verdict, words, tests, verdict.not_available)
 
 
@@ -138,16 +150,22 @@ def _column_of(part: Part) -> str:
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
-    """Return the data sets that were run in the order of the paper, then those that were not."""
-    run: set[str] = set()
-    absent: dict[str, None] = {}
+    """Return the columns of the figure.
+
+    Data sets with tests come first, in the order of the paper. Then come data sets that are not
+    available, unless one of their family has tests, and last the column `NO_DATA` if it has tests.
+    """
+    tested: set[str] = set()
+    not_available: dict[str, None] = {}  # an ordered set
     for row in rows:
-        run.update(row.tests)
-        absent |= dict.fromkeys(row.absent)
-    families = {family(_base_name(column)) for column in run}
-    not_run = [name for name in absent if family(name) not in families and name not in run]
-    columns = [*sorted(run - {NO_DATA}, key=_place_in_paper), *not_run]
-    if NO_DATA in run:
+        tested.update(row.tests)
+        not_available.update(dict.fromkeys(row.not_available))
+    columns = sorted(tested - {NO_DATA}, key=_order_of_paper)
+    tested_families = {family(_base_name(column)) for column in tested}
+    for name in not_available:
+        if name not in tested and family(name) not in tested_families:
+            columns.append(name)
+    if NO_DATA in tested:
         columns.append(NO_DATA)
     return columns
 
@@ -157,47 +175,54 @@ def _base_name(column: str) -> str:
     return column.rstrip("*").split("_")[0]
 
 
-def _place_in_paper(column: str) -> tuple[int, str]:
-    """Return the key that sorts columns like the paper's data sets; others come last, by name."""
-    places = {family(name): position for position, name in enumerate(PAPER)}
-    of_family = places.get(family(column.rstrip("*")))
-    if of_family is None:
-        of_family = places.get(family(_base_name(column)), len(places))
-    return of_family, column
+def _order_of_paper(column: str) -> tuple[int, str]:
+    """Return a sort key: columns of the paper's data sets in its order, then others by name."""
+    positions = {family(name): position for position, name in enumerate(PAPER)}
+    position = positions.get(family(column.rstrip("*")))
+    if position is None:
+        position = positions.get(family(_base_name(column)), len(positions))
+    return position, column
 
 
 def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Canvas:
-    """Draw the claims from top to bottom under the name of a setting; all places are in inches."""
-    rows = [row for _, of_section in sections for row in of_section]
+    """Draw the claims from top to bottom under the name of a setting; lengths are in inches."""
+    rows: list[Row] = []
+    for _, rows_of_section in sections:
+        rows += rows_of_section
     columns = _columns(rows)
-    width = (TEXT - LABELS - VERDICTS) / max(len(columns), 1)
-    across = max(int((width - STEP) / STEP), 1)
-    height = HEAD + SECTION * len(sections) + sum(row.height(across) for row in rows)
-    canvas = Canvas(figsize=(TEXT, min(height, PAGE)))
+    width = (TEXT_WIDTH - CLAIM_WIDTH - VERDICT_WIDTH) / max(len(columns), 1)
+    marks_across = max(int((width - MARK_WIDTH) / MARK_WIDTH), 1)
+    height_of_rows = sum(row.height(marks_across) for row in rows)
+    height = HEAD_HEIGHT + SECTION_HEIGHT * len(sections) + height_of_rows
+    canvas = Canvas(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)))
     ax = canvas.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(0, TEXT), ylim=(height, 0))
+    ax.set(xlim=(0, TEXT_WIDTH), ylim=(height, 0))
     ax.set_axis_off()
-    lefts = {column: LABELS + number * width for number, column in enumerate(columns)}
-    _draw_head(ax, lefts)
-    words = EXPLANATION.format(setting)
-    ax.text(0.03, HEAD - 0.03, words, fontsize=SMALL, va="bottom", linespacing=1.15, color=INK)
-    y = HEAD
-    for section, of_section in sections:
+    left_of = {column: CLAIM_WIDTH + number * width for number, column in enumerate(columns)}
+    _draw_head(ax, left_of, setting)
+    y = HEAD_HEIGHT
+    for section, rows_of_section in sections:
         ax.text(0.03, y + 0.11, section, fontsize=6, weight="bold", color=INK)
-        ax.plot([0.03, TEXT - 0.03], [y + 0.02] * 2, color="#cccccc", linewidth=0.5)
-        y += SECTION
-        for row in of_section:
-            _draw_row(ax, row, y, lefts, width, across)
-            y += row.height(across)
+        ax.plot([0.03, TEXT_WIDTH - 0.03], [y + 0.02] * 2, color="#cccccc", linewidth=0.5)
+        y += SECTION_HEIGHT
+        for row in rows_of_section:
+            _draw_row(ax, row, y, left_of, width, marks_across)
+            y += row.height(marks_across)
     return canvas
 
 
-def _draw_head(ax: Axes, lefts: dict[str, float]) -> None:
-    """Draw the legend, and the names of data sets above their columns."""
-    handles = [
-        Line2D([], [], linestyle="none", label=str(outcome), **style)
-        for outcome, style in MARKS.items()
-    ]
+def _draw_head(ax: Axes, left_of: dict[str, float], setting: str) -> None:
+    """Draw the legend with its explanation, and the names of data sets above their columns.
+
+    Args:
+        ax: The axes.
+        left_of: The left edge of each column.
+        setting: The name of the setting that the verdicts are of.
+    """
+    handles: list[Line2D | Rectangle] = []
+    for outcome, style in MARKS.items():
+        mark = Line2D([], [], linestyle="none", label=str(outcome), **style)
+        handles.append(mark)
     handles.append(Rectangle((0, 0), 1, 1, label="not available", **BOX))  # pyright: ignore[reportArgumentType]
     ax.legend(
         handles=handles,
@@ -208,22 +233,34 @@ def _draw_head(ax: Axes, lefts: dict[str, float]) -> None:
         markerscale=1.4,
         handlelength=1.2,
     )
-    for column, left in lefts.items():
+    bottom = HEAD_HEIGHT - 0.03
+    for column, left in left_of.items():
         name = "no data" if column == NO_DATA else column
-        ax.text(left + 0.06, HEAD - 0.03, name, rotation=45, fontsize=5.5, color=INK)
+        ax.text(left + 0.06, bottom, name, rotation=45, fontsize=5.5, color=INK)
+    words = EXPLANATION.format(setting)
+    ax.text(0.03, bottom, words, fontsize=SMALL, va="bottom", linespacing=1.15, color=INK)
 
 
 def _draw_row(
-    ax: Axes, row: Row, y: float, lefts: dict[str, float], width: float, across: int
+    ax: Axes, row: Row, y: float, left_of: dict[str, float], width: float, marks_across: int
 ) -> None:
-    """Draw the sentence, the marks and the verdict of a claim."""
+    """Draw the text, the marks and the verdict of a claim.
+
+    Args:
+        ax: The axes.
+        row: The claim.
+        y: The top of the row.
+        left_of: The left edge of each column.
+        width: The width of a column.
+        marks_across: The number of marks side by side in a column.
+    """
     ax.text(0.03, y, "\n".join(row.words), fontsize=SMALL, va="top", linespacing=1.15, color=INK)
-    height = row.height(across) - GAP
-    for column in row.absent:
-        if column in lefts:
-            ax.add_patch(Rectangle((lefts[column], y), 0.9 * width, height, **BOX))
+    height = row.height(marks_across) - GAP
+    for column in row.not_available:
+        if column in left_of:
+            ax.add_patch(Rectangle((left_of[column], y), 0.9 * width, height, **BOX))
     for column, tests in row.tests.items():
-        _draw_marks(ax, tests, lefts[column] + STEP, y + LINE / 2, across)
+        _draw_marks(ax, tests, left_of[column] + MARK_WIDTH, y + MARK_HEIGHT / 2, marks_across)
     _draw_verdict(ax, row.verdict, y)
 
 
@@ -232,37 +269,39 @@ def _draw_verdict(ax: Axes, verdict: ClaimVerdict, y: float) -> None:
     tally = verdict.tally
     weight = "bold" if verdict.verdict == Verdict.REPRODUCED else "normal"
     words = f"{verdict.verdict}, {tally.supported} of {tally.tests}"
-    left = TEXT - VERDICTS + 0.05
+    left = TEXT_WIDTH - VERDICT_WIDTH + 0.05
     ax.text(left, y, words, fontsize=SMALL, va="top", weight=weight, color=INK)
 
 
-def _draw_marks(ax: Axes, tests: Sequence[ClaimTest], x: float, y: float, across: int) -> None:
+def _draw_marks(
+    ax: Axes, tests: Sequence[ClaimTest], x: float, y: float, marks_across: int
+) -> None:
     """Draw a mark for each test, line by line.
 
     Args:
         ax: The axes.
         tests: The tests.
-        x: Place of the first mark.
-        y: Likewise.
-        across: Number of marks in a line.
+        x: The x of the first mark.
+        y: The y of the first mark.
+        marks_across: The number of marks in a line.
     """
     for outcome, style in MARKS.items():
-        numbers = [number for number, test in enumerate(tests) if test.outcome == outcome]
-        lines, places = np.divmod(np.array(numbers, dtype=int), across)
-        ax.plot(x + STEP * places, y + LINE * lines, linestyle="none", **style)
+        has_outcome = [test.outcome == outcome for test in tests]
+        lines, columns = np.divmod(np.flatnonzero(has_outcome), marks_across)
+        ax.plot(x + MARK_WIDTH * columns, y + MARK_HEIGHT * lines, linestyle="none", **style)
 
 
 def numbers(sections: Sequence[tuple[str, Sequence[Row]]]) -> pd.DataFrame:
-    """Return a row for each claim and data set: how many tests have which outcome."""
+    """Return a row for each claim and data set, with the number of tests of each outcome."""
     rows: list[dict[str, Any]] = []
-    for section, of_section in sections:
-        for row in of_section:
+    for section, rows_of_section in sections:
+        for row in rows_of_section:
             rows += _numbers_of_claim(section, row)
     return pd.DataFrame(rows)
 
 
 def _numbers_of_claim(section: str, row: Row) -> list[dict[str, Any]]:
-    """Return a row for each data set of a claim."""
+    """Return a row for each data set of a claim, with the number of tests of each outcome."""
     rows: list[dict[str, Any]] = []
     for column, tests in row.tests.items():
         values: dict[str, Any] = {

@@ -12,7 +12,7 @@ from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.records import results as records
 from dlmexp.experiment.records.settings import parse_where
-from dlmexp.presentation.figures.choose import _stand_ins, _with_lines, pages
+from dlmexp.presentation.figures.choose import _stand_ins, _with_requested_lines, pages
 from dlmexp.presentation.figures.notes import not_drawn
 from dlmexp.presentation.figures.numbers import measure, panel_rows
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel, methods
@@ -33,7 +33,11 @@ def run(tmp_path, monkeypatch):
 
 def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
     found = drawings(results, [*ids], Request(**asked))
-    return {one.name: [panel.panel.dataset for panel in one.run] for one in found if one.run}
+    return {
+        one.name: [panel.panel.dataset for panel in one.panels_with_results]
+        for one in found
+        if one.panels_with_results
+    }
 
 
 def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_does_not_pose_as_the_papers():
@@ -51,7 +55,7 @@ def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_d
 def test_own_data_has_a_figure_of_its_own():
     results = Made(sweep(dataset="houses", task="regression", metric="mse"))
     drawn = draw(results, "own-houses")
-    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.run]
+    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.panels_with_results]
     assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
     assert drawn.commands == ["dlmexp run experiment=made-up"]
     with pytest.raises(UserError, match="own-houses"):
@@ -66,7 +70,7 @@ def test_by_and_where_choose_rows():
     def means(**asked) -> dict[str, float]:
         return {
             s.line.method: s.points["mean"].iloc[0]
-            for s in draw(results, "class-log", Request(**asked)).measured[0].filled
+            for s in draw(results, "class-log", Request(**asked)).measured[0].nonempty_series
         }
 
     plain, at_10 = means(), means(by={"beta": ["10"]})
@@ -148,7 +152,7 @@ def test_a_plugins_figure_is_drawn(monkeypatch):
     with pytest.raises(UserError, match="'tempered'"):
         draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")
-    assert [s.line.method for s in draw(Made(rows), "mine").measured[0].filled] == [
+    assert [s.line.method for s in draw(Made(rows), "mine").measured[0].nonempty_series] == [
         "elbo",
         "tempered",
     ]
@@ -194,7 +198,7 @@ def test_only_panels_against_size_are_drawn_at_chosen_betas():
         Panel("sizes", "banana", "nll", methods("elbo", "joint_log_dlm"), ""),
         Panel("betas", "banana", "nll", methods("joint_log_dlm"), ""),
     )
-    sizes, betas = _with_lines(panels, {"beta": ["1", "0.1"]})
+    sizes, betas = _with_requested_lines(panels, {"beta": ["1", "0.1"]})
     assert [line.beta for line in sizes.lines] == [None, 1.0, 0.1], "the ELBO has no beta"
     assert [line.names for line in sizes.lines] == ["method", "beta", "beta"]
     assert betas == panels[1]
@@ -211,11 +215,13 @@ def test_named_sweep_has_a_figure_of_its_own_rows():
     rows = [*sweep(experiment="mine"), *sweep(experiment="other", protocol="annealed", shift=9.0)]
     results = Made(rows)
     drawn = draw(results, "own-mine")
-    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.run]
+    kinds = [(cell.panel.kind, cell.panel.metric) for cell in drawn.panels_with_results]
     assert ("sizes", "nll") in kinds
     assert ("betas", "nll") in kinds
-    assert {cell.protocol for cell in drawn.run} == {"paper"}
-    assert {cell.protocol for cell in draw(results, "own-other").run} == {"annealed"}
+    assert {cell.protocol for cell in drawn.panels_with_results} == {"paper"}
+    assert {cell.protocol for cell in draw(results, "own-other").panels_with_results} == {
+        "annealed"
+    }
     with pytest.raises(UserError, match="did you mean own-mine"):
         draw(results, "own-minne")
 

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from dlmexp.presentation.figures.layout import _arrange, _entries_across, _in_reading_order, render
-from dlmexp.presentation.figures.looks import COLUMN, PAGE, TEXT, paper_style
+from dlmexp.presentation.figures.looks import COLUMN_WIDTH, PAGE_HEIGHT, TEXT_WIDTH, paper_style
 from dlmexp.presentation.figures.numbers import Measured, Series
 from dlmexp.presentation.figures.panels import Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import Request, drawings
@@ -132,7 +132,7 @@ def test_a_single_panel_has_no_letter_and_the_width_of_a_column():
     only = panel("banana")
     with paper_style():
         canvas = render(figure_of(only), [measured(only)], ())
-    assert canvas.get_figwidth() == COLUMN
+    assert canvas.get_figwidth() == COLUMN_WIDTH
     assert canvas.axes[-1].get_title(loc="left") == "banana"
 
 
@@ -140,14 +140,14 @@ def test_panels_side_by_side_have_the_width_of_the_text():
     panels = [panel("banana"), panel("thyroid")]
     with paper_style():
         canvas = render(figure_of(*panels), [measured(each) for each in panels], ())
-    assert canvas.get_figwidth() == TEXT
+    assert canvas.get_figwidth() == TEXT_WIDTH
 
 
 def test_no_figure_is_taller_than_a_page():
     panels = [panel("banana", title=str(number)) for number in range(20)]
     with paper_style():
         canvas = render(figure_of(*panels), [measured(each) for each in panels], ())
-    assert canvas.get_figheight() == PAGE
+    assert canvas.get_figheight() == PAGE_HEIGHT
 
 
 def test_side_by_side_panels_share_limits_and_numbers_at_the_first_axis():
@@ -252,7 +252,7 @@ def test_protocols_side_by_side_have_a_letter_per_row_and_fit_on_a_page():
         titles = [ax.get_title(loc="left") for ax in drawn.canvas.axes]
         assert [title[:3] for title in titles if title.startswith("(")] == ["(a)", "(b)"]
         assert sum("released" in title for title in titles) == 2
-        assert drawn.canvas.get_figheight() <= PAGE
+        assert drawn.canvas.get_figheight() <= PAGE_HEIGHT
         assert set(drawn.csv["setting"]) == {"paper", "released"}
 
 

@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 from dlmexp.cli import main
 from dlmexp.presentation.figures.leaderboard import (
     BOARD_FIGURES,
-    FOREST_METHODS,
+    MAX_FOREST_METHODS,
     cliques,
     draw_boards,
     looks_of,
     pareto_front,
 )
-from dlmexp.presentation.figures.panels import OF_BOARDS
+from dlmexp.presentation.figures.panels import LEADERBOARD_FIGURES
 from dlmexp.presentation.ranking.board import main_boards
 from tests.support.cells import ELBO, candidates, fill
 from tests.support.tidy import Made, fits
 
 MEANS = {"elbo": 0.5, "fitc": 0.4, "joint_log_dlm": 0.1}
-MANY = {f"mine_{k}": 0.1 * k for k in range(FOREST_METHODS + 1)}
+MANY = {f"mine_{k}": 0.1 * k for k in range(MAX_FOREST_METHODS + 1)}
 
 
 FEW = ("pol", "song")
-MORE = ("pol", "song", "cadata", "sarcos", "sarcos_test")  # than `FEW_DATA_SETS`
+MORE = ("pol", "song", "cadata", "sarcos", "sarcos_test")  # than `MAX_DATA_SETS_BY_PANEL`
 
 
 def main_boards_of(means, datasets=FEW):
@@ -130,7 +130,16 @@ def test_cost_marks_the_front():
     assert on_front == {"ELBO": True, "FITC": False, "joint DLM": True}
 
 
-@pytest.mark.parametrize("name", OF_BOARDS)
+def test_seconds_of_cost_are_written_as_plain_numbers():
+    canvas = drawn("cost").canvas
+    canvas.draw_without_rendering()
+    (axes,) = canvas.axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels
+    assert [label for label in labels if not label.replace(".", "").isdigit()] == []
+
+
+@pytest.mark.parametrize("name", LEADERBOARD_FIGURES)
 def test_caption_says_rows_kernel_and_metric(name):
     text = drawn(name).text
     for words in ("NLL", "kernel rbf", "trained on 100 rows"):

@@ -129,34 +129,34 @@ def test_stand_ins_are_named_with_what_they_stand_for():
 
 
 def test_values_that_were_chosen_are_named():
-    assert notes.choice({"dataset": ["banana"], "seed": ["0", "1"]}) == [
+    assert notes.filters({"dataset": ["banana"], "seed": ["0", "1"]}) == [
         "Only results with seed = 0 or 1."
     ]
-    assert notes.choice({"dataset": ["banana"]}) == []
+    assert notes.filters({"dataset": ["banana"]}) == []
 
 
 def test_notes_of_lines_have_their_dataset_and_protocol_once():
     run = [measured(notes=["ELBO: lost"]), measured(panel(title="again"), notes=["ELBO: lost"])]
-    assert notes.of_lines(run, is_comparison=False) == ["banana: ELBO: lost."]
-    assert notes.of_lines(run, is_comparison=True) == ["banana [paper]: ELBO: lost."]
+    assert notes.line_notes(run, is_comparison=False) == ["banana: ELBO: lost."]
+    assert notes.line_notes(run, is_comparison=True) == ["banana [paper]: ELBO: lost."]
 
 
 def test_missing_lines_are_named_with_what_computes_them():
-    assert notes.gaps([measured()], RESULTS, is_comparison=False) == [
+    assert notes.missing_results([measured()], RESULTS, is_comparison=False) == [
         "banana: FITC -> dlmexp run experiment=class-log dataset=banana"
     ]
 
 
 def test_a_panel_without_results_is_named_as_a_whole():
     empty = Measured(panel(), "paper", [], [Series(ELBO), Series(Line("fitc"))])
-    assert notes.gaps([empty], RESULTS, is_comparison=False) == [
+    assert notes.missing_results([empty], RESULTS, is_comparison=False) == [
         "banana -> dlmexp run experiment=class-log dataset=banana"
     ]
 
 
 def test_lines_of_own_data_are_not_missing():
     own = panel("houses", experiment="")
-    assert notes.gaps([measured(own)], RESULTS, is_comparison=False) == []
+    assert notes.missing_results([measured(own)], RESULTS, is_comparison=False) == []
 
 
 @pytest.mark.parametrize(("x", "is_noted"), [("n", True), ("M", True), ("predict_seconds", False)])
@@ -165,7 +165,7 @@ def test_sizes_that_only_other_lines_have_are_missing(x, is_noted):
     numbers.series[1].points = points([200], [1.0])
     command = "dlmexp run experiment=class-log dataset=banana"
     expected = [f"banana: FITC at {x} = 100, 500 -> {command}"] if is_noted else []
-    assert notes.gaps([numbers], RESULTS, is_comparison=False) == expected
+    assert notes.missing_results([numbers], RESULTS, is_comparison=False) == expected
 
 
 def left_out(

@@ -56,7 +56,7 @@ def test_a_version_of_the_elbo_is_compared_with_the_elbo_itself():
 def test_warning_of_a_record_is_a_note_on_its_line():
     cases = [("elbo", 0, 1.0, None), ("elbo", 1, 2.0, "for readers; warning: wrong by 0.02")]
     rows = rows_with("method seed test_nll note", *cases)
-    (series,) = measure_panel(ELBO_PANEL, made(rows)).filled
+    (series,) = measure_panel(ELBO_PANEL, made(rows)).nonempty_series
     assert series.notes == ["warning: wrong by 0.02 (1 result)"]
 
 
@@ -185,7 +185,7 @@ def test_whitened_coordinates_are_drawn_unless_others_are_wanted():
     assert (whitened.parameterisation, unwhitened.parameterisation) == ("whitened", "unwhitened")
     gap = unwhitened.series[0].points["mean"] - whitened.series[0].points["mean"]
     assert gap.tolist() == pytest.approx([5.0, 5.0])
-    assert whitened.coordinates == {"whitened", "unwhitened"}
+    assert whitened.parameterisations == {"whitened", "unwhitened"}
 
 
 def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has():
@@ -204,7 +204,7 @@ def test_a_closed_form_of_regression_is_drawn_beside_unwhitened_lines():
     elbo, dlm = measured.series
     assert not elbo.points.empty
     assert (dlm.points["mean"] > 5).all()
-    assert measured.coordinates == frozenset()
+    assert measured.parameterisations == frozenset()
 
 
 def test_a_panel_knows_the_setting_and_the_command_of_its_rows():
@@ -218,7 +218,7 @@ def test_a_panel_without_rows_has_lines_without_points():
     measured = measure_panel(ELBO_PANEL, made(sweep(("elbo",))), protocol="released")
     assert measured.requested_protocol == "released"
     assert measured.protocol is None
-    assert not measured.filled
+    assert not measured.nonempty_series
 
 
 def test_points_at_one_size_alone_are_a_single_size():
@@ -250,7 +250,7 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
     request = Request(compare_protocols=side_by_side and setting == "protocol")
     for drawn in drawings(made(rows), ["class-log"], request):
         for measured in drawn.measured:
-            tables = [series.points for series in measured.filled]
+            tables = [series.points for series in measured.nonempty_series]
             means = [mean for table in tables for mean in table["mean"]]
             assert all(mean < 100 for mean in means) or all(mean > 900 for mean in means)
             assert _largest_gap(tables) < 100

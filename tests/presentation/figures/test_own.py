@@ -22,7 +22,7 @@ def test_datasets_of_conf_and_of_figures_are_not_own():
 def test_panels_without_results_are_left_out():
     results = made(sweep(dataset="houses", task="regression", metric="mse"))
     drawn = draw(results, "own-houses")
-    kinds = [(measured.panel.kind, measured.panel.metric) for measured in drawn.run]
+    kinds = [(measured.panel.kind, measured.panel.metric) for measured in drawn.panels_with_results]
     assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
 
 
@@ -32,7 +32,7 @@ def test_errors_are_those_of_the_closing_table():
     for row in rows:
         distance = abs(np.log10(row["beta"]))
         row |= {"validation_mse": 1 - distance, "test_mse": 1.0, "test_rmse": 3 + distance}
-    measured = draw(made(rows), "own-houses").run
+    measured = draw(made(rows), "own-houses").panels_with_results
     panels = {panel.panel.metric: panel for panel in measured if panel.panel.kind == "sizes"}
     assert "mse" not in panels
     (series,) = panels["rmse"].series

@@ -24,7 +24,7 @@ UNWHITENED: dict[str, Any] = {"parameterisation": "unwhitened"}
 def names(rows, *ids: str, **fields) -> list[str]:
     """Return the names of the files of figures that have results."""
     drawn = drawings(made(rows), ids or ("class-log",), Request(**fields))
-    return [figure.name for figure in drawn if figure.run]
+    return [figure.name for figure in drawn if figure.panels_with_results]
 
 
 def test_the_paper_protocol_is_drawn_where_it_was_run():

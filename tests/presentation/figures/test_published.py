@@ -19,7 +19,7 @@ from dlmexp.presentation.figures.declared.parts import (
     gradient_histogram,
 )
 from dlmexp.presentation.figures.declared.worth import effects_panel
-from dlmexp.presentation.figures.looks import PAGE
+from dlmexp.presentation.figures.looks import PAGE_HEIGHT
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Panel, estimators, methods
 from dlmexp.presentation.figures.plot import Drawn, Request, draw, drawings, save
 from tests.support.tidy import METHODS, RESULTS, published
@@ -60,7 +60,7 @@ def test_published_figures_fit_on_a_page_without_their_caption(folder):
         with warnings.catch_warnings(action="error"):
             words = " ".join(text.get_text() for text in drawn.canvas.findobj(Text))  # pyright: ignore[reportAttributeAccessIssue]
         assert drawn.figure.caption[:40] not in words
-        assert drawn.canvas.get_figheight() <= PAGE
+        assert drawn.canvas.get_figheight() <= PAGE_HEIGHT
 
 
 def test_histograms_of_a_statistic_share_their_scale():

@@ -1,4 +1,4 @@
-"""How well methods are calibrated: coverage and width of intervals, reliability diagrams, CRPS."""
+"""Figures of calibration: coverage and width of intervals, reliability diagrams and CRPS."""
 
 from dlmexp.common.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.presentation.figures.declared.parts import (
@@ -9,11 +9,12 @@ from dlmexp.presentation.figures.declared.parts import (
 )
 from dlmexp.presentation.figures.panels import Figure, declare
 
-OF_BINARY = ("reliability", "ece", "brier")
-OF_COUNTS = ("coverage_95", "width_95", "crps")
-BINS = (
-    "bserved minus predicted shares of class 1 in bins of equal numbers of test rows, "
-    "ECE and Brier score"
+BINARY_METRICS = ("reliability", "ece", "brier")
+COUNT_METRICS = ("coverage_95", "width_95", "crps")
+# Phrases of captions.
+RELIABILITY = (
+    "observed minus predicted shares of class 1 in bins of equal numbers of test rows, "
+    "ECE and Brier score (β selected by NLL)"
 )
 COVER_MORE = "end on whole numbers, so they cover at least what they promise."
 
@@ -21,11 +22,11 @@ COVER_MORE = "end on whole numbers, so they cover at least what they promise."
 @declare
 def calibration() -> Figure:
     """Return calibration on one dataset of regression, two of classification and one of counts."""
-    of_regression = ("coverage_50", "coverage_95", "crps")
+    regression_metrics = ("coverage_50", "coverage_95", "crps")
     panels = (
-        *against_size(of_regression, REGRESSION_LOG, "reg-log", ("cadata",)),
-        *against_size(OF_BINARY, BINARY_LOG, "class-log", ("banana", "ringnorm")),
-        *against_size(OF_COUNTS, COUNT_LOG, "count-log", ("abalone",)),
+        *against_size(regression_metrics, REGRESSION_LOG, "reg-log", ("cadata",)),
+        *against_size(BINARY_METRICS, BINARY_LOG, "class-log", ("banana", "ringnorm")),
+        *against_size(COUNT_METRICS, COUNT_LOG, "count-log", ("abalone",)),
     )
     return Figure(
         "calibration",
@@ -33,8 +34,8 @@ def calibration() -> Figure:
         columns=3,
         title="Calibration",
         caption=(
-            f"Coverage of central intervals minus nominal, their width and CRPS; o{BINS} "
-            f"(β selected by NLL). Intervals of counts {COVER_MORE}"
+            f"Coverage of central intervals minus nominal, their width and CRPS; {RELIABILITY}. "
+            f"Intervals of counts {COVER_MORE}"
         ),
     )
 
@@ -60,10 +61,10 @@ def calibration_class() -> Figure:
     """Return reliability, ECE and Brier score on all datasets of classification."""
     return Figure(
         "calibration-class",
-        against_size(OF_BINARY, BINARY_LOG, "class-log", BINARY),
+        against_size(BINARY_METRICS, BINARY_LOG, "class-log", BINARY),
         columns=3,
         title="Calibration in classification",
-        caption=f"O{BINS} (β selected by NLL).",
+        caption=f"{RELIABILITY.replace('observed', 'Observed')}.",
     )
 
 
@@ -72,7 +73,7 @@ def calibration_count() -> Figure:
     """Return coverage, width and CRPS on all datasets of counts."""
     return Figure(
         "calibration-count",
-        against_size(OF_COUNTS, COUNT_LOG, "count-log", COUNTS),
+        against_size(COUNT_METRICS, COUNT_LOG, "count-log", COUNTS),
         columns=3,
         title="Calibration of counts",
         caption=(

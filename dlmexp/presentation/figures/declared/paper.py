@@ -1,4 +1,4 @@
-"""The figures of the paper, in its order; a comment names the paper's label of each."""
+"""The figures of the paper, in its order. A comment gives the label of each in the paper."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ from dlmexp.presentation.labels import ESTIMATORS
 def selection() -> Figure:
     """Return the paper's figure 1."""
     panels = (
-        # Experiment reg-sq computes what the panel of NLL needs as well.
+        # The experiment reg-sq computes all that the panel of NLL needs, too.
         *against_size(("nll",), REGRESSION_LOG, "reg-sq", ("sarcos",)),
         *against_size(("mse",), REGRESSION_SQUARE, "reg-sq", ("sarcos",)),
         cadata_against_beta("5%"),
@@ -111,7 +111,16 @@ def reg_learning() -> Figure:
 def _final_metric(
     name: str, title: str, metric: str, lines: Lines, datasets: Iterable[str], words: str
 ) -> Figure:
-    """Return a figure of one metric against training size, with strips of differences below."""
+    """Return a figure of one metric against training size, with the differences to the ELBO.
+
+    Args:
+        name: The id of the figure, which is also the name of its experiment.
+        title: The title.
+        metric: The metric.
+        lines: The lines of all panels.
+        datasets: The datasets, with a panel for each.
+        words: How the caption begins.
+    """
     return Figure(
         name,
         against_size((metric,), lines, name, datasets),
@@ -164,9 +173,8 @@ def _count_curves(name: str, rival: str) -> Figure:
             pairs = (("bmc", (samples,)), (rival, (samples,)))
             estimator_lines = estimators("joint_log_dlm", 0.1, *pairs)
             title = f"S = {samples}"
-            panels.append(
-                Panel("curve", dataset, "nll", estimator_lines, name, title=title, median=True)
-            )
+            panel = Panel("curve", dataset, "nll", estimator_lines, name, title=title, median=True)
+            panels.append(panel)
     return Figure(
         name,
         tuple(panels),

@@ -1,4 +1,4 @@
-"""Lines, panels and phrases that figures share."""
+"""Lines, panels and phrases of captions that figures share."""
 
 from collections.abc import Iterable
 
@@ -14,12 +14,13 @@ REGRESSION_LOG = methods("elbo", "beta_elbo", "fitc", *LOG_DLMS)
 REGRESSION_SQUARE = (*REGRESSION_LOG, *methods("joint_sq_dlm", "fixed_sq_dlm"))
 BINARY_LOG = methods("elbo", "beta_elbo", *LOG_DLMS)
 COUNT_LOG = (*ELBOS, *methods(*LOG_DLMS, estimator="bmc", samples=10))
-# The methods that have a beta, and FITC as a line across.
-ALL_BETAS = methods("beta_elbo", *LOG_DLMS, "fitc")
+# The methods that have a beta, and FITC, which has none and is a line across the panel.
+AGAINST_BETA = methods("beta_elbo", *LOG_DLMS, "fitc")
 AIRLINE_BETAS = (0.1, 1.0, 10.0)
 
-# The datasets of `anatomy`, `inducing` and others, with the kind of their experiments.
-KIND_OF_SEVEN = {
+# The datasets of `anatomy`, `inducing` and others, with the end of the names of experiments on
+# them: `reg` stands for `anatomy-reg`, `inducing-reg` ...
+SEVEN_DATASETS = {
     "pol": "reg",
     "cadata": "reg",
     "sarcos_test": "reg",
@@ -28,7 +29,7 @@ KIND_OF_SEVEN = {
     "abalone": "count",
     "peds1_left": "count",
 }
-DRAWN = ("ringnorm_drawn", "twonorm_drawn")
+SAMPLED_DATASETS = ("ringnorm_drawn", "twonorm_drawn")  # sampled from their definition
 
 WITH_DIFFERENCES = "with the difference to the ELBO of the same repetition below"
 EPOCHS_OF_STAND_INS = "A stand-in takes as many steps as airline's 20 epochs."
@@ -47,7 +48,12 @@ AIRLINE_LINES = at_betas(("beta_elbo", *LOG_DLMS), AIRLINE_BETAS)
 
 
 def sampling(beta: float, *rivals: tuple[str, Iterable[int | None]]) -> Lines:
-    """Return lines of the joint DLM at one beta with exact, bMC and other gradients."""
+    """Return lines of the joint DLM at one beta with exact gradients, bMC gradients and rivals.
+
+    Args:
+        beta: The beta.
+        rivals: Further estimators of the gradient, with their numbers of samples.
+    """
     return estimators("joint_log_dlm", beta, ("exact", (None,)), ("bmc", (1, 10, 100)), *rivals)
 
 
@@ -56,7 +62,7 @@ def against_size(
 ) -> Panels:
     """Return a panel for each dataset and metric, with MSE on a log axis.
 
-    A panel of `reliability` is at one size; the others have the training size on their x-axis.
+    The x-axis is the training size, except in panels of `reliability`, which are at one size.
     """
     metrics = tuple(metrics)
     panels: list[Panel] = []
@@ -69,7 +75,7 @@ def against_size(
 
 def cadata_against_beta(size: str) -> Panel:
     """Return the panel of NLL against beta on cadata, at the right of its row."""
-    return Panel("betas", "cadata", "nll", ALL_BETAS, "reg-log", n=size, column=2)
+    return Panel("betas", "cadata", "nll", AGAINST_BETA, "reg-log", n=size, column=2)
 
 
 def airline_by_epoch(lines: Lines, experiment: str, *metrics: str, title: str = "") -> Panels:

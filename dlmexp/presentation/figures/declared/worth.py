@@ -1,30 +1,30 @@
-"""What DLM is worth: where its gain comes from, what it takes, and how rivals fare."""
+"""Figures of what DLM is worth: where its gain comes from, and how other methods compare."""
 
 from dlmexp.common.catalogue import BINARY
 from dlmexp.presentation.figures.declared.parts import (
     BINARY_LOG,
-    DRAWN,
-    KIND_OF_SEVEN,
+    SAMPLED_DATASETS,
+    SEVEN_DATASETS,
     WITH_DIFFERENCES,
     Lines,
     against_size,
 )
 from dlmexp.presentation.figures.panels import Figure, Line, Panel, declare, methods
 
-# The datasets of `rivals`.
-KIND_OF_NINE = {**KIND_OF_SEVEN, "thyroid": "class", "twonorm": "class"}
+# The datasets of `rivals`, with the end of the names of experiments on them.
+NINE_DATASETS = {**SEVEN_DATASETS, "thyroid": "class", "twonorm": "class"}
 ISOTROPIC = "RBF kernel with one lengthscale"
 EFFECTS = ("whole", "beta", "objective", "coordinates")
 EFFECTS_IN_REGRESSION = (*EFFECTS, "noise", "fitc")
 
 
-def effects_panel(dataset: str, kind: str) -> Panel:
-    """Return what makes up DLM - ELBO on a dataset; noise and FITC in regression alone."""
+def effects_panel(dataset: str, experiment_kind: str) -> Panel:
+    """Return the panel of effects on a dataset; noise and FITC are effects in regression only."""
     lines: list[Line] = []
-    for effect in EFFECTS_IN_REGRESSION if kind == "reg" else EFFECTS:
+    for effect in EFFECTS_IN_REGRESSION if experiment_kind == "reg" else EFFECTS:
         method = "fitc" if effect == "fitc" else "joint_log_dlm"
         lines.append(Line(method, effect=effect))
-    return Panel("effects", dataset, "nll", tuple(lines), f"anatomy-{kind}")
+    return Panel("effects", dataset, "nll", tuple(lines), f"anatomy-{experiment_kind}")
 
 
 @declare
@@ -32,8 +32,8 @@ def anatomy() -> Figure:
     """Return the difference between joint DLM and ELBO as a sum of effects, on seven datasets."""
     return Figure(
         "anatomy",
-        tuple(effects_panel(dataset, kind) for dataset, kind in KIND_OF_SEVEN.items()),
-        columns=len(KIND_OF_SEVEN),
+        tuple(effects_panel(dataset, kind) for dataset, kind in SEVEN_DATASETS.items()),
+        columns=len(SEVEN_DATASETS),
         title="Anatomy of DLM − ELBO",
         caption=(
             "The difference in test NLL between joint DLM and ELBO as a sum of choosing β and the "
@@ -44,13 +44,13 @@ def anatomy() -> Figure:
     )
 
 
-def _against_inducing(dataset: str, kind: str, metric: str) -> Panel:
-    """Return a metric against M; in regression with FITC, and the exact GP as a line across."""
+def _against_inducing(dataset: str, experiment_kind: str, metric: str) -> Panel:
+    """Return the panel of a metric against M, in regression with FITC and the exact GP."""
     lines = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", role="inducing")
-    if kind == "reg":
+    if experiment_kind == "reg":
         lines = (*lines, *methods("fitc", role="inducing"), Line("exact", role="rivals"))
     is_mse = metric == "mse"
-    return Panel("sizes", dataset, metric, lines, f"inducing-{kind}", x="M", log=is_mse)
+    return Panel("sizes", dataset, metric, lines, f"inducing-{experiment_kind}", x="M", log=is_mse)
 
 
 @declare
@@ -58,9 +58,9 @@ def inducing() -> Figure:
     """Return NLL, CRPS and MSE of regression against the number of inducing inputs."""
     panels: list[Panel] = []
     for metric in ("nll", "crps", "mse"):
-        for dataset, kind in KIND_OF_SEVEN.items():
-            if kind == "reg":
-                panels.append(_against_inducing(dataset, kind, metric))
+        for dataset, experiment_kind in SEVEN_DATASETS.items():
+            if experiment_kind == "reg":
+                panels.append(_against_inducing(dataset, experiment_kind, metric))
     return Figure(
         "inducing",
         tuple(panels),
@@ -76,11 +76,11 @@ def inducing() -> Figure:
 @declare
 def inducing_discrete() -> Figure:
     """Return NLL of binary data and counts against the number of inducing inputs."""
-    panels = [
-        _against_inducing(dataset, kind, "nll")
-        for dataset, kind in KIND_OF_SEVEN.items()
-        if kind != "reg"
-    ]
+    panels: list[Panel] = []
+    for dataset, experiment_kind in SEVEN_DATASETS.items():
+        if experiment_kind != "reg":
+            panel = _against_inducing(dataset, experiment_kind, "nll")
+            panels.append(panel)
     return Figure(
         "inducing-discrete",
         tuple(panels),
@@ -96,11 +96,11 @@ def inducing_discrete() -> Figure:
 @declare
 def gain() -> Figure:
     """Return NLL with hyperparameters and q learned by ELBO or by DLM."""
-    of_all = ("elbo", "elbo_q", "fixed_log_dlm", "dlm_elbo_q", "dlm_q", "ppgpr")
-    lines = methods(*of_all, role="gain")
+    names = ("elbo", "elbo_q", "fixed_log_dlm", "dlm_elbo_q", "dlm_q", "ppgpr")
+    lines = methods(*names, role="gain")
     panels: list[Panel] = []
-    for dataset, kind in KIND_OF_SEVEN.items():
-        panels.append(Panel("sizes", dataset, "nll", lines, f"gain-{kind}"))
+    for dataset, experiment_kind in SEVEN_DATASETS.items():
+        panels.append(Panel("sizes", dataset, "nll", lines, f"gain-{experiment_kind}"))
     return Figure(
         "gain",
         tuple(panels),
@@ -115,25 +115,27 @@ def gain() -> Figure:
 
 
 def _rivals(*versions: str, method: str) -> Lines:
+    """Return a line for each version of a method (`panels.VERSIONS`)."""
     return tuple(Line(method, role="rivals", version=version) for version in versions)
 
 
 @declare
 def rivals() -> Figure:
     """Return the NLL of other uses of the validation rows, minus that of the ELBO."""
-    of_all = (
+    lines = (
         *_rivals("", "recalibrated", "train", method="elbo"),
         *methods("beta_elbo", "joint_log_dlm", role="rivals"),
     )
-    of_regression = (
-        *of_all,
+    lines_of_regression = (
+        *lines,
         *_rivals("", "train", method="fitc"),
         *methods("exact", role="rivals"),
     )
     panels: list[Panel] = []
-    for dataset, kind in KIND_OF_NINE.items():
-        lines = of_regression if kind == "reg" else of_all
-        panels.append(Panel("forest", dataset, "nll", lines, f"rivals-{kind}"))
+    for dataset, experiment_kind in NINE_DATASETS.items():
+        lines_of_panel = lines_of_regression if experiment_kind == "reg" else lines
+        panel = Panel("forest", dataset, "nll", lines_of_panel, f"rivals-{experiment_kind}")
+        panels.append(panel)
     return Figure(
         "rivals",
         tuple(panels),
@@ -146,15 +148,17 @@ def rivals() -> Figure:
     )
 
 
-def _against_samples(dataset: str, kind: str, beta: float) -> Panel:
-    """Return NLL of the joint DLM against the number of samples at one beta."""
+def _against_samples(dataset: str, experiment_kind: str, beta: float) -> Panel:
+    """Return the panel of NLL against the number of samples of the joint DLM at one beta."""
     lines = (
         Line("beta_elbo", beta=beta, role="samples"),
         Line("joint_log_dlm", "bmc", beta=beta, names="estimator", role="samples"),
         Line("joint_log_dlm", beta=beta, role="samples"),
     )
     title = f"β = {beta:g}"
-    return Panel("sizes", dataset, "nll", lines, f"samples-{kind}", x="samples", title=title)
+    return Panel(
+        "sizes", dataset, "nll", lines, f"samples-{experiment_kind}", x="samples", title=title
+    )
 
 
 @declare
@@ -162,9 +166,9 @@ def samples() -> Figure:
     """Return NLL of the joint DLM with bMC as an objective, against the number of samples."""
     panels: list[Panel] = []
     for beta in (1.0, 0.1):
-        for dataset, kind in KIND_OF_SEVEN.items():
-            if kind != "reg":
-                panels.append(_against_samples(dataset, kind, beta))
+        for dataset, experiment_kind in SEVEN_DATASETS.items():
+            if experiment_kind != "reg":
+                panels.append(_against_samples(dataset, experiment_kind, beta))
     return Figure(
         "samples",
         tuple(panels),
@@ -204,11 +208,11 @@ def truth() -> Figure:
     with_beta = BINARY_LOG[1:]
     against_beta = tuple(
         Panel("betas", dataset, "excess_nll", with_beta, "class-log", n="500", log=True)
-        for dataset in DRAWN
+        for dataset in SAMPLED_DATASETS
     )
     return Figure(
         "truth",
-        (*against_size(("excess_nll",), BINARY_LOG, "class-log", DRAWN), *against_beta),
+        (*against_size(("excess_nll",), BINARY_LOG, "class-log", SAMPLED_DATASETS), *against_beta),
         columns=2,
         title="Known truth",
         needs_all=True,
@@ -222,10 +226,10 @@ def truth() -> Figure:
 
 @declare
 def default() -> Figure:
-    """Return the figure of the job that `dlmexp run` starts without any words."""
+    """Return the figure of the job that `dlmexp run` starts without further arguments."""
     return Figure(
         "default",
-        against_size(("nll",), BINARY_LOG, "default", DRAWN[:1]),
+        against_size(("nll",), BINARY_LOG, "default", SAMPLED_DATASETS[:1]),
         columns=1,
         title="The default job",
         caption=(

@@ -1,5 +1,6 @@
-"""Kinds of panels, a module for each: from rows of the tidy table to numbers, and to a picture.
+"""The kinds of panels, with a module for each.
 
-`kind` lists them with the facts that the rest of the program needs to know. A module of a kind has
-two functions: `measure` makes the numbers of one line, `draw` draws panels that share a scale.
+The module of a kind has two functions. `measure` computes the numbers of one line from rows of the
+tidy table, and `draw` draws panels that share a scale. The module `kind` lists all kinds with their
+properties.
 """

@@ -1,4 +1,7 @@
-"""Panels of a metric against beta at one size; the lowest validation metric has a circle."""
+"""Measure and draw panels of a metric against beta at one training size.
+
+A circle marks the beta of each line with the lowest mean validation metric.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +14,7 @@ from dlmexp.common.console import counted
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.figures.axes import (
     GUIDE,
-    STEPS,
+    TICK_STEPS,
     Band,
     Tile,
     bands,
@@ -24,7 +27,7 @@ from dlmexp.presentation.figures.numbers import Series, by_seed, metric_values
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 
-IN_FRAME = 0.7  # the share of all means that the frame holds
+IN_FRAME = 0.7  # the frame holds at least this share of all means
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
@@ -35,10 +38,10 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     all_betas = rows["beta"].to_numpy(dtype=float)
     betas, beta_of_row = np.unique(all_betas, return_inverse=True)
     rows_of_beta = np.bincount(beta_of_row)
-    _, test = by_seed(rows, beta_of_row, metric_values(rows, panel))
-    _, validation = by_seed(rows, beta_of_row, metric_values(rows, panel, "validation"))
-    points = statistics(betas, test, rows_of_beta)
-    points["validation"] = statistics(betas, validation, 0)["mean"]
+    _, test_values = by_seed(rows, beta_of_row, metric_values(rows, panel))
+    _, validation_values = by_seed(rows, beta_of_row, metric_values(rows, panel, "validation"))
+    points = statistics(betas, test_values, rows_of_beta)
+    points["validation"] = statistics(betas, validation_values, 0)["mean"]
     failed = int(points["failed"].sum())
     notes = [f"{counted(failed, 'result')} failed, not averaged"] if failed else []
     return Series(line, points, notes=notes)
@@ -51,13 +54,14 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_panel(tile: Tile) -> None:
+    """Draw the lines of a panel, and choose a frame that holds what matters of them."""
     ax = tile.ax
-    framed: list[float] = []
+    framed: list[float] = []  # values that the frame must hold
     for series, band in zip(tile.lines, bands(tile.lines), strict=True):
         _draw_line(ax, band)
-        best = _lowest_validation(series, band)
-        _circle(ax, band.at(best))
-        framed += _to_be_framed(band, best)
+        is_best = _has_lowest_validation(series, band)
+        _circle(ax, band.at(is_best))
+        framed += _to_be_framed(band, is_best)
     _set_x_axis(ax, np.concatenate([series.points["x"].dropna() for series in tile.lines]))
     ax.set_ylabel(metric_axis_label(tile.panel, tile.measured.task))
     means = np.concatenate([series.points["mean"] for series in tile.lines])
@@ -68,24 +72,29 @@ def _draw_panel(tile: Tile) -> None:
         # Far from the best beta, lines may leave the frame.
         highest = max(np.nanmax(framed), np.nanquantile(means, IN_FRAME))
         set_limits(ax, np.nanmin(framed), highest)
-        ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+        ax.yaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
 
 
 def _draw_line(ax: Axes, band: Band) -> None:
-    """Draw means against beta; those at beta = 0 apart, as a log scale has no place for 0."""
+    """Draw means against beta.
+
+    A method without beta is a line across. The point at beta = 0 is not joined with the others, as
+    a log scale has no position for 0.
+    """
     for part in (np.isnan(band.x), band.x == 0, band.x > 0):
         draw_band(ax, band.at(part))
 
 
-def _lowest_validation(series: Series, band: Band) -> np.ndarray:
-    """Return which betas have the lowest mean validation metric."""
+def _has_lowest_validation(series: Series, band: Band) -> np.ndarray:
+    """Return which points have the lowest mean validation metric of their line (a mask `[P]`)."""
     unknown = np.isnan(band.x) | np.isnan(band.mean)
     validation = np.where(unknown, np.nan, series.points["validation"])
-    lowest = np.fmin.reduce(validation)  # NaN only if all are
+    lowest = np.fmin.reduce(validation)  # the minimum without NaN; NaN only if all are NaN
     return validation == lowest
 
 
 def _circle(ax: Axes, best: Band) -> None:
+    """Draw a circle around each of these points."""
     ax.plot(
         best.x,
         best.mean,
@@ -98,20 +107,20 @@ def _circle(ax: Axes, best: Band) -> None:
     )
 
 
-def _to_be_framed(band: Band, best: np.ndarray) -> list[float]:
-    """Return what the frame must hold of a line.
+def _to_be_framed(band: Band, is_best: np.ndarray) -> list[float]:
+    """Return the values of a line that the frame must hold.
 
-    That is the mean and the lower end of its interval at the best beta, the lowest mean, and the
+    These are the mean and the lower end of its interval at the best beta, the lowest mean, and the
     mean of a method without beta.
     """
     without_beta = band.mean[np.isnan(band.x)]
-    selected = band.at(best)
-    lower_ends = selected.mean - selected.half
-    return [*without_beta, *selected.mean, *lower_ends, np.fmin.reduce(band.mean)]
+    best = band.at(is_best)
+    lower_ends = best.mean - best.half
+    return [*without_beta, *best.mean, *lower_ends, np.fmin.reduce(band.mean)]
 
 
 def _set_x_axis(ax: Axes, betas: np.ndarray) -> None:
-    """Set a log axis; if a beta is 0, it has a place left of the smallest positive beta."""
+    """Set a log axis; a beta of 0 gets a position left of the smallest positive beta."""
     smallest = betas[betas > 0].min(initial=np.inf)
     if (betas == 0).any() and np.isfinite(smallest):
         ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)

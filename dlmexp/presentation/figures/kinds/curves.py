@@ -1,6 +1,6 @@
-"""Panels of learning curves: a test metric against epochs or iterations.
+"""Measure and draw panels of learning curves: a test metric against epochs or iterations.
 
-Markers show the method and dashes beta, where the lines of a panel differ in both.
+Where the lines of a panel differ in method and beta, markers show the method and dashes beta.
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,28 @@ from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import half_width, statistics
 
-# Shares of a learning curve in which it falls from anywhere, and may leave the frame.
+# A curve may leave the frame in its first part, in which it falls from an arbitrary start. These
+# are the lengths of this part, as shares of the curve.
 START = 0.1
 START_OF_MEDIANS = 0.25
-TAIL = 0.75  # share of a curve of medians after which it is summarised by its mean
-BLOCKS = 20  # of evaluations: medians of few repetitions have spikes
-MARKERS = 7  # on a curve whose method they show
+# The tail of a curve of medians begins after this share of it. It is summarised by its mean.
+TAIL = 0.75
+BLOCKS = 20  # a curve of medians, which has spikes, is averaged in this many blocks
+MARKER_COUNT = 7  # on a curve whose markers show its method
 DASHES_OF_BETAS: tuple[Dashes, ...] = (":", "-", "--", "-.")  # from the smallest beta up
-LABEL_GAP = 7.5  # points between labels at the ends of curves
+LABEL_GAP = 7.5  # points (1/72 inch) between labels at the ends of curves
+
+CurveWithReach = np.ndarray
+"""A curve `[3, P]`: its centre, and how far its interval reaches above and below the centre."""
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
     """Return statistics of the test metric at every time of evaluation.
 
-    A repetition that has stopped keeps its last value.
+    A repetition that stopped early counts with its last value from then on.
     """
     series = Series(line)
-    curves = _curves(panel, rows, results)
+    curves = _curves_by_time(panel, rows, results)
     if curves:
         times = np.unique(np.concatenate([curve.index for curve in curves]))
         values = np.stack([curve.reindex(times, method="ffill") for curve in curves])
@@ -49,27 +54,30 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 
 
 def _tail(times: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return mean and 95 % interval of what each repetition has on average in its tail.
+    """Return the mean of the tail over time, averaged over repetitions with its 95 % interval.
 
     Args:
-        times: Of evaluations, `[P]`.
-        values: By repetition and time, `[R, P]`.
+        times: The times of evaluations `[P]`.
+        values: The metric by repetition and time `[R, P]`.
 
     Returns:
-        Columns that have the same numbers at all times of the tail, and NaN before.
+        Columns with the same number at all times of the tail, and NaN before.
     """
     is_tail = times >= TAIL * times.max()
     with np.errstate(invalid="ignore"):
-        means = np.where(np.isfinite(values), values, np.nan)[:, is_tail].mean(axis=1)
-    tail = statistics([0], means[:, None], len(means))
+        tail_means = np.where(np.isfinite(values), values, np.nan)[:, is_tail].mean(axis=1)
+    tail = statistics([0], tail_means[:, None], len(tail_means))
     mean = float(tail["mean"].iloc[0])
     half = float(half_width(tail)[0])
-    numbers = {"tail": mean, "tail_low": mean - half, "tail_high": mean + half}
-    return {name: np.where(is_tail, number, np.nan) for name, number in numbers.items()}
+    return {
+        "tail": np.where(is_tail, mean, np.nan),
+        "tail_low": np.where(is_tail, mean - half, np.nan),
+        "tail_high": np.where(is_tail, mean + half, np.nan),
+    }
 
 
-def _curves(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) -> list[pd.Series]:
-    """Return the test metric by time of each repetition that has a learning curve."""
+def _curves_by_time(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) -> list[pd.Series]:
+    """Return a series of the test metric, indexed by time, for each repetition that has one."""
     time_name = "epochs" if panel.x == "epochs" else "evaluated_at"
     curves: list[pd.Series] = []
     for key in rows["key"].dropna():
@@ -83,7 +91,7 @@ def _curves(panel: Panel, rows: pd.DataFrame, results: ResultsFolder) -> list[pd
 
 @dataclass(frozen=True)
 class End:
-    """The last point of a curve, and its label."""
+    """The last point of a curve, with its label and the colour of the label."""
 
     y: float
     x: float
@@ -98,25 +106,23 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_panel(tile: Tile) -> None:
+    """Draw the curves of a panel in a frame that holds them after their first part."""
     ax = tile.ax
     panel = tile.panel
+    # A block is drawn at its last evaluation, and begins earlier.
+    start = START_OF_MEDIANS + 1 / BLOCKS if panel.median else START
     ends: list[End] = []
-    framed: list[np.ndarray] = []  # centre, up, down [3, P]
+    framed: list[CurveWithReach] = []
     for series in tile.lines:
         points = series.points[series.points["repetitions"] > 0]
-        x = points["x"].to_numpy()
-        interval = _centre_and_reach(points, panel.median)
-        if panel.median:
-            x, interval = _means_of_blocks(x, interval)
-            interval = _with_tail(x, interval, points)
+        x, curve = _curve_to_draw(points, panel.median)
         look = curve_look(series.line, panel)
-        _draw_curve(ax, x, interval, look, width=0.8 if panel.median else 1.1)
-        # A block may begin before the place at which it is drawn.
-        start = START_OF_MEDIANS + 1 / BLOCKS if panel.median else START
-        framed.append(interval[:, x >= start * x.max()])
+        _draw_curve(ax, x, curve, look, width=0.8 if panel.median else 1.1)
+        framed.append(curve[:, x >= start * x.max()])
         label = f"β = {series.line.beta:g}" if series.line.names == "beta" else look.label
-        ends.append(End(float(interval[0, -1]), float(x[-1]), label, look.colour))
-    frame(ax, *np.hstack(framed))
+        ends.append(End(float(curve[0, -1]), float(x[-1]), label, look.colour))
+    centre, up, down = np.hstack(framed)
+    frame(ax, centre, up, down)
     ax.set_ylabel(metric_axis_label(panel, tile.measured.task))
     ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
@@ -127,15 +133,30 @@ def _draw_panel(tile: Tile) -> None:
 
 
 def curve_look(line: Line, panel: Panel) -> Look:
-    """Return how a line is drawn: where several have beta in their names, dashes show it."""
+    """Return how a curve is drawn.
+
+    A line with beta in its name has the marker of its method and dashes that show beta. Other lines
+    have no markers.
+    """
     betas = sorted({other.beta for other in panel.lines if other.names == "beta" and other.beta})
     if line.names != "beta" or line.beta not in betas:
         return replace(line.look, marker="")
-    return replace(line.look, dashes=DASHES_OF_BETAS[betas.index(line.beta) % 4])
+    dashes = DASHES_OF_BETAS[betas.index(line.beta) % len(DASHES_OF_BETAS)]
+    return replace(line.look, dashes=dashes)
 
 
-def _centre_and_reach(points: pd.DataFrame, median: bool) -> np.ndarray:
-    """Return mean or median, and how far interval or quartiles reach above and below, `[3, P]`."""
+def _curve_to_draw(points: pd.DataFrame, median: bool) -> tuple[np.ndarray, CurveWithReach]:
+    """Return the times `[P]` and the curve to draw; medians in blocks, and with their tail."""
+    times = points["x"].to_numpy()
+    curve = _centre_and_reach(points, median)
+    if not median:
+        return times, curve
+    times, curve = _means_of_blocks(times, curve)
+    return times, _with_tail(times, curve, points)
+
+
+def _centre_and_reach(points: pd.DataFrame, median: bool) -> CurveWithReach:
+    """Return the mean with its interval, or the median with the quartiles."""
     if median:
         centre = points["median"].to_numpy()
         up = points["q75"].to_numpy() - centre
@@ -146,46 +167,59 @@ def _centre_and_reach(points: pd.DataFrame, median: bool) -> np.ndarray:
     return np.stack([centre, up, down])
 
 
-def _means_of_blocks(x: np.ndarray, interval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over blocks of evaluations in place of the spikes of single ones."""
-    if len(x) <= 2 * BLOCKS:
-        return x, interval
-    parts = np.array_split(np.arange(len(x)), BLOCKS)
-    ends = np.array([x[part[-1]] for part in parts])
-    return ends, np.stack([interval[:, part].mean(axis=1) for part in parts], axis=1)
+def _means_of_blocks(times: np.ndarray, curve: CurveWithReach) -> tuple[np.ndarray, CurveWithReach]:
+    """Return the curve averaged over blocks of evaluations, at the last time of each block.
+
+    A curve with few evaluations is returned unchanged.
+    """
+    if len(times) <= 2 * BLOCKS:
+        return times, curve
+    blocks = np.array_split(np.arange(len(times)), BLOCKS)
+    ends = np.array([times[block[-1]] for block in blocks])
+    means = [curve[:, block].mean(axis=1) for block in blocks]
+    return ends, np.stack(means, axis=1)
 
 
-def _with_tail(x: np.ndarray, interval: np.ndarray, points: pd.DataFrame) -> np.ndarray:
-    """Return centre, up and down with the mean of the tail and its interval in their last part.
+def _with_tail(times: np.ndarray, curve: CurveWithReach, points: pd.DataFrame) -> CurveWithReach:
+    """Return the curve with the mean of its tail, and the interval of this mean, in its last part.
 
-    A gap precedes it: a mean does not continue a median.
+    A gap separates this part from the medians before it, as a mean does not continue a median.
     """
     in_tail = points.get("tail", pd.Series(dtype=float)).notna()
     if not in_tail.any():
-        return interval
+        return curve
     tail = points[in_tail].iloc[0]
+    mean = float(tail["tail"])
     half = np.nan_to_num(float(tail["tail_high"] - tail["tail"]))
-    is_tail = x >= tail["x"]
-    numbers = np.array([[float(tail["tail"])], [half], [half]])
-    summarised = np.where(is_tail, numbers, interval)
-    summarised[:, np.argmax(is_tail)] = np.nan
-    return summarised
+    is_tail = times >= tail["x"]
+    with_mean = np.where(is_tail, [[mean], [half], [half]], curve)
+    first_of_tail = np.argmax(is_tail)
+    with_mean[:, first_of_tail] = np.nan
+    return with_mean
 
 
-def _draw_curve(ax: Axes, x: np.ndarray, interval: np.ndarray, look: Look, width: float) -> None:
-    centre, up, down = interval
-    markers = max(len(x) // MARKERS, 1)
-    ax.plot(x, centre, **line_style(look), linewidth=width, markersize=2.6, markevery=markers)
+def _draw_curve(ax: Axes, x: np.ndarray, curve: CurveWithReach, look: Look, width: float) -> None:
+    """Draw a curve with its interval as a band."""
+    centre, up, down = curve
+    distance = max(len(x) // MARKER_COUNT, 1)  # of markers, in points of the curve
+    ax.plot(x, centre, **line_style(look), linewidth=width, markersize=2.6, markevery=distance)
     ax.fill_between(x, centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
 
 
 def _label_ends(ax: Axes, ends: list[End]) -> None:
-    """Write labels right of the axes from bottom to top, each joined to the end of its curve."""
+    """Write labels to the right of the axes, each joined to the end of its curve by a line.
+
+    Args:
+        ax: The axes.
+        ends: The ends of the curves, from bottom to top.
+    """
     low, high = ax.get_ylim()
+    # Heights and gap are shares of the height of the axes.
     heights = np.array([(end.y - low) / (high - low) for end in ends])
-    gap = LABEL_GAP / (inches(ax)[1] * 72)
-    for end, place in zip(ends, _set_apart(heights, gap), strict=True):
-        arrow = {
+    _, axes_height = inches(ax)
+    gap = LABEL_GAP / (axes_height * 72)
+    for end, label_height in zip(ends, _set_apart(heights, gap), strict=True):
+        connection = {
             "arrowstyle": "-",
             "color": end.colour,
             "lw": 0.5,
@@ -197,24 +231,31 @@ def _label_ends(ax: Axes, ends: list[End]) -> None:
         ax.annotate(
             end.label,
             (end.x, min(max(end.y, low), high)),
-            (1.06, place),
+            (1.06, label_height),
             textcoords="axes fraction",
             va="center",
             fontsize=5.5,
             color=end.colour,
             annotation_clip=False,
-            arrowprops=arrow,
+            arrowprops=connection,
         )
 
 
 def _set_apart(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return places for labels near ascending heights, at least a gap apart, from 0 up.
+    """Return heights of labels that are at least a gap apart, near the heights of their curves.
 
-    Where heights lie close together, places are halfway between pushing all labels up and pushing
-    all of them down.
+    1. Number k is lowered by k gaps. Labels are a gap apart if the lowered heights ascend.
+    2. The lowered heights are made to ascend in two ways: a running maximum pushes labels up, and
+       a running minimum from above pushes them down. The mean of both lies between.
+    3. The means are limited so that, after the gaps are added again, labels lie from 0 to 1.
+
+    Args:
+        heights: Ascending heights of the ends of curves, as shares of the axes.
+        gap: The smallest distance between two labels.
     """
-    steps = gap * np.arange(len(heights))
-    slack = np.clip(heights, 0.0, 1.0) - steps
-    pushed_up = np.maximum.accumulate(slack)
-    pushed_down = np.minimum.accumulate(slack[::-1])[::-1]
-    return np.clip((pushed_up + pushed_down) / 2, 0.0, max(1.0 - steps[-1], 0.0)) + steps
+    offsets = gap * np.arange(len(heights))
+    lowered = np.clip(heights, 0.0, 1.0) - offsets
+    pushed_up = np.maximum.accumulate(lowered)
+    pushed_down = np.minimum.accumulate(lowered[::-1])[::-1]
+    highest = max(1.0 - offsets[-1], 0.0)
+    return np.clip((pushed_up + pushed_down) / 2, 0.0, highest) + offsets

@@ -1,10 +1,14 @@
-"""Panels of effects: what makes up the difference "joint DLM - ELBO" at the selected beta.
+"""Measure and draw panels of effects, the parts of the difference between joint DLM and ELBO.
 
-ELBO and joint DLM differ in two ways: the objective (log loss in place of the ELBO's term) and the
-choice of beta (1 or selected). Beta-ELBO and PPGPR, the joint DLM with beta = 1, change one of them
-each. There are two orders in which to change both; an effect is the mean over them, so that both
-effects add up to the whole, in every repetition. Further effects: by how much the whole changes if
-q is trained in unwhitened coordinates, or with a floor under the noise.
+ELBO and joint DLM differ in two ways: in the objective (log loss in place of the ELBO's expected
+log likelihood) and in beta (1 or selected). Two methods differ from the ELBO in one of these ways
+each: beta-ELBO in beta, and PPGPR, which is the joint DLM with beta = 1, in the objective.
+
+Both changes can be made in two orders. An effect is the mean of a change over both orders. So both
+effects add up to the whole difference in every repetition.
+
+Further effects are the changes of the whole difference if q is trained unwhitened, or if the noise
+has a lower bound. The difference between FITC and ELBO is shown for comparison.
 """
 
 import re
@@ -25,10 +29,11 @@ from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import half_width, statistics
 from dlmexp.presentation.labels import metric_label
 
-# Letters of methods in the formulas below.
+# The letters of methods in `FORMULAS`.
 METHOD_OF_LETTER = {"E": "elbo", "B": "beta_elbo", "F": "fitc", "P": "ppgpr", "D": "joint_log_dlm"}
-# Effect -> formula of its bar (`effect`), then of its marks, which show the change in one method
-# alone. A suffix u stands for q unwhitened, f for a floor under the noise.
+# For each effect, the formula of its bar (`effect`), then those of its marks, each under the method
+# whose marker it has (`MARKS`). A letter stands for the test metric of a method, with the suffix u
+# if q was trained unwhitened, or f if the noise had a lower bound (a floor).
 FORMULAS = {
     "whole": {"effect": "D - E"},
     "beta": {"effect": "(B - E + D - P) / 2", "elbo": "B - E", "joint_log_dlm": "D - P"},
@@ -38,7 +43,7 @@ FORMULAS = {
     "fitc": {"effect": "F - E"},
 }
 TERM = re.compile("[A-Z][uf]?")
-# What marks stand for; their shapes are those of the methods.
+# The meaning of each mark, by the method whose marker it has.
 MARKS = {
     "elbo": "the change in ELBO alone",
     "joint_log_dlm": "the change in joint DLM alone",
@@ -46,16 +51,18 @@ MARKS = {
     "beta_elbo": "joint DLM − β-ELBO",
 }
 ROWS = tuple(EFFECT_LOOKS)
-LAST_OF_SUM = 2.5  # below this row are changes of the whole, above it what adds up to it
-BAR_HEIGHT = 0.34  # in rows, as the following ones
-BAR_PLACE = 0.05  # of a bar, below the middle of its row
-NUMBER_PLACE = -0.33  # of its number
+# In rows, counted from 0 at the top:
+END_OF_SUM = 2.5  # above it stand the whole and the two effects that add up to it
+BAR_HEIGHT = 0.34
+BAR_SHIFT = 0.05  # from the middle of its row down to the middle of a bar
+NUMBER_SHIFT = -0.33  # from the middle of its row up to the number of a bar
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
-    """Return the points of an effect: a row for the bar, then for each mark.
+    """Return the points of an effect: a row for the bar, then a row for each mark.
 
-    Marks for which there are no rows are left out; without those of the bar there is no point.
+    A mark is left out if a method in its formula was not run. If a method in the formula of the bar
+    was not run, there are no points at all.
     """
     parts: list[pd.DataFrame] = []
     for part, formula in FORMULAS[line.effect].items():
@@ -73,7 +80,10 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 
 
 def _evaluate(formula: str, rows: pd.DataFrame, metric: str) -> np.ndarray | None:
-    """Return a formula's value in each repetition that has all terms, or None without a term."""
+    """Return the value of a formula in each repetition that has all of its terms.
+
+    None means that one of the terms has no repetitions.
+    """
     terms: dict[str, pd.Series] = {}
     for term in TERM.findall(formula):
         terms[term] = _metric_by_seed(rows, term, metric)
@@ -84,33 +94,42 @@ def _evaluate(formula: str, rows: pd.DataFrame, metric: str) -> np.ndarray | Non
 
 
 def _metric_by_seed(rows: pd.DataFrame, term: str, metric: str) -> pd.Series:
-    """Return the test metric by seed at the selected beta; NaN where all candidates failed."""
+    """Return the test metric of a term by seed, at the selected beta.
+
+    It is NaN where all candidates failed.
+
+    Args:
+        rows: Rows of all methods.
+        term: The letter of a method, with the suffix u or f (`FORMULAS`).
+        metric: The metric.
+    """
     is_term = rows["method"] == METHOD_OF_LETTER[term[0]]
     is_term &= rows["noise_floor"].notna() == term.endswith("f")
     parameterisation = "unwhitened" if term.endswith("u") else "whitened"
-    # A closed form over q has no coordinates, so it serves for both.
+    # A method with a closed form over q has no parameterisation, so it serves for both.
     is_term &= (rows["parameterisation"] == parameterisation) | (rows["form"] == "collapsed")
     by_seed = rows[is_term].drop_duplicates("seed").set_index("seed")
     return by_seed[f"test_{metric}"].astype(float).where(by_seed["status"] == "done")
 
 
 def legend() -> list[Line2D]:
-    """Return what bars, lines, numbers and marks stand for; rows are named at the axis."""
+    """Return the entries of the legend: bars, intervals, numbers and marks."""
     bar = {"marker": "s", "color": GREY, "markersize": 5.5}
     number = {"marker": "$+.01$", "color": GREY, "markersize": 11, "markeredgewidth": 0.1}
-    return [
+    entries = [
         Line2D([], [], linestyle="none", label="effect (mean of both orders)", **bar),
         Line2D([], [], color=INK, linewidth=0.8, label="its 95 % interval"),
         Line2D([], [], linestyle="none", label="grey number: interval holds 0", **number),
-        *(
-            Line2D([], [], linestyle="none", label=words, **_marker(part))
-            for part, words in MARKS.items()
-        ),
     ]
+    for method, meaning in MARKS.items():
+        mark = Line2D([], [], linestyle="none", label=meaning, **_marker(method))
+        entries.append(mark)
+    return entries
 
 
-def _marker(part: str) -> dict[str, Any]:
-    look = METHOD_LOOKS[part]
+def _marker(method: str) -> dict[str, Any]:
+    """Return the style of a mark with the marker of a method, as arguments of matplotlib."""
+    look = METHOD_LOOKS[method]
     return {
         "marker": look.marker,
         "markeredgecolor": look.colour,
@@ -121,7 +140,7 @@ def _marker(part: str) -> dict[str, Any]:
 
 
 def draw(tiles: Sequence[Tile]) -> None:
-    """Draw a row for each effect, the same in all panels; to the left, where DLM gains."""
+    """Draw panels with a row for each effect, the same rows in all. To the left of 0, DLM gains."""
     for tile in tiles:
         framed = [0.0]
         for series in tile.lines:
@@ -130,29 +149,33 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_line(ax: Axes, series: Series) -> list[float]:
-    """Draw the bar of an effect and its marks; return what the frame must hold."""
+    """Draw the bar of an effect and its marks; return the values that the frame must hold."""
     effect = series.line.effect
-    height = ROWS.index(effect) + BAR_PLACE
+    height = ROWS.index(effect) + BAR_SHIFT
     framed: list[float] = []
     points = series.points[np.isfinite(series.points["mean"])]
     for point in points[points["part"] == "effect"].itertuples():
         framed += _draw_bar(ax, height, EFFECT_LOOKS[effect].colour, point)
     marks = points[points["part"] != "effect"]
-    # The first mark stands on the upper edge of the bar, the second on the lower one.
-    for edge, (part, mean) in zip((-0.5, 0.5), marks[["part", "mean"]].to_numpy(), strict=False):
-        place = height + edge * BAR_HEIGHT
-        ax.plot([mean], [place], linestyle="none", label=f"_{part}", zorder=4, **_marker(part))
+    # The first mark stands on the upper edge of the bar, the second one on the lower edge.
+    edges = (height - 0.5 * BAR_HEIGHT, height + 0.5 * BAR_HEIGHT)
+    for edge, (method, mean) in zip(edges, marks[["part", "mean"]].to_numpy(), strict=False):
+        ax.plot([mean], [edge], linestyle="none", label=f"_{method}", zorder=4, **_marker(method))
     return framed + list(marks["mean"])
 
 
 def _draw_bar(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
-    """Draw an effect with its interval, its number above; return what the frame must hold."""
+    """Draw the bar of an effect with its interval, and its number above it.
+
+    Returns:
+        The values that the frame must hold.
+    """
     ax.barh([height], [point.mean], height=BAR_HEIGHT, color=colour, alpha=0.85, zorder=2)
     ax.plot([point.low, point.high], [height] * 2, color=INK, linewidth=0.8, zorder=3)
     is_certain = point.low > 0 or point.high < 0
     ax.text(
         0.5,
-        height - BAR_PLACE + NUMBER_PLACE,
+        height - BAR_SHIFT + NUMBER_SHIFT,
         _number(point),
         ha="center",
         va="center",
@@ -161,10 +184,10 @@ def _draw_bar(ax: Axes, height: float, colour: str, point: Any) -> list[float]:
         transform=ax.get_yaxis_transform(),
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
     )
-    # An interval of two or three repetitions can be huge: it may leave the frame.
-    reach = 3 * abs(point.mean)
-    near = [end for end in (point.low, point.high) if abs(end - point.mean) <= reach]
-    return [point.mean, *near]
+    # An interval of two or three repetitions can be huge. Such an interval may leave the frame.
+    largest_reach = 3 * abs(point.mean)
+    near_ends = [end for end in (point.low, point.high) if abs(end - point.mean) <= largest_reach]
+    return [point.mean, *near_ends]
 
 
 def _number(point: Any) -> str:
@@ -176,11 +199,12 @@ def _number(point: Any) -> str:
 
 
 def _set_axes(tile: Tile, low: float, high: float) -> None:
+    """Set axes with a named row for each effect, and x from low to high with a margin."""
     ax = tile.ax
     ax.axvline(0.0, color=INK, linewidth=0.6, zorder=1)
     margin = 0.12 * (high - low) or 1.0
     ax.set(xlim=(low - margin, high + margin), ylim=(len(ROWS) - 0.5, -0.5))
-    ax.axhline(LAST_OF_SUM, color="#bbbbbb", linewidth=0.5)
+    ax.axhline(END_OF_SUM, color="#bbbbbb", linewidth=0.5)
     is_first = tile.column == 0
     ax.set_yticks(range(len(ROWS)), [EFFECT_LOOKS[row].label if is_first else "" for row in ROWS])
     ax.tick_params(axis="y", length=0)

@@ -1,7 +1,7 @@
-"""Panels of differences to the ELBO of the same repetitions: a row for each method.
+"""Draw panels of differences to the ELBO of the same repetitions, with a row for each method.
 
-A row has a mark with its interval for each training size: open for the smallest, filled for the
-others.
+A row has a mark with its interval for each training size. It is open for the smallest size, and
+filled for larger sizes. The numbers are those of panels of sizes.
 """
 
 import textwrap
@@ -12,19 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from dlmexp.presentation.figures.axes import STEPS, Tile
+from dlmexp.presentation.figures.axes import TICK_STEPS, Tile
 from dlmexp.presentation.figures.kinds.sizes import measure as measure
 from dlmexp.presentation.figures.looks import INK
 from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.labels import metric_label
 
-LABEL_WIDTH = 22  # letters in a line of the name of a row
+LABEL_WIDTH = 22  # letters of a line of the name of a row
 LABEL_SIZE = 5.5
-SPREAD = 0.44  # of the distance between two rows: from the first mark of a row to its last
+SPREAD = 0.44  # from the first mark of a row to its last, as a share of the distance of rows
 
 
 def legend() -> list[Line2D]:
-    """Return what open and filled marks and their lines stand for."""
+    """Return the entries of the legend: open marks, filled marks and intervals."""
     return [
         _mark(INK, is_open=True, label="fewer training rows n"),
         _mark(INK, is_open=False, label="more training rows n"),
@@ -33,7 +33,7 @@ def legend() -> list[Line2D]:
 
 
 def _mark(colour: str, is_open: bool, label: str = "_mark") -> Line2D:
-    """Return a mark that is not drawn yet; rows have names, so all marks have one shape."""
+    """Return a mark without a position. All marks have the same shape, as rows have names."""
     return Line2D(
         [],
         [],
@@ -48,27 +48,39 @@ def _mark(colour: str, is_open: bool, label: str = "_mark") -> Line2D:
 
 
 def draw(tiles: Sequence[Tile]) -> None:
-    """Draw each panel; those side by side have the same rows, named at the left."""
+    """Draw each panel. Panels side by side have the same methods, named at the left."""
     for row in sorted({tile.row for tile in tiles}):
-        in_row = [tile for tile in tiles if tile.row == row]
-        labels = _labels(in_row)
-        first = min(tile.column for tile in in_row)
-        for tile in in_row:
-            _draw_panel(tile, labels, is_named=tile.column == first)
+        side_by_side = [tile for tile in tiles if tile.row == row]
+        labels = _labels(side_by_side)
+        first_column = min(tile.column for tile in side_by_side)
+        for tile in side_by_side:
+            _draw_panel(tile, labels, is_named=tile.column == first_column)
 
 
 def _labels(tiles: Iterable[Tile]) -> list[str]:
     """Return the names of all lines that have differences, in the order of the panels."""
-    labels: dict[str, None] = {}
+    labels: dict[str, None] = {}  # an ordered set
     for tile in tiles:
-        compared = [series for series in tile.lines if "minus_elbo" in series.points]
-        labels |= dict.fromkeys(series.line.look.label for series in compared)
+        for series in _with_differences(tile):
+            labels[series.line.look.label] = None
     return list(labels)
 
 
+def _with_differences(tile: Tile) -> list[Series]:
+    """Return the lines of a panel that have differences to the ELBO."""
+    return [series for series in tile.lines if "minus_elbo" in series.points]
+
+
 def _draw_panel(tile: Tile, labels: list[str], is_named: bool) -> None:
+    """Draw a panel with a row for each label, whether it has a line of that name or not.
+
+    Args:
+        tile: The panel with its axes.
+        labels: The names of the rows from top to bottom.
+        is_named: Whether the names stand at the axis.
+    """
     ax = tile.ax
-    compared = [series for series in tile.lines if "minus_elbo" in series.points]
+    compared = _with_differences(tile)
     sizes = np.unique(np.concatenate([series.points["x"] for series in compared or tile.lines]))
     for series in compared:
         _draw_row(ax, labels.index(series.line.look.label), series, sizes)
@@ -79,7 +91,7 @@ def _draw_panel(tile: Tile, labels: list[str], is_named: bool) -> None:
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
-    ax.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
     values = " and ".join(f"{size:g}" for size in sizes)
     ax.set_xlabel(f"Δ {metric_label(tile.panel.metric)} vs ELBO, n = {values}")
 
@@ -89,8 +101,9 @@ def _draw_row(ax: Axes, row: int, series: Series, sizes: np.ndarray) -> None:
     colour = series.line.look.colour
     points = series.points.dropna(subset=["minus_elbo"])
     for size, mean, low, high in points[["x", "minus_elbo", "low", "high"]].to_numpy(dtype=float):
-        number = int(np.searchsorted(sizes, size))
-        height = row + SPREAD * (number / max(len(sizes) - 1, 1) - 0.5)
+        number = int(np.searchsorted(sizes, size))  # 0 for the smallest size
+        share_of_spread = number / max(len(sizes) - 1, 1)
+        height = row + SPREAD * (share_of_spread - 0.5)
         ax.plot([low, high], [height] * 2, color=colour, linewidth=0.9)
         mark = _mark(colour, is_open=number == 0)
         mark.set_data([mean], [height])

@@ -1,4 +1,8 @@
-"""Panels of gradient draws: the distribution of a statistic, a line for each number of samples."""
+"""Measure and draw panels of gradient draws.
+
+A panel shows the distribution of a statistic of draws g of a gradient, with a line for each number
+of samples. G is the reference gradient, the mean of 10 000 bMC samples.
+"""
 
 from collections.abc import Sequence
 
@@ -8,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.presentation.figures.axes import GUIDE, STEPS, Tile, log_ticks
+from dlmexp.presentation.figures.axes import GUIDE, TICK_STEPS, Tile, log_ticks
 from dlmexp.presentation.figures.kinds.kind import STATISTICS
 from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
@@ -20,24 +24,28 @@ BINS = 60
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
     """Return the draws of the first repetition that has any, in units of |G|^2.
 
-    x is the number of samples. Repetitions have gradients of different size, so draws of more than
-    one would show their differences.
+    Only one repetition is shown because the size of the gradient differs between repetitions.
+
+    Returns:
+        The draws, and a point with their mean, whose x is the number of samples.
     """
-    draws_by_row = [
-        np.asarray(results.arrays(key).get(panel.metric, []), dtype=float) for key in rows["key"]
-    ]
-    known = [number for number, draws in enumerate(draws_by_row) if np.isfinite(draws).any()]
-    if not known:
+    draws_by_repetition: list[np.ndarray] = []
+    for key in rows["key"]:
+        draws = results.arrays(key).get(panel.metric, [])
+        draws_by_repetition.append(np.asarray(draws, dtype=float))
+    has_draws = [bool(np.isfinite(draws).any()) for draws in draws_by_repetition]
+    if not any(has_draws):
         return Series(line, notes=["no gradient draws in its records"])
-    row = rows.iloc[known[0]]
-    draws = draws_by_row[known[0]]
+    first = has_draws.index(True)
+    row = rows.iloc[first]
     squared_norm = row["norm2_G"]
-    # (i) is relative to |G|^2 already.
+    # Condition (i) is recorded relative to |G|^2, the other statistics are not.
     unit = 1.0 if panel.metric == "condition_i" else squared_norm
+    draws = draws_by_repetition[first]
     draws = draws[np.isfinite(draws)] / unit
     points = statistics([line.samples or 0], draws[:, None], len(draws)).assign(
-        repetitions=len(known),
-        failed=len(draws_by_row) - len(known),
+        repetitions=sum(has_draws),
+        failed=len(has_draws) - sum(has_draws),
         draws=len(draws),
         seed=row["seed"],
         bias=row["bias"] / squared_norm,
@@ -47,10 +55,11 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
 
 
 def _error_of_reference(row: pd.Series, results: ResultsFolder) -> float:
-    """Return |G - exact gradient|^2: how far G, from 10 000 bMC samples, is off itself.
+    """Return an estimate of |G - exact gradient|^2, the error of the reference gradient itself.
 
-    The mean of many uPS draws is the exact gradient but for 1 % of that distance. The error of G is
-    by how much this mean is further from G than from the gradient by quadrature.
+    It is computed from the mean of many uPS draws, which differs from the exact gradient by about
+    1 % of that error. The squared distance of this mean to G, minus its squared distance to the
+    gradient by quadrature, is the estimate. NaN means that there are no uPS draws.
     """
     rows = results.candidates
     belongs = (rows["role"] == "gradient") & (rows["estimator"] == "ups")
@@ -64,13 +73,13 @@ def _error_of_reference(row: pd.Series, results: ResultsFolder) -> float:
 
 
 def draw(tiles: Sequence[Tile]) -> None:
-    """Draw shares of the draws of one statistic, in the same bins in all of its panels."""
+    """Draw histograms of one statistic, with the same bins in all of its panels."""
     metric = tiles[0].panel.metric
     bins = _common_bins(tiles)
     for tile in tiles:
         ax = tile.ax
         ax.set(xscale="log", xlabel=STATISTICS[metric], ylabel="share of draws")
-        ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+        ax.yaxis.set_major_locator(MaxNLocator(4, steps=TICK_STEPS))
         for series in tile.lines:
             _draw_shares(ax, series, bins)
         ax.set(xlim=(bins[0] / 1.15, bins[-1] * 1.15), ylim=(0, None))
@@ -80,16 +89,16 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _common_bins(tiles: Sequence[Tile]) -> np.ndarray:
-    """Return the edges of bins that hold the draws of all panels."""
-    draws: list[np.ndarray] = []
+    """Return the edges of the bins, of equal width on a log axis, for the draws of all panels."""
+    draws_by_line: list[np.ndarray] = []
     for tile in tiles:
-        draws += [series.draws for series in tile.lines]
-    values = np.concatenate(draws)
+        draws_by_line += [series.draws for series in tile.lines]
+    values = np.concatenate(draws_by_line)
     return np.geomspace(values.min() / 1.05, values.max() * 1.05, BINS + 1)
 
 
 def _draw_shares(ax: Axes, series: Series, bins: np.ndarray) -> None:
-    """Draw the outline of a histogram, in a tenth of the time that `Axes.hist` takes."""
+    """Draw a histogram as a filled outline, which takes a tenth of the time of `Axes.hist`."""
     look = series.line.look
     shares = np.histogram(series.draws, bins)[0] / len(series.draws)
     x = np.repeat(bins, 2)
@@ -107,9 +116,9 @@ def _draw_shares(ax: Axes, series: Series, bins: np.ndarray) -> None:
 
 
 def _draw_limit(tile: Tile, bins: np.ndarray) -> None:
-    """Draw a line at 1, or, where the statistic is an error, at that of G itself.
+    """Draw a guide line: at 1, or at the error of G itself where the statistic is an error.
 
-    A draw that is closer to G cannot be told from G.
+    A draw that is closer to G than G is to the exact gradient has no visible error of its own.
     """
     is_error = tile.panel.metric == "error"
     limit = float(tile.lines[0].points["error_of_G"].iloc[0]) if is_error else 1.0

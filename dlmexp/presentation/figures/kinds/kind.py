@@ -1,8 +1,8 @@
-"""What distinguishes one kind of panel from another, and all kinds by name.
+"""Define the properties of the kinds of panels, and the registry of all kinds by name.
 
-The facts are here, in a module that loads quickly: whoever declares a figure or completes a command
-line needs no pandas and no matplotlib. The module that measures and draws is imported when a panel
-is measured.
+This module imports neither pandas nor matplotlib, so that figures are declared and command lines
+completed quickly. The module that measures and draws panels of a kind is imported when it is
+needed.
 """
 
 from dataclasses import dataclass
@@ -14,42 +14,61 @@ from dlmexp.presentation import labels
 
 MODULES = "dlmexp.presentation.figures.kinds"
 LOSSES = ("nll", "mse", "error", "mre")
+# The statistics of a gradient draw g, where G is the reference gradient, with their labels.
 STATISTICS = {
     "condition_i": "(i) g·G/|G|²",
     "condition_ii": "(ii) |g|²/|G|²",
     "error": "|g − G|²/|G|²",
 }
-# The methods of which differences are effects.
+# The methods whose differences are effects.
 EFFECT_METHODS = ("elbo", "beta_elbo", "fitc", "ppgpr", "joint_log_dlm")
 
 
 @dataclass(frozen=True)
 class PanelKind:
-    """Facts about a kind of panel, and the module that measures and draws it.
+    """The properties of a kind of panel, and the name of the module that measures and draws it.
 
-    That module has `measure(panel, line, rows, results) -> Series`, which makes the numbers of a
-    line from its rows (`numbers.Series`), and `draw(tiles)`, which draws all panels that share a
+    The module has two functions. `measure(panel, line, rows, results) -> Series` computes the
+    numbers of a line from its rows (`numbers.Series`). `draw(tiles)` draws all panels that share a
     scale (`axes.Tile`: axes with their numbers).
+
+    Attributes:
+        module: The import path of the module.
+        metrics: The metrics of which there are panels of this kind.
+        x: What lies on the x-axis; '' means what the panel says (`Panel.x`).
+        role: The role of the rows that lines are drawn from.
+        every_beta: Whether lines are drawn from all candidates instead of the selected ones.
+        at_one_size: Whether a panel is drawn from the rows of one training size.
+        by_selection: Whether each group of candidates gives one row, that which was selected for
+            the metric of the panel.
+        methods: The methods that every line compares; empty where a line shows its own method.
+        has_n_in_title: Whether the title names the training size.
+        has_intervals: Whether the points have intervals over repetitions.
+        legend: The entries of the legend: `markers` for lines with their markers, `lines` for
+            lines without, `betas` for the methods of lines that differ in beta (other lines have
+            labels in the panel), `module` for what the function `legend()` of the module returns.
+        scale: The panels that share a scale: `panel` for one panel under several protocols,
+            `metric` or `task` for all panels of the same metric or task.
+        shared_limits: The axes on which these panels get the same limits.
+        height: The height of a panel in inches; 0 means the usual height.
+        has_strip: Whether a panel of a loss against n has the differences to the ELBO below it.
     """
 
     module: str
     metrics: tuple[str, ...]
-    x: str = ""  # what lies on the x-axis; '': Panel.x
-    role: str = "fit"  # of the rows that lines are drawn from
-    every_beta: bool = False  # drawn from all candidates instead of the selected ones
-    at_one_size: bool = True  # drawn from the rows of one training size
-    by_selection: bool = False  # of each group the row that was selected for the metric is drawn
-    methods: tuple[str, ...] = ()  # which every line compares; (): that of the line alone
+    x: str = ""
+    role: str = "fit"
+    every_beta: bool = False
+    at_one_size: bool = True
+    by_selection: bool = False
+    methods: tuple[str, ...] = ()
     has_n_in_title: bool = True
     has_intervals: bool = True
-    # Entries of the legend: lines with or without their markers, lines that are told apart by beta
-    # alone, or those that the function `legend` of the module returns.
     legend: Literal["markers", "lines", "betas", "module"] = "markers"
-    # Which panels share a scale: one panel under several protocols, or all of one metric or task.
     scale: Literal["panel", "metric", "task"] = "panel"
     shared_limits: Literal["x", "y", "xy"] = "y"
-    height: float = 0.0  # of a panel, in inches; 0: that of most panels
-    has_strip: bool = False  # against n, differences of losses to the ELBO are drawn below
+    height: float = 0.0
+    has_strip: bool = False
 
     @property
     def compares_methods(self) -> bool:

@@ -1,4 +1,4 @@
-"""Panels of observed minus predicted shares of class 1, beta selected, at one size."""
+"""Measure and draw panels of observed minus predicted shares of class 1, with beta selected."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from dlmexp.presentation.figures.numbers import Series
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 
-EDGE = 3e-4  # the smallest probability of the axis; bins beyond it have no visible error
+EDGE = 3e-4  # the smallest probability on the axis; smaller ones have no visible error
 TICKS = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999]
 TICK_LABELS = ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"]
 
@@ -28,10 +28,11 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
             observed.append(arrays["reliability_y"])
     if not predicted:
         return Series(line)
-    p = np.array(predicted, dtype=float)
-    y = np.array(observed, dtype=float)
-    mean_p = statistics(range(p.shape[1]), p, len(p))["mean"]
-    return Series(line, statistics(mean_p, y, len(rows)))
+    predicted_shares = np.array(predicted, dtype=float)  # [repetitions, bins]
+    observed_shares = np.array(observed, dtype=float)
+    bins = range(predicted_shares.shape[1])
+    mean_predicted = statistics(bins, predicted_shares, len(predicted_shares))["mean"]
+    return Series(line, statistics(mean_predicted, observed_shares, len(rows)))
 
 
 def draw(tiles: Sequence[Tile]) -> None:
@@ -41,6 +42,7 @@ def draw(tiles: Sequence[Tile]) -> None:
 
 
 def _draw_panel(tile: Tile) -> None:
+    """Draw the lines of a panel, with a logit x-axis from `EDGE` to just beyond the last point."""
     ax = tile.ax
     curves = [_minus_predicted(band) for band in bands(tile.lines)]
     ax.set_ylabel("observed − predicted")
@@ -54,6 +56,9 @@ def _draw_panel(tile: Tile) -> None:
 
 
 def _minus_predicted(band: Band) -> Band:
-    """Return observed minus predicted shares where the axis has a place for the predicted ones."""
+    """Return observed minus predicted shares, without predicted shares of 0 and 1.
+
+    A logit axis has no positions for these.
+    """
     on_axis = (band.x > 0) & (band.x < 1)
     return Band(band.x, band.mean - band.x, band.half, band.look).at(on_axis)

@@ -1,7 +1,7 @@
-"""Panels of a metric against n, M, samples or a time, beta selected for every repetition.
+"""Measure and draw panels of a metric against n, M, samples or a time, with beta selected.
 
-Below are the differences to the ELBO of the same repetitions. Where all points are at one size, a
-panel has bars.
+Below a panel are the differences to the ELBO of the same repetitions. A panel whose points are all
+at one size has bars.
 """
 
 from collections.abc import Sequence
@@ -32,17 +32,21 @@ from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 from dlmexp.presentation.labels import metric_label
 
-# A line this many times as far from the ELBO as the median line may leave the frame of differences.
-FAR = 10.0
-STRAY = 3.0  # likewise, for a point that cannot be told from the ELBO
-OUTLYING = 0.5  # of the range of all other points: so far beyond it, a point may leave the frame
+# In the frame of differences, the usual distance to 0 is the median over lines of the largest
+# difference. A line that is further than this many usual distances away may leave the frame.
+FAR_LINE = 10.0
+# So may a point that is further away than this, if its interval holds 0.
+FAR_POINT = 3.0
+# In the frame of the metric, points of such lines and such points may leave the frame if they lie
+# further beyond all other points than this share of the range of the other points.
+OUTLYING = 0.5
 X_LABELS = {
     "n": "training rows n",
     "M": "inducing inputs M",
     "samples": "samples S of bMC",
     "predict_seconds": "prediction time (s)",
 }
-BAR_HEIGHT = 0.62  # of the distance between two bars
+BAR_HEIGHT = 0.62  # as a share of the distance between two bars
 
 
 def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder) -> Series:
@@ -50,45 +54,62 @@ def measure(panel: Panel, line: Line, rows: pd.DataFrame, results: ResultsFolder
     values = metric_values(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return Series(line, notes=[f"its records have no {metric_label(panel.metric)}"])
-    sizes, columns = np.unique(rows[_size_column(panel)].fillna(0), return_inverse=True)
+    # An exact objective has no number of samples: 0 stands for it.
+    size_of_rows = rows[_size_column(panel)].fillna(0)
+    sizes, size_numbers = np.unique(size_of_rows, return_inverse=True)
     x = _positions(panel, line, rows, sizes)
     if x is None:
         return Series(line, notes=[f"its records have no {panel.x}"])
-    seeds, table = by_seed(rows, columns, values)
-    points = statistics(x, table, np.bincount(columns))
-    points["betas"] = _selected_betas(rows, columns, np.isfinite(values))
-    by_size = pd.DataFrame(table, seeds, sizes)
-    return Series(line, points, by_size, notes=_failures(points, rows))
+    seeds, table = by_seed(rows, size_numbers, values)
+    rows_by_size = np.bincount(size_numbers)
+    points = statistics(x, table, rows_by_size)
+    points["betas"] = _selected_betas(rows, size_numbers, np.isfinite(values))
+    values_by_seed = pd.DataFrame(table, seeds, sizes)
+    return Series(line, points, values_by_seed, notes=_failures(points, rows))
 
 
 def _size_column(panel: Panel) -> str:
-    """Return the column of which each value is a point; those of other columns are means."""
+    """Return the column of which each value is a size, and so a point of a line.
+
+    It is the column of the x-axis where that is n or the number of samples. Otherwise points are
+    for each M, and their position is a mean over repetitions.
+    """
     return panel.x if panel.x in ("n", "samples") else "M"
 
 
 def _positions(
     panel: Panel, line: Line, rows: pd.DataFrame, sizes: np.ndarray
 ) -> np.ndarray | None:
-    """Return the place of each size on the x-axis; None where the records do not have it.
+    """Return the position of each size on the x-axis; None if no record has it.
 
-    NaN stands for a line across.
+    NaN means that the line has no position, and is drawn across the panel.
     """
     size_column = _size_column(panel)
     if panel.x == "M" and line.method == "exact":
-        return np.full(len(sizes), np.nan)  # M = n is no choice
+        return np.full(len(sizes), np.nan)  # an exact GP has no inducing inputs
     if panel.x == size_column:
-        return np.where(sizes == 0, np.nan, sizes)  # without samples the objective is exact
+        # 0 stands for the missing number of samples of an exact objective.
+        return np.where(sizes == 0, np.nan, sizes)
+    # Sizes are values of M, which no record lacks, so there is a group for each of them.
     means = rows.groupby(size_column)[panel.x].mean().to_numpy()
     return None if np.isnan(means).all() else means
 
 
-def _selected_betas(rows: pd.DataFrame, columns: np.ndarray, finite: np.ndarray) -> list[str]:
-    """Return, for each size, the betas that the repetitions selected, separated by spaces."""
-    is_selected = (rows["candidates"] > 1).to_numpy() & finite
+def _selected_betas(
+    rows: pd.DataFrame, size_numbers: np.ndarray, is_finite: np.ndarray
+) -> list[str]:
+    """Return, for each size, the betas that the repetitions selected, separated by spaces.
+
+    Args:
+        rows: Rows of one line.
+        size_numbers: The number of the size of each row.
+        is_finite: Whether the metric of each row is finite.
+    """
+    is_selected = (rows["candidates"] > 1).to_numpy() & is_finite
     betas = rows["beta"].to_numpy(dtype=float)
     texts: list[str] = []
-    for column in range(columns.max() + 1):
-        at_size = betas[is_selected & (columns == column)]
+    for number in range(size_numbers.max() + 1):
+        at_size = betas[is_selected & (size_numbers == number)]
         texts.append(" ".join(f"{beta:.4g}" for beta in at_size))
     return texts
 
@@ -96,9 +117,10 @@ def _selected_betas(rows: pd.DataFrame, columns: np.ndarray, finite: np.ndarray)
 def _failures(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """Return notes on repetitions and on candidates that failed."""
     notes: list[str] = []
-    most_failed = int(points["failed"].max())
-    if most_failed:
-        notes.append(f"up to {counted(most_failed, 'repetition')} of a point failed, not averaged")
+    failed_repetitions = int(points["failed"].max())
+    if failed_repetitions:
+        repetitions = counted(failed_repetitions, "repetition")
+        notes.append(f"up to {repetitions} of a point failed, not averaged")
     has_candidates = rows["candidates"] > 1
     failed_candidates = int(rows["failed"][has_candidates].sum())
     if failed_candidates:
@@ -167,13 +189,11 @@ def _draw_as_lines(tile: Tile) -> None:
     if tile.below is None or panel.log:
         draw_bands(ax, curves, zero_line)
     else:
-        outliers = _outliers(tile, curves)
-        framed = [band.without(off) for band, off in zip(curves, outliers, strict=True)]
-        _draw_in_frame(ax, curves, framed, zero_line)
+        _draw_in_frame(ax, curves, _outliers(tile, curves), zero_line)
     if panel.log:
         _set_log_y_axis(ax, curves)
     x = np.unique(np.concatenate([band.x for band in curves]))
-    _set_x_axis(ax, panel, x[np.isfinite(x)].tolist())
+    _set_x_axis(ax, panel, positions=x[np.isfinite(x)].tolist())
     if tile.below is not None:
         _draw_differences(tile.below, tile)
         tile.below.set_xlabel(ax.get_xlabel())
@@ -190,21 +210,27 @@ def _set_log_y_axis(ax: Axes, curves: Sequence[Band]) -> None:
         log_ticks(ax.yaxis)
 
 
-def _set_x_axis(ax: Axes, panel: Panel, places: list[float]) -> None:
-    """Set a log axis with as many ticks as its length allows; against M at the places alone."""
-    if not places:  # only lines across
+def _set_x_axis(ax: Axes, panel: Panel, positions: list[float]) -> None:
+    """Set a log axis with as many ticks as its length allows.
+
+    An axis of M has ticks at the positions of the points alone.
+    """
+    if not positions:  # all lines are drawn across the panel
         ax.set_xlim(1, 100)
     ax.set_xscale("log")
     log_ticks(ax.xaxis, _ticks_in_decade(ax))
-    if panel.x == "M" and places:
-        ax.xaxis.set_major_locator(FixedLocator(places))
+    if panel.x == "M" and positions:
+        ax.xaxis.set_major_locator(FixedLocator(positions))
     if panel.x != "predict_seconds":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(X_LABELS.get(panel.x, panel.x))
 
 
 def _ticks_in_decade(ax: Axes) -> tuple[float, ...]:
-    """Return as many ticks as a decade of the x-axis has room for."""
+    """Return the ticks of a decade of the x-axis, as multiples of its power of ten.
+
+    There are as many as the decade has room for.
+    """
     low, high = ax.get_xlim()
     width, _ = inches(ax)
     inches_of_decade = width / np.log10(high / low)
@@ -216,88 +242,104 @@ def _ticks_in_decade(ax: Axes) -> tuple[float, ...]:
 
 
 def _differences(lines: Sequence[Series]) -> list[Band]:
-    """Return the mean differences of lines to the ELBO, with their intervals."""
+    """Return the mean differences to the ELBO of the lines that have any, with their intervals."""
     differences: list[Band] = []
     for series in lines:
-        points = series.points
-        if "minus_elbo" in points and points["minus_elbo"].notna().any():
-            mean = points["minus_elbo"].to_numpy(dtype=float)
-            half = points["high"].to_numpy(dtype=float) - mean
-            x = points["x"].to_numpy(dtype=float)
-            differences.append(Band(x, mean, half, series.line.look))
+        difference = _difference(series)
+        if difference is not None:
+            differences.append(difference)
     return differences
+
+
+def _difference(series: Series) -> Band | None:
+    """Return the mean differences of a line to the ELBO; None if it has none."""
+    points = series.points
+    if "minus_elbo" not in points or points["minus_elbo"].isna().all():
+        return None
+    mean = points["minus_elbo"].to_numpy(dtype=float)
+    upper_end = points["high"].to_numpy(dtype=float)  # of the interval around the mean
+    half = upper_end - mean
+    return Band(points["x"].to_numpy(dtype=float), mean, half, series.line.look)
 
 
 def _draw_differences(ax: Axes, tile: Tile) -> None:
     """Draw each line minus the ELBO; points off the scale stand at the edge with their value."""
-    style: dict[str, Any] = {"markersize": 2.6}
     ax.axhline(0.0, color=METHOD_LOOKS["elbo"].colour, linewidth=0.8, zorder=1.5)
     differences = _differences(tile.lines)
-    far = _far_points(differences)
-    framed = [band.without(off) for band, off in zip(differences, far, strict=True)]
-    _draw_in_frame(ax, differences, framed, zero_line=True, **style)
+    _draw_in_frame(ax, differences, _far_points(differences), zero_line=True, markersize=2.6)
     ax.set_ylabel(f"Δ {metric_label(tile.panel.metric)}\nvs ELBO")
 
 
 def _draw_in_frame(
-    ax: Axes, curves: Sequence[Band], framed: Sequence[Band], zero_line: bool, **style: Any
+    ax: Axes,
+    curves: Sequence[Band],
+    may_leave: Sequence[np.ndarray],
+    zero_line: bool,
+    **style: Any,
 ) -> None:
-    """Draw lines in a frame that holds some of their points, the others at its edge.
+    """Draw lines in a frame that need not hold all of their points.
+
+    Points that may leave the frame do not determine its limits. Those that lie within the limits
+    are drawn there nevertheless; the others are drawn at the edge.
 
     Args:
         ax: The axes.
         curves: All lines.
-        framed: The same lines without the points that the frame need not hold.
+        may_leave: For each line, which of its points may leave the frame.
         zero_line: Whether there is to be a line at 0.
         style: Further arguments of matplotlib.
     """
+    framed = [band.without(mask) for band, mask in zip(curves, may_leave, strict=True)]
     draw_bands(ax, framed, zero_line, **style)
     low, high = ax.get_ylim()
     are_off: list[np.ndarray] = []
-    for band, part in zip(curves, framed, strict=True):
-        is_left_out = np.isnan(part.mean) & np.isfinite(band.mean)
-        is_inside = is_left_out & (low < band.mean) & (band.mean < high)
-        are_off.append(is_left_out & ~is_inside)
+    for band, mask in zip(curves, may_leave, strict=True):
+        is_candidate = mask & np.isfinite(band.mean)
+        is_inside = is_candidate & (low < band.mean) & (band.mean < high)
+        is_outside = is_candidate & ~is_inside
+        are_off.append(is_outside)
+        # The frame is known only now: draw the line again, through the points that left gaps in it.
         if is_inside.any():
-            draw_band(ax, band.without(~is_inside & np.isnan(part.mean)), **style)
+            draw_band(ax, band.without(is_outside), **style)
     draw_off_scale(ax, curves, are_off)
 
 
 def _far_points(differences: Sequence[Band]) -> list[np.ndarray]:
-    """Return which points of each line the frame of differences need not hold.
+    """Return, for each line, which points the frame of differences need not hold.
 
-    Those are all points of a line that is far from all others, and points far from 0 that cannot be
-    told from it: a single repetition makes them.
+    These are all points of a line that is far from the others. Single points belong to them if they
+    are far from 0 but their interval holds 0, as one outlying repetition is enough for this.
     """
     largest = [np.nanmax(abs(band.mean)) for band in differences]
     usual = float(np.median(largest)) if largest else 0.0
     far: list[np.ndarray] = []
-    for band, most in zip(differences, largest, strict=True):
-        is_far_line = most > FAR * usual
-        is_stray = (abs(band.mean) > STRAY * usual) & (abs(band.mean) <= band.half)
-        far.append(is_stray | is_far_line)
+    for band, largest_of_line in zip(differences, largest, strict=True):
+        is_far_line = largest_of_line > FAR_LINE * usual
+        holds_zero = abs(band.mean) <= band.half
+        is_far_point = (abs(band.mean) > FAR_POINT * usual) & holds_zero
+        far.append(is_far_point | is_far_line)
     return far
 
 
 def _outliers(tile: Tile, curves: Sequence[Band]) -> list[np.ndarray]:
-    """Return which points the frame of a panel need not hold.
+    """Return, for each line, which points the frame of the metric need not hold.
 
-    Those are far in the frame of differences, and further from all other points than these are
-    apart.
+    These are far in the frame of differences (`_far_points`), and lie well beyond all other points.
     """
-    nothing = [np.zeros(len(band.mean), dtype=bool) for band in curves]
-    with_difference = [series for series in tile.lines if _differences([series])]
-    far = dict(
-        zip(map(id, with_difference), _far_points(_differences(with_difference)), strict=True)
-    )
-    are_far = [far.get(id(series), off) for series, off in zip(tile.lines, nothing, strict=True)]
-    near = np.concatenate([band.mean[~off] for band, off in zip(curves, are_far, strict=True)])
+    # Only lines with differences are in `far_points`; no points of the others are far.
+    far_points = iter(_far_points(_differences(tile.lines)))
+    are_far: list[np.ndarray] = []
+    for series, band in zip(tile.lines, curves, strict=True):
+        has_difference = _difference(series) is not None
+        none_far = np.zeros(len(band.mean), dtype=bool)
+        are_far.append(next(far_points) if has_difference else none_far)
+    near = np.concatenate([band.mean[~far] for band, far in zip(curves, are_far, strict=True)])
     near = near[np.isfinite(near)]
     if not len(near):
-        return nothing
+        return [np.zeros(len(band.mean), dtype=bool) for band in curves]
     reach = OUTLYING * np.ptp(near)
     outliers: list[np.ndarray] = []
-    for band, off in zip(curves, are_far, strict=True):
-        is_outside = (band.mean > near.max() + reach) | (band.mean < near.min() - reach)
-        outliers.append(off & is_outside)
+    for band, is_far in zip(curves, are_far, strict=True):
+        is_beyond = (band.mean > near.max() + reach) | (band.mean < near.min() - reach)
+        outliers.append(is_far & is_beyond)
     return outliers

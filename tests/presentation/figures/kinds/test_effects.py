@@ -35,7 +35,7 @@ def whitened_rows(seed: int = 0, shift: float = 0.0) -> list[dict[str, Any]]:
 
 def means(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return the mean of each part of each effect that has points."""
-    filled = measure_panel(PANEL, made(rows)).filled
+    filled = measure_panel(PANEL, made(rows)).nonempty_series
     return {
         series.line.effect: dict(zip(series.points["part"], series.points["mean"], strict=True))
         for series in filled

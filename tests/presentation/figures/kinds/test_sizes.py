@@ -56,7 +56,7 @@ def test_a_metric_that_no_record_has_is_noted():
     panel = Panel("sizes", "banana", "brier", methods("elbo"), "class-log")
     measured = measure_panel(panel, made(sweep(("elbo",))))
     assert measured.notes == ["ELBO: its records have no Brier score"]
-    assert not measured.filled
+    assert not measured.nonempty_series
 
 
 def test_inducing_inputs_have_a_point_for_each_number():
@@ -146,10 +146,12 @@ def test_a_log_axis_needs_positive_means():
 def test_a_line_far_from_all_others_stands_at_the_edge_with_its_values():
     rows = [*sweep(("elbo", "joint_log_dlm", "beta_elbo")), *sweep(("fixed_log_dlm",), shift=50.0)]
     drawn = draw(made(rows), "class-log")
-    assert len(drawn.measured[0].filled) == 4
+    assert len(drawn.measured[0].nonempty_series) == 4
     strip = strip_of(drawn)
     assert strip.get_ylim()[1] < 1.0
-    far = next(band for band in drawn.measured[0].filled if band.line.method == "fixed_log_dlm")
+    far = next(
+        band for band in drawn.measured[0].nonempty_series if band.line.method == "fixed_log_dlm"
+    )
     expected = [f"↑{value:.2g}" for value in far.points["minus_elbo"]]
     assert [text.get_text() for text in strip.texts] == expected
     assert all(is_inside(line, strip) for line in strip.lines if line.get_label() == "fixed DLM")
