@@ -1,4 +1,6 @@
-"""Names of methods, estimators and metrics as figures, verdicts and the report write them."""
+"""Label methods, estimators and metrics for figures, verdicts and the report."""
+
+import math
 
 METHODS = {
     "elbo": "ELBO",
@@ -42,16 +44,24 @@ METRICS = {
 
 
 def method_label(method: str) -> str:
-    """`joint DLM` for joint_log_dlm; a method that is not ours with spaces for underscores."""
+    """Return the label of a method: `joint DLM` for joint_log_dlm.
+
+    The label of a plugin's method is its name, with spaces for underscores.
+    """
     return METHODS.get(method, method.replace("_", " "))
 
 
 def estimator_label(estimator: str, samples: float | None = None) -> str:
-    """`bMC-10` for bmc with 10 samples; the name alone where there are no samples (None or NaN)."""
+    """Return the label of an estimator: `bMC-10` for bmc with 10 samples.
+
+    The number is left out if there are no samples (None or NaN).
+    """
     name = ESTIMATORS.get(estimator, estimator.replace("_", "-"))
-    return name if samples is None or samples != samples else f"{name}-{samples:g}"
+    if samples is None or math.isnan(samples):
+        return name
+    return f"{name}-{samples:g}"
 
 
 def metric_label(metric: str) -> str:
-    """`NLL` for nll; an unknown metric as it is."""
+    """Return the label of a metric: `NLL` for nll; the name of a metric without a label."""
     return METRICS.get(metric, metric)

@@ -1,1 +1,1 @@
-"""Numbers in print beside ours."""
+"""Compare our results with published numbers."""

@@ -1,8 +1,8 @@
-"""Published numbers beside those of a results folder.
+"""Compare published numbers with those of a results folder.
 
-Each published number is a mean over splits of a data set. Ours is the mean of the results that are
-closest to it in settings: kernel, inducing inputs, training rows, alpha of power EP. The difference
-is given in standard errors.
+Each published number is a mean over splits of a data set. Our number is the mean of those results
+whose settings are closest to the published ones: kernel, inducing inputs, training rows, alpha of
+power EP, and how the model was trained. The difference is measured in standard errors.
 """
 
 import math
@@ -25,17 +25,16 @@ from dlmexp.presentation.anchors.published import (
 )
 from dlmexp.presentation.labels import method_label
 
-MET_WITHIN = 2.0
-"""A number is met if ours is within this many standard errors of it."""
-NO_FITS = ("curve", "gradient", "timing")
-"""Roles of results that have no counterpart in print."""
+MET_WITHIN = 2.0  # a number is met if ours is within this many standard errors of it
+# The roles of results that are not compared with published numbers.
+ROLES_WITHOUT_FITS = ("curve", "gradient", "timing")
+# Results with equal values in these columns are averaged.
 SETTING = ("kernel", "ard", "M", "n", "protocol", "changes", "parameterisation")
-"""Results that agree in these are averaged."""
 HIGHER_IS_BETTER = ("test_log_likelihood",)
+# Metrics whose lower values are neither better nor worse than higher ones.
 UNORDERED = ("noise_std",)
-"""Metrics of which neither a lower nor a higher value is better: they are met, or not."""
-# The objectives in print are twice the negative bound per row: `scripts.benchmark table1` has 0.89
-# in this unit for SGPR with M = 256 beside 0.88.
+# The published objectives are twice the negative bound per row. In this unit, SGPR with M = 256 has
+# 0.89 by `scripts.benchmark table1`, and 0.88 in print.
 OBJECTIVE_UNIT = 2.0
 Values = Float[np.ndarray, " S"]  # our number on every split
 
@@ -52,23 +51,23 @@ class AnchorVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """A published number beside ours.
+    """The comparison of a published number with ours.
 
     Attributes:
-        source: Where it was published.
-        dataset: The data set, as we name it.
-        method: The method, as the source names it.
-        counterpart: Ours that is compared with it.
-        M: Inducing inputs; None where the source does not say.
-        metric: What the number is.
-        value: The number.
-        error: Its standard error; NaN where there is none in print.
+        source: Where the number was published.
+        dataset: Our name of the data set.
+        method: The name of the method in the source.
+        counterpart: The method of ours that is compared with it.
+        M: The number of inducing inputs; None where the source does not say.
+        metric: The metric.
+        value: The published number.
+        error: Its standard error; NaN where none was published.
         ours: Our mean over splits; NaN where nothing was run.
-        our_error: Its standard error.
-        splits: Number of our splits.
-        difference: Ours minus the published one, in standard errors of the difference.
-        verdict: Whether it is met.
-        why: What a reader needs to judge that.
+        our_error: The standard error of our mean.
+        splits: The number of our splits.
+        difference: Ours minus the published number, in standard errors of the difference.
+        verdict: Whether the published number is met.
+        why: The reasons for the verdict, such as settings that differ.
     """
 
     source: str
@@ -89,11 +88,11 @@ class Anchor:
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
-    """Results of one setting that are compared with a published number.
+    """Our results of one setting, to be compared with a published number.
 
     Attributes:
-        rows: A row per split; none where nothing was run.
-        differing: In what the setting differs from the published one, for people.
+        rows: The results, with a row per split; empty where nothing was run.
+        differing: The differences of the setting from the published one, in words.
     """
 
     rows: pd.DataFrame
@@ -101,18 +100,21 @@ class Counterpart:
 
     @property
     def distance(self) -> tuple[int, int]:
-        """How far the setting is from the published one; of equals, more splits are closer."""
+        """A sort key for how far the setting is from the published one.
+
+        Of settings with as many differences, the one with most splits is the closest.
+        """
         return len(self.differing), -len(self.rows)
 
 
 def anchors(results: ResultsFolder) -> list[Anchor]:
-    """Return each published number beside ours.
+    """Return the comparison of each published number with ours.
 
     Raises:
-        UserError: The folder has no result on any of their data sets.
+        UserError: The folder has no result on a data set of the published numbers.
     """
     table = as_text(results.table)
-    is_result = ~table["role"].isin(NO_FITS) & (table["status"] == "done")
+    is_result = ~table["role"].isin(ROLES_WITHOUT_FITS) & (table["status"] == "done")
     table = table[is_result]
     numbers = published_numbers()
     datasets = {number.dataset for number in numbers}
@@ -125,7 +127,7 @@ def anchors(results: ResultsFolder) -> list[Anchor]:
 
 
 def _anchor(number: PublishedNumber, table: pd.DataFrame) -> Anchor:
-    """Return one published number beside the closest results of a table."""
+    """Compare a published number with the closest results of a table."""
     counterpart = _closest(number, table)
     values = _values(number, counterpart.rows)
     values = values[np.isfinite(values)]
@@ -155,26 +157,26 @@ def _anchor(number: PublishedNumber, table: pd.DataFrame) -> Anchor:
 
 
 def _closest(number: PublishedNumber, table: pd.DataFrame) -> Counterpart:
-    """Return the results on the number's data set of the setting that differs least from its."""
-    of_dataset = table["dataset"] == number.dataset
-    of_method = table["method"] == number.counterpart
-    table = table[of_dataset & of_method]
+    """Return our results in the setting that differs least from that of a published number."""
+    is_on_dataset = table["dataset"] == number.dataset
+    is_of_method = table["method"] == number.counterpart
+    table = table[is_on_dataset & is_of_method]
     if table.empty:
         return Counterpart(table, [])
     selected_by = "mse" if number.metric == "test_rmse" else "nll"
     table = rows_for(table, selected_by)
     setting = [name for name in SETTING if name in table]
-    choices: dict[str, Counterpart] = {}
+    candidates: dict[str, Counterpart] = {}
     for values, rows in table.groupby(setting, dropna=False, sort=True):
         differing = _differing(number, rows.iloc[0])
-        choices[str(values)] = Counterpart(rows.drop_duplicates("seed"), differing)
-    # Of settings that are equally close, the first one by name: the same on every machine.
-    closest = min(choices, key=lambda name: (*choices[name].distance, name))
-    return choices[closest]
+        candidates[str(values)] = Counterpart(rows.drop_duplicates("seed"), differing)
+    # Of equally close settings, the first one by name is taken, which is the same everywhere.
+    closest = min(candidates, key=lambda name: (*candidates[name].distance, name))
+    return candidates[closest]
 
 
 def _differing(number: PublishedNumber, result: pd.Series) -> list[str]:
-    """Return in what the settings of a result differ from those of a number, for people."""
+    """Return the differences between the settings of a result and of a number, in words."""
     differences = (
         _other_kernel(number, result),
         _other_inducing(number, result),
@@ -184,6 +186,9 @@ def _differing(number: PublishedNumber, result: pd.Series) -> list[str]:
         _other_data(number),
     )
     return [difference for difference in differences if difference]
+
+
+# Each of these functions returns '' where a setting is the same, or the source does not tell it.
 
 
 def _other_kernel(number: PublishedNumber, result: pd.Series) -> str:
@@ -230,7 +235,7 @@ def _other_data(number: PublishedNumber) -> str:
 
 
 def _values(number: PublishedNumber, rows: pd.DataFrame) -> Values:
-    """Return our number on every split, in the units of the published one."""
+    """Return our values of the number's metric on every split, in the units of the number."""
     if rows.empty:
         return np.empty(0)
     scale = np.ones(len(rows))
@@ -242,7 +247,7 @@ def _values(number: PublishedNumber, rows: pd.DataFrame) -> Values:
         return np.sqrt(rows["hyper_noise"].to_numpy(float))
     if number.metric == "test_rmse":
         return np.sqrt(rows["test_mse"].to_numpy(float)) * scale
-    # p(s y) = p(y) / s: in units of the target, the density is lower by its standard deviation s.
+    # In units of the target, whose standard deviation is s, the density is p(y) / s.
     nll = rows["test_nll"].to_numpy(float) + np.log(scale)
     return -nll if number.metric == "test_log_likelihood" else nll
 
@@ -257,31 +262,34 @@ def _standard_error(values: Values) -> float:
 def _difference(number: PublishedNumber, mean: float, our_error: float) -> float:
     """Return ours minus the published number, in standard errors; NaN where nothing was run.
 
-    Where no standard error is in print, ours is taken for it. Numbers in print are rounded, which
-    adds the error of a uniform distribution.
+    The variance of the difference has three terms: that of ours, that of the published number
+    (ours again where none was published), and that of rounding in print.
     """
     if math.isnan(mean):
         return math.nan
     variance = 0.0
-    # An error of ours that is not known, with one split, adds nothing.
+    # With a single split, our error is not known and adds nothing.
     if not math.isnan(our_error):
         variance += our_error**2
     their_error = our_error if math.isnan(number.error) else number.error
     if not math.isnan(their_error):
         variance += their_error**2
-    # The variance of a uniform distribution of width u is u^2 / 12.
+    # Rounding errors are uniform. The variance of a uniform distribution of width u is u^2 / 12.
     rounding = _rounding_unit(number.value) / math.sqrt(12)
     return (mean - number.value) / math.sqrt(variance + rounding**2)
 
 
 def _rounding_unit(value: float) -> float:
-    """Return the last decimal place of a number as it is written, at most a hundredth."""
+    """Return the unit of the last decimal of a number as it is written, at most 0.01."""
     decimals = f"{value:.12g}".partition(".")[2]
     return 10.0 ** -max(len(decimals), 2)
 
 
 def _verdict(metric: str, difference: float, settings_differ: bool) -> AnchorVerdict:
-    """Return the verdict; a number that is not met is explained by settings where they differ."""
+    """Return the verdict on a number from its difference in standard errors.
+
+    If ours is worse and the settings differ, they may explain it, and the verdict says so.
+    """
     if math.isnan(difference):
         return AnchorVerdict.NOT_RUN
     if abs(difference) <= MET_WITHIN:
@@ -293,7 +301,7 @@ def _verdict(metric: str, difference: float, settings_differ: bool) -> AnchorVer
 
 
 def _why(number: PublishedNumber, counterpart: Counterpart, splits: int) -> str:
-    """Return what a reader needs to judge a verdict."""
+    """Return the reasons for a verdict in words."""
     label = method_label(number.counterpart)
     if not splits:
         return f"no result of {label}"

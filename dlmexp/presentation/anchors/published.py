@@ -1,4 +1,4 @@
-"""The numbers in print (`published.csv`), and what is known about their sources."""
+"""Read the published numbers (`published.csv`), with what is known about their sources."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -12,8 +12,7 @@ from dlmexp.common.reading.tables import read_table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 EXACT_GP = "exact GP"
-# The method of a source -> ours that is compared with it. Networks and particles have no
-# counterpart: the closest of ours says what a reader gets here.
+# For each method of a source, the method of ours that is compared with it.
 COUNTERPARTS = {
     "SVGP": "elbo",
     "SGPR": "elbo",
@@ -27,22 +26,25 @@ COUNTERPARTS = {
     "PrO, particles, no inducing points": "mixture_log_dlm",
     "dropout network": "joint_log_dlm",
 }
+# Methods that we do not have. They are compared with the closest of our methods, which shows users
+# what they get instead.
 WITHOUT_COUNTERPART = (
     "PrO, particles, shared inducing points",
     "PrO, particles, no inducing points",
     "dropout network",
 )
-# Alpha of power EP, by method.
+# The alpha of power EP, by method.
 ALPHAS = {"PEP 0.5": 0.5}
-# This source trained all methods by Adam with these settings. Methods that have a closed form over
-# q are trained on all rows here.
+# This source trained all methods by Adam with these settings.
 ADAM_SOURCE = "github callum-kl/non-parametric-pro"
 ADAM_SETTINGS = {"lr": 0.01, "minibatch": 512, "max_iterations": 10_000}
-# A suite whose numbers are in units of the target, on splits of its own.
+# The numbers of this suite are in units of the target, while others are of standardised targets.
+# The suite has splits of its own.
 TARGET_UNITS_SUITE = "uci_hl"
-# The data sets of that suite on which we have the same splits.
+# The data sets of this suite on which we have the same splits.
 SAME_SPLITS = ("uci_kin8nm", "uci_naval", "uci_power")
-# Those of that suite whose target is another one than ours, so that no number can be met.
+# The data sets of this suite whose target is not the same column as ours, so that their numbers
+# cannot be met.
 OTHER_TARGETS = {
     "uci_wine": "their target is the quality, ours the alcohol",
     "uci_yacht": "their target is the resistance, ours its logarithm",
@@ -51,20 +53,20 @@ OTHER_TARGETS = {
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A mean over splits of a data set that is in print.
+    """A published mean over splits of a data set.
 
     Attributes:
         source: Where it was published.
         suite: The collection of data sets that it belongs to.
-        dataset: The data set, as we name it.
-        method: The method, as the source names it.
-        kernel: Kernel, such as `rbf ard`; None where the source does not say.
-        M: Inducing inputs; None where the source does not say.
-        rows: Training rows; None where the source does not say.
-        splits: Number of splits.
-        metric: What the number is.
-        value: The number.
-        error: Its standard error; NaN where there is none in print.
+        dataset: Our name of the data set.
+        method: The name of the method in the source.
+        kernel: The kernel, such as `rbf ard`; None where the source does not say.
+        M: The number of inducing inputs; None where the source does not say.
+        rows: The number of training rows; None where the source does not say.
+        splits: The number of splits.
+        metric: The metric.
+        value: The published mean.
+        error: Its standard error; NaN where none was published.
     """
 
     source: str
@@ -81,32 +83,32 @@ class PublishedNumber:
 
     @property
     def counterpart(self) -> str:
-        """The method of ours that is compared with it."""
+        """The method of ours that is compared with the number."""
         return COUNTERPARTS[self.method]
 
     @property
     def has_counterpart(self) -> bool:
-        """Whether the method is one of ours, and not only the closest to one."""
+        """Whether we have the method; otherwise the number is compared with the closest method."""
         return self.method not in WITHOUT_COUNTERPART
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is of a Gaussian process without inducing inputs."""
+        """Whether the method is a Gaussian process without inducing inputs."""
         return self.method == EXACT_GP
 
     @property
     def is_in_target_units(self) -> bool:
-        """Whether it is in units of the target; others are of standardised targets."""
+        """Whether the number is in units of the target, and not of a standardised target."""
         return self.suite == TARGET_UNITS_SUITE
 
     @property
     def has_other_splits(self) -> bool:
-        """Whether its splits of the data set are others than ours."""
+        """Whether the source has other splits of the data set than we have."""
         return self.suite == TARGET_UNITS_SUITE and self.dataset not in SAME_SPLITS
 
     @property
     def other_target(self) -> str | None:
-        """How its target differs from ours; None where it does not."""
+        """How the target of the source differs from ours; None if it does not."""
         if self.suite != TARGET_UNITS_SUITE:
             return None
         return OTHER_TARGETS.get(self.dataset)
@@ -114,7 +116,7 @@ class PublishedNumber:
 
 @cache
 def published() -> pd.DataFrame:
-    """Return the published numbers, a row each."""
+    """Return the published numbers as a table, with a row each."""
     table = read_table(PUBLISHED).to_pandas()
     return table.assign(dataset="uci_" + table["dataset"])
 
@@ -125,7 +127,7 @@ def published_numbers() -> list[PublishedNumber]:
 
 
 def _number(row: Mapping[Hashable, Any]) -> PublishedNumber:
-    """Return the number of a row of the file."""
+    """Return the published number of a row of the file."""
     return PublishedNumber(
         source=row["source"],
         suite=row["suite"],
@@ -142,4 +144,5 @@ def _number(row: Mapping[Hashable, Any]) -> PublishedNumber:
 
 
 def _whole_number(value: float) -> int | None:
+    """Return a number as an integer; None for NaN."""
     return None if pd.isna(value) else int(value)

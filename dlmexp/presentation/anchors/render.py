@@ -1,4 +1,4 @@
-"""Published numbers beside ours, as a table for people and as JSON for programs."""
+"""Write published numbers and ours as a table for people, and as JSON for programs."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ GOOD = (AnchorVerdict.MET, AnchorVerdict.BETTER)
 
 
 def anchor_table(anchors: Sequence[Anchor]) -> Table:
-    """Return a row for each published number."""
+    """Return a table with a row for each published number."""
     table = Table(box=SIMPLE)
     for header in ("data set", "method", "M", "metric"):
         table.add_column(header)
@@ -31,7 +31,7 @@ def anchor_table(anchors: Sequence[Anchor]) -> Table:
 
 
 def _cells(anchor: Anchor) -> list[str]:
-    """Return the cells of a published number."""
+    """Return the row of a published number."""
     inducing = "" if anchor.M is None else str(anchor.M)
     difference = "-" if math.isnan(anchor.difference) else f"{anchor.difference:+.1f}"
     return [
@@ -48,7 +48,7 @@ def _cells(anchor: Anchor) -> list[str]:
 
 
 def _with_error(value: float, error: float) -> str:
-    """Return `0.614±0.02`; `-` where there is no value."""
+    """Return a text such as `0.614±0.02`; `-` if there is no value."""
     if math.isnan(value):
         return "-"
     if math.isnan(error):
@@ -57,14 +57,14 @@ def _with_error(value: float, error: float) -> str:
 
 
 def caption(anchors: Sequence[Anchor]) -> list[str]:
-    """Return the lines below the table: how many are met, and where the numbers come from."""
+    """Return the lines below the table: how many numbers are met, and the sources of all."""
     counts = Counter(anchor.verdict for anchor in anchors)
     lines = [f"{counted(len(anchors), 'published number')}: {_tally(counts)}"]
-    were_run = len(anchors) - counts[AnchorVerdict.NOT_RUN]
-    if were_run:
+    run_count = len(anchors) - counts[AnchorVerdict.NOT_RUN]
+    if run_count:
         good = sum(counts[verdict] for verdict in GOOD)
-        share = 100 * good / were_run
-        lines.append(f"met or better: {good} of {were_run} that were run ({share:.0f} %)")
+        percentage = 100 * good / run_count
+        lines.append(f"met or better: {good} of {run_count} that were run ({percentage:.0f} %)")
     lines.append(
         f"met: within {MET_WITHIN:g} standard errors of the difference; ours: mean over splits"
     )
@@ -74,17 +74,18 @@ def caption(anchors: Sequence[Anchor]) -> list[str]:
 
 
 def _tally(counts: Counter[AnchorVerdict]) -> str:
-    """Return `1 met, 80 not run`."""
+    """Return counts of verdicts as a text such as `1 met, 80 not run`."""
     parts = [f"{counts[verdict]} {verdict}" for verdict in AnchorVerdict if counts[verdict]]
     return ", ".join(parts)
 
 
 def as_json(anchors: Sequence[Anchor]) -> list[dict[str, Any]]:
-    """Return the numbers as plain values with 6 digits; null stands for what is not known."""
+    """Return the comparisons as values of JSON, with 6 significant digits; None if unknown."""
     return [_plain_values(anchor) for anchor in anchors]
 
 
 def _plain_values(anchor: Anchor) -> dict[str, Any]:
+    """Return the fields of a comparison as values of JSON."""
     values = asdict(anchor)
     for name, value in values.items():
         if isinstance(value, float):

@@ -1,1 +1,1 @@
-"""What the paper says in words, as tests on the tidy table, each claim with a verdict."""
+"""Test what the paper says in words: each claim becomes tests on the tidy table, and a verdict."""

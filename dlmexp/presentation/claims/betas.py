@@ -1,6 +1,7 @@
 """Claims about the betas that validation selects: 6 and 20.
 
-A beta is compared with 1 by its logarithm to base 2, so that one step of the paper's grid is 1.
+A beta is compared with 1 by its logarithm to base 2. A step of the paper's grid is 1 on this scale,
+and the logarithm of 1 is 0.
 """
 
 from collections.abc import Iterator
@@ -35,16 +36,19 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
 
 
 def _selected_beta(evidence: Evidence, size: str, method: str) -> Part:
-    """Return on which side of 1 a method's selected betas are, on cadata at a size."""
+    """Return the tests of what the claim says about a method's selected betas at a size."""
     if size == "5%":
-        return _beta_against_one(evidence, "cadata", "whitened", method, "selects β > 1", size)
-    if method.startswith("joint"):
-        return _beta_against_one(evidence, "cadata", "whitened", method, "selects β < 1", size)
-    return _beta_against_one(evidence, "cadata", "whitened", method, "selects no β < 1", size)
+        predicate = "selects β > 1"
+    elif method.startswith("joint"):
+        predicate = "selects β < 1"
+    else:
+        predicate = "selects no β < 1"
+    return _beta_against_one(evidence, "cadata", "whitened", method, predicate, size)
 
 
-# What a method says, with the sign of log2 beta that makes lower values speak for it.
-SAYS: dict[str, tuple[float, Relation]] = {
+# Statements about selected betas, without their subject. Each has a sign and a relation: the
+# statement is true if log2 beta times the sign has this relation to 0, the value of beta = 1.
+PREDICATES: dict[str, tuple[float, Relation]] = {
     "selects β > 1": (-1.0, BETTER),
     "selects β < 1": (1.0, BETTER),
     "selects no β < 1": (-1.0, NO_WORSE),
@@ -52,45 +56,44 @@ SAYS: dict[str, tuple[float, Relation]] = {
 
 
 def _beta_against_one(
-    evidence: Evidence, dataset: str, q: str, method: str, says: str, size: str = ""
+    evidence: Evidence, dataset: str, q: str, method: str, predicate: str, size: str = ""
 ) -> Part:
-    """Return the tests of selected betas against 1, at all sizes or at one.
+    """Return the tests of selected betas against 1, at all sizes or at one size.
 
     Args:
         evidence: The records.
         dataset: The dataset.
-        q: Parameterisation of q.
+        q: The parameterisation of q.
         method: The method that selects beta.
-        says: What is said, one of `SAYS`.
-        size: The size as it was typed, such as `5%`; all, if left out.
+        predicate: A key of `PREDICATES`.
+        size: The size as it is written in a command, such as `5%`; '' means all sizes.
     """
-    sign, relation = SAYS[says]
+    sign, relation = PREDICATES[predicate]
     betas = evidence.column("beta").astype(float)
     logarithms = sign * np.log2(np.maximum(betas, rules.ZERO_BETA))
-    done = evidence.column("status") == "done"
+    is_counted = evidence.column("status") == "done"
     if size:
-        done &= evidence.column("size") == size
-    line = evidence.fit(dataset, method, "nll", q, "beta")
+        is_counted &= evidence.column("size") == size
     logarithm = "log2 β" if sign > 0 else "-log2 β"
     selected = evidence.line(
-        f"{logarithm} of {method_label(method)}",
-        dataset,
-        line.positions,
-        np.where(done, logarithms, np.nan),
+        name=f"{logarithm} of {method_label(method)}",
+        dataset=dataset,
+        at=evidence.fit(dataset, method, "nll", q, "beta").positions,
+        values=np.where(is_counted, logarithms, np.nan),
     )
     beta_1 = evidence.constant("β = 1", selected)
-    statement = f"{method_label(method)} {says}"
+    statement = f"{method_label(method)} {predicate}"
     part = evidence.compare(
         statement, dataset, q, [(selected, beta_1)], relation, rules.BETA_MARGIN
     )
     if size and part.tests:
-        part.statement = f"{method_label(method)} at {size} {says}"
-        part.reason = f"selected: {_listed(selected, sign)}"
+        part.statement = f"{method_label(method)} at {size} {predicate}"
+        part.reason = f"selected: {_betas_in_words(selected, sign)}"
     return part
 
 
-def _listed(line: MetricLine, sign: float) -> str:
-    """Return selected betas in the order of seeds."""
+def _betas_in_words(line: MetricLine, sign: float) -> str:
+    """Return the selected betas of a line as a text, in the order of seeds."""
     logarithms = sign * line.values[np.isfinite(line.values)]
     return ", ".join(f"{2**logarithm:.3g}" for logarithm in logarithms)
 
@@ -107,8 +110,8 @@ def _listed(line: MetricLine, sign: float) -> str:
 def small_betas(evidence: Evidence) -> Iterator[Part]:
     """Compare the selected beta of each method with 1, at each size.
 
-    Square-loss methods are left out: joint sq-DLM can make any beta as small as it likes (SPEC,
-    section 2).
+    Methods of square loss are left out: joint sq-DLM can make the effective penalty, beta / s,
+    arbitrarily small (docs/SPEC.md, section 2).
     """
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
         for method in SELECTING:

@@ -15,11 +15,13 @@ from dlmexp.presentation.claims.rules import BOUND_TOLERANCE, Outcome
 
 Values = Float[np.ndarray, " G"]
 GRID: Values = np.linspace(-40.0, 40.0, 40_001)
-# Below this f, log(1 + e^f) equals e^f in floating point.
+# At this f and below it, log(1 + e^f) equals e^f in floating point.
 SOFTPLUS_IS_EXP = -30.0
 # 1 / sqrt(2 pi), the standard normal density at 0
-NORMAL = 1 / math.sqrt(2 * math.pi)
-SMALLEST = 1e-300  # keeps a division and a logarithm finite where f < SOFTPLUS_IS_EXP
+NORMAL_AT_0 = 1 / math.sqrt(2 * math.pi)
+# A lower bound of a rate, which keeps values finite that are not used: those where f is at most
+# SOFTPLUS_IS_EXP.
+SMALLEST = 1e-300
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Bounds:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of Table 1: a likelihood with its first two derivatives on the grid, and their bounds.
+    """A row of Table 1: a likelihood p(y | f), its first two derivatives in f, and their bounds.
 
-    The targets are at 0: only f - y matters.
+    The values are on a grid of f. For likelihoods that depend on f - y alone, y is 0.
     """
 
     p: Values
@@ -73,11 +75,11 @@ def gaussian(f: Values, sigma: float) -> TableRow:
 def probit(f: Values) -> TableRow:
     """Return the row of the standard normal distribution function."""
     # p' is the normal density, highest at f = 0
-    first = NORMAL * np.exp(-(f**2) / 2)
+    first = NORMAL_AT_0 * np.exp(-(f**2) / 2)
     # p'' = -f p', extreme at f = -1 and 1
     second = -f * first
     extreme = 1 / math.sqrt(2 * math.pi * math.e)
-    bounds = Bounds(1, (-NORMAL, NORMAL), (-extreme, extreme))
+    bounds = Bounds(1, (-NORMAL_AT_0, NORMAL_AT_0), (-extreme, extreme))
     return TableRow(ndtr(f), first, second, bounds)
 
 
@@ -85,7 +87,7 @@ def poisson_softplus(f: Values, y: int) -> TableRow:
     """Return the row of a Poisson with rate g = log(1 + e^f) and count y."""
     sigmoid = 1 / (1 + np.exp(-f))
     rate = np.logaddexp(0, f)
-    # g' / g tends to 1, and log g to f, where g tends to e^f.
+    # Where g equals e^f, g' / g is 1 and log g is f.
     is_exp = f <= SOFTPLUS_IS_EXP
     ratio = np.where(is_exp, 1.0, sigmoid / np.maximum(rate, SMALLEST))
     log_rate = np.where(is_exp, f, np.log(np.maximum(rate, SMALLEST)))
@@ -112,7 +114,7 @@ def poisson_exp(f: Values, y: int) -> TableRow:
 def _from_log(log_p: Values, log_first: Values, log_second: Values, bounds: Bounds) -> TableRow:
     """Return a row from l = log p and its derivatives: p' = p l', p'' = p (l'' + l'^2)."""
     p = np.exp(log_p)
-    # Where p is 0 in floating point, so are its derivatives: g grows far slower than p falls.
+    # Where p is 0 in floating point, its derivatives are 0 too: p falls faster than l', l'' grow.
     first = np.where(p > 0, p * log_first, 0.0)
     second = np.where(p > 0, p * (log_second + log_first**2), 0.0)
     return TableRow(p, first, second, bounds)
@@ -155,7 +157,7 @@ def table_rows(f: Values = GRID) -> Iterator[tuple[str, TableRow]]:
 
 
 def excess(row: TableRow) -> float:
-    """Return how far p, p' or p'' leave their bounds on the grid; at most zero if they do not."""
+    """Return how far p, p' or p'' exceed their bounds on the grid; at most 0 if none does."""
     bounds = row.bounds
     lowest_first, highest_first = bounds.first
     lowest_second, highest_second = bounds.second
@@ -166,7 +168,7 @@ def excess(row: TableRow) -> float:
 
 @cache
 def largest_excess() -> dict[str, float]:
-    """Return the largest excess over its bounds at any parameters, by likelihood."""
+    """Return the largest `excess` of each likelihood over all of its parameters."""
     largest: dict[str, float] = {}
     with np.errstate(over="ignore", under="ignore"):
         for name, row in table_rows():
@@ -176,7 +178,7 @@ def largest_excess() -> dict[str, float]:
 
 @claim(17, "section 4, table 1", text="Table 1's derivative bounds hold.")
 def derivative_bounds(evidence: Evidence | None = None) -> Iterator[Part]:
-    """Compare each row of the table with its bounds on a dense grid."""
+    """Compare each likelihood with its bounds on a dense grid of f."""
     for name, largest in largest_excess().items():
         part = Part(f"{name}: B, b', B', b'', B'' hold", figures={"largest_excess": largest})
         if largest <= BOUND_TOLERANCE:

@@ -1,4 +1,8 @@
-"""What a claim is: a sentence of the paper, and the function that yields its tests."""
+"""Define claims: a sentence of the paper, and a function that yields its tests.
+
+A claim has parts, which are statements about one dataset. A part has a test for each training size.
+Every test compares a method, called `ours`, with one or more others, its rivals.
+"""
 
 import math
 import re
@@ -16,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Origin:
-    """How records came to be.
+    """Which commands and which versions of the code computed some records.
 
     Attributes:
-        records: Number of records.
+        records: The number of records.
         commands: The commands that computed most of them, the most frequent first.
-        commits: Commits of the code that computed them, sorted.
+        commits: The commits of the code that computed them, sorted.
     """
 
     records: int = 0
@@ -31,33 +35,33 @@ class Origin:
 
 @dataclass
 class ClaimTest:
-    """A test: a comparison at one size of a dataset; lower values are better.
+    """A comparison at one training size of a dataset. Lower values are better.
 
-    With several rivals it is about all of them; the numbers are of the nearest one, that the
-    outcome hangs on.
+    A test with several rivals is about all of them. Its numbers are those of the nearest rival,
+    which decides the outcome: the one whose difference supports the statement least.
 
     Attributes:
-        outcome: What it says about the statement of its part; `judge` decides it.
-        n: Number of training rows; None where there are none.
+        outcome: What the test says about the statement of its part; `judge` decides it.
+        n: The number of training rows; None where there are none.
         direction: The relation that is asserted, such as `lower than`.
-        ours_name: Our method, as figures write it.
-        rival_name: The nearest rival.
-        rivals: Number of rivals.
-        ours: Mean of our values over the common repetitions.
-        rival: Mean of the rival's values over them.
-        difference: Mean of rival minus ours.
-        low: Lower end of the 95 % interval of the mean difference, corrected for overlapping splits
-            (Nadeau and Bengio 2003).
-        high: Its upper end.
+        ours_name: The label of our method.
+        rival_name: The label of the nearest rival.
+        rivals: The number of rivals.
+        ours: The mean of our values over the repetitions that both methods have.
+        rival: The mean of the rival's values over these repetitions.
+        difference: The mean difference, rival minus ours.
+        low: The lower end of the 95 % interval of the mean difference, which is corrected for
+            overlapping splits (Nadeau and Bengio 2003).
+        high: The upper end of this interval.
         margin: The smallest difference that counts; NaN where it is unknown.
         effect: Cohen's d of the paired differences.
-        repetitions: Number of repetitions that both have.
-        won: Number of those in which ours is lower.
-        median: Medians stand for means, as outliers rule.
-        p_values: P-values of the outcomes that are asked for.
-        p: The p-value of the outcome; the smallest one where it can't tell.
+        repetitions: The number of repetitions that both methods have.
+        won: The number of repetitions in which ours is lower.
+        median: Whether medians replace the means above, because of outliers.
+        p_values: The p-values of the outcomes that are possible.
+        p: The p-value of the outcome; the smallest of `p_values` if the test can't tell.
         p_adjusted: The same, adjusted for all tests of the table (false discovery rate).
-        reason: Why it can't tell, where something is missing.
+        reason: What the test lacks, if it cannot tell for lack of something; else ''.
     """
 
     outcome: Outcome = Outcome.UNCLEAR
@@ -87,16 +91,19 @@ class Part:
     """A statement about one dataset under one parameterisation of q, with a test for each size.
 
     Attributes:
-        statement: What is said, without the dataset.
+        statement: The statement, without the dataset.
         dataset: The dataset; None where no data are involved.
         q: The parameterisation of q.
-        tests: Its tests; none where it was not run.
-        reason: What was left out, or what stands behind the outcomes.
-        supplementary: A statement of ours, which does not count for the verdict on the claim.
-        figures: Other numbers behind the outcomes, by name.
-        repetitions: Number of repetitions, the fewest of a test.
-        origin: How the records came to be.
-        stands_for: The paper's dataset for which this one stands in; `judge` fills it in.
+        tests: Its tests; empty where it was not run.
+        reason: A remark on the outcomes, or on what was left out.
+        supplementary: Whether the statement is ours and not the paper's. Such a statement does not
+            count for the verdict on the claim.
+        figures: Other numbers behind the outcomes, by name. Unlike `Claim.figures` they are not
+            plots; plugins and the JSON of claims use this name.
+        repetitions: The number of repetitions of the test that has fewest.
+        origin: Which commands and commits computed the records.
+        stands_for: The dataset of the paper that this one represents, if it is a stand-in; `judge`
+            fills it in.
     """
 
     statement: str
@@ -124,13 +131,13 @@ class Claim:
     """A sentence of the paper, and the function that compares it with results.
 
     Attributes:
-        number: Its number; numbers from 100 on are for claims of plugins.
+        number: The number that users type; numbers from 100 on are for claims of plugins.
         text: The sentence.
-        where: Where it stands in the paper.
-        parts: Function that yields its parts, with their tests, from an `Evidence`.
-        needs: The share of the tests that can tell that must support it (`rules.verdict_of`).
-        experiments: Names in `conf/experiment` of what computes the records.
-        figures: Names of the figures that show it.
+        where: Where the sentence stands in the paper.
+        parts: The function that yields its parts, with their tests, from an `Evidence`.
+        needs: The share of conclusive tests that must support the claim (`rules.verdict_of`).
+        experiments: The experiments in `conf/experiment` that compute the records.
+        figures: The figures that show it.
     """
 
     number: int
@@ -143,7 +150,7 @@ class Claim:
 
     @property
     def section(self) -> str:
-        """The first section of the paper in which it stands, such as `section 6.2`."""
+        """The first of the sections that `where` names, such as `section 6.2`."""
         return re.split("[,;]", self.where)[0]
 
 
@@ -164,12 +171,13 @@ def claim(
     """Register the decorated function, which yields parts with tests, as a claim.
 
     Args:
-        number: The number that users type; those from 100 on are free for plugins.
+        number: The number that users type; numbers from 100 on are free for plugins.
         where: Where the sentence stands in the paper.
-        experiments: Names in `conf/experiment` of what computes the records.
+        experiments: The experiments in `conf/experiment` that compute the records.
         text: The sentence.
-        figures: Figures that show it; those named like the experiments, if left out.
-        needs: The share of the tests that can tell that must support it (`rules.verdict_of`).
+        figures: The figures that show the claim; None means those with the names of the
+            experiments.
+        needs: The share of conclusive tests that must support the claim (`rules.verdict_of`).
 
     Raises:
         UserError: There is no text, or there is another claim of this number.
@@ -180,8 +188,9 @@ def claim(
         )
 
     def register(parts: PartsFunction) -> PartsFunction:
-        shown_by = experiments if figures is None else figures
-        CLAIMS.add(str(number), Claim(number, text, where, parts, needs, experiments, shown_by))
+        names_of_figures = experiments if figures is None else figures
+        registered = Claim(number, text, where, parts, needs, experiments, names_of_figures)
+        CLAIMS.add(str(number), registered)
         return parts
 
     return register

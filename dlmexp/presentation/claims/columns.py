@@ -1,4 +1,7 @@
-"""Columns of verdicts: the settings that claims are judged under, and the rows of each."""
+"""Choose the settings that claims are judged under, and the rows of each.
+
+A setting is a protocol with changed values. Each setting has a column in the table of verdicts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from dlmexp.common import catalogue
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.records.settings import ChangesByText, assignments
 
-# What makes results on a dataset incomparable, besides the setting.
+# Results on a dataset that differ in one of these columns are not comparable.
 CONTENTS = ["evaluate", "data", "split"]
 
 
@@ -18,9 +21,9 @@ class VerdictColumn:
     """A setting that verdicts are about.
 
     Attributes:
-        protocol: Name of the protocol.
-        changes: Values that differ from the protocol's, such as `training.lr=0.01, M=50`.
-        terms: The same one by one, as users type them.
+        protocol: The protocol.
+        changes: The values that differ from the protocol's, such as `training.lr=0.01, M=50`.
+        terms: The same values one by one, as users type them.
         preset: Whether a preset made the runs smaller.
     """
 
@@ -48,19 +51,23 @@ class VerdictColumn:
 
 
 def columns_of(candidates: pd.DataFrame, changes: ChangesByText) -> list[VerdictColumn]:
-    """Return the settings of what was run, the most frequent first.
+    """Return the settings that were run, the most frequent first.
 
-    Runs for timing count only where there are no others.
+    Runs for timing are ignored, unless there are no other runs.
+
+    Args:
+        candidates: The rows of all runs.
+        changes: The changed values of settings, by their text in the column `changes`.
     """
-    is_other = candidates["role"] != "timing"
-    run = candidates[is_other] if is_other.any() else candidates
-    counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
+    is_for_results = candidates["role"] != "timing"
+    counted_runs = candidates[is_for_results] if is_for_results.any() else candidates
+    counts = counted_runs.groupby(["protocol", "changes"], observed=True, sort=False).size()
     settings = counts.sort_values(ascending=False, kind="stable").index
     columns: list[VerdictColumn] = []
-    for protocol, text in settings:
+    for protocol, text_of_changes in settings:
         preset, _ = catalogue.of_preset(protocol)
-        terms = tuple(assignments(changes[text]))
-        columns.append(VerdictColumn(protocol, text, terms, preset=bool(preset)))
+        terms = tuple(assignments(changes[text_of_changes]))
+        columns.append(VerdictColumn(protocol, text_of_changes, terms, preset=bool(preset)))
     return columns
 
 
@@ -70,10 +77,10 @@ def choose_columns(
     """Return the settings to judge, in the order of their columns.
 
     Args:
-        run: What was run, the most frequent first.
-        protocol: The only protocol to judge; None: all.
-        everything: Judge all settings. Otherwise each protocol has one column, that with the fewest
-            changes, and presets are left out where something was run without one.
+        run: The settings that were run, the most frequent first.
+        protocol: The only protocol to judge; None means all.
+        everything: Whether to judge all settings. Otherwise each protocol has one column, that with
+            the fewest changes, and settings with a preset are left out if there are others.
 
     Raises:
         UserError: Nothing was run under the protocol.
@@ -86,7 +93,7 @@ def choose_columns(
 
 
 def _of_protocol(run: Sequence[VerdictColumn], protocol: str) -> list[VerdictColumn]:
-    """Return the settings that are of a protocol.
+    """Return the settings of a protocol.
 
     Raises:
         UserError: Nothing was run under it.
@@ -99,7 +106,7 @@ def _of_protocol(run: Sequence[VerdictColumn], protocol: str) -> list[VerdictCol
 
 
 def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
-    """Return for each protocol the column with the fewest changes, the last one of equals."""
+    """Return for each protocol the column with the fewest changes; of several such, the last."""
     chosen: dict[str, VerdictColumn] = {}
     for column in columns:
         best = chosen.get(column.protocol)
@@ -109,7 +116,7 @@ def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
 
 
 def _rank(column: VerdictColumn) -> tuple[int, str, str]:
-    """Return the key that sorts the protocols of the paper before all others."""
+    """Return a sort key: the protocols of the paper in their order, then others by name."""
     if column.protocol in catalogue.PROTOCOLS:
         position = catalogue.PROTOCOLS.index(column.protocol)
     else:
@@ -118,9 +125,11 @@ def _rank(column: VerdictColumn) -> tuple[int, str, str]:
 
 
 def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
-    """Return the rows of one column, with runs for timing, which have values of their own.
+    """Return the rows of one column.
 
-    Where a dataset was run with several contents or splits, those with the most rows are taken.
+    The column of a protocol without changes also has all runs for timing, which change values of
+    the protocol. Where a dataset was run with several contents or splits, those with the most rows
+    are taken.
     """
     of_protocol = frame[frame["protocol"] == column.protocol]
     in_column = of_protocol["changes"] == column.changes
@@ -130,11 +139,11 @@ def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
 
 
 def _with_usual_contents(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return, of each dataset and role, the rows with the contents and splits that most have."""
-    of_one_content = ["dataset", "role", *CONTENTS]
-    counts = rows.groupby(of_one_content, observed=True, dropna=False).size()
+    """Return, for each dataset and role, the rows with the most frequent contents and split."""
+    group = ["dataset", "role", *CONTENTS]
+    counts = rows.groupby(group, observed=True, dropna=False).size()
     most_first = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
     usual = most_first.drop_duplicates(["dataset", "role"])
     if len(usual) == len(counts):
         return rows
-    return rows.merge(usual.drop(columns="rows"), on=of_one_content)
+    return rows.merge(usual.drop(columns="rows"), on=group)

@@ -1,8 +1,11 @@
-"""What claims are judged by: the rows of one setting, as values by size and seed, and margins."""
+"""Provide what claims are judged by: the rows of one setting as values by size and seed.
+
+`Evidence.fit`, `curve` and `estimator` return such values for a method, as a `MetricLine`.
+`Evidence.compare` tests a relation between pairs of them, within a margin.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,28 +30,29 @@ from dlmexp.presentation.claims.rules import (
 )
 from dlmexp.presentation.labels import estimator_label, method_label
 
-# Rows that agree in these are of one line.
-LINE = ["kind", "dataset", "parameterisation", "method", "estimator", "samples"]
-NO_SAMPLES = -1.0  # stands for the missing number of samples of a deterministic objective
+# Rows with the same values in these columns belong to one line.
+LINE_COLUMNS = ["kind", "dataset", "parameterisation", "method", "estimator", "samples"]
+NO_SAMPLES = -1.0  # replaces the missing number of samples of a deterministic objective
 DLM = ("joint_log_dlm", "fixed_log_dlm")
 PARAMETERISATIONS = ("whitened", "unwhitened")
-MOST_COMMANDS = 3
-DEFAULT_BETA = 0.1  # of learning curves by estimator
-# Roles of runs with one more setting, and of runs for timing.
+MAX_COMMANDS = 3  # that an `Origin` lists
+DEFAULT_BETA = 0.1  # the beta at which the paper compares estimators
+# The roles of runs that change one setting, and of runs for timing.
 OTHER_ROLES = ("zero-mean", "ups-lr", "timing")
-Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN: missing
-Positions = Int[np.ndarray, " N"]  # of rows in `Evidence.frame`
+Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where missing
+Positions = Int[np.ndarray, " N"]  # positions of rows in `Evidence.frame`
 
 
 @dataclass(frozen=True, eq=False)
 class MetricLine:
-    """One side of a comparison: values of a method along sizes and seeds, lower being better.
+    """One side of a comparison: the values of a method by size and seed. Lower is better.
 
     Attributes:
-        name: The method, as figures write it.
+        name: The label of the method.
         values: The values; NaN where a repetition is missing or not finite.
-        positions: Where its rows are in the evidence.
-        lost: Number of repetitions that failed or are not finite.
+        positions: The positions of its rows in `Evidence.frame`; empty for lines that are computed
+            from other rows.
+        lost: The number of repetitions that failed or are not finite.
     """
 
     name: str
@@ -56,25 +60,31 @@ class MetricLine:
     positions: Positions
     lost: int = 0
 
+    @property
+    def was_run(self) -> bool:
+        """Whether it has any rows or values. Lines of timings have values without positions."""
+        return len(self.positions) > 0 or bool(np.isfinite(self.values).any())
 
-Pairs = Sequence[tuple[MetricLine, MetricLine]]  # ours and a rival
+
+Pairs = Sequence[tuple[MetricLine, MetricLine]]  # each is ours and a rival
 
 
 class Evidence:
-    """The rows for one column of verdicts: a protocol with its own values, or a changed setting.
+    """The rows of one column of verdicts, that is of one setting.
 
     Attributes:
         results: The results folder.
         candidates: The rows of all cells of the setting.
-        capped: A preset ended runs after few iterations, which says nothing about convergence.
-        margins: Factor on all margins, 1 but to see how much depends on them.
-        frame: The rows that lines are made of. Their `kind` is `nll` or `mse` for fits selected by
-            that metric, `curve` for learning curves, `gradient` for draws of gradients, and one of
-            `OTHER_ROLES`.
-        sizes: Numbers of training rows, by dataset.
-        seeds: Seeds, by dataset.
-        tasks: The task, by dataset.
-        stands_for: The paper's dataset that a stand-in replaces, by stand-in.
+        capped: Whether a preset ended runs after few iterations. Such runs tell nothing about
+            convergence.
+        margins: A factor on all margins. It is 1, except to see which verdicts depend on margins.
+        frame: The rows that lines are made of. The column `kind` is `nll` or `mse` for fits that
+            were selected by this metric, `curve` for learning curves, `gradient` for gradient
+            draws, or one of `OTHER_ROLES`.
+        sizes: The sorted numbers of training rows of each dataset.
+        seeds: The sorted seeds of each dataset.
+        tasks: The task of each dataset.
+        stands_for: The dataset of the paper that each stand-in represents.
     """
 
     def __init__(
@@ -91,9 +101,9 @@ class Evidence:
         self.margins = margins
         self.frame = _rows_by_kind(table, candidates)
         samples = self.frame["samples"].fillna(NO_SAMPLES)
-        lines = self.frame[LINE].assign(samples=samples)
-        # The positions of the rows of each line, by its values of `LINE`.
-        self._positions: Any = lines.groupby(LINE, sort=False, observed=True).indices
+        lines = self.frame[LINE_COLUMNS].assign(samples=samples)
+        # The positions of the rows of each line, by its values in `LINE_COLUMNS`.
+        self._positions: Any = lines.groupby(LINE_COLUMNS, sort=False, observed=True).indices
         self._columns: dict[str, np.ndarray] = {}
         self._overlaps: dict[str, float] = {}
         self.sizes = _unique_by_dataset(candidates, "n")
@@ -103,10 +113,14 @@ class Evidence:
         self.stands_for = _texts_by_name(datasets["stands_for"].dropna())
 
     def datasets_and_q(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
-        """Return the datasets that a claim names, and their stand-ins, with parameterisations of q.
+        """Return the datasets that a claim names and their stand-ins, with parameterisations of q.
 
         Stand-ins are those that have records. The parameterisations are those that were run, or
         `whitened` where none was.
+
+        Args:
+            datasets: The datasets that the claim names.
+            kind: The kind of rows in `frame` that the claim is about.
         """
         pairs = []
         for name in (*datasets, *self._stand_ins(datasets)):
@@ -114,7 +128,7 @@ class Evidence:
         return pairs
 
     def _stand_ins(self, datasets: Sequence[str]) -> list[str]:
-        """Return the stand-ins with records for any of these datasets of the paper, or kin of it.
+        """Return the stand-ins with records for these datasets of the paper, or for their families.
 
         A stand-in for a subset, such as `peds1_dir2`, serves for all of its family.
         """
@@ -123,8 +137,14 @@ class Evidence:
         return [name for name, paper in stand_ins if family(paper) in families]
 
     def _parameterisations(self, dataset: str, kind: str) -> list[str]:
-        """Return the parameterisations of q of a dataset's lines of a kind; else `whitened`."""
-        run = {line[2] for line in self._positions if line[:2] == (kind, dataset)}
+        """Return the parameterisations of q that a dataset was run in, for rows of a kind.
+
+        Return `whitened` where there are no such rows.
+        """
+        run: set[str] = set()
+        for line_kind, line_dataset, q, *_ in self._positions:
+            if (line_kind, line_dataset) == (kind, dataset):
+                run.add(q)
         return [q for q in PARAMETERISATIONS if q in run] or ["whitened"]
 
     def arrays(self, row: int) -> dict[str, np.ndarray]:
@@ -132,7 +152,7 @@ class Evidence:
         return self.results.arrays(str(self.column("key")[row]))
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column of `frame`; NaN everywhere where the table does not have it."""
+        """Return a column of `frame`; all NaN if the table does not have it."""
         if name not in self._columns:
             if name in self.frame:
                 self._columns[name] = self.frame[name].to_numpy()
@@ -141,11 +161,11 @@ class Evidence:
         return self._columns[name]
 
     def origin(self, *positions: Positions) -> Origin:
-        """Return how the rows at these positions came to be."""
+        """Return which commands and commits computed the rows at these positions."""
         rows = np.concatenate(positions)
-        return origin_of(
-            self.frame["command"].array.take(rows), self.frame["commit"].array.take(rows)
-        )
+        commands = self.frame["command"].array.take(rows)
+        commits = self.frame["commit"].array.take(rows)
+        return origin_of(commands, commits)
 
     def at(
         self, kind: str, dataset: str, q: str, method: str, estimator: str, samples: float | None
@@ -156,45 +176,46 @@ class Evidence:
         return self._positions.get(key, np.array([], dtype=int))
 
     def line(self, name: str, dataset: str, at: Positions, values: np.ndarray) -> MetricLine:
-        """Arrange values of rows by size and seed of their dataset.
+        """Return a line with the values of some rows, arranged by size and seed.
 
         Args:
             name: The name of the line.
             dataset: The dataset of the rows.
-            at: Positions of the rows (`Evidence.at`).
-            values: An array as long as `frame`, such as a `column`.
+            at: The positions of the rows (`Evidence.at`).
+            values: The values of all rows of `frame`, such as a `column`.
         """
-        value_of_rows = values[at].astype(float)
-        infinite = np.isinf(value_of_rows)
-        failed = self.column("status")[at] == "failed"
-        finite = np.where(infinite, np.nan, value_of_rows)
-        arranged = self.arranged(dataset, self.column("n")[at], self.column("seed")[at], finite)
-        lost = int(np.count_nonzero(failed | infinite))
-        return MetricLine(name, arranged, at, lost)
+        values_of_line = values[at].astype(float)
+        is_infinite = np.isinf(values_of_line)
+        has_failed = self.column("status")[at] == "failed"
+        finite = np.where(is_infinite, np.nan, values_of_line)
+        n = self.column("n")[at]
+        seed = self.column("seed")[at]
+        lost = int(np.count_nonzero(has_failed | is_infinite))
+        return MetricLine(name, self.by_size_and_seed(dataset, n, seed, finite), at, lost)
 
-    def arranged(
-        self, dataset: str, n: np.ndarray, seed: np.ndarray, value_of_rows: np.ndarray
+    def by_size_and_seed(
+        self, dataset: str, n: np.ndarray, seed: np.ndarray, values_of_rows: np.ndarray
     ) -> Values:
-        """Return values of rows of a dataset by size and seed."""
+        """Return values of rows of a dataset in a matrix by size and seed; NaN without a row."""
         sizes = self.sizes.get(dataset, np.array([]))
         seeds = self.seeds.get(dataset, np.array([]))
         values = np.full((len(sizes), len(seeds)), np.nan)
-        values[np.searchsorted(sizes, n), np.searchsorted(seeds, seed)] = value_of_rows
+        values[np.searchsorted(sizes, n), np.searchsorted(seeds, seed)] = values_of_rows
         return values
 
     def fit(
         self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = ""
     ) -> MetricLine:
-        """Return a method with its beta selected on validation, at every size and seed.
+        """Return the values of a method with its beta selected on validation rows.
 
-        DLM on counts is trained with bMC-10, as in the paper.
+        On counts, the values of DLM are those of training with bMC-10, as in the paper.
 
         Args:
-            dataset: Name of the dataset.
-            method: Name in `conf/method`.
-            metric: What beta is selected by: MSE for `mse`, NLL for all others.
-            q: Parameterisation of q.
-            value: The column of the values; the test metric, if left out.
+            dataset: The dataset.
+            method: The method, a name in `conf/method`.
+            metric: The metric. Beta is selected by MSE for `mse`, and by NLL for all others.
+            q: The parameterisation of q.
+            value: The column of the values; '' means the test metric.
         """
         kind = "mse" if metric == "mse" else "nll"
         if self.tasks.get(dataset) == "count" and method in DLM:
@@ -215,7 +236,18 @@ class Evidence:
         name: str = "",
         value: str = "test_nll",
     ) -> MetricLine:
-        """Return the end of learning curves at one beta."""
+        """Return the values of a method at the end of its learning curves at one beta.
+
+        Args:
+            dataset: The dataset.
+            method: The method, a name in `conf/method`.
+            beta: The beta.
+            q: The parameterisation of q.
+            estimator: The estimator of the gradient.
+            samples: Its number of samples; None if it takes none.
+            name: The name of the line; '' means the method with its beta.
+            value: The column of the values.
+        """
         at = self.at("curve", dataset, q, method, estimator, samples)
         betas = self.column("beta")[at].astype(float)
         at = at[np.isclose(betas, beta)]
@@ -230,7 +262,7 @@ class Evidence:
         samples: int | None = None,
         beta: float = DEFAULT_BETA,
     ) -> MetricLine:
-        """Return the end of joint DLM's learning curves at a beta with a gradient estimator."""
+        """Return the NLL of joint DLM with a gradient estimator, at the end of learning curves."""
         label = estimator_label(estimator, samples)
         if beta != DEFAULT_BETA:
             label += f", β={beta:g}"
@@ -239,11 +271,12 @@ class Evidence:
     def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
         """Return the smallest difference that counts, by size.
 
-        It is 5 % of what ELBO explains, and at most 10 % of ELBO's metric where 0 is its best
-        value. It is NaN where ELBO was not run at beta = 1, or explains nothing.
+        It is a share of what the ELBO explains, and at most a share of the ELBO's metric if 0 is
+        the best value of the metric (`rules.EXPLAINED_SHARE`, `rules.METRIC_SHARE`). It is NaN
+        where the ELBO was not run at beta = 1, or explains nothing.
         """
-        elbo = self._elbo(dataset, metric, q, f"test_{metric}")
-        trivial = self._elbo(dataset, metric, q, f"trivial_test_{metric}")
+        elbo = self._values_of_elbo(dataset, metric, q, f"test_{metric}")
+        trivial = self._values_of_elbo(dataset, metric, q, f"trivial_test_{metric}")
         explained = _mean_over_seeds(trivial - elbo)
         share = rules.EXPLAINED_SHARE * explained
         margin = np.where(explained > 0, share, np.nan)
@@ -252,16 +285,20 @@ class Evidence:
         largest = rules.METRIC_SHARE * _mean_over_seeds(elbo)
         return np.minimum(margin, largest)
 
-    def _elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
-        """Return a value of ELBO at beta = 1: of fits, and else at the end of learning curves."""
+    def _values_of_elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
+        """Return a column of the ELBO at beta = 1.
+
+        The values are those of fits. Where there is no fit, they are those at the end of learning
+        curves.
+        """
         values = self.fit(dataset, "elbo", metric, q, value).values
         for method in ("beta_elbo", "elbo"):
-            at_end = self.curve(dataset, method, 1.0, q, value=value).values
-            values = np.where(np.isnan(values), at_end, values)
+            values_of_curves = self.curve(dataset, method, 1.0, q, value=value).values
+            values = np.where(np.isnan(values), values_of_curves, values)
         return values
 
     def constant(self, name: str, line: MetricLine, value: float = 0.0) -> MetricLine:
-        """Return a line that has one value wherever another one has any."""
+        """Return a line with the same value in every repetition that another line has."""
         values = np.where(np.isnan(line.values), np.nan, value)
         return MetricLine(name, values, line.positions[:0])
 
@@ -278,15 +315,18 @@ class Evidence:
         """Test a relation between ours and the rival of every pair, at each size.
 
         Args:
-            statement: What is said, for people.
+            statement: The statement, in words.
             dataset: The dataset of all lines.
-            q: Their parameterisation of q.
-            pairs: Ours and a rival each.
-            relation: What is said of them, such as `BETTER`.
+            q: The parameterisation of q of all lines.
+            pairs: Pairs of ours and a rival.
+            relation: The relation of ours to all rivals, such as `BETTER`.
             within: The margin, or the metric that it is computed from.
-            overlap: Test rows over other rows of a repetition; that of the dataset, if left out.
+            overlap: The number of test rows of a repetition, divided by that of its other rows;
+                None means that of the dataset's split.
         """
-        lines = list(dict.fromkeys(chain.from_iterable(pairs)))
+        lines = _distinct_lines(pairs)
+        if not any(line.was_run for line in lines):
+            return Part(statement, dataset, q)
         positions = [line.positions for line in lines]
         part = Part(statement, dataset, q, origin=self.origin(*positions))
         ours = np.stack([line.values for line, _ in pairs])
@@ -308,7 +348,7 @@ class Evidence:
         return part
 
     def _margin_of_tests(self, dataset: str, q: str | None, within: str | float) -> Margin:
-        """Return the margin by size, from a metric or a number, with the factor on all margins."""
+        """Return the margin by size, from a metric or a number, times the factor on margins."""
         if isinstance(within, str):
             margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
         else:
@@ -316,7 +356,7 @@ class Evidence:
         return self.margins * margin
 
     def _overlap(self, dataset: str) -> float:
-        """Return the number of test rows of a dataset's repetitions over that of other rows."""
+        """Return the number of test rows of a dataset's split, divided by that of other rows."""
         if dataset not in self._overlaps:
             largest = int(self.sizes[dataset][-1])
             self._overlaps[dataset] = split_overlap(dataset, self.tasks[dataset], largest)
@@ -324,7 +364,7 @@ class Evidence:
 
 
 def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that lines are made of, with their `kind` (see `Evidence.frame`)."""
+    """Return the rows that lines are made of, with their `kind` (`Evidence.frame`)."""
     frames = []
     fits = table[table["role"] == "fit"]
     for metric in ("nll", "mse"):
@@ -341,7 +381,7 @@ def _rows_by_kind(table: pd.DataFrame, candidates: pd.DataFrame) -> pd.DataFrame
 
 
 def _texts_by_name(column: pd.Series) -> dict[str, str]:
-    """Return a column as texts by those of its index."""
+    """Return a column as a mapping from the texts of its index to the texts of its values."""
     return {str(name): str(value) for name, value in column.items()}
 
 
@@ -352,8 +392,17 @@ def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.nd
     return {str(name): np.unique(rows[column]) for name, rows in groups}
 
 
+def _distinct_lines(pairs: Pairs) -> list[MetricLine]:
+    """Return the lines of all pairs, each once."""
+    lines: dict[MetricLine, None] = {}  # an ordered set
+    for ours, rival in pairs:
+        lines[ours] = None
+        lines[rival] = None
+    return list(lines)
+
+
 def _mean_over_seeds(values: Values) -> SizeValues:
-    """Return the mean of the finite values, by size; NaN where there is none."""
+    """Return the mean of the finite values, by size; NaN where no value is finite."""
     finite = np.isfinite(values)
     sums = np.where(finite, values, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):
@@ -377,32 +426,31 @@ def _tests(
         ours, rival = pairs[nearest]
         at = (nearest, size)
         difference = float(comparisons.difference[at])
-        tests.append(
-            ClaimTest(
-                n=int(sizes[size]),
-                direction=relation.words,
-                ours_name=ours.name,
-                rival_name=rival.name,
-                rivals=len(pairs),
-                ours=float(comparisons.ours[at]),
-                rival=float(comparisons.rival[at]),
-                difference=difference,
-                low=difference - float(half_width[at]),
-                high=difference + float(half_width[at]),
-                margin=float(margin[size]),
-                effect=float(comparisons.effect[at]),
-                repetitions=int(comparisons.repetitions[at]),
-                won=int(comparisons.won[at]),
-                median=bool(comparisons.median[at]),
-                p_values=_asked(p_values, size),
-                reason=_reason(pairs, comparisons, margin, size),
-            )
+        test = ClaimTest(
+            n=int(sizes[size]),
+            direction=relation.words,
+            ours_name=ours.name,
+            rival_name=rival.name,
+            rivals=len(pairs),
+            ours=float(comparisons.ours[at]),
+            rival=float(comparisons.rival[at]),
+            difference=difference,
+            low=difference - float(half_width[at]),
+            high=difference + float(half_width[at]),
+            margin=float(margin[size]),
+            effect=float(comparisons.effect[at]),
+            repetitions=int(comparisons.repetitions[at]),
+            won=int(comparisons.won[at]),
+            median=bool(comparisons.by_median[at]),
+            p_values=_p_values_at(p_values, size),
+            reason=_reason(pairs, comparisons, margin, size),
         )
+        tests.append(test)
     return tests
 
 
-def _asked(p_values: PValues, size: int) -> dict[Outcome, float]:
-    """Return the p-values of the outcomes that are asked for at a size."""
+def _p_values_at(p_values: PValues, size: int) -> dict[Outcome, float]:
+    """Return the p-values at a size, of the outcomes that are tested for."""
     by_outcome = {
         Outcome.SUPPORTED: p_values.supported[size],
         Outcome.CONTRADICTED: p_values.contradicted[size],
@@ -412,24 +460,24 @@ def _asked(p_values: PValues, size: int) -> dict[Outcome, float]:
 
 
 def _reason(pairs: Pairs, comparisons: Comparisons, margin: Margin, size: int) -> str:
-    """Return what a test lacks at a size; empty where it lacks nothing."""
+    """Return what a test lacks at a size; '' if it lacks nothing."""
     repetitions = comparisons.repetitions[:, size]
     if not np.isfinite(margin[size]):
         return "no margin: ELBO at β = 1 was not run, or explains nothing"
     if repetitions.max() < MIN_REPETITIONS:
         return f"repetitions: {repetitions.max()} of the {MIN_REPETITIONS} that a test needs"
-    few = np.flatnonzero(repetitions < MIN_REPETITIONS)
-    if not len(few):
-        return ""
-    rivals = [rival.name for _, rival in pairs]
-    return f"too few repetitions of {', '.join(rivals[k] for k in few)}"
+    names: list[str] = []
+    for (_, rival), count in zip(pairs, repetitions, strict=True):
+        if count < MIN_REPETITIONS:
+            names.append(rival.name)
+    return f"too few repetitions of {', '.join(names)}" if names else ""
 
 
 def origin_of(commands: Any, commits: Any) -> Origin:
-    """Return how rows came to be, from the column of their commands and that of their commits."""
+    """Return which commands and commits computed rows, from the columns with these texts."""
     return Origin(
         records=len(commits),
-        commands=_by_frequency(commands)[:MOST_COMMANDS],
+        commands=_by_frequency(commands)[:MAX_COMMANDS],
         commits=sorted(_by_frequency(commits)),
     )
 
@@ -438,8 +486,8 @@ def _by_frequency(texts: Any) -> list[str]:
     """Return the distinct texts of a column, the most frequent first."""
     categorical = pd.Categorical(texts)
     categories = categorical.categories
-    # The code of a missing text is -1: with 1 added, it falls into the first bin, which is dropped.
+    # The code of a missing text is -1. With 1 added, it falls into the first bin, which is dropped.
     counts = np.bincount(categorical.codes + 1, minlength=len(categories) + 1)[1:]
-    order = np.argsort(-counts, kind="stable")
-    present = order[: np.count_nonzero(counts)]  # those that do not occur come last
+    most_frequent_first = np.argsort(-counts, kind="stable")
+    present = most_frequent_first[: np.count_nonzero(counts)]  # counts of 0 come last
     return [str(categories[position]) for position in present]

@@ -1,9 +1,9 @@
-"""All claims compared with one results folder, under every protocol that was run."""
+"""Judge all claims by the records of a results folder, under every protocol that was run."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,20 +30,20 @@ from dlmexp.presentation.claims.rules import (
     verdict_of,
 )
 
-FIRST_OF_PLUGINS = 100  # the number from which on claims are those of plugins
+FIRST_OF_PLUGINS = 100  # claims from this number on are those of plugins
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim under one column: its tests, and what they say together.
+    """The verdict on a claim in one column, with its tests.
 
     Attributes:
         claim: The claim.
         column: The label of the column.
-        parts: All its parts, also those that were not run.
-        origin: How the records came to be.
-        missing: Commands that would compute what was not run on the paper's data.
-        error: Where and what the function of a plugin's claim raised; empty if nothing.
+        parts: All parts of the claim, also those that were not run.
+        origin: Which commands and commits computed the records.
+        missing: The commands that compute the parts on the paper's data that were not run.
+        error: What the function of a plugin's claim raised, and where; '' if nothing.
     """
 
     claim: Claim
@@ -55,15 +55,15 @@ class ClaimVerdict:
 
     @property
     def tally(self) -> Tally:
-        """How many of its tests have which outcome."""
+        """The number of its tests with each outcome."""
         outcomes: list[Outcome] = []
-        for part in self._counting:
+        for part in self._counted_parts:
             outcomes += [test.outcome for test in part.tests]
         return Tally.of(outcomes)
 
     @property
     def verdict(self) -> Verdict:
-        """What its tests say together."""
+        """The verdict on the claim by its tests."""
         return verdict_of(self.tally, self.claim.needs)
 
     @property
@@ -72,46 +72,46 @@ class ClaimVerdict:
         return [part for part in self.parts if part.was_run]
 
     @property
-    def _counting(self) -> list[Part]:
+    def _counted_parts(self) -> list[Part]:
         """The parts that were run and count for the verdict."""
         return [part for part in self.parts_run if not part.supplementary]
 
     @property
     def datasets(self) -> list[str]:
         """The datasets that were run."""
-        names = [part.dataset for part in self._counting if part.dataset]
+        names = [part.dataset for part in self._counted_parts if part.dataset]
         return list(dict.fromkeys(names))
 
     @property
     def stand_ins(self) -> list[str]:
-        """Those of them that stand in for the paper's."""
-        names = [str(part.dataset) for part in self._counting if part.stands_for]
+        """The datasets that were run and that are stand-ins for datasets of the paper."""
+        names = [str(part.dataset) for part in self._counted_parts if part.stands_for]
         return list(dict.fromkeys(names))
 
     @property
     def data(self) -> list[str]:
-        """The datasets that were run, with what they stand in for."""
-        stands_for = {part.dataset: part.stands_for for part in self._counting}
+        """The datasets that were run, each with the dataset of the paper that it represents."""
+        stands_for = {part.dataset: part.stands_for for part in self._counted_parts}
         return [labelled(name, stands_for[name]) for name in self.datasets]
 
     @property
     def not_available(self) -> list[str]:
-        """The paper's datasets that the claim names, and that neither they nor stand-ins were run.
+        """The paper's datasets that the claim names, if neither they nor their stand-ins were run.
 
-        A stand-in for any of a family, such as Peds1, makes up for one of them.
+        A stand-in for any dataset of a family, such as Peds1, replaces one dataset of this family.
         """
         run = self.datasets
-        absent: dict[str, None] = {}
+        not_run: dict[str, None] = {}  # an ordered set
         for part in self.parts:
             if part.dataset and not part.stands_for and part.dataset not in run:
-                absent[part.dataset] = None
-        replaced = [part.stands_for for part in self._counting if part.stands_for]
-        return _without_replaced(absent, replaced)
+                not_run[part.dataset] = None
+        represented = [part.stands_for for part in self._counted_parts if part.stands_for]
+        return _without_represented(not_run, represented)
 
     @property
     def repetitions(self) -> list[int]:
-        """The fewest and most repetitions of a part; empty where none was run."""
-        counts = [part.repetitions for part in self._counting if part.dataset]
+        """The smallest and the largest number of repetitions of a part; empty if none was run."""
+        counts = [part.repetitions for part in self._counted_parts if part.dataset]
         if not counts:
             return []
         return [min(counts), max(counts)]
@@ -130,16 +130,16 @@ class ClaimVerdict:
         return f"{self.verdict} ({tally.supported} of {tests})"
 
 
-def _without_replaced(datasets: Iterable[str], replaced: Iterable[str]) -> list[str]:
-    """Return datasets of the paper without those that stand-ins make up for.
+def _without_represented(datasets: Iterable[str], represented: Iterable[str]) -> list[str]:
+    """Return datasets of the paper without those that stand-ins replace.
 
     Args:
-        datasets: Names of datasets.
-        replaced: The datasets that stand-ins stand for. Each removes itself, or else the first
-            dataset of its family.
+        datasets: The datasets.
+        represented: The datasets that stand-ins represent. Each of them removes itself or, if it is
+            not among the datasets, the first one of its family.
     """
     remaining = list(datasets)
-    for name in dict.fromkeys(replaced):
+    for name in dict.fromkeys(represented):
         of_family = [other for other in remaining if family(other) == family(name)]
         if name in remaining:
             remaining.remove(name)
@@ -157,19 +157,20 @@ class JudgedClaim(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """The claims under each column.
+    """The verdicts on claims in each column.
 
     Attributes:
-        columns: The settings judged.
-        verdicts: One per column and claim, in this order.
-        left_out: Options that show other settings.
-        here: Function that makes a command read this results folder.
+        columns: The settings under which claims were judged.
+        verdicts: The verdicts, column by column, on each claim.
+        left_out: The options of `dlmexp claims` that show other settings.
+        with_results_option: The function that completes a command so that it reads the same
+            results folder.
     """
 
     columns: list[VerdictColumn]
     verdicts: list[ClaimVerdict]
     left_out: list[str]
-    here: Callable[[str], str]
+    with_results_option: Callable[[str], str]
 
     def by_claim(self) -> list[JudgedClaim]:
         """Return each claim with its verdicts."""
@@ -188,28 +189,31 @@ class Judged:
         return by_label
 
     def as_frame(self) -> pd.DataFrame:
-        """Return one row per verdict."""
-        return pd.DataFrame([
-            {
-                "column": verdict.column,
-                "number": verdict.claim.number,
-                "claim": verdict.claim.text,
-                "where": verdict.claim.where,
-                "verdict": verdict.verdict,
-                "words": verdict.words,
-                "supported": verdict.tally.supported,
-                "contradicted": verdict.tally.contradicted,
-                "no_difference": verdict.tally.no_difference,
-                "unclear": verdict.tally.unclear,
-                "data": verdict.datasets,
-                "stand_ins": verdict.stand_ins,
-                "not_available": verdict.not_available,
-                "repetitions": verdict.repetitions,
-                "missing": verdict.missing,
-                "commands": verdict.origin.commands,
-            }
-            for verdict in self.verdicts
-        ])  # fmt: skip
+        """Return a table with a row per verdict."""
+        return pd.DataFrame([_fields(verdict) for verdict in self.verdicts])
+
+
+def _fields(verdict: ClaimVerdict) -> dict[str, Any]:
+    """Return a verdict as a row of a table."""
+    tally = verdict.tally
+    return {
+        "column": verdict.column,
+        "number": verdict.claim.number,
+        "claim": verdict.claim.text,
+        "where": verdict.claim.where,
+        "verdict": verdict.verdict,
+        "words": verdict.words,
+        "supported": tally.supported,
+        "contradicted": tally.contradicted,
+        "no_difference": tally.no_difference,
+        "unclear": tally.unclear,
+        "data": verdict.datasets,
+        "stand_ins": verdict.stand_ins,
+        "not_available": verdict.not_available,
+        "repetitions": verdict.repetitions,
+        "missing": verdict.missing,
+        "commands": verdict.origin.commands,
+    }
 
 
 def by_section(judged: Judged) -> list[tuple[str, list[JudgedClaim]]]:
@@ -232,49 +236,50 @@ def judge(
 
     Args:
         results: The folder.
-        numbers: Numbers of the claims; all, if left out.
-        protocol: The only protocol to judge under; None: each that was run.
+        numbers: The numbers of the claims; empty means all.
+        protocol: The only protocol to judge under; None means each that was run.
         where: Terms such as `training.lr=0.01` that choose settings.
-        margins: Factor on all margins.
+        margins: A factor on all margins.
 
     Raises:
         UserError: Nothing was run under the protocol, or no record has these values.
     """
     table = results.table
     candidates = results.candidates
-    columns_run = columns_of(candidates, results.changes)
+    all_columns = columns_of(candidates, results.changes)
     terms = parse_where(where, table, results.changes)
     if terms:
         table = table[matching(table, terms, results.changes)]
         candidates = candidates[matching(candidates, terms, results.changes)]
-        fitting = columns_of(candidates, results.changes)
-        columns = choose_columns(fitting, protocol, everything=True)
+        matching_columns = columns_of(candidates, results.changes)
+        columns = choose_columns(matching_columns, protocol, everything=True)
     else:
-        columns = choose_columns(columns_run, protocol)
+        columns = choose_columns(all_columns, protocol)
 
     verdicts: list[ClaimVerdict] = []
     for column in columns:
         evidence = Evidence(
             results,
-            rows_of(table, column),
-            rows_of(candidates, column),
-            column.preset,
-            margins,
+            table=rows_of(table, column),
+            candidates=rows_of(candidates, column),
+            capped=column.preset,
+            margins=margins,
         )
         verdicts += verdicts_on(claims(), evidence, column)
     if numbers:
         verdicts = [verdict for verdict in verdicts if verdict.claim.number in numbers]
-    left_out = [column.options for column in columns_run if column not in columns]
-    return Judged(columns, verdicts, left_out, results.command)
+    left_out = [column.options for column in all_columns if column not in columns]
+    return Judged(columns, verdicts, left_out, with_results_option=results.command)
 
 
 def verdicts_on(
     claims: Sequence[Claim], evidence: Evidence, column: VerdictColumn
 ) -> list[ClaimVerdict]:
-    """Judge claims under one column.
+    """Return the verdicts on claims in one column.
 
-    The rate of false discoveries is that of the whole table, so all claims are judged whichever are
-    asked for. Claims of plugins have a table of their own: they change no verdict of the paper's.
+    The outcome of a test depends on the p-values of all other tests (`decide`). So all claims must
+    be judged together, also those that the user does not ask for. Claims of plugins are decided
+    apart, so that they change no verdict on the paper's claims.
     """
     compared = [_compare(claim, evidence) for claim in claims]
     decide(_tests(claim for claim in compared if not claim.is_of_plugin))
@@ -284,12 +289,12 @@ def verdicts_on(
 
 @dataclass(frozen=True)
 class ComparedClaim:
-    """A claim with its tests, before these have outcomes.
+    """A claim with its tests, which `decide` gives their outcomes later.
 
     Attributes:
         claim: The claim.
-        parts: Its parts; none where its function raised.
-        error: Where and what the function of a plugin's claim raised; empty if nothing.
+        parts: Its parts; empty if its function raised an exception.
+        error: What the function of a plugin's claim raised, and where; '' if nothing.
     """
 
     claim: Claim
@@ -303,7 +308,7 @@ class ComparedClaim:
 
 
 def _compare(claim: Claim, evidence: Evidence) -> ComparedClaim:
-    """Compare a claim with records; an exception in a plugin's claim is its error."""
+    """Compare a claim with records; an exception in a plugin's claim becomes its `error`."""
     try:
         return ComparedClaim(claim, _parts(claim, evidence))
     except Exception as error:
@@ -313,7 +318,7 @@ def _compare(claim: Claim, evidence: Evidence) -> ComparedClaim:
 
 
 def _parts(claim: Claim, evidence: Evidence) -> list[Part]:
-    """Return the parts of a claim, with what their datasets stand in for."""
+    """Return the parts of a claim, with the datasets that stand-ins among theirs represent."""
     parts = []
     for part in claim.parts(evidence):
         stands_for = evidence.stands_for.get(str(part.dataset))
@@ -331,7 +336,7 @@ def _tests(compared: Iterable[ComparedClaim]) -> list[ClaimTest]:
 
 
 class PossibleOutcome(NamedTuple):
-    """An outcome that a test may have, with its p-value."""
+    """A conclusive outcome that a test may have, with its p-value."""
 
     test: ClaimTest
     outcome: Outcome
@@ -341,11 +346,12 @@ class PossibleOutcome(NamedTuple):
 def decide(tests: Sequence[ClaimTest]) -> None:
     """Set the outcomes of all tests of a table that have p-values.
 
-    The p-values of all outcomes that are asked for are one family. An outcome is that of the test
-    if its p-value is small enough after the adjustment; at most one can be.
+    The p-values of all possible outcomes of all tests are adjusted together. A test has the outcome
+    whose adjusted p-value is significant; at most one outcome of a test can be. If none is, the
+    test can't tell.
     """
     possible = _possible_outcomes(tests)
-    adjusted = false_discovery_rate(np.array([outcome.p for outcome in possible]))
+    adjusted = false_discovery_rate(np.array([candidate.p for candidate in possible]))
     for test in tests:
         if test.p_values:
             test.p_adjusted = math.inf
@@ -358,7 +364,7 @@ def decide(tests: Sequence[ClaimTest]) -> None:
 
 
 def _possible_outcomes(tests: Iterable[ClaimTest]) -> list[PossibleOutcome]:
-    """Return the outcomes that are asked for, of all tests."""
+    """Return the possible outcomes of all tests."""
     possible: list[PossibleOutcome] = []
     for test in tests:
         possible += [PossibleOutcome(test, outcome, p) for outcome, p in test.p_values.items()]
@@ -382,14 +388,14 @@ def _verdict_on(
 
 
 def _common_origin(parts: list[Part]) -> Origin:
-    """Return how the records of all parts that were run came to be."""
-    commands: dict[str, None] = {}
+    """Return which commands and commits computed the records of all parts."""
+    commands: dict[str, None] = {}  # an ordered set
     commits: set[str] = set()
     records = 0
     for part in parts:
         if part.was_run:
-            commands |= dict.fromkeys(part.origin.commands)
-            commits |= set(part.origin.commits)
+            commands.update(dict.fromkeys(part.origin.commands))
+            commits.update(part.origin.commits)
             records += part.origin.records
     return Origin(records, list(commands), sorted(commits))
 
@@ -397,13 +403,15 @@ def _common_origin(parts: list[Part]) -> Origin:
 def _missing_commands(
     claim: Claim, parts: list[Part], results: ResultsFolder, column: VerdictColumn
 ) -> list[str]:
-    """Return commands that would compute what was not run on the paper's data."""
+    """Return the commands that compute those of the parts that were not run."""
     not_run = [part.dataset for part in parts if part.dataset and not part.was_run]
-    commands = []
+    commands: list[str] = []
     for dataset in dict.fromkeys(not_run):
-        experiments = [name for name in claim.experiments if computes(name, dataset)]
-        commands += [_run_command(experiment, dataset, column) for experiment in experiments]
-    return [results.command(command) for command in commands]
+        for experiment in claim.experiments:
+            if computes(experiment, dataset):
+                command = _run_command(experiment, dataset, column)
+                commands.append(results.command(command))
+    return commands
 
 
 def _run_command(experiment: str, dataset: str, column: VerdictColumn) -> str:
@@ -415,21 +423,24 @@ def _run_command(experiment: str, dataset: str, column: VerdictColumn) -> str:
 
 
 def computes(experiment: str, dataset: str) -> bool:
-    """Return whether an experiment is about data of a dataset's task."""
-    known = entries("dataset")
-    of_experiment = [name for name in datasets_of(experiment) if name in known]
-    tasks = {known[name]["task"] for name in of_experiment}
-    return not tasks or known[dataset]["task"] in tasks
+    """Return whether an experiment is about datasets of the same task, or about any datasets."""
+    settings = entries("dataset")
+    tasks = {settings[name]["task"] for name in datasets_of(experiment) if name in settings}
+    return not tasks or settings[dataset]["task"] in tasks
 
 
 def datasets_of(experiment: str) -> list[str]:
-    """Return the datasets that an experiment names, itself or in the experiment it starts from."""
+    """Return the datasets of an experiment, from the `defaults` of its file in `conf/experiment`.
+
+    An entry of `defaults` that is a text names another experiment, which this one starts from. An
+    entry `override /dataset` has the name of a dataset, or a list of names. The last one counts.
+    """
     settings = entries("experiment").get(experiment, {})
     datasets: list[str] = []
     for default in settings.get("defaults", ()):
         if isinstance(default, str):
             datasets = datasets_of(default) or datasets
         elif "override /dataset" in default:
-            named = default["override /dataset"]
-            datasets = [named] if isinstance(named, str) else list(named)
+            value = default["override /dataset"]
+            datasets = [value] if isinstance(value, str) else list(value)
     return datasets

@@ -1,4 +1,8 @@
-"""Claims about methods: metrics (1 to 5, 32), tasks (7 to 10, 28, 31), all data (21 to 23)."""
+"""Claims that compare methods.
+
+1 to 5 and 32 are about regression, 7 to 10, 28 and 31 about classification and counts, and 21 to 23
+about all datasets.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,10 +16,11 @@ from dlmexp.presentation.claims.evidence import DLM, Evidence, MetricLine
 from dlmexp.presentation.claims.rules import BETTER, COMPARABLE, NO_WORSE, Relation
 from dlmexp.presentation.labels import method_label, metric_label
 
+# The methods that are not trained on square loss, and all methods.
 LOG_METHODS = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
 ALL_METHODS = (*LOG_METHODS, "joint_sq_dlm", "fixed_sq_dlm")
 BASELINES = ("elbo", "beta_elbo")
-BOTH = "ELBO and β-ELBO"
+BASELINES_IN_WORDS = "ELBO and β-ELBO"
 
 
 def related(
@@ -25,10 +30,20 @@ def related(
     rivals: Sequence[str],
     metric: str,
     relation: Relation,
-    says: str,
+    predicate: str,
 ) -> Iterator[Part]:
-    """Yield the relation of a method to each rival, on datasets and stand-ins, in all q."""
-    statement = f"{method_label(method)} {says}"
+    """Yield a part for each dataset, stand-in and parameterisation of q.
+
+    Args:
+        evidence: The records.
+        datasets: The datasets that the claim names.
+        method: Our method.
+        rivals: The methods to compare with; ours may be among them, and is left out.
+        metric: The metric.
+        relation: The relation of ours to the rivals that is tested.
+        predicate: The statement without its subject, which is our method.
+    """
+    statement = f"{method_label(method)} {predicate}"
     for dataset, q in evidence.datasets_and_q(*datasets):
         ours = evidence.fit(dataset, method, metric, q)
         others = [name for name in rivals if name != method]
@@ -37,16 +52,16 @@ def related(
 
 
 def lowest(evidence: Evidence, method: str, metric: str, *datasets: str) -> Iterator[Part]:
-    """Yield whether a method has the lowest value of a metric."""
+    """Yield tests of whether a method has the lowest value of a metric."""
     rivals = LOG_METHODS if metric == "nll" else ALL_METHODS
-    says = f"has the lowest {metric_label(metric)}"
-    return related(evidence, datasets, method, rivals, metric, BETTER, says)
+    predicate = f"has the lowest {metric_label(metric)}"
+    return related(evidence, datasets, method, rivals, metric, BETTER, predicate)
 
 
 def beats(evidence: Evidence, method: str, rival: str, metric: str, dataset: str) -> Iterator[Part]:
-    """Yield whether a method has a lower value of a metric than a rival."""
-    says = f"beats {method_label(rival)} in {metric_label(metric)}"
-    return related(evidence, [dataset], method, [rival], metric, BETTER, says)
+    """Yield tests of whether a method has a lower value of a metric than a rival."""
+    predicate = f"beats {method_label(rival)} in {metric_label(metric)}"
+    return related(evidence, [dataset], method, [rival], metric, BETTER, predicate)
 
 
 @claim(
@@ -86,8 +101,8 @@ def square_lowest(evidence: Evidence) -> Iterator[Part]:
 )
 def square_beats_all(evidence: Evidence) -> Iterator[Part]:
     """Compare joint sq-DLM with every method trained on log loss."""
-    says = f"beats all methods of log loss in {metric_label('mse')}"
-    yield from related(evidence, ["sarcos"], "joint_sq_dlm", LOG_METHODS, "mse", BETTER, says)
+    predicate = f"beats all methods of log loss in {metric_label('mse')}"
+    yield from related(evidence, ["sarcos"], "joint_sq_dlm", LOG_METHODS, "mse", BETTER, predicate)
 
 
 @claim(4, "section 6.2, figure 1(b)", "reg-sq", text="sarcos: sq-DLM beats log-DLM in MSE.")
@@ -117,12 +132,12 @@ def beta_beats_plain(evidence: Evidence) -> Iterator[Part]:
     text="ringnorm: DLM beats ELBO in NLL; on the other three binary datasets they are comparable.",
 )
 def ringnorm_and_others(evidence: Evidence) -> Iterator[Part]:
-    """Compare both DLMs with ELBO on ringnorm, and with both baselines elsewhere."""
+    """Compare both DLMs with ELBO on ringnorm, and with both baselines on the other datasets."""
     others = ("banana", "thyroid", "twonorm")
-    says = f"is comparable to {BOTH} in NLL"
+    predicate = f"is comparable to {BASELINES_IN_WORDS} in NLL"
     for method in DLM:
         yield from beats(evidence, method, "elbo", "nll", "ringnorm")
-        yield from related(evidence, others, method, BASELINES, "nll", COMPARABLE, says)
+        yield from related(evidence, others, method, BASELINES, "nll", COMPARABLE, predicate)
 
 
 @claim(
@@ -135,9 +150,9 @@ def ringnorm_and_others(evidence: Evidence) -> Iterator[Part]:
 def no_loss(evidence: Evidence) -> Iterator[Part]:
     """Compare both DLMs with both baselines, in the metric of each task."""
     for metric, datasets in (("error", BINARY), ("mre", COUNTS)):
-        says = f"loses no {metric_label(metric)} against {BOTH}"
+        predicate = f"loses no {metric_label(metric)} against {BASELINES_IN_WORDS}"
         for method in DLM:
-            yield from related(evidence, datasets, method, BASELINES, metric, NO_WORSE, says)
+            yield from related(evidence, datasets, method, BASELINES, metric, NO_WORSE, predicate)
 
 
 @claim(
@@ -159,8 +174,8 @@ def counts_lowest(evidence: Evidence) -> Iterator[Part]:
         beta_elbo = evidence.fit(dataset, "beta_elbo", "nll", q)
         pairs = [(joint, elbo), (joint, beta_elbo), (joint, fixed)]
         yield evidence.compare("joint DLM has the lowest NLL", dataset, q, pairs, BETTER, "nll")
-        says = "fixed DLM is at least as good as ELBO"
-        part = evidence.compare(says, dataset, q, [(fixed, elbo)], NO_WORSE, "nll")
+        statement = "fixed DLM is at least as good as ELBO"
+        part = evidence.compare(statement, dataset, q, [(fixed, elbo)], NO_WORSE, "nll")
         yield replace(part, supplementary=True)
 
 
@@ -190,20 +205,20 @@ def dlm_errs_less(evidence: Evidence) -> Iterator[Part]:
 
 
 def _dlm_beats_elbo_on_airline(evidence: Evidence, metric: str) -> Iterator[Part]:
-    """Yield whether a DLM is lower than beta-ELBO at the same beta, and than ELBO at beta = 1."""
+    """Yield tests of whether a DLM beats beta-ELBO at the same beta, and ELBO."""
     value = f"test_{metric}"
     for dataset, q in evidence.datasets_and_q("airline", kind="curve"):
         elbo = evidence.curve(dataset, "beta_elbo", 1.0, q, value=value)
         for beta in (0.1, 1.0, 10.0):
             if beta == 1.0:
                 rivals = [elbo]
-                says = "ELBO"
+                names_of_rivals = "ELBO"
             else:
                 rivals = [evidence.curve(dataset, "beta_elbo", beta, q, value=value), elbo]
-                says = f"β-ELBO, β={beta:g}, and ELBO"
+                names_of_rivals = f"β-ELBO, β={beta:g}, and ELBO"
             for method in DLM:
                 ours = evidence.curve(dataset, method, beta, q, value=value)
-                statement = f"{ours.name} beats {says} in {metric_label(metric)}"
+                statement = f"{ours.name} beats {names_of_rivals} in {metric_label(metric)}"
                 pairs = [(ours, rival) for rival in rivals]
                 yield evidence.compare(statement, dataset, q, pairs, BETTER, metric)
 
@@ -220,12 +235,13 @@ def _dlm_beats_elbo_on_airline(evidence: Evidence, metric: str) -> Iterator[Part
     ),
 )
 def better_dlm(evidence: Evidence) -> Iterator[Part]:
-    """Compare, in each repetition, the variant with the lower validation NLL.
+    """Compare the DLM variant with the lower validation NLL in each repetition with both baselines.
 
-    A user would choose it in this way.
+    A user would choose the variant in this way, without looking at test rows.
     """
     statement = (
-        f"the DLM variant that validation selects is comparable to or better than {BOTH} in NLL"
+        "the DLM variant that validation selects is comparable to or better than "
+        f"{BASELINES_IN_WORDS} in NLL"
     )
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
         joint_validation = evidence.fit(dataset, "joint_log_dlm", "nll", q, "validation_nll").values
@@ -249,14 +265,15 @@ def better_dlm(evidence: Evidence) -> Iterator[Part]:
         yield part
 
 
-# Measures of calibration: coverage is judged by its distance from the nominal level.
+# Metrics of calibration by dataset. Coverage is judged by its distance from the nominal level.
 CALIBRATION = {
     REGRESSION: ("coverage_50", "coverage_90", "coverage_95", "crps"),
     BINARY: ("ece", "brier"),
     COUNTS: ("coverage_95",),
 }
-# Those whose margin is computed from ELBO's values; a trivial predictor keeps the others near 0.
-WITH_OWN_MARGIN = ("crps", "brier")
+# Metrics whose margin is computed from the ELBO's values. Other metrics have a constant margin, as
+# even a trivial predictor has values near 0.
+WITH_COMPUTED_MARGIN = ("crps", "brier")
 
 
 @claim(
@@ -272,36 +289,37 @@ WITH_OWN_MARGIN = ("crps", "brier")
     figures=("calibration-reg", "calibration-class", "calibration-count"),
 )
 def better_calibrated(evidence: Evidence) -> Iterator[Part]:
-    """Compare each DLM, with the beta that NLL selects, with ELBO in every measure."""
-    for datasets, measures in CALIBRATION.items():
+    """Compare each DLM, with the beta that NLL selects, with ELBO in every metric."""
+    for datasets, metrics in CALIBRATION.items():
         for dataset, q in evidence.datasets_and_q(*datasets):
-            for measure in measures:
+            for metric in metrics:
                 for method in DLM:
-                    yield _calibrated(evidence, dataset, q, measure, method)
+                    yield _calibrated(evidence, dataset, q, metric, method)
 
 
-def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: str) -> Part:
-    """Return whether a method has a lower value of a measure of calibration than ELBO."""
-    is_coverage = measure.startswith("coverage")
-    level = int(measure.removeprefix("coverage_")) / 100 if is_coverage else 0.0
-    measure_label = f"coverage error at {level:.0%}" if is_coverage else metric_label(measure)
-    margin = measure if measure in WITH_OWN_MARGIN else rules.PROBABILITY_MARGIN
+def _calibrated(evidence: Evidence, dataset: str, q: str, metric: str, method: str) -> Part:
+    """Return tests of whether a method has a lower value of a metric of calibration than ELBO."""
+    is_coverage = metric.startswith("coverage")
+    level = int(metric.removeprefix("coverage_")) / 100 if is_coverage else 0.0
+    label = f"coverage error at {level:.0%}" if is_coverage else metric_label(metric)
+    margin = metric if metric in WITH_COMPUTED_MARGIN else rules.PROBABILITY_MARGIN
 
-    ours = evidence.fit(dataset, method, "nll", q, f"test_{measure}")
-    elbo = evidence.fit(dataset, "elbo", "nll", q, f"test_{measure}")
+    ours = evidence.fit(dataset, method, "nll", q, f"test_{metric}")
+    elbo = evidence.fit(dataset, "elbo", "nll", q, f"test_{metric}")
     pairs = [(_distance_from(level, ours), _distance_from(level, elbo))]
-    statement = f"{ours.name} has a lower {measure_label} than ELBO"
+    statement = f"{ours.name} has a lower {label} than ELBO"
     part = evidence.compare(statement, dataset, q, pairs, BETTER, margin)
     if part.tests and is_coverage:
-        signed = float(np.nanmean(ours.values)) - level
-        signed_elbo = float(np.nanmean(elbo.values)) - level
-        part.figures = {"signed_error": signed, "signed_error_elbo": signed_elbo}
-        means = f"coverage minus nominal, mean over sizes: {signed:+.3f}, ELBO {signed_elbo:+.3f}"
+        error = float(np.nanmean(ours.values)) - level
+        error_elbo = float(np.nanmean(elbo.values)) - level
+        part.figures = {"signed_error": error, "signed_error_elbo": error_elbo}
+        means = f"coverage minus nominal, mean over sizes: {error:+.3f}, ELBO {error_elbo:+.3f}"
         part.reason = f"{means}; {part.reason}" if part.reason else means
     return part
 
 
 def _distance_from(level: float, line: MetricLine) -> MetricLine:
+    """Return a line with the distances of its values from a level."""
     return replace(line, values=abs(line.values - level))
 
 
@@ -315,12 +333,12 @@ def _distance_from(level: float, line: MetricLine) -> MetricLine:
     needs=rules.SOME,
 )
 def joint_is_unstable(evidence: Evidence) -> Iterator[Part]:
-    """Compare fixed with joint DLM: its hyperparameters are what can go wrong."""
+    """Compare fixed with joint DLM, which differ in how the hyperparameters are trained."""
+    statement = "fixed DLM beats joint DLM in NLL"
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
         fixed = evidence.fit(dataset, "fixed_log_dlm", "nll", q)
         joint = evidence.fit(dataset, "joint_log_dlm", "nll", q)
-        says = "fixed DLM beats joint DLM in NLL"
-        yield evidence.compare(says, dataset, q, [(fixed, joint)], BETTER, "nll")
+        yield evidence.compare(statement, dataset, q, [(fixed, joint)], BETTER, "nll")
 
 
 @claim(
@@ -333,13 +351,11 @@ def joint_is_unstable(evidence: Evidence) -> Iterator[Part]:
 )
 def constant_mean(evidence: Evidence) -> Iterator[Part]:
     """Compare ELBO with a constant and with a zero mean (experiment `zero-mean`)."""
+    statement = "a constant mean beats a zero mean in NLL"
+    values = evidence.column("test_nll")
     for dataset, q in evidence.datasets_and_q(*BINARY):
-        constant = evidence.at("nll", dataset, q, "elbo", "exact", None)
-        zero = evidence.at("zero-mean", dataset, q, "elbo", "exact", None)
-        values = evidence.column("test_nll")
-        pair = (
-            evidence.line("ELBO, constant mean", dataset, constant, values),
-            evidence.line("ELBO, zero mean", dataset, zero, values),
-        )
-        says = "a constant mean beats a zero mean in NLL"
-        yield evidence.compare(says, dataset, q, [pair], BETTER, "nll")
+        rows_with_constant = evidence.at("nll", dataset, q, "elbo", "exact", None)
+        rows_with_zero = evidence.at("zero-mean", dataset, q, "elbo", "exact", None)
+        constant = evidence.line("ELBO, constant mean", dataset, rows_with_constant, values)
+        zero = evidence.line("ELBO, zero mean", dataset, rows_with_zero, values)
+        yield evidence.compare(statement, dataset, q, [(constant, zero)], BETTER, "nll")

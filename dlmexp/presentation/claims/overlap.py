@@ -1,23 +1,23 @@
-"""Rows of a split: how much of the data repetitions share, and how many rows are for validation."""
+"""Compute sizes of splits: the rows that repetitions share, and the rows for validation."""
 
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import dataset_names, read_spec
 from dlmexp.data.splits import split_sizes
 
-# A split in per cents of the rows has the same shares at any number of rows.
-WHOLE_PER_CENTS = 100
+# A split by percentages has the same shares for any number of rows, so that 100 rows serve for all.
+ROWS_OF_PERCENTAGES = 100
 
 
 def split_overlap(dataset: str, task: str, largest: int) -> float:
-    """Return the number of test rows of a repetition over that of all other rows.
+    """Return the number of test rows of a repetition, divided by that of all its other rows.
 
-    The sizes are those of the dataset's own split. Where its number of rows is not known, it is
-    estimated from the largest training set.
+    The sizes are those of the dataset's split. If the number of rows is not known, it is estimated
+    from the largest training set.
 
     Args:
-        dataset: Name of the dataset.
-        task: Its task, for a dataset that has no settings here.
-        largest: Rows of the largest training set that was run.
+        dataset: The dataset.
+        task: Its task, for a dataset that is not in the catalogue.
+        largest: The number of rows of the largest training set that was run.
     """
     spec = _spec(dataset, task)
     rows = _row_count(spec, largest)
@@ -34,6 +34,7 @@ def validation_rows(dataset: str, task: str) -> int:
 
 
 def _spec(dataset: str, task: str) -> DatasetConfig:
+    """Return the settings of a dataset; outside of the catalogue, those usual for its task."""
     if dataset in dataset_names():
         return read_spec(dataset)
     kind = "regression" if task == "regression" else "counts"
@@ -41,11 +42,15 @@ def _spec(dataset: str, task: str) -> DatasetConfig:
 
 
 def _row_count(spec: DatasetConfig, largest: int) -> int:
+    """Return the number of rows of a dataset, estimated from the largest training set if unknown.
+
+    Where the split has the same shares for any number of rows, return a number that has them.
+    """
     if spec.split == "regression" and spec.test_cap is None:
-        return WHOLE_PER_CENTS
+        return ROWS_OF_PERCENTAGES
     if spec.rows is not None:
         return spec.rows
     if spec.split == "airline":
-        # Everything but the test rows is trained on; the latter are at most half of all.
+        # All rows but the test rows are trained on. At most half of all rows are test rows.
         return largest + split_sizes(2 * largest, "airline").test
     return 2 * largest

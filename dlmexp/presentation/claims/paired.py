@@ -1,10 +1,15 @@
-"""Paired comparisons of methods over repetitions, at all sizes and with all rivals at once.
+"""Compare methods in pairs over repetitions, at all sizes and with all rivals at once.
 
-Each is a paired t-test (docs/SPEC.md, section 8). `scipy.stats.ttest_rel` gives the same numbers,
-as a test checks. It does not serve here: it tests neither against a margin nor with a corrected
-standard error, leaves open what holds without scatter, and loops in Python where repetitions are
-missing (13 ms a call, of which all claims need hundreds). `scipy.special` has Student's t without
-the import of `scipy.stats`, which takes longer than all verdicts on a claim.
+Each comparison is a paired t-test (docs/SPEC.md, section 8). `scipy.stats.ttest_rel` gives the same
+numbers, as a test checks, but is not used, for these reasons:
+
+- It tests neither against a margin nor with a corrected standard error.
+- Its result is undefined for differences without scatter.
+- It loops in Python where repetitions are missing, which takes 13 ms a call, and all claims need
+  hundreds of calls.
+
+Student's t is taken from `scipy.special`: the import of `scipy.stats` takes longer than all
+verdicts on a claim.
 """
 
 import warnings
@@ -19,37 +24,39 @@ PairValues = Float[np.ndarray, "K S"]  # by pair and size
 PairCounts = Int[np.ndarray, "K S"]
 PairFlags = Bool[np.ndarray, "K S"]
 SizeValues = Float[np.ndarray, " S"]
-# Deviations below this share of the mean difference are rounding errors: there is no scatter.
+# A standard deviation below this share of the mean difference is a rounding error. Such differences
+# have no scatter.
 ROUNDING = 1e-12
-# Keeps the comparison with `ROUNDING` defined where the mean difference is zero.
+# A lower bound for the mean difference when it is compared with a deviation, as the mean may be
+# zero.
 SMALLEST = 1e-300
-# With fewer repetitions it can't be told whether one of them is an outlier.
-FEWEST_FOR_OUTLIERS = 10
-# An outlier is so many robust deviations off the median.
+# With fewer repetitions, outliers cannot be recognised.
+MIN_REPETITIONS_FOR_OUTLIERS = 10
+# An outlier is more than this many robust deviations away from the median.
 OUTLIER = 10.0
-# A normal's standard deviation over its median absolute deviation.
-DEVIATION_OF_MAD = 1.4826
-# Standard error of the median of normals over that of their mean.
-ERROR_OF_MEDIAN = 1.2533
+# The standard deviation of a normal, divided by its median absolute deviation (MAD).
+DEVIATION_OVER_MAD = 1.4826
+# The standard error of the median of normals, divided by that of their mean.
+ERROR_OF_MEDIAN_OVER_MEAN = 1.2533
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """K pairs of methods at S sizes, as arrays [K, S].
+    """The comparisons of K pairs of methods, each ours and a rival, at S sizes: arrays [K, S].
 
-    Lower values are better, so a positive difference speaks for ours. Means are NaN where a pair
-    has no repetition in common.
+    Lower values are better, so ours is better where the difference is positive. Means are NaN where
+    a pair has no repetition in common.
 
     Attributes:
-        ours: Mean of our values over the common repetitions.
-        rival: Mean of the rival's values over them.
-        difference: Mean of rival minus ours.
-        error: Standard error of the mean difference: 0 without scatter, infinite with one
-            repetition.
+        ours: The mean of our values over the repetitions that both methods have.
+        rival: The mean of the rival's values over these repetitions.
+        difference: The mean difference, rival minus ours.
+        error: The standard error of the mean difference. It is 0 if the differences have no
+            scatter, and infinite if there are fewer than two.
         effect: Cohen's d of the paired differences.
-        repetitions: Number of common repetitions.
-        won: Number of those in which ours is lower.
-        median: Medians stand for means, as outliers rule.
+        repetitions: The number of repetitions that both methods have.
+        won: The number of repetitions in which ours is lower.
+        by_median: Whether medians replace the means above, because of outliers.
     """
 
     ours: PairValues
@@ -59,7 +66,7 @@ class Comparisons:
     effect: PairValues
     repetitions: PairCounts
     won: PairCounts
-    median: PairFlags
+    by_median: PairFlags
 
     @property
     def p(self) -> PairValues:
@@ -69,8 +76,13 @@ class Comparisons:
         return np.where(self.repetitions > 1, two_sided, np.nan)
 
     def half_width(self, tail: float) -> PairValues:
-        """Return half of the interval of the difference, with `tail` left out on either side."""
+        """Return half the width of the interval of the difference.
+
+        Args:
+            tail: The probability beyond each end of the interval.
+        """
         quantile = stdtrit(self._degrees_of_freedom, 1 - tail)
+        # Without scatter the error is 0, and so is the width.
         return np.where(self.error > 0, quantile * self.error, self.error)
 
     def p_above(self, bound: float | SizeValues) -> PairValues:
@@ -82,13 +94,14 @@ class Comparisons:
         return self._one_sided(bound - self.difference)
 
     def corrected(self, overlap: float | SizeValues) -> "Comparisons":
-        """Return the same comparisons with Nadeau and Bengio's (2003) standard error.
+        """Return the same comparisons with the standard error of Nadeau and Bengio (2003).
 
-        Repetitions share rows, so their number R understates the variance of the mean, s^2 / R. It
-        becomes s^2 (1 / R + overlap).
+        Repetitions share rows of the data, so that s^2 / R understates the variance of the mean of
+        R repetitions. The corrected variance is s^2 (1 / R + overlap).
 
         Args:
-            overlap: Test rows over all other rows of a repetition; one value, or one by size.
+            overlap: The number of test rows of a repetition, divided by that of its other rows; one
+                value, or a value for each size.
         """
         inflation = np.sqrt(1 + self.repetitions * overlap)
         return replace(self, error=self.error * inflation)
@@ -98,7 +111,11 @@ class Comparisons:
         return np.maximum(self.repetitions - 1, 1)
 
     def _one_sided(self, distance: PairValues) -> PairValues:
-        """Return p-values for `distance > 0`; without scatter the distance itself decides."""
+        """Return p-values for `distance > 0`.
+
+        Without scatter they are 0 or 1, by the sign of the distance. With fewer than two
+        repetitions they are 1.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             p = stdtr(self._degrees_of_freedom, -distance / self.error)
         p = np.where(self.error == 0, np.where(distance > 0, 0.0, 1.0), p)
@@ -106,45 +123,44 @@ class Comparisons:
 
 
 def compare(ours: Repeated, rival: Repeated) -> Comparisons:
-    """Compare values of R repetitions pair by pair; NaN stands for a missing repetition.
+    """Compare values of R repetitions pair by pair; NaN means that a repetition is missing.
 
-    Where outliers rule (a repetition is more than ten robust deviations off the median, of ten or
-    more), the median of the differences stands for their mean, and the median absolute deviation
-    for the standard deviation.
+    Where differences have outliers, their median replaces the mean, and their scaled median
+    absolute deviation replaces the standard deviation.
     """
     common = np.isfinite(ours) & np.isfinite(rival)
     repetitions = common.sum(axis=-1)
     differences = np.where(common, rival - ours, np.nan)
     mean, deviation = _mean_and_deviation(differences, repetitions)
     median, robust_deviation = _median_and_deviation(differences)
-    median_rules = _outliers_rule(differences, repetitions, median, robust_deviation)
+    by_median = _has_outliers(differences, repetitions, median, robust_deviation)
 
-    centre = np.where(median_rules, median, mean)
-    deviation = np.where(median_rules, robust_deviation, deviation)
-    error_factor = np.where(median_rules, ERROR_OF_MEDIAN, 1.0)
+    centre = np.where(by_median, median, mean)
+    deviation = np.where(by_median, robust_deviation, deviation)
+    error_factor = np.where(by_median, ERROR_OF_MEDIAN_OVER_MEAN, 1.0)
     our_values = np.where(common, ours, np.nan)
     rival_values = np.where(common, rival, np.nan)
-    without_scatter = deviation <= ROUNDING * np.maximum(abs(centre), SMALLEST)
-    certain_effect = np.where(centre == 0, 0.0, np.copysign(np.inf, centre))
+    has_no_scatter = deviation <= ROUNDING * np.maximum(abs(centre), SMALLEST)
+    effect_without_scatter = np.where(centre == 0, 0.0, np.copysign(np.inf, centre))
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.where(without_scatter, 0.0, error_factor * deviation / np.sqrt(repetitions))
-        effect = np.where(without_scatter, certain_effect, centre / deviation)
+        error = np.where(has_no_scatter, 0.0, error_factor * deviation / np.sqrt(repetitions))
+        effect = np.where(has_no_scatter, effect_without_scatter, centre / deviation)
     return Comparisons(
-        ours=np.where(median_rules, _nan_median(our_values), _nan_mean(our_values)),
-        rival=np.where(median_rules, _nan_median(rival_values), _nan_mean(rival_values)),
+        ours=np.where(by_median, _nan_median(our_values), _nan_mean(our_values)),
+        rival=np.where(by_median, _nan_median(rival_values), _nan_mean(rival_values)),
         difference=centre,
         error=np.where(repetitions > 1, error, np.inf),
         effect=effect,
         repetitions=repetitions,
         won=np.sum(differences > 0, axis=-1),
-        median=median_rules,
+        by_median=by_median,
     )
 
 
 def _mean_and_deviation(
     differences: Repeated, repetitions: PairCounts
 ) -> tuple[PairValues, PairValues]:
-    """Return the mean and the standard deviation, with R - 1 in the denominator."""
+    """Return the mean and the standard deviation over repetitions."""
     mean = _nan_mean(differences)
     # s^2 = sum_r (difference_r - mean)^2 / (R - 1)
     squares = np.nansum((differences - mean[..., None]) ** 2, axis=-1)
@@ -153,39 +169,50 @@ def _mean_and_deviation(
 
 
 def _median_and_deviation(differences: Repeated) -> tuple[PairValues, PairValues]:
-    """Return the median, and the standard deviation that the median absolute one stands for."""
+    """Return the median and the robust standard deviation over repetitions.
+
+    The latter is the median absolute deviation, scaled so that both deviations of normals agree.
+    """
     median = _nan_median(differences)
-    absolute = abs(differences - median[..., None])
-    return median, DEVIATION_OF_MAD * _nan_median(absolute)
+    distances = abs(differences - median[..., None])
+    return median, DEVIATION_OVER_MAD * _nan_median(distances)
 
 
-def _outliers_rule(
+def _has_outliers(
     differences: Repeated, repetitions: PairCounts, median: PairValues, deviation: PairValues
 ) -> PairFlags:
-    """Return where a repetition is too far off the median for a mean to say anything."""
-    farthest = np.where(np.isfinite(differences), abs(differences - median[..., None]), 0.0)
-    is_outlier = farthest.max(axis=-1, initial=0.0) > OUTLIER * deviation
-    return (repetitions >= FEWEST_FOR_OUTLIERS) & (deviation > 0) & is_outlier
+    """Return which comparisons have enough repetitions, and an outlier among them.
+
+    Args:
+        differences: The paired differences.
+        repetitions: The number of differences of each comparison.
+        median: Their median.
+        deviation: Their robust standard deviation.
+    """
+    distances = np.where(np.isfinite(differences), abs(differences - median[..., None]), 0.0)
+    is_far = distances.max(axis=-1, initial=0.0) > OUTLIER * deviation
+    return (repetitions >= MIN_REPETITIONS_FOR_OUTLIERS) & (deviation > 0) & is_far
 
 
 def _nan_mean(values: Repeated) -> PairValues:
-    """Return means over repetitions without the missing ones; NaN where all are missing."""
+    """Return means over the repetitions that are not missing; NaN where all are missing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.nanmean(values, axis=-1)
 
 
 def _nan_median(values: Repeated) -> PairValues:
-    """Return medians over repetitions without the missing ones; NaN where all are missing."""
+    """Return medians over the repetitions that are not missing; NaN where all are missing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.nanmedian(values, axis=-1)
 
 
 def false_discovery_rate(p_values: SizeValues) -> SizeValues:
-    """Return Benjamini and Hochberg's adjusted p-values.
+    """Return the adjusted p-values of Benjamini and Hochberg.
 
-    Of all rejections where they are below a level, at most that share is expected to be false.
+    If all tests with an adjusted p-value below a level are rejected, the expected share of false
+    rejections among them is at most this level.
     """
     count = len(p_values)
     descending = np.argsort(-p_values, kind="stable")
@@ -197,10 +224,10 @@ def false_discovery_rate(p_values: SizeValues) -> SizeValues:
 
 
 def holm(p_values: SizeValues) -> SizeValues:
-    """Return Holm's adjusted p-values.
+    """Return the adjusted p-values of Holm.
 
-    Rejecting where they are below a level makes any false rejection in the family at most as likely
-    as that level.
+    If all tests with an adjusted p-value below a level are rejected, the probability of any false
+    rejection among them is at most this level.
     """
     count = len(p_values)
     order = np.argsort(p_values, kind="stable")

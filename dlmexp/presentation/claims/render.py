@@ -1,11 +1,16 @@
-"""Verdicts for people and programs: tables and lists for a terminal, Markdown, and JSON.
+"""Write verdicts as tables and lists for a terminal, as Markdown, and as JSON.
 
-JSON is a list of claims in the order of their numbers, each with `number`, `claim`, `where` (in the
-paper), `verdicts` (protocol -> verdict) and `protocols`: protocol -> `verdict`, `words`, how many
-tests have which outcome, `data`, `stand_ins`, `not_available`, `repetitions` (fewest, most),
-`commands`, `commits`, `records`, `missing` (commands that would make more) and `parts`: statements
-about a dataset, each with its `tests`. Numbers have 6 significant digits, so that files are the
-same on every machine; null stands for what is not finite.
+The JSON is a list of claims in the order of their numbers. Each has these fields:
+
+- `number`, `claim` (the sentence), and `where` it stands in the paper;
+- `verdicts`: the verdict by protocol;
+- `protocols`: by protocol, an object with `verdict`, `words`, the number of tests with each
+  outcome, `data`, `stand_ins`, `not_available`, `repetitions` (fewest, most), `commands`,
+  `commits`, `records`, `missing` (commands that compute what was not run), and `parts`, which are
+  statements about a dataset, each with its `tests`.
+
+Numbers have 6 significant digits, so that files are the same on every machine. Numbers that are not
+finite are null.
 """
 
 import math
@@ -34,11 +39,10 @@ HEADINGS = ("data sets", "stand-ins", "not available")
 
 
 def summaries(judged: Judged) -> list[str]:
-    """Return a line per column with how many claims have which verdict, then what is left out."""
+    """Return a line per column with the number of claims of each verdict, then remarks."""
     lines = []
     for column, verdicts in judged.by_column().items():
-        counts = Counter(verdict.verdict for verdict in verdicts)
-        words = _counts_in_words({kind: counts[kind] for kind in Verdict})
+        words = _counts_in_words(_verdict_counts(verdicts))
         lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {words}")
     if any(column.preset for column in judged.columns):
         lines.append(
@@ -50,13 +54,19 @@ def summaries(judged: Judged) -> list[str]:
     return lines
 
 
+def _verdict_counts(verdicts: Iterable[ClaimVerdict]) -> dict[Verdict, int]:
+    """Return the number of claims of each verdict, 0 among them."""
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    return {verdict: counts[verdict] for verdict in Verdict}
+
+
 def _counts_in_words(counts: Mapping[Verdict, int] | Mapping[Outcome, int]) -> str:
-    """Return `1 reproduced, 2 partly`, without what does not occur."""
+    """Return counts as a text such as `1 reproduced, 2 partly`, without counts of 0."""
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def tested_and_not(judged: Judged) -> tuple[list[JudgedClaim], list[Claim]]:
-    """Return the claims with a test or an error under any column, with verdicts, and the others."""
+    """Return the claims with a test or an error in any column, and those without."""
     tested = []
     not_tested = []
     for judged_claim in judged.by_claim():
@@ -68,34 +78,36 @@ def tested_and_not(judged: Judged) -> tuple[list[JudgedClaim], list[Claim]]:
 
 
 def _is_tested(verdicts: Iterable[ClaimVerdict]) -> bool:
-    """Return whether a claim has a test, or has failed, by any of its verdicts."""
+    """Return whether any of the verdicts on a claim has a test, or an error of a plugin."""
     return any(verdict.tally.tests or verdict.error for verdict in verdicts)
 
 
-def not_tested_words(claims: Sequence[Claim], here: Callable[[str], str]) -> str:
-    """Return the line on claims without tests; empty if there are none."""
+def not_tested_words(claims: Sequence[Claim], with_results_option: Callable[[str], str]) -> str:
+    """Return the line on claims without tests; '' if there are none.
+
+    Args:
+        claims: The claims without tests.
+        with_results_option: `Judged.with_results_option`.
+    """
     if not claims:
         return ""
     numbers = ", ".join(str(claim.number) for claim in claims)
-    example = claims[0].number
-    return (
-        f"{counted(len(claims), 'claim')} not tested: {numbers}. "
-        f"What to run for one: {here(f'dlmexp claims {example}')}"
-    )
+    example = with_results_option(f"dlmexp claims {claims[0].number}")
+    return f"{counted(len(claims), 'claim')} not tested: {numbers}. What to run for one: {example}"
 
 
 def data_counts(verdicts: Iterable[ClaimVerdict]) -> list[str]:
-    """Return how many datasets were run, how many of them stand in, how many are not available.
+    """Return the numbers of datasets that were run, of stand-ins, and of those not available.
 
-    The numbers are those of the column with the most datasets; '' stands for 0.
+    The numbers are those of the verdict with the most datasets; '' means 0.
     """
-    with_most = max(verdicts, key=lambda verdict: len(verdict.datasets))
-    names = (with_most.datasets, with_most.stand_ins, with_most.not_available)
-    return [str(len(datasets) or "") for datasets in names]
+    verdict = max(verdicts, key=lambda verdict: len(verdict.datasets))
+    groups = (verdict.datasets, verdict.stand_ins, verdict.not_available)
+    return [str(len(datasets) or "") for datasets in groups]
 
 
 def as_table(judged: Judged) -> Table:
-    """Return the claims that were tested by section of the paper, for a terminal or a file."""
+    """Return a table of the claims that were tested, grouped by section of the paper."""
     labels = [column.label for column in judged.columns]
     table = Table("#", *labels, *HEADINGS, "claim", box=box.SIMPLE)
     for section, claims in by_section(judged):
@@ -109,7 +121,7 @@ def as_table(judged: Judged) -> Table:
 
 
 def _table_cells(judged_claim: JudgedClaim) -> list[str | Text]:
-    """Return the cells of a claim: number, verdicts in colour, counts of datasets, sentence."""
+    """Return the row of a claim: number, verdicts in colour, counts of datasets, sentence."""
     claim = judged_claim.claim
     verdicts = judged_claim.by_column.values()
     cells: list[str | Text] = [str(claim.number)]
@@ -120,7 +132,7 @@ def _table_cells(judged_claim: JudgedClaim) -> list[str | Text]:
 
 
 def in_full(judged: Judged) -> list[str]:
-    """Return all about each claim, in Markdown: its tests, pictures and commands."""
+    """Return the lines of a Markdown text with the tests, figures and commands of each claim."""
     lines = []
     for claim, by_column in judged.by_claim():
         lines += ["", f"## {claim.number}. {claim.text}", "", f"Where: {claim.where}"]
@@ -128,13 +140,14 @@ def in_full(judged: Judged) -> list[str]:
             lines += ["", f"### {column}: {verdict.words}", ""]
             lines += _verdict_in_full(verdict)
         if any(verdict.tally.tests for verdict in by_column.values()):
-            pictures = [judged.here(f"dlmexp plot {name}") for name in claim.figures]
-            lines += _paragraph("Pictures", _quoted(pictures))
-    return lines[1:]
+            commands = [f"dlmexp plot {name}" for name in claim.figures]
+            commands = [judged.with_results_option(command) for command in commands]
+            lines += _paragraph("Pictures", _quoted(commands))
+    return lines[1:]  # without the empty line before the first claim
 
 
 def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
-    """Return data, tests and commands of a claim under a column."""
+    """Return lines with the tests, data and commands of a verdict."""
     lines = []
     tally = verdict.tally
     if tally.tests:
@@ -149,7 +162,7 @@ def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
 
 
 def _paragraph(label: str, items: Sequence[str]) -> list[str]:
-    """Return an empty line, and a line with the items behind a label; nothing without items."""
+    """Return an empty line and a line `label: item, item`; [] if there are no items."""
     if not items:
         return []
     return ["", f"{label}: {', '.join(items)}"]
@@ -161,7 +174,7 @@ def _quoted(commands: Iterable[str]) -> list[str]:
 
 
 def tally_words(tally: Tally) -> str:
-    """Return `3 tests: 1 supported, 2 can't tell`."""
+    """Return a tally as a text such as `3 tests: 1 supported, 2 can't tell`."""
     counts = {
         Outcome.SUPPORTED: tally.supported,
         Outcome.CONTRADICTED: tally.contradicted,
@@ -182,7 +195,7 @@ def part_lines(part: Part) -> list[str]:
 
 
 def statement_of_part(part: Part) -> str:
-    """Return what a part says, with its dataset and q."""
+    """Return the statement of a part with its dataset, parameterisation of q and remark."""
     text = part.statement
     if part.supplementary:
         text = f"(counted apart) {text}"
@@ -196,7 +209,7 @@ def statement_of_part(part: Part) -> str:
 
 
 def numbers_of_test(test: ClaimTest) -> str:
-    """Return the numbers behind the outcome of a test, and what it lacks."""
+    """Return a text with the numbers of a test, and with what it lacks."""
     words = []
     if test.n is not None:
         words.append(f"n = {test.n}")
@@ -208,7 +221,7 @@ def numbers_of_test(test: ClaimTest) -> str:
 
 
 def _comparison(test: ClaimTest) -> str:
-    """Return a comparison with its interval, margin, p-value and repetitions."""
+    """Return a text with both means, their difference, the margin, p-value and repetitions."""
     rival = test.rival_name
     if test.rivals > 1:
         rival = f"{rival} (the nearest of {test.rivals})"
@@ -225,7 +238,7 @@ def _comparison(test: ClaimTest) -> str:
 
 
 def as_markdown(judged: Judged) -> str:
-    """Return the table of tested claims, and the line on the others."""
+    """Return a Markdown table of the tested claims, and the line on the other claims."""
     labels = [column.label for column in judged.columns]
     rows = [["#", "claim", *labels, *HEADINGS]]
     tested, not_tested = tested_and_not(judged)
@@ -235,17 +248,19 @@ def as_markdown(judged: Judged) -> str:
         rows.append([str(claim.number), claim.text, *words, *data_counts(verdicts)])
     lines = [_markdown(rows)]
     if not_tested:
-        lines.append(f"{not_tested_words(not_tested, judged.here)}\n")
+        lines.append(f"{not_tested_words(not_tested, judged.with_results_option)}\n")
     return "\n".join(lines)
 
 
 def as_markdown_counts(judged: Judged) -> str:
-    """Return how many claims have which verdict, and tests which outcome: a row per column."""
+    """Return a Markdown table with a row per column of verdicts.
+
+    It has the number of claims of each verdict, and the number of tests of each outcome.
+    """
     rows = [["protocol", *Verdict, "tests", *Outcome]]
     for column, verdicts in judged.by_column().items():
-        counts = Counter(verdict.verdict for verdict in verdicts)
         tally = _total(verdict.tally for verdict in verdicts)
-        numbers = [counts[kind] for kind in Verdict]
+        numbers = [*_verdict_counts(verdicts).values()]
         numbers += [tally.tests, tally.supported, tally.contradicted]
         numbers += [tally.no_difference, tally.unclear]
         rows.append([column, *map(str, numbers)])
@@ -253,7 +268,7 @@ def as_markdown_counts(judged: Judged) -> str:
 
 
 def _total(tallies: Iterable[Tally]) -> Tally:
-    """Return how many tests of all tallies have which outcome."""
+    """Return the sum of tallies."""
     total = Tally()
     for tally in tallies:
         total = Tally(
@@ -266,6 +281,7 @@ def _total(tallies: Iterable[Tally]) -> Tally:
 
 
 def _markdown(rows: list[list[str]]) -> str:
+    """Return a Markdown table whose first row is the heading."""
     lines = []
     for row in rows:
         cells = [_escaped(text) for text in row]
@@ -275,11 +291,12 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def _escaped(text: str) -> str:
+    """Return a text for the cell of a Markdown table, which ends at a bar or a line break."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_json(judged: Judged) -> list[dict[str, Any]]:
-    """Return everything, for programs (the module's docstring has the structure)."""
+    """Return all claims with their verdicts and tests, as the docstring of this module says."""
     return [six_digits(_claim_fields(judged_claim)) for judged_claim in judged.by_claim()]
 
 
@@ -335,9 +352,9 @@ def _test_fields(test: ClaimTest) -> dict[str, Any]:
 
 
 def six_digits(value: Any) -> Any:
-    """Return the value with every number in it, however deep, at 6 significant digits.
+    """Return a value of JSON with all numbers in it, at any depth, at 6 significant digits.
 
-    None stands for what is not finite.
+    Numbers that are not finite become None.
     """
     if isinstance(value, dict):
         return {str(key): six_digits(item) for key, item in value.items()}

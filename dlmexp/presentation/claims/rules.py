@@ -1,7 +1,7 @@
-"""The rules that turn paired comparisons into outcomes of tests, and these into verdicts.
+"""Decide what paired comparisons say about a statement, and what tests say about a claim.
 
-docs/SPEC.md, section 8, has them in words. First stand the numbers that decide, each with its
-reason; nothing else in `claims` decides by a number.
+docs/SPEC.md, section 8, has these rules in words. All numbers on which decisions depend are
+constants at the top of this module, each with its reason.
 """
 
 from collections import Counter
@@ -15,65 +15,71 @@ from jaxtyping import Bool, Int
 
 from dlmexp.presentation.claims.paired import Comparisons, PairFlags, PairValues, SizeValues
 
-# Of all tests under a protocol that can tell, at most this share is expected to be wrong
-# (Benjamini and Hochberg 1995, over the whole table).
+# Of all conclusive tests under a protocol, at most this share is expected to be wrong (the method
+# of Benjamini and Hochberg 1995, over the whole table).
 FALSE_DISCOVERIES = 0.05
-# What either side of a 95 % interval leaves out.
+# The probability beyond each end of a 95 % interval.
 TAIL = 0.025
 # Fewer paired repetitions give no usable deviation (with two, |t| must exceed 12.7).
 MIN_REPETITIONS = 3
-# A claim is reproduced where nearly all of the tests that can tell support it: nine in ten, as one
-# in twenty may be wrong by chance. It is not reproduced where at most one in ten does.
+# A claim is reproduced if nearly all conclusive tests support it: nine in ten, as one in twenty may
+# be wrong by chance. It is not reproduced if at most one in ten supports it.
 NEARLY_ALL = 0.9
 NEARLY_NONE = 0.1
-# Claims that say `most`, or `three of four datasets`.
+# The share of tests for claims that say `most`, or `three of four datasets`.
 MOST = 0.5
 THREE_OF_FOUR = 0.75
-# Claims that say `in some cases`: one test is enough.
+# For claims that say `in some cases`, one supporting test is enough.
 SOME = 0.0
-# No more than half of the tests of a claim that is reproduced may be too wide to tell.
+# At least this share of all tests must be conclusive for a claim to be reproduced.
 HALF = 0.5
-# The margin is at most 5 % of what the model explains, the trivial predictor's metric minus ELBO's
-# at that size: that has no unit, so it serves NLL, error rate and MRE on all data.
+# The margin is at most 5 % of what the model explains, which is the metric of the trivial predictor
+# minus that of the ELBO at the same size. Such a share has no unit, so it suits NLL, error rate and
+# MRE on all data.
 EXPLAINED_SHARE = 0.05
-# It is at most 10 % of ELBO's metric itself, where 0 is the best value: where ELBO explains nearly
-# all (ringnorm: NLL 0.07 of 0.69), 5 % of that is half of the metric.
+# The margin is also at most 10 % of the ELBO's metric, if 0 is the best value of the metric. This
+# matters where the ELBO explains nearly all: on ringnorm its NLL is 0.07 and that of the trivial
+# predictor 0.69, so that 5 % of the difference are half of the metric.
 METRIC_SHARE = 0.10
-# The task and metric without METRIC_SHARE: the NLL of a density has no zero, and may be negative.
+# The task and metric without METRIC_SHARE: the NLL of a density may be negative.
 DENSITY = ("regression", "nll")
-# ECE, and how far coverage is from nominal, are shares of rows, of which the trivial predictor
-# explains nothing: one percentage point.
+# ECE and the distance of coverage from its nominal value are shares of rows. The trivial predictor
+# explains nothing of them, so the margin is one percentage point.
 PROBABILITY_MARGIN = 0.01
-# Gradient statistics are compared as ratios: a difference of less than 5 % does not count.
+# Gradient statistics are compared as ratios. A difference of less than 5 % does not count.
 RATIO_MARGIN = 0.05
-# Selected betas are compared with 1 by their logarithm to base 2: one step of the paper's grid.
+# Selected betas are compared with 1 by their logarithm to base 2. The margin is one step of the
+# paper's grid.
 BETA_MARGIN = 1.0
-# beta = 0 has no logarithm: it counts as half of the smallest beta of the paper's grid, 0.01.
+# beta = 0 has no logarithm. It counts as half of the smallest beta of the paper's grid, 0.01.
 ZERO_BETA = 0.005
-# Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms a
-# few tenths wide.
+# Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms
+# that are a few tenths wide.
 ABOUT_ONE = 0.2
-# `Approximately 2` rejected tries per accepted one: to the nearest whole number or its neighbour.
+# `Approximately 2` rejected tries per accepted one are between 1 and 3.
 REJECTED = 2.0
 ABOUT_TWO = 1.0
-# A rejection sampler starts at the prior, where most tries fail. Rates are kept for every 100
-# steps; the first is left out.
+# A rejection sampler starts at the prior, where most tries fail. Rates are recorded for blocks of
+# 100 steps, and the first block is left out.
 FIRST_ITERATIONS = 100
-# `Almost all runs` converge: 19 in 20. Below nine in ten nobody would say so.
+# `Almost all runs` converge: 19 in 20. Less than nine in ten contradict it.
 ALMOST_ALL = 0.95
 NOT_ALMOST_ALL = 0.90
-# Times are compared as ratios: timings scatter by 10 %.
+# Times are compared as ratios, with a margin of 10 %, as timings scatter by so much.
 COST_MARGIN = 1.1
-# Rounding allowed when a derivative is compared with its bound.
+# The rounding error that is allowed when a derivative is compared with its bound.
 BOUND_TOLERANCE = 1e-9
 
 
 class Outcome(StrEnum):
-    """What one test says about the statement that it tests."""
+    """What one test says about the statement that it tests.
+
+    All outcomes but `UNCLEAR` are conclusive.
+    """
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
-    NO_DIFFERENCE = "no difference"  # the interval lies inside the margin
+    NO_DIFFERENCE = "no difference"  # the difference is smaller than the margin
     UNCLEAR = "can't tell"  # the interval is too wide, or something is missing
 
 
@@ -86,13 +92,13 @@ class Verdict(StrEnum):
     NOT_TESTED = "not tested"
 
 
-Margin = SizeValues  # NaN: unknown
+Margin = SizeValues  # the smallest difference that counts, by size; NaN where it is unknown
 SizeFlags = Bool[np.ndarray, " S"]
 Positions = Int[np.ndarray, " S"]
 
 
 class PValues(NamedTuple):
-    """P-values by size for each outcome that a test can have; NaN: this is not asked."""
+    """P-values by size for each conclusive outcome; NaN where the outcome is not tested for."""
 
     supported: SizeValues
     contradicted: SizeValues
@@ -104,47 +110,53 @@ class Relation:
     """A relation of ours to every rival that a statement asserts.
 
     Attributes:
-        words: Ours in relation to a rival, for people.
-        p_values: Function of comparisons, of which of them have enough repetitions, and of the
-            margin that returns `PValues`.
-        unfavourable: Function of differences by rival that returns those that speak least for the
-            relation as the smallest.
+        words: The relation in words, such as `lower than`.
+        p_values: The function that computes the p-values of tests of the relation. Its arguments
+            are the comparisons, which of them have enough repetitions, and the margin.
+        support: The function that returns how much a difference, rival minus ours, supports the
+            relation.
     """
 
     words: str
     p_values: Callable[[Comparisons, PairFlags, Margin], PValues]
-    unfavourable: Callable[[PairValues], PairValues]
+    support: Callable[[PairValues], PairValues]
 
     def nearest(self, comparisons: Comparisons) -> Positions:
-        """Return the position of the rival that the outcome hangs on, by size."""
-        order = self.unfavourable(comparisons.difference)
-        return np.where(np.isfinite(order), order, np.inf).argmin(axis=0)
+        """Return, by size, the position of the rival whose difference supports the relation least.
+
+        This rival decides the outcome.
+        """
+        support = self.support(comparisons.difference)
+        return np.where(np.isfinite(support), support, np.inf).argmin(axis=0)
 
 
-def _differs(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
-    """Test that ours is lower than every rival, and that it is higher than any.
+# In the functions below, `enough` tells which comparisons have enough repetitions.
 
-    A difference counts from the margin on. Only the side that the differences are on is asked for,
-    by a two-sided p-value.
+
+def _p_lower(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours is lower than every rival, or else that it is higher than some rival.
+
+    A difference counts only if it is at least the margin. The differences decide which of both
+    outcomes is tested for, so its p-value is two-sided.
     """
     difference = comparisons.difference
     lower = np.where(difference >= margin, comparisons.p, 1.0)
     higher = np.where(-difference >= margin, comparisons.p, 1.0)
     all_lower = np.all((difference > 0) | ~enough, axis=0)
+    # No difference: ours is above no rival by the margin, and it is not below every rival by it.
+    not_higher = _against_every_rival(comparisons.p_above(-margin), enough)
+    not_lower = _against_some_rival(comparisons.p_below(margin), enough)
     return PValues(
         supported=np.where(all_lower, _against_every_rival(lower, enough), np.nan),
         contradicted=np.where(all_lower, np.nan, _against_some_rival(higher, enough)),
-        no_difference=np.maximum(
-            _against_every_rival(comparisons.p_above(-margin), enough),
-            _against_some_rival(comparisons.p_below(margin), enough),
-        ),
+        no_difference=np.maximum(not_higher, not_lower),
     )
 
 
-def _is_equal(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_equal(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours differs from every rival by less than the margin, in both directions.
 
-    (Two one-sided tests; Schuirmann 1987.)
+    These are two one-sided tests (Schuirmann 1987).
     """
     inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
     beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
@@ -155,8 +167,8 @@ def _is_equal(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PV
     )
 
 
-def _is_different(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
-    """Test that ours differs from every rival by the margin or more: the opposite of equal."""
+def _p_different(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+    """Test that ours differs from every rival by the margin or more."""
     inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
     beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
     return PValues(
@@ -166,7 +178,7 @@ def _is_different(comparisons: Comparisons, enough: PairFlags, margin: Margin) -
     )
 
 
-def _is_no_higher(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_no_higher(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours is lower than every rival, or higher by less than the margin."""
     higher = np.where(-comparisons.difference >= margin, comparisons.p, 1.0)
     return PValues(
@@ -177,49 +189,51 @@ def _is_no_higher(comparisons: Comparisons, enough: PairFlags, margin: Margin) -
 
 
 def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeValues:
-    """Return the p-value of a statement about every rival.
+    """Return the p-value of a statement about every rival, by size.
 
-    It is the largest one: all tests must reject, so no correction is needed (intersection-union
-    test).
+    It is the largest p-value of a rival. As all tests must reject, no correction is needed
+    (intersection-union test).
     """
     return np.where(enough, p, 0.0).max(axis=0)
 
 
 def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeValues:
-    """Return the p-value of a statement about any rival, with Bonferroni's correction."""
+    """Return the p-value of a statement about some rival, by size, with Bonferroni's correction."""
     rivals = enough.sum(axis=0)
     smallest = np.where(enough, p, 1.0).min(axis=0)
     return np.minimum(1.0, rivals * smallest)
 
 
-def _least_gain(differences: PairValues) -> PairValues:
+def _gain(differences: PairValues) -> PairValues:
+    """Return the differences, rival minus ours: large ones support that ours is lower."""
     return differences
 
 
-def _largest_difference(differences: PairValues) -> PairValues:
+def _closeness(differences: PairValues) -> PairValues:
+    """Return values that are largest where ours is equal to a rival."""
     return -abs(differences)
 
 
-BETTER = Relation("lower than", _differs, _least_gain)
-COMPARABLE = Relation("equal to", _is_equal, _largest_difference)
-DIFFERENT = Relation("different from", _is_different, abs)
-NO_WORSE = Relation("no higher than", _is_no_higher, _least_gain)
+BETTER = Relation("lower than", _p_lower, support=_gain)
+COMPARABLE = Relation("equal to", _p_equal, support=_closeness)
+DIFFERENT = Relation("different from", _p_different, support=abs)
+NO_WORSE = Relation("no higher than", _p_no_higher, support=_gain)
 
 
 def p_values_of_tests(comparisons: Comparisons, margin: Margin, relation: Relation) -> PValues:
     """Return the p-values of the tests of a relation, by size.
 
-    Without a margin nothing is asked. Without enough repetitions of every rival, only whether the
-    relation is contradicted by those that have them.
+    Where the margin is unknown, no outcome is tested for. Where only some rivals have enough
+    repetitions, these can contradict the relation, but nothing can support it.
     """
     enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged = np.any(enough, axis=0) & np.isfinite(margin)
-    complete = np.all(enough, axis=0) & judged
+    some_have_enough = np.any(enough, axis=0) & np.isfinite(margin)
+    all_have_enough = np.all(enough, axis=0) & some_have_enough
     p_values = relation.p_values(comparisons, enough, margin)
     return PValues(
-        supported=np.where(complete, p_values.supported, np.nan),
-        contradicted=np.where(judged, p_values.contradicted, np.nan),
-        no_difference=np.where(complete, p_values.no_difference, np.nan),
+        supported=np.where(all_have_enough, p_values.supported, np.nan),
+        contradicted=np.where(some_have_enough, p_values.contradicted, np.nan),
+        no_difference=np.where(all_have_enough, p_values.no_difference, np.nan),
     )
 
 
@@ -228,10 +242,10 @@ class Tally:
     """How many tests have which outcome.
 
     Attributes:
-        supported: Number of tests that support the claim.
-        contradicted: Number of those that contradict it.
-        no_difference: Number of those that show no difference.
-        unclear: Number of those that can't tell.
+        supported: The number of tests that support the claim.
+        contradicted: The number of tests that contradict it.
+        no_difference: The number of tests that show no difference.
+        unclear: The number of tests that can't tell.
     """
 
     supported: int = 0
@@ -252,7 +266,7 @@ class Tally:
 
     @property
     def conclusive(self) -> int:
-        """The number of tests that can tell."""
+        """The number of conclusive tests, that is all but the unclear ones."""
         return self.supported + self.contradicted + self.no_difference
 
     @property
@@ -266,15 +280,15 @@ def verdict_of(tally: Tally, needs: float = NEARLY_ALL) -> Verdict:
 
     Args:
         tally: The outcomes of its tests.
-        needs: The share of the tests that can tell that must support it: at least `NEARLY_ALL` or
-            `THREE_OF_FOUR`, more than `MOST`, or any at all (`SOME`).
+        needs: The share of conclusive tests that must support the claim: at least `NEARLY_ALL` or
+            `THREE_OF_FOUR`, more than `MOST`, or more than none (`SOME`).
     """
     if not tally.conclusive:
         return Verdict.NOT_TESTED
     share = tally.supported / tally.conclusive
-    is_enough = share > needs if needs in (MOST, SOME) else share >= needs
-    can_tell = tally.conclusive >= HALF * tally.tests or needs == SOME
-    if is_enough and can_tell:
+    is_supported = share > needs if needs in (MOST, SOME) else share >= needs
+    enough_are_conclusive = tally.conclusive >= HALF * tally.tests or needs == SOME
+    if is_supported and enough_are_conclusive:
         return Verdict.REPRODUCED
     if share <= NEARLY_NONE:
         return Verdict.NOT_REPRODUCED

@@ -1,6 +1,6 @@
-"""Claims about runs: the rejection sampler (16, 26), convergence (18), cost (19, 33).
+"""Claims about runs: the rejection sampler (16, 26), convergence (18) and cost (19, 33).
 
-uPS is unbiased product sampling, and bMC is biased Monte Carlo, two estimators of gradients.
+uPS (unbiased product sampling) and bMC (biased Monte Carlo) are estimators of gradients.
 """
 
 import math
@@ -23,10 +23,10 @@ from dlmexp.presentation.claims.evidence import (
 from dlmexp.presentation.claims.rules import BETTER, COMPARABLE, NO_WORSE, Outcome
 from dlmexp.presentation.labels import estimator_label
 
-# Samplers that go through the same proposals as the paper's.
+# The samplers that reject the same proposals as the sampler of the paper.
 REJECTING = ("rejection", "hybrid", "individual")
-# Test rows over other rows, for `Evidence.compare` to correct tests for the rows that repetitions
-# share. The time of a step does not depend on which rows are drawn: it needs no correction.
+# `Evidence.compare` corrects tests for the rows of the data that repetitions share. The time of a
+# step does not depend on these rows, so it needs no correction.
 NO_OVERLAP = 0.0
 
 
@@ -40,26 +40,27 @@ NO_OVERLAP = 0.0
 def rejections(evidence: Evidence) -> Iterator[Part]:
     """Compute rejected tries per accepted one, over the blocks of 100 steps after the first.
 
-    A record without such blocks has one rate for all iterations, which does not count.
+    A record that has no rates by block, but a single rate for all iterations, does not count.
     """
     statement = "the rejection sampler rejects about 2 tries per sample"
-    rejecting = np.isin(evidence.column("sampler").astype(str), REJECTING)
-    accepting = evidence.column("acceptance").astype(float) > 0
-    rows = np.flatnonzero(rejecting & accepting)
+    is_rejecting = np.isin(evidence.column("sampler").astype(str), REJECTING)
+    has_rate = evidence.column("acceptance").astype(float) > 0
+    rows = np.flatnonzero(is_rejecting & has_rate)
     if not len(rows):
         yield _not_run(statement)
-    # A size and seed may have been run more than once. Later rows replace earlier ones when they
+        return
+    # A size and seed may have been run more than once. Later rows replace earlier ones when values
     # are arranged by size and seed, so the longest run comes last.
     rows = rows[np.argsort(evidence.column("max_iterations")[rows], kind="stable")]
-    for (dataset, parameterisation), of_data in _groups(
-        evidence.frame.iloc[rows], ["dataset", "parameterisation"]
-    ):
-        positions = of_data.index.to_numpy()
+    groups = _groups(evidence.frame.iloc[rows], ["dataset", "parameterisation"])
+    for (dataset, parameterisation), rows_of_group in groups:
+        # The index of `evidence.frame` counts from 0, so labels are positions, also after `iloc`.
+        positions = rows_of_group.index.to_numpy()
         yield _rejected(evidence, statement, str(dataset), str(parameterisation), positions)
 
 
 def _not_run(statement: str) -> Part:
-    """Return a part without tests, for the dataset that the experiments of these claims run."""
+    """Return a part without tests, on the dataset of the experiments of these claims."""
     return Part(statement, "abalone", "whitened")
 
 
@@ -68,14 +69,14 @@ def _rejected(
 ) -> Part:
     """Return the part that tests whether about two tries are rejected per accepted one."""
     overall = _rejected_per_accepted(evidence.column("acceptance")[rows].astype(float)).mean()
-    later = np.full(len(evidence.frame), np.nan)
+    after_first_block = np.full(len(evidence.frame), np.nan)
     for row in rows:
         # Rates of acceptance by block of `rules.FIRST_ITERATIONS` steps.
         rates = evidence.arrays(row).get("acceptance", [])
         if len(rates) > 1:
-            later[row] = _rejected_per_accepted(np.mean(rates[1:]))
-    with_rates = rows[np.isfinite(later[rows])]
-    line = evidence.line("rejected per accepted", dataset, with_rates, later)
+            after_first_block[row] = _rejected_per_accepted(np.mean(rates[1:]))
+    with_blocks = rows[np.isfinite(after_first_block[rows])]
+    line = evidence.line("rejected per accepted", dataset, with_blocks, after_first_block)
     two = evidence.constant("2", line, value=rules.REJECTED)
     part = evidence.compare(
         statement,
@@ -95,6 +96,7 @@ def _rejected(
 
 
 def _rejected_per_accepted(acceptance: Any) -> Any:
+    """Return the number of rejected tries per accepted one, from the rate of acceptance."""
     return 1 / acceptance - 1
 
 
@@ -124,24 +126,24 @@ SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective 
     ),
 )
 def converged_share(evidence: Evidence) -> Iterator[Part]:
-    """Count the fits with a stopping rule that met it; a failed one has not converged.
+    """Count the runs that met their stopping rule; failed runs have not converged.
 
-    Runs for a set number of iterations and closed forms have nothing to converge.
+    Runs for a set number of iterations and closed forms have no stopping rule and do not count.
     """
     runs = _runs_with_stopping_rule(evidence)
-    deterministic = runs["minibatch"].isna() & runs["samples"].isna()
-    runs = runs.assign(statement=np.where(deterministic, DETERMINISTIC, SAMPLED))
-    for (dataset, parameterisation, statement), rows in _groups(
-        runs, ["dataset", "parameterisation", "statement"]
-    ):
+    is_deterministic = runs["minibatch"].isna() & runs["samples"].isna()
+    runs = runs.assign(statement=np.where(is_deterministic, DETERMINISTIC, SAMPLED))
+    groups = _groups(runs, ["dataset", "parameterisation", "statement"])
+    for (dataset, parameterisation, statement), rows in groups:
         converged = int(rows["converged"].eq(True).sum())
         failed = int((rows["status"] != "done").sum())
         reason = f"{converged} of {len(rows)} runs converged"
         if failed:
             reason += f", {failed} failed"
-        test = ClaimTest(_outcome_of_share(converged / len(rows)))
         if evidence.capped:
             test = ClaimTest(reason="the preset ends runs early")
+        else:
+            test = ClaimTest(_outcome_of_share(converged / len(rows)))
         yield Part(
             str(statement),
             str(dataset),
@@ -156,9 +158,9 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
 
 
 def _outcome_of_share(share: float) -> Outcome:
-    """Return what the share of converged runs says.
+    """Return the outcome for a share of converged runs.
 
-    All runs are counted, and not a sample of them, so the share is compared without a test.
+    The share is that of all runs and not of a sample, so it needs no statistical test.
     """
     if share >= rules.ALMOST_ALL:
         return Outcome.SUPPORTED
@@ -168,22 +170,23 @@ def _outcome_of_share(share: float) -> Outcome:
 
 
 def _runs_with_stopping_rule(evidence: Evidence) -> pd.DataFrame:
-    """Return the runs with a stopping rule on the paper's data and stand-ins, a row each."""
-    # Every fit counts, while `evidence.frame` has only those that validation selected.
-    frame = evidence.candidates
-    stand_in_datasets = list(evidence.stands_for)
-    known = frame["dataset"].isin([*PAPER, *stand_in_datasets])
-    with_rule = frame["window"].notna() & frame["max_iterations"].notna()
-    fitted = frame["role"].isin(["fit", "curve"])
-    return frame.loc[known & with_rule & fitted, CONVERGENCE_COLUMNS].drop_duplicates("key")
+    """Return the runs with a stopping rule on the paper's data and stand-ins, with a row each."""
+    # All fits count, not only those that validation selected, which `evidence.frame` has.
+    rows = evidence.candidates
+    stand_ins = list(evidence.stands_for)
+    is_on_paper_data = rows["dataset"].isin([*PAPER, *stand_ins])
+    has_rule = rows["window"].notna() & rows["max_iterations"].notna()
+    has_fit = rows["role"].isin(["fit", "curve"])
+    counted_rows = is_on_paper_data & has_rule & has_fit
+    return rows.loc[counted_rows, CONVERGENCE_COLUMNS].drop_duplicates("key")
 
 
 REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
 WITHOUT_REJECTION = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
-# A part is about runs that agree in these ...
-TIMED = ["dataset", "parameterisation", "samples"]
-# ... and compares pairs of runs that agree in these too.
-SAME_WORK = [
+# A part of claim 19 is about runs with equal values in these columns,
+PART_COLUMNS = ["dataset", "parameterisation", "samples"]
+# and it compares pairs of runs that also have equal values in these.
+PAIR_COLUMNS = [
     "device",
     "host",
     "commit",
@@ -197,8 +200,8 @@ SAME_WORK = [
 ]
 TIMING_COLUMNS = [
     "key",
-    *TIMED,
-    *SAME_WORK,
+    *PART_COLUMNS,
+    *PAIR_COLUMNS,
     "seconds",
     "iterations",
     "alone",
@@ -220,50 +223,63 @@ TIMING_COLUMNS = [
     figures=("count-learning",),
 )
 def cost(evidence: Evidence) -> Iterator[Part]:
-    """Compare seconds per iteration of uPS and bMC at the same S, data and device.
+    """Compare seconds per iteration of uPS and bMC with equal samples, data and device.
 
-    The seeds of a batch train together, and each has an equal share of its time. So their ratios do
-    not scatter, and the ratio alone decides.
+    The seeds of a batch are trained together, and the record of each has an equal share of the
+    time. So ratios of times have no scatter over seeds. The p-values of `Evidence.compare` are then
+    0 or 1: its outcome depends only on whether the mean ratio is beyond the margin.
     """
     runs = _timed_runs(evidence)
     bmc = runs[runs["estimator"] == "bmc"]
-    # The other two samplers that reject belong to claim 26.
+    # The samplers `hybrid` and `individual` belong to claim 26.
     is_of_claim_26 = runs["sampler"].isin(["hybrid", "individual"])
     ups = runs[(runs["estimator"] == "ups") & ~is_of_claim_26]
     by_rejection = ups["sampler"] == "rejection"
     ups = ups.assign(statement=np.where(by_rejection, REJECTION, WITHOUT_REJECTION))
 
-    # Settings that were run with both estimators.
-    comparable_settings = ups.merge(bmc[TIMED].drop_duplicates(), on=TIMED)[[*TIMED, "statement"]]
-    # Pairs of runs that had the device to themselves.
-    bmc_alone = bmc.loc[bmc["alone"], [*TIMED, *SAME_WORK, "log_seconds"]]
-    pairs = ups[ups["alone"]].merge(bmc_alone, on=[*TIMED, *SAME_WORK], suffixes=("", "_bmc"))
-    pairs_by_part = dict(list(_groups(pairs, [*TIMED, "statement"])))
-
-    if comparable_settings.empty:
+    # The parts: what was run with both estimators.
+    key_columns = [*PART_COLUMNS, "statement"]
+    run_with_bmc = bmc[PART_COLUMNS].drop_duplicates()
+    parts = ups.merge(run_with_bmc, on=PART_COLUMNS)[key_columns]
+    parts = parts.drop_duplicates().sort_values(key_columns)
+    if parts.empty:
         yield _not_run(REJECTION.format(10))
-    parts = comparable_settings.drop_duplicates().sort_values([*TIMED, "statement"])
-    for dataset, parameterisation, samples, statement in parts.itertuples(index=False):
-        rows = pairs_by_part.get((dataset, parameterisation, samples, statement))
-        says = statement.format(samples)
-        is_ours = statement == WITHOUT_REJECTION
-        if rows is None:
-            reason = "no two runs that could be compared had the device to themselves"
-            yield Part(
-                says, dataset, parameterisation, [ClaimTest(reason=reason)], supplementary=is_ours
+        return
+
+    # Only runs that had the device to themselves are compared.
+    equal = [*PART_COLUMNS, *PAIR_COLUMNS]
+    bmc_alone = bmc.loc[bmc["alone"], [*equal, "log_seconds"]]
+    pairs = ups[ups["alone"]].merge(bmc_alone, on=equal, suffixes=("", "_bmc"))
+    pairs_by_part = dict(list(_groups(pairs, key_columns)))
+    for dataset, parameterisation, samples, template in parts.itertuples(index=False):
+        pairs_of_part = pairs_by_part.get((dataset, parameterisation, samples, template))
+        statement = template.format(samples)
+        is_ours = template == WITHOUT_REJECTION
+        if pairs_of_part is None:
+            test = ClaimTest(
+                reason="no two runs that could be compared had the device to themselves"
             )
+            yield Part(statement, dataset, parameterisation, [test], supplementary=is_ours)
             continue
-        for device, of_device in _groups(rows, "device"):
-            yield _cost(evidence, f"{says}, on {device}", of_device, is_ours)
+        for device, pairs_on_device in _groups(pairs_of_part, "device"):
+            yield _cost(evidence, f"{statement}, on {device}", pairs_on_device, is_ours)
 
 
 def _cost(evidence: Evidence, statement: str, pairs: pd.DataFrame, is_ours: bool) -> Part:
-    """Compare seconds per step of uPS and bMC over pairs of runs."""
+    """Compare seconds per step of uPS and bMC over pairs of runs.
+
+    Args:
+        evidence: The records.
+        statement: The statement.
+        pairs: A row for each pair of runs, with the log seconds of both.
+        is_ours: Whether the statement is ours, that uPS without rejection costs no more than bMC,
+            and not the paper's, that uPS by rejection is slower.
+    """
     dataset = str(pairs["dataset"].iloc[0])
     parameterisation = str(pairs["parameterisation"].iloc[0])
     ups = _line_of_runs(evidence, "log seconds, uPS", dataset, pairs, "log_seconds")
     bmc = _line_of_runs(evidence, "log seconds, bMC", dataset, pairs, "log_seconds_bmc")
-    # First the estimator that is claimed to be faster, or no slower.
+    # The estimator that is said to be faster, or no slower, comes first.
     pair = (ups, bmc) if is_ours else (bmc, ups)
     relation = NO_WORSE if is_ours else BETTER
     margin = math.log(rules.COST_MARGIN)
@@ -281,12 +297,12 @@ def _cost(evidence: Evidence, statement: str, pairs: pd.DataFrame, is_ours: bool
 def _line_of_runs(
     evidence: Evidence, name: str, dataset: str, runs: pd.DataFrame, column: str
 ) -> MetricLine:
-    """Return a column of runs by size and seed, the mean where there are several."""
+    """Return a line with the means of a column of runs by size and seed."""
     means = runs.groupby(["n", "seed"], observed=True)[column].mean().reset_index()
-    values = evidence.arranged(
+    values = evidence.by_size_and_seed(
         dataset, means["n"].to_numpy(), means["seed"].to_numpy(), means[column].to_numpy()
     )
-    return MetricLine(name, values, np.array([], dtype=int))
+    return MetricLine(name, values, positions=np.array([], dtype=int))
 
 
 @claim(
@@ -297,33 +313,31 @@ def _line_of_runs(
     figures=(),
 )
 def hybrid_halves(evidence: Evidence) -> Iterator[Part]:
-    """Compare seconds per step of uPS with the samplers `hybrid` and `individual`."""
+    """Compare twice the seconds per step of the sampler `hybrid` with those of `individual`."""
     statement = "twice the time of the hybrid sampler is no more than that of sampling row by row"
     runs = _timed_runs(evidence)
-    hybrid = runs[(runs["sampler"] == "hybrid") & runs["alone"]]
-    individual = runs.loc[
-        (runs["sampler"] == "individual") & runs["alone"], [*TIMED, *SAME_WORK, "log_seconds"]
-    ]
-    pairs = hybrid.merge(individual, on=[*TIMED, *SAME_WORK], suffixes=("", "_individual"))
+    runs_alone = runs[runs["alone"]]
+    equal = [*PART_COLUMNS, *PAIR_COLUMNS]
+    hybrid = runs_alone[runs_alone["sampler"] == "hybrid"]
+    individual = runs_alone[runs_alone["sampler"] == "individual"][[*equal, "log_seconds"]]
+    pairs = hybrid.merge(individual, on=equal, suffixes=("", "_individual"))
     if pairs.empty:
         yield _not_run(statement)
+        return
     pairs = pairs.assign(log_twice=pairs["log_seconds"] + math.log(2))
-    for (dataset, parameterisation, device), rows in _groups(
-        pairs, ["dataset", "parameterisation", "device"]
-    ):
+    groups = _groups(pairs, ["dataset", "parameterisation", "device"])
+    for (dataset, parameterisation, device), rows in groups:
         ours = _line_of_runs(evidence, "log seconds, twice hybrid", dataset, rows, "log_twice")
         rival = _line_of_runs(
             evidence, "log seconds, row by row", dataset, rows, "log_seconds_individual"
         )
-        says = f"{statement}, on {device}"
-        margin = math.log(rules.COST_MARGIN)
         part = evidence.compare(
-            says,
+            f"{statement}, on {device}",
             dataset,
             parameterisation,
             [(ours, rival)],
             NO_WORSE,
-            within=margin,
+            within=math.log(rules.COST_MARGIN),
             overlap=NO_OVERLAP,
         )
         ratio = math.exp((rows["log_seconds"] - rows["log_seconds_individual"]).mean())
@@ -347,27 +361,28 @@ TRADE_SAMPLES = (1, 10, 100)
     ),
 )
 def reaches_sooner(evidence: Evidence) -> Iterator[Part]:
-    """Compare the seconds of training until the test NLL first is at or below a target.
+    """Compare the seconds of training until the test NLL first reaches a target.
 
-    The target is the test NLL at the end of bMC-100, plus the margin. Only runs that had their
-    device to themselves count. A run that never reaches the target counts with its time until the
-    last evaluation.
+    The target is the test NLL at the end of training with bMC-100, plus the margin. Only runs that
+    had their device to themselves count. A run that never reaches the target counts with its time
+    until the last evaluation.
     """
-    for dataset, parameterisation in evidence.datasets_and_q(
-        "abalone", "peds1_dir2", "airline", kind="curve"
-    ):
+    datasets = evidence.datasets_and_q("abalone", "peds1_dir2", "airline", kind="curve")
+    for dataset, parameterisation in datasets:
         if dataset not in evidence.sizes:
             yield Part("bMC-1 is sooner than uPS-1", dataset, parameterisation)
             continue
-        # [sizes, seeds]; the margin is [sizes].
-        ends = evidence.estimator(dataset, parameterisation, "bmc", 100).values
-        targets = ends + evidence.margin(dataset, "nll", parameterisation)[:, None]
+        final_nll = evidence.estimator(dataset, parameterisation, "bmc", 100).values
+        margin_of_nll = evidence.margin(dataset, "nll", parameterisation)  # [sizes]
+        targets = final_nll + margin_of_nll[:, None]  # [sizes, seeds]
         for samples in TRADE_SAMPLES:
             bmc = _log_seconds_to(evidence, targets, dataset, parameterisation, "bmc", samples)
             ups = _log_seconds_to(evidence, targets, dataset, parameterisation, "ups", samples)
-            says = f"bMC-{samples} is sooner than uPS-{samples}"
+            statement = f"bMC-{samples} is sooner than uPS-{samples}"
             margin = math.log(rules.COST_MARGIN)
-            yield evidence.compare(says, dataset, parameterisation, [(bmc, ups)], BETTER, margin)
+            yield evidence.compare(
+                statement, dataset, parameterisation, [(bmc, ups)], BETTER, margin
+            )
 
 
 def _log_seconds_to(
@@ -378,11 +393,20 @@ def _log_seconds_to(
     estimator: str,
     samples: int,
 ) -> MetricLine:
-    """Return log seconds of training until the test NLL is at most the target [sizes, seeds]."""
+    """Return the log seconds of training until the test NLL is at most the target.
+
+    Args:
+        evidence: The records.
+        targets: The target of each run `[sizes, seeds]`.
+        dataset: The dataset.
+        parameterisation: The parameterisation of q.
+        estimator: The estimator of the gradient.
+        samples: Its number of samples.
+    """
     rows = evidence.at("curve", dataset, parameterisation, "joint_log_dlm", estimator, samples)
     betas = evidence.column("beta")[rows].astype(float)
-    alone = evidence.column("alone")[rows] == True  # noqa: E712 - NaN where it is not known
-    rows = rows[np.isclose(betas, DEFAULT_BETA) & alone]
+    was_alone = evidence.column("alone")[rows] == True  # noqa: E712 - NaN where it is not known
+    rows = rows[np.isclose(betas, DEFAULT_BETA) & was_alone]
     seconds = np.full(len(evidence.frame), np.nan)
     size = np.searchsorted(evidence.sizes[dataset], evidence.column("n")[rows])
     seed = np.searchsorted(evidence.seeds[dataset], evidence.column("seed")[rows])
@@ -390,34 +414,38 @@ def _log_seconds_to(
         curve = evidence.arrays(row)
         if "test_nll" not in curve or np.isnan(target):
             continue
-        reached = np.flatnonzero(curve["test_nll"] <= target)
-        position = reached[0] if len(reached) else -1
-        # The first evaluation is at iteration 0, the logarithm of which is not finite.
-        iterations = max(float(curve["evaluated_at"][position]), 1.0)
-        share = iterations / float(evidence.column("iterations")[row])
-        seconds[row] = share * float(evidence.column("seconds")[row])
+        at_target = np.flatnonzero(curve["test_nll"] <= target)
+        evaluation = at_target[0] if len(at_target) else -1
+        # The first evaluation is at iteration 0, whose logarithm is not finite.
+        iterations = max(float(curve["evaluated_at"][evaluation]), 1.0)
+        share_of_run = iterations / float(evidence.column("iterations")[row])
+        seconds[row] = share_of_run * float(evidence.column("seconds")[row])
     name = f"log seconds, {estimator_label(estimator, samples)}"
     return evidence.line(name, dataset, rows, np.log(seconds))
 
 
 def _timed_runs(evidence: Evidence) -> pd.DataFrame:
-    """Return the runs of uPS and bMC that were timed, with the logarithm of seconds per step."""
-    frame = evidence.candidates
-    timed = frame["role"].isin(["curve", "timing"]) & frame["estimator"].isin(["ups", "bmc"])
-    timed &= (frame["seconds"] > 0) & (frame["iterations"] > 0)
-    runs = frame.loc[timed, TIMING_COLUMNS].drop_duplicates("key")
-    return runs.assign(
-        log_seconds=np.log(runs["seconds"] / runs["iterations"]), alone=runs["alone"].eq(True)
-    )
+    """Return the timed runs of uPS and bMC, with a row each.
+
+    The column `log_seconds` has the logarithm of the seconds per step. The column `alone` says
+    whether the run had its device to itself; it is False where that is not known.
+    """
+    rows = evidence.candidates
+    is_timed = rows["role"].isin(["curve", "timing"]) & rows["estimator"].isin(["ups", "bmc"])
+    is_timed &= (rows["seconds"] > 0) & (rows["iterations"] > 0)
+    runs = rows.loc[is_timed, TIMING_COLUMNS].drop_duplicates("key")
+    log_seconds = np.log(runs["seconds"] / runs["iterations"])
+    return runs.assign(log_seconds=log_seconds, alone=runs["alone"].eq(True))
 
 
 def _groups(frame: pd.DataFrame, by: str | list[str]) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """Return the groups of rows that agree in the columns `by`.
+    """Return the groups of rows with equal values in the columns `by`, sorted by these values.
 
-    Each is a pair of the values in these columns and the rows. They are sorted by the values.
+    Each item is a pair of the values and the rows of the group.
     """
     return frame.groupby(by, observed=True)
 
 
 def _origin(rows: pd.DataFrame) -> Origin:
+    """Return which commands and commits computed these rows."""
     return origin_of(rows["command"], rows["commit"])

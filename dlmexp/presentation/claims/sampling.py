@@ -1,6 +1,7 @@
 """Claims about sampled gradients.
 
-11 to 14, 24, 25 and 27 are about learning curves by estimator, 15, 29 and 30 about statistics.
+Claims 11 to 14, 24, 25 and 27 compare the ends of learning curves with different estimators of the
+gradient. Claims 15, 29 and 30 compare statistics of gradient draws.
 """
 
 import math
@@ -33,11 +34,21 @@ def _matches(
     q: str,
     ours: MetricLine,
     other: MetricLine,
-    says: str = "{} matches {}",
+    template: str = "{} matches {}",
     relation: Relation = COMPARABLE,
 ) -> Part:
-    """Return whether two estimators end at the same NLL, within the margin."""
-    statement = says.format(ours.name, other.name)
+    """Return tests of whether two estimators end at the same NLL, within the margin.
+
+    Args:
+        evidence: The records.
+        dataset: The dataset of both lines.
+        q: The parameterisation of q of both lines.
+        ours: The line of one estimator.
+        other: The line of the other estimator.
+        template: The statement, with a pair of braces for the name of each line.
+        relation: The relation that is tested.
+    """
+    statement = template.format(ours.name, other.name)
     return evidence.compare(statement, dataset, q, [(ours, other)], relation, "nll")
 
 
@@ -80,8 +91,8 @@ def samples_needed_at_other_betas(evidence: Evidence) -> Iterator[Part]:
             ups10 = evidence.estimator(dataset, q, "ups", 10, beta)
             yield _matches(evidence, dataset, q, bmc100, exact)
             yield _matches(evidence, dataset, q, ups10, exact)
-            says = f"{ups10.name} is no worse than {bmc100.name}"
-            yield evidence.compare(says, dataset, q, [(ups10, bmc100)], NO_WORSE, "nll")
+            statement = f"{ups10.name} is no worse than {bmc100.name}"
+            yield evidence.compare(statement, dataset, q, [(ups10, bmc100)], NO_WORSE, "nll")
 
 
 @claim(
@@ -128,8 +139,8 @@ def one_sample(evidence: Evidence) -> Iterator[Part]:
     for dataset, q in evidence.datasets_and_q("abalone", "peds1_dir2", kind="curve"):
         bmc1 = evidence.estimator(dataset, q, "bmc", 1)
         bmc100 = evidence.estimator(dataset, q, "bmc", 100)
-        says = "bMC-1 is no worse than bMC-100"
-        yield evidence.compare(says, dataset, q, [(bmc1, bmc100)], NO_WORSE, "nll")
+        statement = "bMC-1 is no worse than bMC-100"
+        yield evidence.compare(statement, dataset, q, [(bmc1, bmc100)], NO_WORSE, "nll")
 
 
 @claim(
@@ -140,14 +151,16 @@ def one_sample(evidence: Evidence) -> Iterator[Part]:
     figures=(),
 )
 def sensitive(evidence: Evidence) -> Iterator[Part]:
-    """Compare uPS at its own learning rate, 0.01, with uPS at 0.1 (experiment `ups-lr`)."""
+    """Compare uPS at its usual learning rate, 0.01, with uPS at 0.1 (experiment `ups-lr`)."""
+    nll = evidence.column("test_nll")
     for dataset, q in evidence.datasets_and_q("abalone", "peds1_dir2", kind="curve"):
         for samples in SAMPLES:
-            low = evidence.estimator(dataset, q, "ups", samples)
+            low_rate = evidence.estimator(dataset, q, "ups", samples)
+            name = low_rate.name
             at = evidence.at("ups-lr", dataset, q, "joint_log_dlm", "ups", samples)
-            high = evidence.line(f"{low.name}, lr 0.1", dataset, at, evidence.column("test_nll"))
-            says = f"{low.name} is better with lr 0.01 than with 0.1"
-            yield evidence.compare(says, dataset, q, [(low, high)], BETTER, "nll")
+            high_rate = evidence.line(f"{name}, lr 0.1", dataset, at, nll)
+            statement = f"{name} is better with lr 0.01 than with 0.1"
+            yield evidence.compare(statement, dataset, q, [(low_rate, high_rate)], BETTER, "nll")
 
 
 @claim(
@@ -168,17 +181,17 @@ def sampled_gradients(evidence: Evidence) -> Iterator[Part]:
         bmc100 = evidence.estimator(dataset, q, "bmc", 100)
         pairs = [(exact, bmc1), (bmc10, bmc1), (bmc100, bmc1)]
         yield evidence.compare("bMC-1 is the worst", dataset, q, pairs, BETTER, "nll")
-        for ours, source in ((bmc10, "main text"), (bmc100, "supplement")):
-            says = f"{{}} recovers {{}} gradients ({source})"
-            yield _matches(evidence, dataset, q, ours, exact, says)
+        yield _matches(evidence, dataset, q, bmc10, exact, "{} recovers {} gradients (main text)")
+        yield _matches(evidence, dataset, q, bmc100, exact, "{} recovers {} gradients (supplement)")
 
 
-# Statistics of gradients g around the gradient G, and the columns of those that records have.
+# The statistics of draws g of a gradient, where G is the reference gradient.
 ERROR = "|g - G|²"
 SCATTER = "scatter"
 CONDITION = "condition (i)"
 FIRST = "|condition (i) - 1|"
 SECOND = "|log condition (ii)|"
+# The column of the tidy table that has each kind of bias.
 BIAS_COLUMNS = {
     "bias (G of 10 000 bMC samples)": "bias",
     "bias (G by quadrature)": "bias_quadrature",
@@ -189,10 +202,15 @@ Sampler = tuple[str, int]  # an estimator and its number of samples
 
 
 class GradientStatistics:
-    """Statistics of gradients, as lines of an `Evidence`.
+    """The statistics of gradient draws, as values of the rows of an `Evidence`.
 
-    Errors, scatter and biases stand as logarithms, so that a difference is a ratio. Condition (i)
-    is the mean over draws of g.G / |G|^2, (ii) that of |g|^2 / |G|^2: 1 for the true gradient.
+    Errors, scatter and biases are logarithms, so that a difference between them is the logarithm of
+    a ratio. Condition (i) is the mean of g.G / |G|^2 over draws, and condition (ii) that of
+    |g|^2 / |G|^2. Both are 1 for the true gradient.
+
+    Attributes:
+        evidence: The records.
+        values: The values of each statistic; NaN in rows without gradient draws.
     """
 
     def __init__(self, evidence: Evidence):
@@ -206,7 +224,7 @@ class GradientStatistics:
             self._read(int(row))
 
     def _read(self, row: int) -> None:
-        """Compute the statistics of a row, if it has draws."""
+        """Compute the statistics of a row, if its record has draws."""
         draws = self.evidence.arrays(row)
         if "error" not in draws or "condition_i" not in draws:
             return
@@ -221,9 +239,9 @@ class GradientStatistics:
             self.values[name][row] = _log(self.evidence.column(column)[row])
 
     def line(self, dataset: str, q: str, statistic: str, sampler: Sampler) -> MetricLine:
-        """Return a statistic of an estimator."""
-        in_logs = statistic in (ERROR, SCATTER, *BIAS_COLUMNS)
-        name = f"log {statistic}" if in_logs else statistic
+        """Return a statistic of an estimator as a line."""
+        is_logarithm = statistic in (ERROR, SCATTER, *BIAS_COLUMNS)
+        name = f"log {statistic}" if is_logarithm else statistic
         at = self.evidence.at("gradient", dataset, q, "fixed_log_dlm", *sampler)
         return self.evidence.line(
             f"{name}, {estimator_label(*sampler)}", dataset, at, self.values[statistic]
@@ -231,10 +249,12 @@ class GradientStatistics:
 
 
 def _log(value: float) -> float:
+    """Return the logarithm of a positive value, and NaN for all others."""
     return np.log(value) if value > 0 else np.nan
 
 
 def _gradient_data(evidence: Evidence) -> list[tuple[str, str]]:
+    """Return the datasets and parameterisations of q that have gradient draws."""
     return evidence.datasets_and_q("abalone", kind="gradient")
 
 
@@ -248,10 +268,10 @@ def _gradient_data(evidence: Evidence) -> list[tuple[str, str]]:
     ),
 )
 def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
-    """Compare statistics of gradients.
+    """Compare statistics of gradient draws.
 
-    The paper's error, |g - G|^2 with G of 10 000 bMC samples, is a mean over draws. The bias
-    proper, |mean of the draws - G|^2, is judged with that G and with G by quadrature.
+    The error in the paper is the mean over draws of |g - G|^2, with G of 10 000 bMC samples. The
+    bias is |mean of the draws - G|^2. It is judged with the same G, and with G by quadrature.
     """
     statistics = GradientStatistics(evidence)
     for dataset, q in _gradient_data(evidence):
@@ -268,28 +288,28 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
 def _less_wrong_than_bmc(
     statistics: GradientStatistics, dataset: str, q: str, ours: Sampler
 ) -> Iterator[Part]:
-    """Yield whether an estimator has less error, and less bias, than bMC with as many samples."""
-    bmc = ("bmc", ours[1])
+    """Yield tests of whether an estimator has less error and bias than bMC with equal samples."""
+    _, samples = ours
+    bmc = ("bmc", samples)
     label = estimator_label(*ours)
     bmc_label = estimator_label(*bmc)
     margin = math.log1p(rules.RATIO_MARGIN)
-    compare = statistics.evidence.compare
+    evidence = statistics.evidence
 
     pairs = [_pair(statistics, dataset, q, ERROR, ours, bmc)]
-    says = f"{label} has a smaller |g - G|² than {bmc_label}"
-    yield compare(says, dataset, q, pairs, BETTER, margin)
+    statement = f"{label} has a smaller |g - G|² than {bmc_label}"
+    yield evidence.compare(statement, dataset, q, pairs, BETTER, margin)
 
     pairs = [_pair(statistics, dataset, q, name, ours, bmc) for name in BIAS_COLUMNS]
-    says = f"{label} is less biased than {bmc_label}"
-    yield compare(says, dataset, q, pairs, BETTER, margin)
+    statement = f"{label} is less biased than {bmc_label}"
+    yield evidence.compare(statement, dataset, q, pairs, BETTER, margin)
 
 
 def _noisiest(statistics: GradientStatistics, dataset: str, q: str, others: list[Sampler]) -> Part:
-    """Return whether all others scatter less than bMC-1."""
-    pairs = [_pair(statistics, dataset, q, SCATTER, ours, NOISIEST) for ours in others]
+    """Return tests of whether all other estimators scatter less than bMC-1."""
+    pairs = [_pair(statistics, dataset, q, SCATTER, sampler, NOISIEST) for sampler in others]
     margin = math.log1p(rules.RATIO_MARGIN)
-    says = "bMC-1 is the noisiest"
-    return statistics.evidence.compare(says, dataset, q, pairs, BETTER, margin)
+    return statistics.evidence.compare("bMC-1 is the noisiest", dataset, q, pairs, BETTER, margin)
 
 
 def _pair(
@@ -300,7 +320,7 @@ def _pair(
     ours: Sampler,
     rival: Sampler,
 ) -> tuple[MetricLine, MetricLine]:
-    """Return a statistic of two estimators."""
+    """Return a statistic of two estimators, as a pair of lines."""
     return (
         statistics.line(dataset, q, statistic, ours),
         statistics.line(dataset, q, statistic, rival),
@@ -308,13 +328,12 @@ def _pair(
 
 
 def _about_one(statistics: GradientStatistics, dataset: str, q: str, sampler: Sampler) -> Part:
-    """Return whether the mean of condition (i) is about 1."""
+    """Return tests of whether the mean of condition (i) is about 1."""
+    evidence = statistics.evidence
     condition = statistics.line(dataset, q, CONDITION, sampler)
-    target = statistics.evidence.constant("1", condition, 1.0)
-    says = f"{estimator_label(*sampler)}: condition (i) is about 1"
-    return statistics.evidence.compare(
-        says, dataset, q, [(condition, target)], COMPARABLE, rules.ABOUT_ONE
-    )
+    one = evidence.constant("1", condition, 1.0)
+    statement = f"{estimator_label(*sampler)}: condition (i) is about 1"
+    return evidence.compare(statement, dataset, q, [(condition, one)], COMPARABLE, rules.ABOUT_ONE)
 
 
 @claim(
@@ -343,17 +362,18 @@ def smoothing_does_no_harm(evidence: Evidence) -> Iterator[Part]:
 
 
 def _no_worse_than_bmc(
-    evidence: Evidence, estimator: str, measures: tuple[str, ...]
+    evidence: Evidence, estimator: str, names: tuple[str, ...]
 ) -> Iterator[Part]:
-    """Yield whether an estimator is no worse than bMC in some measures of gradients."""
+    """Yield tests of whether an estimator is no worse than bMC in some statistics of gradients."""
     statistics = GradientStatistics(evidence)
-    label = {FIRST: "condition (i)", SECOND: "condition (ii)", ERROR: "|g - G|²"}
+    labels = {FIRST: "condition (i)", SECOND: "condition (ii)", ERROR: "|g - G|²"}
+    margin = math.log1p(rules.RATIO_MARGIN)
     for dataset, q in _gradient_data(evidence):
         for samples in SAMPLES:
-            for measure in measures:
-                ours = (estimator, samples)
-                pair = _pair(statistics, dataset, q, measure, ours, ("bmc", samples))
-                says = f"{label[measure]} of {estimator_label(*ours)} is no worse than of bMC"
-                yield evidence.compare(
-                    says, dataset, q, [pair], NO_WORSE, math.log1p(rules.RATIO_MARGIN)
-                )
+            ours = (estimator, samples)
+            bmc = ("bmc", samples)
+            for statistic in names:
+                pair = _pair(statistics, dataset, q, statistic, ours, bmc)
+                label = labels[statistic]
+                statement = f"{label} of {estimator_label(*ours)} is no worse than of bMC"
+                yield evidence.compare(statement, dataset, q, [pair], NO_WORSE, margin)

@@ -1,1 +1,1 @@
-"""Leaderboards: methods ranked over data sets, with tests of what separates them."""
+"""Rank methods over data sets on leaderboards, with tests of which methods differ."""

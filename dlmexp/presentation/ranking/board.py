@@ -1,4 +1,4 @@
-"""A leaderboard: methods ranked by one metric over the data sets that they have in common."""
+"""Make leaderboards: methods ranked by one metric over the data sets that they have in common."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,14 +34,13 @@ from dlmexp.presentation.ranking.statistics import (
     shared_ranks,
 )
 
-REFERENCE = "elbo"
-"""The method that others are compared with unless users name another."""
+REFERENCE = "elbo"  # the method that others are compared with unless users name another
 TOO_FEW = "a leaderboard needs two methods with results on the same data set; run another one"
 
 Identity = tuple[str, ...]
-"""The method and its settings, in the order of `IDENTITY`."""
+"""A method with its settings: values of the columns `IDENTITY`."""
 DataSetsByMethod = dict[Identity, frozenset[str]]
-"""Names of data sets by method."""
+"""The names of the data sets of each method."""
 Method = TypeVar("Method")
 
 
@@ -50,16 +49,16 @@ class Contender:
     """A method under one setting: a row of a leaderboard.
 
     Attributes:
-        method: Its name in `conf/method`, or its name in a file of baselines.
+        method: Its name in `conf/method`, or in a file of baselines.
         trained_by: `dlmexp`, or the software that trained a baseline.
         setting: The settings that distinguish rows of the same method, by name; '' where a setting
             does not apply.
-        training_rows: Number of training rows by data set.
-        inducing: Number of inducing inputs by data set.
-        seconds: Mean seconds to train it on a split, by data set.
-        data_set_count: Number of data sets that it has results on, also outside of the board.
-        unconverged: Number of selected fits that stopped at their limit.
-        fits: Number of selected fits.
+        training_rows: The number of training rows by data set.
+        inducing: The number of inducing inputs by data set.
+        seconds: The mean seconds to train it on a split, by data set.
+        data_set_count: The number of data sets that it has results on, on this board or not.
+        unconverged: The number of selected fits that stopped at their limit of iterations.
+        fits: The number of selected fits.
     """
 
     method: str
@@ -80,7 +79,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Subject:
-    """The kernel and the task of a leaderboard: methods are ranked within these only."""
+    """The kernel and the task of a leaderboard. Only results with equal ones are compared."""
 
     kernel: str
     task: str
@@ -88,28 +87,28 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """Methods ranked on data sets that all of them have.
+    """K methods ranked on D data sets that all of them have.
 
-    Arrays are in the order of the contenders, which is that of the table.
+    Arrays are in the order of the contenders, that is of the rows of the table.
 
     Attributes:
-        metric: What they are ranked by.
+        metric: The metric that they are ranked by.
         subject: The kernel and the task.
-        contenders: K methods with their settings.
-        data_sets: Names of D data sets.
-        split_counts: Number of splits that all methods have, by data set.
-        scores: Scores [K, D, R] by split; NaN: missing.
-        means: Means [K, D] over common splits.
-        overlaps: Ratio of test rows to all other rows, [D]; it corrects variances for the rows that
-            splits share.
-        mean_rank: [K].
-        interval: Bootstrap interval of the mean rank, [2, K].
-        better: `[i, j]` says that i is separated from j and better.
-        friedman: P-value of Friedman's test.
-        nemenyi: Nemenyi's critical difference.
-        reference: Position of the reference; None where it is not on the board.
-        data_sets_in_all: Number of data sets of this kernel and task that any method has.
-        notes: Lines for users that say what was left out.
+        contenders: The methods with their settings.
+        data_sets: The names of the data sets.
+        split_counts: The number of splits that all methods have, by data set.
+        scores: The scores by split [K, D, R]; NaN where missing.
+        means: The mean scores over the splits that all methods have [K, D].
+        overlaps: The number of test rows of a split, divided by that of its other rows [D]. It
+            corrects variances for the rows that splits share.
+        mean_rank: The mean rank over data sets [K].
+        interval: The ends of the bootstrap interval of the mean rank [2, K].
+        better: Whether method i is better than method j, and a test separates them [i, j].
+        friedman: The p-value of Friedman's test.
+        nemenyi: The critical difference of Nemenyi.
+        reference: The position of the reference; None where it is not on the board.
+        data_sets_in_all: The number of data sets of this kernel and task that any method has.
+        notes: Remarks for users on what was left out.
     """
 
     metric: RankedMetric
@@ -131,25 +130,25 @@ class Board:
 
     @property
     def rank(self) -> np.ndarray:
-        """Ranks that methods share unless they are separated, [K]."""
+        """The ranks of methods, which share a rank unless a test separates them [K]."""
         return shared_ranks(self.better)
 
     @property
     def duel(self) -> Duel | None:
-        """All methods against the reference on every data set."""
+        """The comparisons of all methods with the reference; None without a reference."""
         if self.reference is None:
             return None
         return duel(self.scores, self.scores[self.reference], self.overlaps)
 
     @property
     def gain(self) -> np.ndarray | None:
-        """The relative gain over the reference, [K, D]."""
+        """The relative gain over the reference [K, D]; None without a reference."""
         if self.reference is None:
             return None
         return self.metric.gain(self.means, self.means[self.reference])
 
     def seconds(self) -> np.ndarray:
-        """Mean seconds to train on a split, [K, D]; NaN where they are not known."""
+        """Return the mean seconds to train on a split [K, D]; NaN where they are not known."""
         seconds = np.full((len(self.contenders), len(self.data_sets)), np.nan)
         for k, contender in enumerate(self.contenders):
             for d, name in enumerate(self.data_sets):
@@ -157,11 +156,11 @@ class Board:
         return seconds
 
     def setting(self, name: str) -> str:
-        """Return the distinct values of a setting among contenders trained by dlmexp.
+        """Return the distinct values of a setting among contenders trained by dlmexp, as a text.
 
-        They are joined by commas; '' where the setting applies to none of them.
+        It is '' where the setting applies to none of them.
         """
-        values: dict[str, None] = {}
+        values: dict[str, None] = {}  # an ordered set
         for contender in self.contenders:
             if contender.trained_by == OURS and contender.setting[name]:
                 values[contender.setting[name]] = None
@@ -176,15 +175,15 @@ def boards(
 ) -> list[Board]:
     """Return the leaderboards of a results folder.
 
-    The main board of a kernel and task is the block of methods and data sets with the most cells
-    (`largest_block`). Where more methods than these have data sets in common, a second board ranks
-    them on those data sets.
+    There are one or two boards for each kernel and task. The main board has the methods and data
+    sets of the largest block (`largest_block`). If more methods have fewer data sets in common, a
+    second board ranks these methods on these data sets.
 
     Args:
         results: The folder.
         metric: The metric to rank by.
-        against: The method to compare with; None: ELBO, if it has results.
-        protocol: The only protocol to rank; None: all.
+        against: The method to compare with; None means ELBO, if it has results.
+        protocol: The only protocol to rank; None means all.
 
     Raises:
         UserError: There is nothing to rank, or no such method.
@@ -223,7 +222,7 @@ def _note_missing_reference(boards: Sequence[Board], against: str) -> None:
 
 
 def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Subject, list[Board]]:
-    """Return the main board of each subject for every metric in `RANKED` (`boards`).
+    """Return the main boards of each subject, one for every metric in `RANKED` (see `boards`).
 
     Raises:
         UserError: There is nothing to rank.
@@ -231,11 +230,11 @@ def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Sub
     scores = _scores(results, protocol)
     main: dict[Subject, list[Board]] = {}
     for metric in RANKED:
-        seen: set[Subject] = set()
+        with_main_board: set[Subject] = set()
         for board in _boards_of_scores(scores, metric, REFERENCE):
-            # The first board of a subject is its main one; the second one has more methods.
-            if board.subject not in seen:
-                seen.add(board.subject)
+            # The first board of a subject is its main board; the second one has more methods.
+            if board.subject not in with_main_board:
+                with_main_board.add(board.subject)
                 main.setdefault(board.subject, []).append(board)
     if not main:
         raise UserError(TOO_FEW)
@@ -258,13 +257,13 @@ def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str) -> list[Board]:
     """Return the boards of all subjects by one metric."""
     usable = scores[np.isfinite(scores[metric.name].astype(float))]
-    # Methods other than Gaussian processes have no kernel: they are on the boards of all kernels.
+    # Methods other than Gaussian processes have no kernel. They are on the boards of all kernels.
     without_kernel = usable[usable["kernel"].isna()]
     boards: list[Board] = []
     for subject, rows in _by_subject(usable[usable["kernel"].notna()]):
         on_same_data = without_kernel["dataset"].isin(rows["dataset"])
-        of_subject = pd.concat([rows, without_kernel[on_same_data]])
-        boards += _boards_of(of_subject, metric, subject, reference)
+        rows_of_subject = pd.concat([rows, without_kernel[on_same_data]])
+        boards += _boards_of(rows_of_subject, metric, subject, reference)
     return boards
 
 
@@ -280,26 +279,26 @@ def _by_subject(with_kernel: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]
 def _boards_of(
     rows: pd.DataFrame, metric: RankedMetric, subject: Subject, reference: str
 ) -> list[Board]:
-    """Return the main board of one kernel and task, then that with more methods, if any."""
+    """Return the main board of a kernel and task, then the board with more methods, if any."""
     rows = rows.assign(identity=_identities(rows))
     data_sets: DataSetsByMethod = {}
-    for identity, of_identity in rows.groupby("identity", sort=True):
-        data_sets[cast(Identity, identity)] = frozenset(of_identity["dataset"])
-    count = len(frozenset().union(*data_sets.values()))
+    for identity, rows_of_method in rows.groupby("identity", sort=True):
+        data_sets[cast(Identity, identity)] = frozenset(rows_of_method["dataset"])
+    data_set_count = len(frozenset().union(*data_sets.values()))
     main = largest_block(data_sets)
     sharing, left_out = _with_common_data_sets(data_sets)
     boards: list[Board] = []
     main_has_rivals = len(main) > 1
     if main_has_rivals:
-        board = _board(rows, metric, subject, main, reference, count)
+        board = _board(rows, metric, subject, main, reference, data_set_count)
         board.notes.extend(_notes_on_missing(data_sets, main, sharing))
         boards.append(board)
     has_more_methods = len(sharing) > len(main)
     if has_more_methods:
-        boards.append(_board(rows, metric, subject, sharing, reference, count))
+        boards.append(_board(rows, metric, subject, sharing, reference, data_set_count))
     if boards and left_out:
-        words = _words(data_sets)
-        names = ", ".join(sorted(words[identity] for identity in left_out))
+        labels = _labels(data_sets)
+        names = ", ".join(sorted(labels[identity] for identity in left_out))
         boards[0].notes.append(f"left out, as they share no data set with the others: {names}")
     return boards
 
@@ -314,7 +313,7 @@ def _identities(rows: pd.DataFrame) -> pd.Series:
 def _notes_on_missing(
     data_sets: DataSetsByMethod, main: DataSetsByMethod, sharing: DataSetsByMethod
 ) -> list[str]:
-    """Return a note naming the methods that only the second board has, if there are any.
+    """Return a note on the methods that only the second board has; [] if there are none.
 
     Args:
         data_sets: The data sets of each method.
@@ -324,36 +323,41 @@ def _notes_on_missing(
     missing = [identity for identity in sharing if identity not in main]
     if not missing:
         return []
-    words = _words(data_sets)
-    names = sorted(f"{words[identity]} ({len(data_sets[identity])})" for identity in missing)
-    where = f"the table of all {len(sharing)} methods has them"
-    return [f"not in this table, as they lack data sets: {', '.join(names)}; {where}"]
+    labels = _labels(data_sets)
+    names = sorted(f"{labels[identity]} ({len(data_sets[identity])})" for identity in missing)
+    return [
+        f"not in this table, as they lack data sets: {', '.join(names)}; "
+        f"the table of all {len(sharing)} methods has them"
+    ]
 
 
 def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, frozenset[str]]:
-    """Return the largest block of methods that all have the same data sets, with these.
+    """Return the largest block: methods and data sets, all of which each of these methods has.
 
-    The data sets of each method in turn, with all methods that have them, are a candidate. The
-    candidate with the most cells is taken, where a cell is a method on a data set.
+    For each method, a candidate consists of its data sets and of all methods that have these. The
+    largest candidate is the one with the most pairs of a method and a data set.
 
     Args:
         data_sets: The data sets of each method.
+
+    Returns:
+        The methods of the block, each with all data sets of the block.
     """
     largest: dict[Method, frozenset[str]] = {}
-    most = (-1, -1)
+    largest_size = (-1, -1)
     for shared in sorted(set(data_sets.values()), key=_count_and_names):
         methods = [method for method, names in data_sets.items() if shared <= names]
-        # The first method does not count, as a block of a single method compares nothing.
-        cells = (len(methods) - 1) * len(shared)
-        size = (cells, len(methods))
-        if size > most:
-            most = size
+        # One method does not count, as a block of a single method compares nothing.
+        pairs = (len(methods) - 1) * len(shared)
+        size = (pairs, len(methods))
+        if size > largest_size:
+            largest_size = size
             largest = dict.fromkeys(methods, shared)
     return largest
 
 
 def _count_and_names(names: frozenset[str]) -> tuple[int, list[str]]:
-    """Return a sort key for sets of names that gives the same order on every machine."""
+    """Return a sort key for sets of names, which are in the same order on every machine."""
     return len(names), sorted(names)
 
 
@@ -364,12 +368,20 @@ def _with_common_data_sets(
 
     The methods with the fewest data sets are left out, until the others have a data set in common.
     """
-    remaining = dict(sorted(data_sets.items(), key=lambda item: -len(item[1])))
+    remaining = sorted(data_sets, key=lambda identity: -len(data_sets[identity]))
     left_out: list[Identity] = []
-    while not (common := frozenset.intersection(*remaining.values())):
-        identity, _ = remaining.popitem()
-        left_out.append(identity)
+    common = _common_data_sets(remaining, data_sets)
+    while not common:
+        left_out.append(remaining.pop())
+        common = _common_data_sets(remaining, data_sets)
     return dict.fromkeys(remaining, common), left_out
+
+
+def _common_data_sets(
+    identities: Iterable[Identity], data_sets: DataSetsByMethod
+) -> frozenset[str]:
+    """Return the data sets that all of these methods have."""
+    return frozenset.intersection(*[data_sets[identity] for identity in identities])
 
 
 def _board(
@@ -388,7 +400,7 @@ def _board(
         subject: The kernel and the task.
         block: The methods with their common data sets.
         reference: The method to compare with.
-        data_sets_in_all: Number of data sets that any method of the subject has.
+        data_sets_in_all: The number of data sets that any method of the subject has.
     """
     identities = list(block)
     data_sets = sorted(next(iter(block.values())))
@@ -455,53 +467,54 @@ def _order_by_mean_rank(scores: Scores) -> Int[np.ndarray, " K"]:
 
 
 def _overlaps(rows: pd.DataFrame, data_sets: Sequence[str]) -> Float[np.ndarray, " D"]:
-    """Return the ratio of test rows to all other rows, by data set."""
+    """Return the number of test rows, divided by that of other rows, by data set."""
     return np.array([_overlap(rows[rows["dataset"] == name]) for name in data_sets])
 
 
 def _overlap(rows: pd.DataFrame) -> float:
-    """Return the ratio of test rows to all other rows in the splits of one data set."""
+    """Return the number of test rows, divided by that of other rows, in splits of a data set."""
     with_task = rows[rows["task"].notna()]
     first = with_task.iloc[0]
     return split_overlap(str(first["dataset"]), str(first["task"]), int(with_task["n"].max()))
 
 
-def _words(identities: Iterable[Identity]) -> dict[Identity, str]:
-    """Return the label of each identity: the method, and the settings that not all share."""
-    settings = {identity: _setting_words(identity) for identity in identities}
+def _labels(identities: Iterable[Identity]) -> dict[Identity, str]:
+    """Return the label of each identity: the method, with the settings that not all share."""
+    settings = {identity: _setting_values(identity) for identity in identities}
     shared = set.intersection(*map(set, settings.values()))
-    words = {}
-    for identity, setting in settings.items():
-        differing = [word for word in setting if word not in shared]
-        words[identity] = " ".join([method_label(identity[0]), *differing])
-    return words
+    labels = {}
+    for identity, values in settings.items():
+        differing = [value for value in values if value not in shared]
+        labels[identity] = " ".join([method_label(identity[0]), *differing])
+    return labels
 
 
-def _setting_words(identity: Identity) -> list[str]:
-    """Return the settings of an identity as single values; `changes` may hold several."""
-    values = dict(zip(IDENTITY, identity, strict=True))
-    words: list[str] = []
-    for name in SETTING:
-        if values[name]:
-            words += values[name].split(", ")
-    return words
+def _setting_values(identity: Identity) -> list[str]:
+    """Return the values of the settings of an identity; `changes` may have several values."""
+    by_column = dict(zip(IDENTITY, identity, strict=True))
+    values: list[str] = []
+    for column in SETTING:
+        if by_column[column]:
+            values += by_column[column].split(", ")
+    return values
 
 
 def _contenders(
     identities: Sequence[Identity], rows: pd.DataFrame, rows_on_all_data: pd.DataFrame
 ) -> list[Contender]:
-    """Return methods in the order of a board.
+    """Return the contenders of a board, in the order of the identities.
 
     Args:
-        identities: The methods.
+        identities: The methods with their settings.
         rows: Their rows on the data sets of the board.
         rows_on_all_data: Their rows on all data sets of the kernel and task.
     """
     data_set_counts = rows_on_all_data.groupby("identity")["dataset"].nunique()
     contenders = []
     for identity in identities:
-        of_identity = rows[rows["identity"] == identity]
-        contenders.append(_contender(of_identity, identity, int(data_set_counts[identity])))
+        rows_of_method = rows[rows["identity"] == identity]
+        data_set_count = int(data_set_counts[identity])
+        contenders.append(_contender(rows_of_method, identity, data_set_count))
     return contenders
 
 
@@ -534,9 +547,9 @@ def _whole_numbers(column: pd.Series) -> dict[str, int]:
 
 
 def _position_of(method: str, contenders: Sequence[Contender]) -> int | None:
-    """Return the position of a method on the board; None where it is not there.
+    """Return the position of a method on the board; None if it is not on the board.
 
-    Of several rows of the method, that with the shortest text of settings counts.
+    If the method has several rows, the position is that of the row with the shortest settings.
     """
     positions = [k for k, contender in enumerate(contenders) if contender.method == method]
     if not positions:

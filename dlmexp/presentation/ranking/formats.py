@@ -1,9 +1,9 @@
-"""Scores of splits in the formats of other leaderboards, and a description of a results folder.
+"""Write scores of splits in the formats of other leaderboards, and describe a results folder.
 
-- `scores`: one row per method, data set, split and metric.
-- `bencheval`: what the package of that name ranks; one metric.
+- `scores`: a table with a row per method, data set, split and metric.
+- `bencheval`: the table that the package of that name ranks, for one metric.
 - `benchopt`: the table that `benchopt run` writes, with a column per metric.
-- `croissant`: JSON-LD about the Parquet files of the folder (Croissant 1.0).
+- `croissant`: a description of the Parquet files of the folder in JSON-LD (Croissant 1.0).
 """
 
 import hashlib
@@ -28,7 +28,8 @@ from dlmexp.presentation.ranking.splits import (
     scores_of_splits,
 )
 
-VALUES = ("nll", "crps", "rmse", "error", COVERAGE, "seconds")
+METRIC_COLUMNS = ("nll", "crps", "rmse", "error", COVERAGE, "seconds")
+# The columns of `scores` with their meaning, as the Croissant file has them.
 MEANINGS = {
     "method": "name of the method; settings follow in brackets where several have its name",
     "trained_by": "dlmexp, or who trained it on the same splits",
@@ -41,6 +42,7 @@ MEANINGS = {
     "metric": "nll, crps, rmse, error, coverage_95 or seconds",
     "value": "value of the metric on the test rows",
 }
+# The context that Croissant 1.0 prescribes.
 CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -84,20 +86,27 @@ PARQUET_TYPE = "application/x-parquet"
 
 
 def names_of_rows(scores: pd.DataFrame) -> pd.Series:
-    """Return the name of each row's method, with the settings that tell apart those of one name."""
+    """Return the method of each row, with the settings in which rows of the method differ.
+
+    A name with settings is written as `elbo[rbf,M=50]`.
+    """
     texts = scores[IDENTITY].astype(object).where(scores[IDENTITY].notna(), "").astype(str)
     names = texts["method"].copy()
     for method, rows in texts.groupby("method", sort=False):
         differing = [name for name in [*KERNEL, *SETTING] if rows[name].nunique() > 1]
-        if not differing:
-            continue
-        words = rows[differing].apply(lambda row: ",".join(filter(None, row)), axis="columns")
-        names[rows.index] = f"{method}[" + words + "]"
+        if differing:
+            settings = rows[differing].apply(_joined, axis="columns")
+            names[rows.index] = f"{method}[" + settings + "]"
     return names
 
 
+def _joined(texts: pd.Series) -> str:
+    """Return the texts that are not empty, separated by commas."""
+    return ",".join(filter(None, texts))
+
+
 def as_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per method, data set, split and metric; values that do not apply have none."""
+    """Return a table with a row per method, data set, split and metric that the method has."""
     wide = pd.DataFrame(
         {
             "method": names_of_rows(scores),
@@ -108,20 +117,22 @@ def as_scores(scores: pd.DataFrame) -> pd.DataFrame:
             "task": scores["task"],
             "split": scores["seed"].astype("int64"),
             "rows": scores["n"].astype("int64"),
-            **{name: scores[name].astype("float64") for name in VALUES},
+            **{name: scores[name].astype("float64") for name in METRIC_COLUMNS},
         }
     )
-    facts = [name for name in wide if name not in VALUES]
-    long = wide.melt(facts, list(VALUES), "metric", "value").dropna(subset="value")
+    other_columns = [name for name in wide if name not in METRIC_COLUMNS]
+    long = wide.melt(other_columns, list(METRIC_COLUMNS), "metric", "value")
+    long = long.dropna(subset="value")
     order = ["method", "dataset", "split", "metric"]
     return long.sort_values(order, kind="stable").reset_index(drop=True)
 
 
 def as_bencheval(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the columns that bencheval ranks, for one metric that is never negative.
+    """Return the table that bencheval ranks, for one metric that is never negative.
 
-    It takes complete tables only: the methods and data sets of the largest one, and the splits that
-    all of these methods have. The time to predict is not measured, and 0.
+    The table is complete, as bencheval needs: it has the methods and data sets of the largest block
+    (`largest_block`), and the splits that all of these methods have. The time to predict is not
+    measured, and is 0.
     """
     table = pd.DataFrame(
         {
@@ -138,7 +149,7 @@ def as_bencheval(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _complete(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the largest choice of methods that have the same tasks, and their splits.
+    """Return the rows of the largest block of methods and tasks, on the splits that all have.
 
     Raises:
         UserError: There are no rows.
@@ -148,13 +159,13 @@ def _complete(table: pd.DataFrame) -> pd.DataFrame:
     tasks = {name: frozenset(rows["task"]) for name, rows in table.groupby("method", sort=True)}
     block = largest_block(tasks)
     shared = next(iter(block.values()))
-    table = table[table["method"].isin(list(block)) & table["task"].isin(list(shared))]
-    count = table.groupby(["task", "seed"])["method"].transform("nunique")
-    return table[count == len(block)]
+    in_block = table[table["method"].isin(list(block)) & table["task"].isin(list(shared))]
+    method_count = in_block.groupby(["task", "seed"])["method"].transform("nunique")
+    return in_block[method_count == len(block)]
 
 
 def as_benchopt(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of benchopt's table, one row per method, data set and split."""
+    """Return the table of benchopt, with a row per method, data set and split."""
     columns: dict[str, Any] = {
         "objective_name": "test rows",
         "obj_description": "scores on the test rows of every split",
@@ -166,7 +177,7 @@ def as_benchopt(scores: pd.DataFrame) -> pd.DataFrame:
         "stop_val": 1,
         "time": scores["seconds"].astype("float64"),
     }
-    for name in VALUES:
+    for name in METRIC_COLUMNS:
         if name != "seconds":
             columns[f"objective_{name}"] = scores[name].astype("float64")
     for name in ("kernel", "protocol", "changes"):
@@ -202,6 +213,7 @@ def as_croissant(folder: Path) -> dict[str, Any]:
 
 
 def _file_object(path: Path) -> dict[str, Any]:
+    """Return the description of a file."""
     content = path.read_bytes()
     descriptions = {
         SCORES: "scores of every split",
@@ -220,7 +232,7 @@ def _file_object(path: Path) -> dict[str, Any]:
 
 
 def _record_set(path: Path) -> dict[str, Any]:
-    """Return the fields of a table of scores."""
+    """Return the description of the columns of a table of scores."""
     types = {
         "ard": "sc:Boolean",
         "split": "sc:Integer",
@@ -229,22 +241,27 @@ def _record_set(path: Path) -> dict[str, Any]:
     }
     fields = []
     for name, meaning in MEANINGS.items():
-        fields.append(
-            {
-                "@type": "cr:Field",
-                "@id": f"scores/{name}",
-                "name": f"scores/{name}",
-                "description": meaning,
-                "dataType": types.get(name, "sc:Text"),
-                "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
-            }
-        )
+        field = {
+            "@type": "cr:Field",
+            "@id": f"scores/{name}",
+            "name": f"scores/{name}",
+            "description": meaning,
+            "dataType": types.get(name, "sc:Text"),
+            "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
+        }
+        fields.append(field)
     return {"@type": "cr:RecordSet", "@id": "scores", "name": "scores", "field": fields}
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of `dlmexp collect --as`: the name of its file, and what makes its content."""
+    """A format of `dlmexp collect --as`.
+
+    Attributes:
+        file: The name of the file.
+        content: The function that returns its content, from a results folder and the name of a
+            metric.
+    """
 
     file: str
     content: Callable[[ResultsFolder, str], bytes]
@@ -275,4 +292,4 @@ FORMATS = {
     ),
     "croissant": Format("croissant.json", lambda results, _: _json(as_croissant(results.root))),
 }
-"""By what users type."""
+"""All formats by the names that users type."""

@@ -1,4 +1,4 @@
-"""What methods are ranked by."""
+"""Define the metrics that methods are ranked by."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,25 +6,24 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-NOMINAL = 0.95
-"""The coverage that the interval of 95 % should have."""
+NOMINAL = 0.95  # the coverage that the interval of 95 % should have
 
 Means = Float[np.ndarray, "..."]
 
 
 def density_gain(scores: Means, reference: Means) -> Means:
-    """Return by how much the predictive density is higher: `exp(reference - scores) - 1`."""
+    """Return the relative gain in predictive density: `exp(reference - scores) - 1`."""
     return np.expm1(reference - scores)
 
 
 def share_saved(scores: Means, reference: Means) -> Means:
-    """Return by which share of the reference the scores are lower; NaN where that is zero."""
+    """Return the share of the reference that is saved; NaN where the reference is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(reference == 0, np.nan, 1 - scores / reference)
 
 
 def difference(scores: Means, reference: Means) -> Means:
-    """Return by how much the scores are lower."""
+    """Return the difference by which the scores are lower than the reference."""
     return reference - scores
 
 
@@ -33,11 +32,12 @@ class RankedMetric:
     """A score by which methods are ranked; lower is better.
 
     Attributes:
-        name: What users type.
-        label: How tables and figures write it.
-        unit: Unit of the score.
-        gain: Function of scores and those of a reference that returns the relative gain.
-        gain_of: What the gain is a share of.
+        name: The name that users type.
+        label: The name in tables and figures.
+        unit: The unit of the score.
+        gain: The function that returns the gain over a reference, from the scores of a method and
+            those of the reference.
+        gain_of: The quantity that the gain is a share of.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""Leaderboards as tables for people, and as JSON for programs.
+"""Write leaderboards as tables for people, and as JSON for programs.
 
-JSON is a list of boards, each with `metric`, `kernel`, `task`, `data_sets` (name, splits, overlap),
-`friedman_p`, `nemenyi_difference`, `against`, `notes` and `methods`: method, label, setting,
-rank, mean rank with its interval, mean score, wins, ties and losses, median gain, seconds, and the
-scores by data set. Numbers have 6 significant digits, so that files are the same on every machine;
-null stands for what is not known.
+The JSON is a list of boards. Each has `metric`, `kernel`, `task`, `data_sets` (name, splits,
+overlap), `friedman_p`, `nemenyi_difference`, `against`, `notes` and `methods`. A method has its
+label, setting, rank, mean rank with its interval, mean score, wins, ties and losses, median gain,
+seconds, and the scores by data set. Numbers have 6 significant digits, so that files are the same
+on every machine. Unknown numbers are null.
 """
 
 import math
@@ -20,24 +20,19 @@ from dlmexp.presentation.ranking.board import Board, Contender
 from dlmexp.presentation.ranking.splits import OURS
 from dlmexp.presentation.ranking.statistics import ALPHA, separations
 
-BEST = "*"
-"""Marks the best score of a data set and those that are not separated from it."""
-SAME_ROWS = 0.98
-"""Training sets of at least this share of the largest one count as the same."""
+BEST = "*"  # marks the best score on a data set, and scores that no test separates from it
+SAME_ROWS = 0.98  # training sets of at least this share of the largest one count as equal
+# The settings with a column of their own, with its header.
 HEADERS = {"estimator": "estimator", "parameterisation": "q", "protocol": "protocol"}
-"""Settings with a column of their own."""
-SCORE_WIDTH = 12
-"""Columns of a method in the table by data set, with the space around it."""
-DATA_SET_FACTS = 22
-"""Columns of the rows and splits there, and of the edges."""
-SETTING_WIDTH = 24
-"""Least width of the column of all other settings."""
-FEW_DATA_SETS = 5
-"""With no more than this, hardly any methods are separated."""
+# Widths of columns, in letters.
+SCORE_WIDTH = 12  # of a method in the table by data set, with the space around it
+WIDTH_OF_COUNTS = 22  # of the columns `rows` and `splits` in this table, with its edges
+SETTING_WIDTH = 24  # the smallest width of the column of all other settings
+FEW_DATA_SETS = 5  # on at most this many data sets, hardly any methods are separated
 
 
 def board_table(board: Board) -> Table:
-    """Return a board with a row for each method."""
+    """Return the table of a board, with a row for each method."""
     table = Table(box=SIMPLE)
     for header, options in _columns(board).items():
         table.add_column(header, **options)
@@ -47,7 +42,7 @@ def board_table(board: Board) -> Table:
 
 
 def _columns(board: Board) -> dict[str, dict[str, Any]]:
-    """Return the headers of a board, with the options of their columns."""
+    """Return the headers of the table of a board, each with the options of its column."""
     number: dict[str, Any] = {"justify": "right", "no_wrap": True}
     columns: dict[str, dict[str, Any]] = {"rank": number, "method": {"no_wrap": True}}
     columns |= {HEADERS[name]: {} for name in _differing(board)}
@@ -87,7 +82,7 @@ def _row(board: Board, k: int) -> list[str]:
 
 
 def _interval(board: Board, k: int) -> str:
-    """Return the interval of a mean rank; `-` on one data set, which gives none."""
+    """Return the interval of a mean rank as a text; `-` on one data set, which gives none."""
     if len(board.data_sets) == 1:
         return "-"
     low, high = board.interval[:, k]
@@ -95,7 +90,10 @@ def _interval(board: Board, k: int) -> str:
 
 
 def _cells_against_reference(board: Board, k: int) -> list[str]:
-    """Return data sets won, tied and lost, and the median gain; `-` for the reference itself."""
+    """Return two cells: data sets won, tied and lost, and the median gain.
+
+    They are `-` for the reference itself.
+    """
     if k == board.reference:
         return ["-", "-"]
     won, tied, lost = outcomes(board, k)
@@ -104,48 +102,49 @@ def _cells_against_reference(board: Board, k: int) -> list[str]:
 
 
 def _is_of_time(board: Board) -> bool:
+    """Return whether methods are ranked by their training time."""
     return board.metric.name == "seconds"
 
 
 def _share(part: int, whole: int) -> str:
-    """Return `25 %`; `-` where there is nothing to take a share of."""
+    """Return a share as a text such as `25 %`; `-` if the whole is 0."""
     if not whole:
         return "-"
     return f"{100 * part / whole:.0f} %"
 
 
 def method_words(contender: Contender) -> str:
-    """Return a method with who trained it, where that is somebody else."""
+    """Return the label of a method; a baseline has the software that trained it in brackets."""
     if contender.trained_by == OURS:
         return contender.label
     return f"{contender.label} ({contender.trained_by})"
 
 
 def distinct_labels(board: Board) -> list[str]:
-    """Return a label for each method, with those settings that others of its name do not share."""
-    settings_of: dict[str, list[list[str]]] = {}
+    """Return a label for each method, with the settings that not all rows of its name share."""
+    settings_by_name: dict[str, list[list[str]]] = {}
     for contender in board.contenders:
-        settings = settings_of.setdefault(method_words(contender), [])
-        settings.append(_words_of_setting(contender))
+        settings = settings_by_name.setdefault(method_words(contender), [])
+        settings.append(_setting_values(contender))
     labels = []
     for contender in board.contenders:
         name = method_words(contender)
-        shared = _in_all(settings_of[name])
-        setting = [word for word in _words_of_setting(contender) if word not in shared]
-        labels.append(", ".join([name, *setting]))
+        shared = _in_all(settings_by_name[name])
+        differing = [value for value in _setting_values(contender) if value not in shared]
+        labels.append(", ".join([name, *differing]))
     return labels
 
 
 def _in_all(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return the items of the first list that all others have too."""
+    """Return the items of the first list that all other lists have too."""
     first, *others = lists
     return [item for item in first if all(item in other for other in others)]
 
 
-def _words_of_setting(contender: Contender) -> list[str]:
-    """Return everything but its name that tells a method apart."""
-    words = [contender.setting[name] for name in HEADERS if contender.setting[name]]
-    return words + _changes_of(contender)
+def _setting_values(contender: Contender) -> list[str]:
+    """Return the values of all settings that a method has."""
+    values = [contender.setting[name] for name in HEADERS if contender.setting[name]]
+    return values + _changes_of(contender)
 
 
 def _changes_of(contender: Contender) -> list[str]:
@@ -158,7 +157,7 @@ def _changes_of(contender: Contender) -> list[str]:
 
 
 def _differing(board: Board) -> list[str]:
-    """Return the settings with a column of their own in which our rows differ."""
+    """Return those settings of `HEADERS` in which our rows differ."""
     differing = []
     for name in HEADERS:
         values = {contender.setting[name] for contender in _ours(board)}
@@ -168,11 +167,12 @@ def _differing(board: Board) -> list[str]:
 
 
 def _ours(board: Board) -> list[Contender]:
+    """Return the contenders that dlmexp trained."""
     return [contender for contender in board.contenders if contender.trained_by == OURS]
 
 
 def _changes(board: Board) -> list[list[str]]:
-    """Return the changed values and other settings of each method that not all of ours share."""
+    """Return, for each method, the changed values and other settings that not all of ours have."""
     shared = _shared_changes(board)
     changes = []
     for contender in board.contenders:
@@ -209,7 +209,7 @@ def median_seconds(board: Board, k: int) -> float:
 
 
 def _median(values: np.ndarray) -> float:
-    """Return the median of the finite values; NaN where there is none."""
+    """Return the median of the finite values; NaN if no value is finite."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return math.nan
@@ -224,7 +224,7 @@ def title(board: Board) -> str:
         data_sets = f"{len(board.data_sets)} of {data_sets}"
     splits = _range(board.split_counts.values())
     splits = "1 split" if splits == "1" else f"{splits} splits"
-    counts = _inducing(board)
+    counts = _inducing_counts(board)
     inducing = f"M {_range(counts)}" if counts else "M = n"
     return (
         f"{metric.label} ({metric.unit}; lower is better) on {data_sets}, "
@@ -233,7 +233,7 @@ def title(board: Board) -> str:
 
 
 def caption(board: Board) -> list[str]:
-    """Return the lines below a board: which rows and settings, and how to read it."""
+    """Return the lines below the table of a board: rows, settings, meaning of columns, notes."""
     lines = [*_setting_lines(board), *_reading_lines(board)]
     if _unconverged(board):
         lines.append("at limit: share of fits that stopped at their limit of iterations")
@@ -246,7 +246,7 @@ def caption(board: Board) -> list[str]:
 
 
 def _reading_lines(board: Board) -> list[str]:
-    """Return what the columns mean."""
+    """Return lines that say what the columns mean."""
     lines = [
         "rank: shared, unless the best method of a rank is separated from it (paired tests over "
         f"data sets and splits, Nadeau and Bengio's correction, Holm over all pairs, level {ALPHA})"
@@ -275,27 +275,27 @@ def data_set_caption(board: Board) -> list[str]:
 
 
 def subject_lines(board: Board) -> list[str]:
-    """Return what a board is about: metric, data sets, splits, kernel, M, rows and settings."""
+    """Return lines with the metric, data sets, splits, kernel, M, rows and settings of a board."""
     return [title(board), *_setting_lines(board)]
 
 
 def _setting_lines(board: Board) -> list[str]:
-    """Return the training rows, and the settings that all methods share."""
+    """Return a line on the training rows, and a line on the settings that all methods share."""
     differing = _differing(board)
-    same = []
+    shared = []
     for name, header in HEADERS.items():
         text = board.setting(name)
         if text and name not in differing:
-            same.append(f"{header} {text}")
-    same += _shared_changes(board)
-    lines = [_rows_words(board)]
-    if same:
-        lines.append(f"the same for all: {', '.join(same)}")
+            shared.append(f"{header} {text}")
+    shared += _shared_changes(board)
+    lines = [_training_rows_in_words(board)]
+    if shared:
+        lines.append(f"the same for all: {', '.join(shared)}")
     return lines
 
 
 def remarks(board: Board) -> list[str]:
-    """Return what a reader must know besides: fits that did not converge, what was left out."""
+    """Return remarks on fits that did not converge, and the notes of a board."""
     unconverged = _unconverged(board)
     if not unconverged:
         return board.notes
@@ -310,8 +310,11 @@ def _training_rows(board: Board) -> list[int]:
     return counts
 
 
-def _inducing(board: Board) -> list[int]:
-    """Return the inducing inputs, likewise; exact models have as many as rows, and do not count."""
+def _inducing_counts(board: Board) -> list[int]:
+    """Return the inducing inputs of all methods on all data sets of the board.
+
+    Exact models, which have as many as training rows, do not count.
+    """
     counts = []
     for contender in board.contenders:
         for name, count in contender.inducing.items():
@@ -321,7 +324,7 @@ def _inducing(board: Board) -> list[int]:
 
 
 def _range(values: Iterable[int]) -> str:
-    """Return `3 to 10`, `3` where all are equal, `-` where there are none."""
+    """Return the range of numbers as a text: `3 to 10`, `3` if all are equal, `-` if none."""
     numbers = set(values)
     if not numbers:
         return "-"
@@ -331,26 +334,30 @@ def _range(values: Iterable[int]) -> str:
 
 
 def _most_rows(board: Board, data_set: str) -> int:
-    """Return the training rows of the method that has the most on a data set."""
+    """Return the largest number of training rows of a method on a data set."""
     return max(contender.training_rows[data_set] for contender in board.contenders)
 
 
-def _rows_words(board: Board) -> str:
-    """Return on how many rows methods were trained, and who had fewer than others."""
+def _training_rows_in_words(board: Board) -> str:
+    """Return a line on the numbers of training rows, with the methods that had fewer than others.
+
+    The share of such a method is its smallest one on a data set, of the rows of the method that had
+    the most.
+    """
     words = f"trained on {_range(_training_rows(board))} rows"
     most_rows = {name: _most_rows(board, name) for name in board.data_sets}
-    fewer = []
+    with_fewer = []
     for label, contender in zip(distinct_labels(board), board.contenders, strict=True):
         share = min(contender.training_rows[name] / most_rows[name] for name in board.data_sets)
         if share < SAME_ROWS:
-            fewer.append(f"{label} {100 * share:.0f} %")
-    if not fewer:
+            with_fewer.append(f"{label} {100 * share:.0f} %")
+    if not with_fewer:
         return f"{words}, the same for all methods"
-    return f"{words}; not on all of them: {', '.join(fewer)}"
+    return f"{words}; not on all of them: {', '.join(with_fewer)}"
 
 
 def _unconverged(board: Board) -> str:
-    """Return the methods with fits that stopped at their limit, with their number."""
+    """Return a text with the methods that have fits that stopped at their limit; '' if none."""
     words = []
     for label, contender in zip(distinct_labels(board), board.contenders, strict=True):
         if contender.unconverged:
@@ -359,19 +366,23 @@ def _unconverged(board: Board) -> str:
 
 
 def data_set_tables(board: Board, width: int) -> list[Table]:
-    """Return the mean scores by data set, with a column for each method.
+    """Return tables of the mean scores, with a row per data set and a column per method.
 
     Args:
         board: The leaderboard.
-        width: Columns of the terminal; methods that do not fit into one table have further ones.
+        width: The width of the terminal in letters. If not all methods fit into it, there are
+            several tables.
     """
     longest_name = max(map(len, board.data_sets))
-    room = width - longest_name - DATA_SET_FACTS
+    room = width - longest_name - WIDTH_OF_COUNTS
     methods_across = max(room // SCORE_WIDTH, 1)
     methods = range(len(board.contenders))
     best = [best_on(board, d) for d in range(len(board.data_sets))]
-    parts = [methods[first : first + methods_across] for first in methods[::methods_across]]
-    return [_data_set_table(board, part, best) for part in parts]
+    tables: list[Table] = []
+    for first in methods[::methods_across]:
+        methods_of_table = methods[first : first + methods_across]
+        tables.append(_data_set_table(board, methods_of_table, best))
+    return tables
 
 
 def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) -> Table:
@@ -379,8 +390,8 @@ def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) ->
 
     Args:
         board: The leaderboard.
-        methods: Positions of the methods.
-        best: By data set, which methods are not separated from the best one, [K].
+        methods: The positions of the methods.
+        best: For each data set, the result of `best_on`.
     """
     table = Table(box=SIMPLE)
     table.add_column("data set", no_wrap=True)
@@ -399,17 +410,18 @@ def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) ->
 
 
 def best_on(board: Board, d: int) -> np.ndarray:
-    """Return which methods are not separated from the best one on a data set, [K]."""
+    """Return which methods are the best on a data set, or not separated from the best [K]."""
     better = separations(board.scores[:, [d]], board.overlaps[[d]])
     return ~better[np.argmin(board.means[:, d])]
 
 
 def as_json(boards: Iterable[Board]) -> list[dict[str, Any]]:
-    """Return boards as plain values."""
+    """Return boards as values of JSON, with the fields in the docstring of this module."""
     return [_board_values(board) for board in boards]
 
 
 def _board_values(board: Board) -> dict[str, Any]:
+    """Return the fields of a board."""
     reference = board.reference
     methods = range(len(board.contenders))
     return {
@@ -428,7 +440,7 @@ def _board_values(board: Board) -> dict[str, Any]:
 
 
 def _data_set_values(board: Board) -> list[dict[str, Any]]:
-    """Return the data sets with their splits and overlaps."""
+    """Return the fields of each data set: its name, splits and overlap."""
     data_sets = []
     for name, overlap in zip(board.data_sets, board.overlaps, strict=True):
         splits = board.split_counts[name]
@@ -437,7 +449,7 @@ def _data_set_values(board: Board) -> list[dict[str, Any]]:
 
 
 def _method_values(board: Board, k: int) -> dict[str, Any]:
-    """Return what is known of a method, on all data sets and on each."""
+    """Return the fields of a method, over all data sets and on each."""
     contender = board.contenders[k]
     data_sets = range(len(board.data_sets))
     values: dict[str, Any] = {
@@ -463,7 +475,7 @@ def _method_values(board: Board, k: int) -> dict[str, Any]:
 
 
 def _values_on_data_set(board: Board, k: int, d: int) -> dict[str, Any]:
-    """Return what is known of a method on a data set."""
+    """Return the fields of a method on a data set."""
     contender = board.contenders[k]
     name = board.data_sets[d]
     values: dict[str, Any] = {
@@ -486,14 +498,14 @@ def rounded(value: float) -> float | None:
 
 
 def _number(value: float, form: str) -> str:
-    """Return a number in a format; `-` where it is not finite."""
+    """Return a number in a format; `-` if it is not finite."""
     if not math.isfinite(value):
         return "-"
     return format(value, form)
 
 
 def _percent(share: float) -> str:
-    """Return `+2.5 %` for 0.025; `-` where it is not finite."""
+    """Return `+2.5 %` for 0.025; `-` if it is not finite."""
     if not math.isfinite(share):
         return "-"
     return f"{100 * share:+.1f} %"

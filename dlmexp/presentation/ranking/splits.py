@@ -1,7 +1,7 @@
-"""One row per method, setting, data set and split, with every score that methods are ranked by.
+"""Make a table of scores with a row per method, setting, data set and split.
 
-Records and the scores of methods that others trained (`baselines.parquet`) are one table here. What
-was trained under different settings never shares the identity of a row (`IDENTITY`).
+It has our own results and those of methods that others trained (`baselines.parquet`). Results that
+were trained under different settings have different values in the columns `IDENTITY`.
 """
 
 import re
@@ -16,8 +16,7 @@ from dlmexp.experiment.records.table import as_text, rows_for
 from dlmexp.presentation.claims.overlap import validation_rows
 from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL
 
-OURS = "dlmexp"
-"""The value of `trained_by` for our own records."""
+OURS = "dlmexp"  # the value of `trained_by` for our own records
 KERNEL = ["kernel", "ard"]
 SETTING = [
     "trained_by",
@@ -28,18 +27,18 @@ SETTING = [
     "changes",
     "other",
 ]
+# Results with equal values in these columns are in the same row of a leaderboard.
 IDENTITY = ["method", *KERNEL, *SETTING]
-"""What makes two results the same row of a leaderboard."""
 SPLIT = ["dataset", "task", "data", "test_rows", "seed", "n", "M"]
+# The observed coverage. The metric `coverage` is its distance from the nominal one.
 COVERAGE = "coverage_95"
-"""The observed coverage, of which `coverage` is the distance from nominal."""
-FACTS = ["role", "key", "status", "converged", "device", COVERAGE]
+FURTHER_COLUMNS = ["role", "key", "status", "converged", "device", COVERAGE]
 SCORES = list(METRICS)
-NO_FITS = ("curve", "gradient", "timing")
-"""Roles of results that were not made to be compared with one another."""
-# Settings that a method may have only one value of on a data set. Where it has several, they make
-# rows of their own. `changes` does not have what an experiment declares as its factor: a comparison
-# may select by folds on small data sets, and have more inducing inputs on large ones.
+# The roles of results that were not made to be compared with one another.
+ROLES_WITHOUT_FITS = ("curve", "gradient", "timing")
+# Settings of which a method has several rows on a leaderboard if it was run with several values on
+# the same split. Values that differ between data sets only do not distinguish rows: a comparison
+# may have more inducing inputs on large data sets, for instance.
 DISTINGUISHING = [
     "validation",
     "cv",
@@ -60,32 +59,33 @@ DISTINGUISHING = [
     "candidates",
     "role",
 ]
-# `published-10000-train-v1` is kind, limit of test rows, use of validation rows and version.
+# The name of a split, such as `published-10000-train-v1`, consists of its kind, the limit of test
+# rows, the use of validation rows and a version. This expression finds the use of validation rows.
 VALIDATION = re.compile(r"-([a-z]\w*)(?=-v\d)")
-READ = [
+# The columns of the tidy table that are read, as far as the table has them.
+COLUMNS_READ = [
     *("method", *KERNEL, "estimator", "samples", "parameterisation", "protocol", "changes"),
     *("dataset", "task", "data", "split", "seed", "n", "group", "base"),
     *("key", "status", "converged", "device"),
     *("test_nll", "test_crps", "test_error", "test_coverage_95"),
     *DISTINGUISHING,
 ]
-"""Columns of the tidy table that are read; the table may lack some."""
-Key = tuple[object, ...]  # the values of some columns in a row
-LEAST_SHARE = 0.8
-"""Training sets smaller than this share of the largest one are not compared with it."""
-COLUMNS = [*IDENTITY, *SPLIT, *FACTS, *SCORES]
+RowValues = tuple[object, ...]  # the values of some columns in a row
+# A training set with less than this share of the rows of the largest one is not compared with it.
+MIN_SHARE_OF_ROWS = 0.8
+COLUMNS = [*IDENTITY, *SPLIT, *FURTHER_COLUMNS, *SCORES]
 
 
 def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.DataFrame:
     """Return the scores of every split, ours and those of others.
 
-    Of each data set the largest training set counts. It may differ between methods that train on
-    validation rows and others. Where a data set was run with several contents or test rows, those
-    with the most results are taken.
+    Only results on the largest training set of a data set count. This may be larger for methods
+    that train on the validation rows too. If a data set was run with several contents or test rows,
+    those with the most results are taken.
 
     Args:
         results: A results folder.
-        protocol: The only protocol to read; None: all.
+        protocol: The only protocol to read; None means all.
     """
     ours = _ours(results, protocol)
     others = _others(results.baselines)
@@ -96,9 +96,9 @@ def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.
 
 
 def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> list[str]:
-    """Return a note for each data set whose results are of several contents or test rows.
+    """Return a note on each data set that was run with several contents or test rows.
 
-    A leaderboard has those of one of them (`scores_of_splits`).
+    A leaderboard has the results with the most frequent ones (`scores_of_splits`).
     """
     fits = _fits(results, protocol)
     test_rows = fits["split"].astype(str).map(_test_rows)
@@ -114,9 +114,9 @@ def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> li
 
 
 def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
-    """Return the rows of the table that were made to be compared."""
+    """Return the rows of the tidy table that were made to be compared."""
     table = results.table
-    is_fit = ~table["role"].isin(NO_FITS)
+    is_fit = ~table["role"].isin(ROLES_WITHOUT_FITS)
     if protocol is not None:
         is_fit &= table["protocol"] == protocol
     return table[is_fit]
@@ -125,13 +125,13 @@ def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
     """Return the scores of our own records."""
     fits = _fits(results, protocol)
-    by_nll = as_text(rows_for(fits, "nll").reindex(columns=READ))
+    by_nll = as_text(rows_for(fits, "nll").reindex(columns=COLUMNS_READ))
     by_mse = rows_for(fits, "mse").reindex(columns=["group", "test_mse"]).set_index("group")
     frame = by_nll.assign(
         trained_by=OURS,
         ard=by_nll["ard"].eq(True),
-        changes=by_nll["changes"].map(_changes_besides_kernel(results.changes)),
-        validation=by_nll["split"].astype(str).map(_validation),
+        changes=by_nll["changes"].map(_changes_except_kernel(results.changes)),
+        validation=by_nll["split"].astype(str).map(_use_of_validation),
         test_rows=by_nll["split"].astype(str).map(_test_rows),
         nll=by_nll["test_nll"],
         crps=by_nll["test_crps"],
@@ -141,126 +141,147 @@ def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
         coverage=(by_nll["test_coverage_95"] - NOMINAL).abs(),
         seconds=by_nll["group"].map(_seconds_of_groups(results.candidates)),
     )
-    frame = _largest_training_sets(frame.assign(n=_trained_rows(frame)))
-    frame = _usual_contents(frame)
+    frame = _largest_training_sets(frame.assign(n=_training_row_counts(frame)))
+    frame = _most_frequent_contents(frame)
     frame = _without_repetitions(frame)
-    frame = frame.assign(other=_distinctions(frame))
+    frame = frame.assign(other=_distinguishing_settings(frame))
     return _without_equal_rows(frame[COLUMNS])
 
 
-def _trained_rows(frame: pd.DataFrame) -> pd.Series:
-    """Return the rows that were trained on: `n`, and those for validation where they are, too."""
-    counts = {}
+def _training_row_counts(frame: pd.DataFrame) -> pd.Series:
+    """Return the number of rows that each fit was trained on.
+
+    That is `n`, plus the number of validation rows if these were trained on.
+    """
+    validation_row_counts = {}
     for dataset, task in frame[["dataset", "task"]].drop_duplicates().itertuples(index=False):
-        counts[dataset] = validation_rows(str(dataset), str(task))
-    of_dataset = frame["dataset"].astype(object).map(counts)
-    is_trained_on = frame["validation"] == "train"
-    further_rows = of_dataset.where(is_trained_on, 0).astype("int64")
+        validation_row_counts[dataset] = validation_rows(str(dataset), str(task))
+    counts = frame["dataset"].astype(object).map(validation_row_counts)
+    are_trained_on = frame["validation"] == "train"
+    further_rows = counts.where(are_trained_on, 0).astype("int64")
     return (frame["n"].astype("int64") + further_rows).astype("int64")
 
 
-def _changes_besides_kernel(changes: ChangesByText) -> dict[str, str]:
-    """Return changed values as text, by the text in the table, without those of the kernel."""
+def _changes_except_kernel(changes: ChangesByText) -> dict[str, str]:
+    """Return, for each text of the column `changes`, the text without changes of the kernel."""
     texts = {}
     for text, values in changes.items():
-        rest = {name: value for name, value in values.items() if name not in KERNEL}
-        texts[text] = ", ".join(assignments(rest))
+        others = {name: value for name, value in values.items() if name not in KERNEL}
+        texts[text] = ", ".join(assignments(others))
     return texts
 
 
-def _validation(split: str) -> str:
-    """Return what a split says of validation rows: `train` of `published-train-v1`."""
+def _use_of_validation(split: str) -> str:
+    """Return the use of validation rows in the name of a split: `train` in `published-train-v1`.
+
+    Return `all` if the name has none.
+    """
     match = VALIDATION.search(split)
     return match[1] if match else "all"
 
 
 def _test_rows(split: str) -> str:
-    """Return what a split says of test rows; splits with the same text have the same ones."""
+    """Return the name of a split without the use of validation rows.
+
+    Splits with equal results have the same test rows.
+    """
     return VALIDATION.sub("", split)
 
 
 def _seconds_of_groups(candidates: pd.DataFrame) -> pd.Series:
-    """Return the seconds to train all candidates of a selection, and the fits they start from."""
+    """Return, by group, the seconds to train all candidates and the fits that they start from."""
     seconds_of_cell = candidates.drop_duplicates("key").set_index("key")["seconds"].astype(float)
-    members = candidates[["group", "key", "base", "seconds"]].astype({"base": object})
-    of_members = members.groupby("group")["seconds"].sum(min_count=1)
-    # Several members may start from the same fit, whose time counts once.
-    bases = members.drop_duplicates(["group", "base"])
+    rows = candidates[["group", "key", "base", "seconds"]].astype({"base": object})
+    seconds_of_candidates = rows.groupby("group")["seconds"].sum(min_count=1)
+    # Several candidates may start from the same fit (their base), whose time counts once.
+    bases = rows.drop_duplicates(["group", "base"])
     seconds_of_base = bases["base"].map(seconds_of_cell).fillna(0.0)
-    of_bases = seconds_of_base.groupby(bases["group"]).sum()
-    return of_members + of_bases
+    seconds_of_bases = seconds_of_base.groupby(bases["group"]).sum()
+    return seconds_of_candidates + seconds_of_bases
 
 
 def _largest_training_sets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with the largest training set of their data set and use of validation rows.
+    """Return the results on the largest training set for their data set and use of validation rows.
 
-    Those are left out, too, that have fewer than `LEAST_SHARE` of the most rows on the data set.
+    Results on far fewer rows than the most on their data set are left out too
+    (`MIN_SHARE_OF_ROWS`).
     """
-    by_validation = frame.groupby(["dataset", "validation"])["n"].transform("max")
+    largest_of_use = frame.groupby(["dataset", "validation"])["n"].transform("max")
     largest = frame.groupby("dataset")["n"].transform("max")
-    return frame[(frame["n"] == by_validation) & (frame["n"] >= LEAST_SHARE * largest)]
+    return frame[(frame["n"] == largest_of_use) & (frame["n"] >= MIN_SHARE_OF_ROWS * largest)]
 
 
-def _usual_contents(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return, of each data set, the rows with the contents and test rows that most have."""
+def _most_frequent_contents(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each data set, the rows with the most frequent contents and test rows."""
     contents = ["dataset", "data", "test_rows"]
     counts = frame.groupby(contents, dropna=False).size().reset_index(name="rows")
     ranked = counts.sort_values("rows", ascending=False, kind="stable")
-    usual = ranked.drop_duplicates("dataset").drop(columns="rows")
-    return frame.merge(usual, on=contents, how="inner")
+    most_frequent = ranked.drop_duplicates("dataset").drop(columns="rows")
+    return frame.merge(most_frequent, on=contents, how="inner")
 
 
 def _without_repetitions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell and identity; several experiments may ask for the same cell."""
-    ranked = frame.assign(is_study=frame["role"] != "fit")
-    ranked = ranked.sort_values("is_study", kind="stable").drop(columns="is_study")
+    """Return one row per cell and identity, if possible with the role `fit`.
+
+    A cell that belongs to several experiments has several rows.
+    """
+    has_other_role = frame["role"] != "fit"
+    fits_first = frame.assign(has_other_role=has_other_role)
+    fits_first = fits_first.sort_values("has_other_role", kind="stable")
+    ranked = fits_first.drop(columns="has_other_role")
     identity = [name for name in IDENTITY if name != "other"]
     return ranked.drop_duplicates([*identity, "dataset", "seed", "key"]).sort_index()
 
 
-def _distinctions(frame: pd.DataFrame) -> pd.Series:
-    """Return, as text, the settings that tell apart results of a method on the same split."""
+def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
+    """Return texts such as `M=50, lr=0.01` that distinguish results of a method on the same split.
+
+    A setting is added to the texts of a method if, on some split, it has several values among
+    results that the settings before it do not distinguish.
+    """
     identity = [frame[name] for name in IDENTITY if name != "other"]
     split = [frame["dataset"], frame["seed"]]
     texts = pd.Series("", index=frame.index)
     for name in DISTINGUISHING:
         values = frame[name].astype(object).where(frame[name].notna(), "none").astype(str)
-        count = values.groupby([*identity, texts, *split], dropna=False).transform("nunique")
-        needed = (count > 1).groupby(identity, dropna=False).transform("any")
+        value_count = values.groupby([*identity, texts, *split], dropna=False).transform("nunique")
+        is_needed = (value_count > 1).groupby(identity, dropna=False).transform("any")
         separator = texts.map(lambda text: ", " if text else "")
-        texts = texts.where(~needed, texts + separator + name + "=" + values)
+        texts = texts.where(~is_needed, texts + separator + name + "=" + values)
     return texts
 
 
 def _without_equal_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out identities of a method all of whose cells another one has, too.
+    """Return the rows without identities all of whose cells another identity of the method has.
 
-    With `beta.values=[1]` typed, a method without a beta has the cells that it has anyway.
+    For instance, a run with `beta.values=[1]` has another identity than a run without this change.
+    But a method without a beta has the same cells in both.
     """
     identities = list(frame[IDENTITY].astype(str).itertuples(index=False, name=None))
-    results = frame[["dataset", "seed", "key"]].itertuples(index=False, name=None)
-    cells: dict[Key, set[Key]] = {}
-    for identity, result in zip(identities, results, strict=True):
-        cells.setdefault(identity, set()).add(result)
-    distinct = _without_subsets(cells)
-    return frame[[identity in distinct for identity in identities]]
+    cells = frame[["dataset", "seed", "key"]].itertuples(index=False, name=None)
+    cells_of: dict[RowValues, set[RowValues]] = {}
+    for identity, cell in zip(identities, cells, strict=True):
+        cells_of.setdefault(identity, set()).add(cell)
+    kept = _without_subsets(cells_of)
+    return frame[[identity in kept for identity in identities]]
 
 
-def _without_subsets(cells: dict[Key, set[Key]]) -> set[Key]:
-    """Return the identities whose cells are not all those of another one of the same method.
+def _without_subsets(cells_of: dict[RowValues, set[RowValues]]) -> set[RowValues]:
+    """Return the identities whose cells are not a subset of those of another one of the method.
 
-    Of identities with the same cells, the first one by name remains.
+    Of identities with equal cells, the first one by name remains.
 
     Args:
-        cells: The cells of each identity, whose first value is the method.
+        cells_of: The cells of each identity, whose first value is the method.
     """
-    largest_first = sorted(cells, key=lambda identity: (-len(cells[identity]), str(identity)))
-    distinct: set[Key] = set()
+    largest_first = sorted(cells_of, key=lambda identity: (-len(cells_of[identity]), str(identity)))
+    kept: set[RowValues] = set()
     for identity in largest_first:
-        of_method = [other for other in distinct if other[0] == identity[0]]
-        if not any(cells[identity] <= cells[other] for other in of_method):
-            distinct.add(identity)
-    return distinct
+        method = identity[0]
+        kept_of_method = [other for other in kept if other[0] == method]
+        if not any(cells_of[identity] <= cells_of[other] for other in kept_of_method):
+            kept.add(identity)
+    return kept
 
 
 def _others(baselines: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
-"""Ranks of methods over data sets, and tests of what separates them (docs/SPEC.md, section 8).
+"""Compute ranks of methods over data sets, and tests of differences (docs/SPEC.md, section 8).
 
-Scores are arrays [K, D, R]: K methods, D data sets, R splits; lower is better, NaN is missing.
+Scores are arrays [K, D, R] of K methods, D data sets and R splits. Lower is better, and NaN means
+missing. Two methods are `separated` if a test finds that they differ.
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,10 @@ Means = Float[np.ndarray, "K D"]
 Ranks = Float[np.ndarray, "... K"]
 Overlaps = Float[np.ndarray, " D"]
 
-ALPHA = 0.05
-"""Level of all tests, after Holm's correction, and of intervals."""
-RESAMPLES = 10_000
-LARGEST_T = 100.0
-"""Where splits do not scatter, Student's t of a data set is this."""
-FRIEDMAN_METHODS = 3
-"""Fewer methods are no case for Friedman's test."""
+ALPHA = 0.05  # the level of all tests, after Holm's correction, and of intervals
+RESAMPLES = 10_000  # of the bootstrap
+LARGEST_T = 100.0  # the largest Student's t of a data set, as it is infinite without scatter
+MIN_FRIEDMAN_METHODS = 3  # Friedman's test needs at least this many methods
 
 
 def common_means(scores: Scores) -> Means:
@@ -43,13 +41,13 @@ def ranks_of(means: Means) -> Float[np.ndarray, "D K"]:
 def bootstrap_interval(ranks: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "2 K"]:
     """Return the 95 % percentile interval of the mean ranks over resampled data sets.
 
-    The drawn data sets are the same on every machine.
+    The samples are the same on every machine, as they are made from raw bits.
     """
     count = len(ranks)
-    raw = np.random.PCG64(0).random_raw(RESAMPLES * count)
-    drawn = (raw % np.uint64(count)).astype(np.int64).reshape(RESAMPLES, count)
-    resampled = np.stack([column[drawn].mean(axis=1) for column in ranks.T], axis=1)
-    return np.quantile(resampled, [ALPHA / 2, 1 - ALPHA / 2], axis=0)
+    raw_bits = np.random.PCG64(0).random_raw(RESAMPLES * count)
+    samples = (raw_bits % np.uint64(count)).astype(np.int64).reshape(RESAMPLES, count)
+    mean_ranks = [ranks_of_method[samples].mean(axis=1) for ranks_of_method in ranks.T]
+    return np.quantile(np.stack(mean_ranks, axis=1), [ALPHA / 2, 1 - ALPHA / 2], axis=0)
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,11 @@ class PairedStatistics:
     """Student's t of P pairs of methods on D data sets, as arrays [P, D].
 
     Attributes:
-        t: Mean difference over Nadeau and Bengio's standard error, t = mean / (s sqrt(1/R + rho)).
-            It is positive where the first method is lower, at most `LARGEST_T`, and NaN with fewer
+        t: The mean difference, divided by the standard error of Nadeau and Bengio:
+            t = mean / (s sqrt(1/R + rho)), where rho is the overlap. It is positive where the first
+            method is lower, its absolute value is at most `LARGEST_T`, and it is NaN with fewer
             than two common splits.
-        freedom: Its degrees of freedom, R - 1.
+        freedom: The degrees of freedom of t, R - 1.
     """
 
     t: Float[np.ndarray, "P D"]
@@ -68,7 +67,7 @@ class PairedStatistics:
 
     @property
     def normal_scores(self) -> Float[np.ndarray, "P D"]:
-        """The standard normal quantiles that have the p-values of t."""
+        """The quantiles of the standard normal distribution with the p-values of t."""
         return np.sign(self.t) * -ndtri(stdtr(self.freedom, -np.abs(self.t)))
 
 
@@ -78,9 +77,9 @@ def paired_statistics(
     """Compare the scores of P pairs on every data set.
 
     Args:
-        ours: Scores of the first methods of the pairs.
-        rivals: Scores of the second ones.
-        overlaps: Test rows over all other rows, rho, by data set.
+        ours: The scores of the first method of each pair.
+        rivals: The scores of the second method of each pair.
+        overlaps: The number of test rows, divided by that of other rows, by data set (rho).
     """
     comparisons = compare(ours, rivals).corrected(overlaps)
     difference = comparisons.difference
@@ -96,27 +95,30 @@ def paired_statistics(
 def p_over_data_sets(pairs: PairedStatistics) -> Float[np.ndarray, " P"]:
     """Return two-sided p-values of pairs over all data sets.
 
-    It is the larger one of two p-values. The first takes the splits as random and the data sets as
-    given: the sum of D normal scores has variance D (Stouffer). The second takes the data sets as
-    random: a t-test of their t, which needs at least two. t itself serves there, as normal scores
-    have short tails, which make a t-test reject too often. A pair without common splits has the
-    p-value 1.
+    A p-value is the larger of two:
+
+    1. If splits are random and data sets fixed, the sum of D normal scores has variance D
+       (Stouffer's method).
+    2. If data sets are random, a t-test of their values of t is made, which needs two data sets. It
+       does not use normal scores, whose short tails make a t-test reject too often.
+
+    A pair without common splits has the p-value 1.
     """
     z = pairs.normal_scores
     count = np.isfinite(z).sum(axis=1)
     total = np.nansum(z, axis=1)
-    of_splits = 2 * ndtr(-np.abs(total) / np.sqrt(np.maximum(count, 1)))
+    p_for_fixed_data = 2 * ndtr(-np.abs(total) / np.sqrt(np.maximum(count, 1)))
     t = pairs.t[:, None]
-    over_data = compare(np.zeros_like(t), t).p[:, 0]
-    p = np.fmax(of_splits, over_data)
+    p_for_random_data = compare(np.zeros_like(t), t).p[:, 0]
+    p = np.fmax(p_for_fixed_data, p_for_random_data)
     return np.where(count > 0, p, 1.0)
 
 
 def separations(scores: Scores, overlaps: Overlaps) -> Bool[np.ndarray, "K K"]:
-    """Return which method is separated from which: `[i, j]` says that i is better than j.
+    """Return whether method i is better than method j, and separated from it [i, j].
 
-    P-values are corrected over all pairs by Holm's method: where no methods differ, any pair is
-    separated with a probability of at most `ALPHA`.
+    P-values are corrected over all pairs by Holm's method. If no methods differ, the probability
+    that any pair is separated is at most `ALPHA`.
     """
     count = len(scores)
     first, second = np.triu_indices(count, 1)
@@ -130,33 +132,33 @@ def separations(scores: Scores, overlaps: Overlaps) -> Bool[np.ndarray, "K K"]:
 
 
 def shared_ranks(better: Bool[np.ndarray, "K K"]) -> Int[np.ndarray, " K"]:
-    """Return the ranks of methods, which they share unless they are separated.
+    """Return the ranks of methods, which share a rank unless they are separated.
 
-    A method has the rank of the method above it, unless the first one of that rank is separated
-    from it and better. It is then the first one of a new rank, which is its place.
+    A method has the rank of the method above it, unless the first method of that rank is better
+    than it and separated from it. Then it is the first method of a new rank, which is its position.
 
     Args:
-        better: Which method is separated from which, in the order of mean ranks.
+        better: The result of `separations`, for methods in the order of mean ranks.
     """
     ranks = np.ones(len(better), dtype=int)
-    first = 0
+    first_of_rank = 0
     for k in range(len(better)):
-        if better[first, k]:
-            first = k
-        ranks[k] = first + 1
+        if better[first_of_rank, k]:
+            first_of_rank = k
+        ranks[k] = first_of_rank + 1
     return ranks
 
 
 @dataclass(frozen=True)
 class Duel:
-    """Methods against a reference on every data set, as arrays [K, D].
+    """The comparisons of methods with a reference on every data set, as arrays [K, D].
 
     Attributes:
-        difference: Mean of the reference minus that of the method over common splits.
-        error: Its standard error, corrected for overlapping splits.
-        half_width: Half of its 95 % interval.
-        won: The method is better, by a test with Holm's correction over the data sets.
-        lost: It is worse.
+        difference: The mean of the reference minus that of the method, over common splits.
+        error: The standard error of the difference, corrected for overlapping splits.
+        half_width: Half the width of the 95 % interval of the difference.
+        won: Whether the method is better, by a test with Holm's correction over the data sets.
+        lost: Whether the method is worse, by the same test.
     """
 
     difference: Means
@@ -170,21 +172,25 @@ def duel(scores: Scores, reference: Float[np.ndarray, "D R"], overlaps: Overlaps
     """Compare methods with a reference on every data set."""
     comparisons = compare(scores, np.broadcast_to(reference, scores.shape)).corrected(overlaps)
     p = np.where(np.isnan(comparisons.p), 1.0, comparisons.p)
-    significant = np.array([holm(row) <= ALPHA for row in p])
+    is_significant = np.array([holm(p_of_method) <= ALPHA for p_of_method in p])
     return Duel(
         difference=comparisons.difference,
         error=comparisons.error,
         half_width=comparisons.half_width(ALPHA / 2),
-        won=significant & (comparisons.difference > 0),
-        lost=significant & (comparisons.difference < 0),
+        won=is_significant & (comparisons.difference > 0),
+        lost=is_significant & (comparisons.difference < 0),
     )
 
 
 def friedman_p(means: Means) -> float:
-    """Return the p-value of Friedman's test that no methods differ; NaN where it has no meaning."""
-    if len(means) < FRIEDMAN_METHODS or means.shape[1] < 2:
+    """Return the p-value of Friedman's test that no methods differ.
+
+    It is NaN for few methods, or a single data set.
+    """
+    if len(means) < MIN_FRIEDMAN_METHODS or means.shape[1] < 2:
         return float("nan")
-    with np.errstate(divide="ignore", invalid="ignore"):  # where all are equal on all data sets
+    # 0 / 0 where all methods are equal on all data sets.
+    with np.errstate(divide="ignore", invalid="ignore"):
         return float(stats.friedmanchisquare(*means).pvalue)
 
 

@@ -1,1 +1,1 @@
-"""One HTML page about a results folder, to send to a colleague; it needs no network."""
+"""Write one HTML page about a results folder, which can be sent around and needs no network."""

@@ -1,4 +1,4 @@
-"""Findings: how the best method compares with ELBO on each dataset."""
+"""Compare the best method on each dataset with ELBO, for the findings at the top of the page."""
 
 from dataclasses import dataclass
 
@@ -12,25 +12,26 @@ from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.paired import compare
 from dlmexp.presentation.claims.rules import TAIL
 
-MOST_FINDINGS = 5
+MAX_FINDINGS = 5  # on the page
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The best method on a dataset compared with ELBO, in test NLL at its largest size.
+    """The comparison of the best method on a dataset with ELBO, in test NLL at the largest size.
 
     Attributes:
-        dataset: The dataset, with what it stands in for.
-        q: Parameterisation of q.
+        dataset: The dataset; a stand-in with the dataset of the paper that it represents.
+        q: The parameterisation of q.
         margin: The smallest difference that counts.
-        n: Number of training rows.
-        method: The method, as figures write it.
-        nll: Its mean NLL.
-        elbo: ELBO's mean NLL over the same repetitions.
-        difference: ELBO's minus the method's, so that a positive one speaks for the method.
-        error: Half of the 95 % interval of the difference; infinite with one repetition.
-        repetitions: Number of repetitions that both have.
-        origin: How the records came to be.
+        n: The number of training rows.
+        method: The label of the method.
+        nll: The mean NLL of the method.
+        elbo: The mean NLL of ELBO over the same repetitions.
+        difference: The NLL of ELBO minus that of the method, which is positive if the method is
+            better.
+        error: Half the width of the 95 % interval of the difference; infinite with one repetition.
+        repetitions: The number of repetitions that both have.
+        origin: Which commands and commits computed the records.
     """
 
     dataset: str
@@ -47,34 +48,34 @@ class Finding:
 
     @property
     def size(self) -> float:
-        """The difference without its sign, measured in margins."""
+        """The absolute difference as a multiple of the margin."""
         return abs(self.difference) / self.margin
 
 
 def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
     """Return the finding on each dataset, the largest differences first.
 
-    With two parameterisations of q, a dataset's finding is the one with the larger difference.
+    If a dataset was run in two parameterisations of q, its finding is the larger one.
     """
     table = rows_of(results.table, column)
     evidence = Evidence(results, table, rows_of(results.candidates, column))
     methods = [name for name in table["method"].unique() if name != "elbo"]
     if not methods:
         return []
-    largest_first: list[Finding] = []
+    by_dataset: list[Finding] = []
     for dataset in evidence.sizes:
         finding = _finding_on(evidence, dataset, methods)
         if finding is not None:
-            largest_first.append(finding)
-    largest_first.sort(key=lambda finding: finding.size, reverse=True)
-    return largest_first[:MOST_FINDINGS]
+            by_dataset.append(finding)
+    largest_first = sorted(by_dataset, key=lambda finding: finding.size, reverse=True)
+    return largest_first[:MAX_FINDINGS]
 
 
 def _finding_on(evidence: Evidence, dataset: str, methods: list[str]) -> Finding | None:
     """Return the largest finding on a dataset over the parameterisations of q."""
     largest: Finding | None = None
     for name, q in evidence.datasets_and_q(dataset):
-        if name != dataset:  # a stand-in, which has a finding of its own
+        if name != dataset:  # a stand-in, which has another finding
             continue
         finding = _finding(evidence, dataset, q, methods)
         if finding is not None and (largest is None or finding.size > largest.size):
@@ -83,15 +84,15 @@ def _finding_on(evidence: Evidence, dataset: str, methods: list[str]) -> Finding
 
 
 def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
-    """Return the finding at the largest size that has a margin; None where there is none."""
+    """Return the finding at the largest size that has a margin; None if no size has one."""
     elbo = evidence.fit(dataset, "elbo", "nll", q)
     lines = [evidence.fit(dataset, name, "nll", q) for name in methods]
     ours = np.stack([line.values for line in lines])
     comparisons = compare(ours, np.broadcast_to(elbo.values, ours.shape))
-    # An interval needs two repetitions; where no size has them, one must do.
-    has_two = bool((comparisons.repetitions >= 2).any())
-    needed = 2 if has_two else 1
-    nll = np.where(comparisons.repetitions >= needed, comparisons.ours, np.inf)
+    # An interval needs two repetitions. If no size has two, a single repetition is enough.
+    any_has_two = bool((comparisons.repetitions >= 2).any())
+    needed_repetitions = 2 if any_has_two else 1
+    nll = np.where(comparisons.repetitions >= needed_repetitions, comparisons.ours, np.inf)
     margin = evidence.margin(dataset, "nll", q)
     has_nll = np.any(np.isfinite(nll), axis=0)
     sizes = np.flatnonzero(has_nll & np.isfinite(margin))

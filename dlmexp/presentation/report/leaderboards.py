@@ -1,4 +1,4 @@
-"""Leaderboards on the page: a table for each kernel and task, with ranks by all metrics."""
+"""Make the leaderboards of the page: a table per kernel and task, with ranks by all metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,17 @@ from dlmexp.presentation.ranking.render import (
     subject_lines,
 )
 
-FEWEST_DATA_SETS = 2
-"""A leaderboard on the page is over at least this many data sets."""
+MIN_DATA_SETS = 2  # a leaderboard on the page is over at least this many data sets
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value of the table: its text, and the number that it is sorted by (None: the text)."""
+    """A cell of the table.
+
+    Attributes:
+        text: The text that is shown.
+        value: The number that the column is sorted by; None means that it is sorted by the text.
+    """
 
     text: str
     value: float | None = None
@@ -33,9 +37,9 @@ class Leaderboard:
 
     Attributes:
         title: The task, the number of data sets and the kernel.
-        headers: Its columns.
-        rows: A row for each method.
-        notes: What was ranked on which rows, and what was left out.
+        headers: The headers of its columns.
+        rows: The cells of each method.
+        notes: Lines on the rows, the settings and what was left out, of all boards.
     """
 
     title: str
@@ -45,17 +49,21 @@ class Leaderboard:
 
 
 def leaderboards(results: ResultsFolder) -> list[Leaderboard]:
-    """Return the leaderboards of a results folder; none where there is nothing to rank."""
+    """Return the leaderboards of a results folder; [] if there is nothing to rank."""
     try:
-        boards = main_boards(results)
+        boards_by_subject = main_boards(results)
     except UserError:
         return []
-    enough = [group for group in boards.values() if len(group[0].data_sets) >= FEWEST_DATA_SETS]
-    return [_leaderboard(of_subject) for of_subject in enough]
+    leaderboards: list[Leaderboard] = []
+    for boards in boards_by_subject.values():
+        data_set_count = len(boards[0].data_sets)
+        if data_set_count >= MIN_DATA_SETS:
+            leaderboards.append(_leaderboard(boards))
+    return leaderboards
 
 
 def _leaderboard(boards: Sequence[Board]) -> Leaderboard:
-    """Return the boards of one subject as a table, in the order of the first metric."""
+    """Return the boards of a subject as one table, with methods in the order of the first board."""
     first = boards[0]
     headers = ["method"]
     notes: list[str] = []
@@ -63,18 +71,19 @@ def _leaderboard(boards: Sequence[Board]) -> Leaderboard:
         label = board.metric.label
         headers += [f"{label} rank", f"{label} mean rank", f"mean {label}"]
         notes += [*subject_lines(board), *remarks(board)]
-    facts = _facts(first)
-    headers += list(facts)
+    further_columns = _further_columns(first)
+    headers += list(further_columns)
     title = f"{first.subject.task}, {len(first.data_sets)} data sets, kernel {first.subject.kernel}"
-    return Leaderboard(title, headers, _rows(boards, facts), list(dict.fromkeys(notes)))
+    rows = _rows(boards, further_columns)
+    return Leaderboard(title, headers, rows, notes=list(dict.fromkeys(notes)))
 
 
-def _rows(boards: Sequence[Board], facts: Mapping[str, list[Cell]]) -> list[list[Cell]]:
+def _rows(boards: Sequence[Board], further_columns: Mapping[str, list[Cell]]) -> list[list[Cell]]:
     """Return a row for each method: its label, its ranks on each board, and further columns.
 
     Args:
-        boards: The boards of one subject; the first one has the methods.
-        facts: The further columns, with a cell for each method.
+        boards: The boards of a subject. The methods are those of the first board.
+        further_columns: The further columns by header, with a cell for each method.
     """
     ranks_by_metric = [_ranks(board) for board in boards]
     not_ranked = [Cell("–", float("nan"))] * 3
@@ -83,7 +92,7 @@ def _rows(boards: Sequence[Board], facts: Mapping[str, list[Cell]]) -> list[list
         row = [Cell(label)]
         for ranks in ranks_by_metric:
             row += ranks.get(label, not_ranked)
-        row += [cells[k] for cells in facts.values()]
+        row += [cells[k] for cells in further_columns.values()]
         rows.append(row)
     return rows
 
@@ -102,19 +111,19 @@ def _ranks(board: Board) -> dict[str, list[Cell]]:
     return ranks
 
 
-def _facts(board: Board) -> dict[str, list[Cell]]:
-    """Return further columns, by their headers, with a cell for each method."""
-    facts: dict[str, list[Cell]] = {}
+def _further_columns(board: Board) -> dict[str, list[Cell]]:
+    """Return the columns to the right of the ranks, by header, with a cell for each method."""
+    columns: dict[str, list[Cell]] = {}
     positions = range(len(board.contenders))
     if board.reference is not None:
         label = board.metric.label
         reference = distinct_labels(board)[board.reference]
         outcomes_header = f"{label}: won/tied/lost against {reference}"
-        facts[outcomes_header] = [_outcomes_cell(board, k) for k in positions]
-        facts[f"{label}: median gain"] = [_gain_cell(board, k) for k in positions]
-    facts["seconds"] = [_seconds_cell(board, k) for k in positions]
-    facts["data sets"] = [_data_sets_cell(board, k) for k in positions]
-    return facts
+        columns[outcomes_header] = [_outcomes_cell(board, k) for k in positions]
+        columns[f"{label}: median gain"] = [_gain_cell(board, k) for k in positions]
+    columns["seconds"] = [_seconds_cell(board, k) for k in positions]
+    columns["data sets"] = [_data_sets_cell(board, k) for k in positions]
+    return columns
 
 
 def _outcomes_cell(board: Board, k: int) -> Cell:

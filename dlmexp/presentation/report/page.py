@@ -1,6 +1,6 @@
-"""The page: findings, verdicts, figures, results and their origin put into the template.
+"""Write the HTML page: findings, verdicts, figures, results and their origins.
 
-All numbers are from the tidy table.
+All numbers are from the tidy table. The template is `report.html.j2`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from dlmexp.presentation.claims.render import (
     tally_words,
 )
 from dlmexp.presentation.claims.rules import Verdict
-from dlmexp.presentation.figures.own import own_datasets
+from dlmexp.presentation.figures.own import OWN_PREFIX, own_datasets
 from dlmexp.presentation.figures.panels import FIGURES
 from dlmexp.presentation.figures.plot import Request, drawings
 from dlmexp.presentation.labels import METRICS, estimator_label, method_label
@@ -36,8 +36,8 @@ from dlmexp.presentation.report.findings import findings
 from dlmexp.presentation.report.leaderboards import leaderboards
 from dlmexp.presentation.report.picture import png_address
 
-# Figures on the page, the paper's figure 1 first; `dlmexp plot` draws the others.
-FIRST = (
+# The figures on the page, the paper's figure 1 first. `dlmexp plot` draws the others.
+FIGURES_ON_PAGE = (
     "selection",
     "reg-log",
     "reg-sq",
@@ -53,29 +53,30 @@ FIRST = (
     "truth",
     "default",
 )
-MOST_VERDICTS = 10  # at the top
+MAX_VERDICTS = 10  # at the top of the page
 # Verdicts in the order in which the top of the page shows them.
-CLEAR = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.PARTLY, Verdict.NOT_TESTED)
-# A row of the list of origins is about records that agree in these.
-ORIGIN = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
-# A row of the table of results is about repetitions that agree in these.
-RESULT = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M"]
-MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
-MOST_EXAMPLES = 5  # of cells that failed for the same reason
+CLEAREST_FIRST = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.PARTLY, Verdict.NOT_TESTED)
+# A row of the list of origins is about records with equal values in these columns.
+ORIGIN_COLUMNS = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
+# A row of the table of results is about repetitions with equal values in these columns.
+RESULT_COLUMNS = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M"]
+# More rows of results are too many for a browser on a phone. `dlmexp collect` writes all of them.
+MAX_ROWS = 4000
+MAX_EXAMPLES = 5  # of cells that failed for the same reason
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What a results folder has.
+    """The contents of a results folder in numbers.
 
     Attributes:
-        cells: Number of cells that have a record.
-        failed: Number of those that failed.
-        datasets: The datasets, with what they stand in for.
+        cells: The number of cells that have a record.
+        failed: The number of cells that failed.
+        datasets: The datasets; stand-ins with the datasets of the paper that they represent.
         experiments: The experiments.
-        seconds: Time of training in all.
-        first: Day of the first record, such as `2020-12-31`; empty where none has a time.
-        last: Day of the last record.
+        seconds: The total time of training.
+        first: The day of the first record, such as `2020-12-31`; '' if no record has a time.
+        last: The day of the last record.
     """
 
     cells: int
@@ -92,12 +93,12 @@ class Picture:
     """A figure on the page.
 
     Attributes:
-        id: Its name in `dlmexp plot`.
+        id: Its id in `dlmexp plot`.
         title: Its title.
         caption: Its caption.
-        notes: What it leaves out.
+        notes: Its notes, on settings and on what is left out.
         source: The picture as a `data:` address.
-        commands: What computes the records and draws the figure.
+        commands: The commands that compute the records, and the one that draws the figure.
     """
 
     id: str
@@ -109,13 +110,13 @@ class Picture:
 
 
 def origins(results: ResultsFolder) -> pd.DataFrame:
-    """Return each way in which records came to be, with their number, the most frequent first.
+    """Return the origins of records with their number of records, the most frequent first.
 
-    A way is a command, a commit, a machine and versions. The index is the number by which the page
-    refers to it.
+    An origin is a command with a commit, a machine and versions of software. The page refers to it
+    by the index of its row.
     """
     cells = results.candidates.drop_duplicates("key")
-    counts = cells.groupby(ORIGIN, dropna=False, observed=True).size().rename("records")
+    counts = cells.groupby(ORIGIN_COLUMNS, dropna=False, observed=True).size().rename("records")
     return counts.sort_values(ascending=False).reset_index()
 
 
@@ -123,7 +124,7 @@ def overview(results: ResultsFolder) -> Overview:
     """Return counts, datasets, experiments and times of a results folder."""
     cells = results.candidates.drop_duplicates("key")
     datasets = cells[["dataset", "stands_for"]].drop_duplicates().sort_values("dataset")
-    # A cell of several experiments has all of their names.
+    # The text of a cell that belongs to several experiments has all of their names.
     experiments = ", ".join(results.candidates["experiment"].unique()).split(", ")
     times = cells["time"].dropna().astype(object)
     return Overview(
@@ -138,34 +139,39 @@ def overview(results: ResultsFolder) -> Overview:
 
 
 def failures(results: ResultsFolder) -> list[tuple[str, int, list[str]]]:
-    """Return the reasons of failure, with the number of cells and examples, most frequent first."""
+    """Return each reason of failure, the most frequent first.
+
+    A reason comes with its number of cells, and with some of these cells as examples.
+    """
     cells = results.candidates.drop_duplicates("key")
     failed = cells[cells["status"] != "done"]
     reasons = failed["reason"].astype(object).fillna("no reason given")
-    counted_reasons = []
-    for reason, of_reason in failed.groupby(reasons, sort=True):
-        examples = [_cell_words(row) for row in of_reason.head(MOST_EXAMPLES).itertuples()]
-        counted_reasons.append((str(reason), len(of_reason), examples))
-    return sorted(counted_reasons, key=lambda item: -item[1])
+    failures = []
+    for reason, rows in failed.groupby(reasons, sort=True):
+        examples = [_cell_in_words(row) for row in rows.head(MAX_EXAMPLES).itertuples()]
+        failures.append((str(reason), len(rows), examples))
+    return sorted(failures, key=lambda failure: -failure[1])
 
 
-def _cell_words(row: Any) -> str:
+def _cell_in_words(row: Any) -> str:
+    """Return the dataset, size, seed and method of a cell as a text."""
     return f"{row.dataset} n={row.n} seed={row.seed} {method_label(str(row.method))}"
 
 
 def result_rows(results: ResultsFolder) -> pd.DataFrame:
     """Return mean and deviation of test metrics over repetitions, for the table of results.
 
-    Fits are those with the beta that validation selected by NLL (square loss: MSE), learning curves
-    stand at each beta. `origin` refers to the most frequent of their `origins`.
+    Fits have the beta that validation selected by NLL, and methods of square loss by MSE. Learning
+    curves have a row for each beta. The column `origin` is the index of a row in `origins`: the
+    origin of the first repetition.
     """
     runs = _runs(results)
     names = [f"test_{name}" for name in METRICS if not name.startswith("width")]
     metrics = [name for name in names if name in runs]
-    groups = runs.groupby([*RESULT, "curve_beta"], dropna=False, sort=False, observed=True)
+    groups = runs.groupby([*RESULT_COLUMNS, "curve_beta"], dropna=False, sort=False, observed=True)
     means = groups[metrics].mean().add_suffix("_mean")
     deviations = groups[metrics].std().add_suffix("_std")
-    facts = groups.agg(
+    other_columns = groups.agg(
         beta=("beta", "median"),
         repetitions=("seed", "nunique"),
         lost=("lost", "sum"),
@@ -173,7 +179,7 @@ def result_rows(results: ResultsFolder) -> pd.DataFrame:
         seconds=("seconds", "sum"),
         origin=("origin", "first"),
     )
-    rows = as_text(means.join(deviations).join(facts).reset_index())
+    rows = as_text(means.join(deviations).join(other_columns).reset_index())
     rows["method"] = rows["method"].map(method_label)
     rows["estimator"] = list(map(estimator_label, rows["estimator"], rows["samples"]))
     rows["dataset"] = list(map(labelled, rows["dataset"], rows["stands_for"]))
@@ -181,18 +187,18 @@ def result_rows(results: ResultsFolder) -> pd.DataFrame:
 
 
 def _runs(results: ResultsFolder) -> pd.DataFrame:
-    """Return the selected fits and the ends of all learning curves, a row per repetition."""
+    """Return the selected fits and the ends of all learning curves, with a row per repetition."""
     table = results.table
     candidates = results.candidates
     is_complete_fit = (table["role"] == "fit") & (table["status"] != "incomplete")
     by_nll_first = table[is_complete_fit].sort_values("selected_by", ascending=False)
     fits = by_nll_first.drop_duplicates("group").assign(curve_beta=np.nan)
-    of_curves = candidates[candidates["role"] == "curve"]
-    curves = of_curves.drop_duplicates(["key", "method"])
+    is_curve = candidates["role"] == "curve"
+    curves = candidates[is_curve].drop_duplicates(["key", "method"])
     curves = curves.assign(curve_beta=curves["beta"])
     runs = pd.concat([fits, curves], ignore_index=True)
-    numbered = origins(results).reset_index(names="origin")
-    with_origin = runs[ORIGIN].merge(numbered, on=ORIGIN, how="left")
+    numbered_origins = origins(results).reset_index(names="origin")
+    with_origin = runs[ORIGIN_COLUMNS].merge(numbered_origins, on=ORIGIN_COLUMNS, how="left")
     return runs.assign(
         origin=with_origin["origin"].to_numpy(),
         lost=runs["status"].ne("done"),
@@ -201,24 +207,27 @@ def _runs(results: ResultsFolder) -> pd.DataFrame:
 
 
 def pictures(results: ResultsFolder, column: VerdictColumn) -> list[Picture]:
-    """Return the figures with any records under a column: those of FIRST, and of own data."""
-    own = [f"own-{name}" for name in own_datasets(results.table["dataset"].unique())]
-    ids = [*(id for id in FIRST if id in FIGURES), *own]
-    drawn = map_in_processes(partial(_picture, results, column), ids)
+    """Return the figures that have results in the setting of a column of verdicts.
+
+    These are `FIGURES_ON_PAGE` and the figures of the user's own datasets.
+    """
+    own = [f"{OWN_PREFIX}{name}" for name in own_datasets(results.table["dataset"].unique())]
+    declared = [figure_id for figure_id in FIGURES_ON_PAGE if figure_id in FIGURES]
+    drawn = map_in_processes(partial(_picture, results, column), [*declared, *own])
     return [picture for picture in drawn if picture]
 
 
-def _picture(results: ResultsFolder, column: VerdictColumn, id: str) -> Picture | None:
-    """Return a figure under a column of verdicts; None where nothing of it was run."""
+def _picture(results: ResultsFolder, column: VerdictColumn, figure_id: str) -> Picture | None:
+    """Return a figure in the setting of a column of verdicts; None if it has no results."""
     where = parse_where(column.terms, results.candidates, results.changes)
     request = Request(protocol=column.protocol, where=where)
-    drawn = next(drawings(results, [id], request), None)
-    if drawn is None or not drawn.run:
+    drawn = next(drawings(results, [figure_id], request), None)
+    if drawn is None or not drawn.panels_with_results:
         return None
     options = [f"--where {term}" for term in column.terms]
-    command = " ".join([f"dlmexp plot {id} --protocol {column.protocol}", *options])
+    command = " ".join([f"dlmexp plot {figure_id} --protocol {column.protocol}", *options])
     return Picture(
-        id=id,
+        id=figure_id,
         title=drawn.figure.title,
         caption=drawn.figure.caption,
         notes=drawn.notes,
@@ -230,11 +239,11 @@ def _picture(results: ResultsFolder, column: VerdictColumn, id: str) -> Picture 
 def page(results: ResultsFolder) -> str:
     """Return the whole report as HTML.
 
-    Everything that comes from records is escaped by the template engine.
+    The template engine escapes all texts from records.
     """
     judged = judge(results)
     claims = judged.by_claim()
-    any_records = any(verdict.origin.records for verdict in judged.verdicts)
+    has_records_of_claims = any(verdict.origin.records for verdict in judged.verdicts)
     rows = result_rows(results)
     findings_by_column = {column.label: findings(results, column) for column in judged.columns}
     return _environment().get_template("report.html.j2").render(
@@ -242,14 +251,14 @@ def page(results: ResultsFolder) -> str:
         overview=overview(results),
         columns=[column.label for column in judged.columns],
         findings=findings_by_column,
-        claims=claims if any_records else [],
+        claims=claims if has_records_of_claims else [],
         shown=_clearest(claims),
         summaries=summaries(judged),
         leaderboards=leaderboards(results),
-        first_figure=FIRST[0],
+        first_figure=FIGURES_ON_PAGE[0],
         pictures=pictures(results, judged.columns[0]),
-        rows=rows.head(MOST_ROWS).to_dict("records"),
-        left_out=max(len(rows) - MOST_ROWS, 0),
+        rows=rows.head(MAX_ROWS).to_dict("records"),
+        left_out=max(len(rows) - MAX_ROWS, 0),
         metrics=_metrics_with_values(rows),
         failures=failures(results),
         origins=origins(results).to_dict("records"),
@@ -258,6 +267,7 @@ def page(results: ResultsFolder) -> str:
 
 
 def _environment() -> Environment:
+    """Return the template engine, with the functions that the template uses as filters."""
     environment = Environment(
         loader=PackageLoader("dlmexp.presentation.report", "."),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -277,23 +287,30 @@ def _environment() -> Environment:
 def _clearest(claims: list[JudgedClaim]) -> list[int]:
     """Return the numbers of the claims at the top of the page.
 
-    They are those with the clearest verdicts under the first column; of equals, those with the most
-    tests.
+    These are the claims with the clearest verdicts in the first column. Of equal verdicts, those
+    with the most tests come first.
     """
-    under_first_column = [next(iter(claim.by_column.values())) for claim in claims]
-    clearest_first = sorted(under_first_column, key=_unclarity)
-    return [verdict.claim.number for verdict in clearest_first[:MOST_VERDICTS]]
+    verdicts_of_first_column: list[ClaimVerdict] = []
+    for claim in claims:
+        first_verdict, *_ = claim.by_column.values()
+        verdicts_of_first_column.append(first_verdict)
+    clearest_first = sorted(verdicts_of_first_column, key=_unclarity)
+    return [verdict.claim.number for verdict in clearest_first[:MAX_VERDICTS]]
 
 
 def _unclarity(verdict: ClaimVerdict) -> tuple[int, int]:
-    """Return the key that sorts the clearest verdicts first, and of equals those of most tests."""
-    return CLEAR.index(verdict.verdict), -verdict.tally.tests
+    """Return a sort key: clearest verdicts first, and of equal ones those with most tests."""
+    return CLEAREST_FIRST.index(verdict.verdict), -verdict.tally.tests
 
 
 def _metrics_with_values(rows: pd.DataFrame) -> dict[str, str]:
     """Return the metrics that any row has, with their labels."""
-    present = [name for name in METRICS if f"test_{name}_mean" in rows]
-    return {name: METRICS[name] for name in present if rows[f"test_{name}_mean"].notna().any()}
+    with_values: dict[str, str] = {}
+    for name, label in METRICS.items():
+        column = f"test_{name}_mean"
+        if column in rows and rows[column].notna().any():
+            with_values[name] = label
+    return with_values
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -1,4 +1,4 @@
-"""Figures as pictures inside of a page."""
+"""Turn figures into pictures that are part of the HTML page."""
 
 import base64
 from io import BytesIO
@@ -10,7 +10,7 @@ from PIL import Image
 
 from dlmexp.presentation.figures.looks import paper_style
 
-COLOURS = 256
+COLOUR_COUNT = 256
 DOTS_PER_INCH = 130
 
 
@@ -19,10 +19,10 @@ def png_address(figure: Figure) -> str:
     figure.set_dpi(DOTS_PER_INCH)
     canvas = FigureCanvasAgg(figure)
     with paper_style():
-        canvas.draw()  # once; `savefig` would draw twice
+        canvas.draw()  # draws once, while `savefig` would draw twice
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    # Of the ways to choose few colours, this one keeps those of thin lines.
-    image = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # Of Pillow's methods to choose few colours, this one keeps the colours of thin lines.
+    image = image.quantize(COLOUR_COUNT, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     png = BytesIO()
     image.save(png, "png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()

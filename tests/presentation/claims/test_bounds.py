@@ -61,6 +61,7 @@ def test_a_negative_likelihood_leaves_its_bounds():
     assert excess(replace(row, p=row.p - 0.1)) == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_table_1_holds():
     assert words(ANY, 17) == "reproduced (6 of 6 tests)"
     assert {part.statement.split(":")[0] for part in parts(ANY, 17)} == {name for name, _ in ROWS}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -66,6 +66,7 @@ def test_any_values_give_the_p_value_of_a_paired_t_test(pairs):
     ours, rival = np.array(pairs).T
     comparisons = compare(ours[None, None], rival[None, None])
     difference = rival - ours
+    assume(not comparisons.by_median.item())  # a few values far from all others
     assert comparisons.difference[0, 0] == pytest.approx(difference.mean(), abs=1e-9)
     if difference.std() > 1e-6:
         expected = stats.ttest_rel(rival, ours)
@@ -170,7 +171,7 @@ def with_outlier(repetitions: int, outlier: float) -> Comparisons:
 
 def test_where_an_outlier_rules_the_median_stands_for_the_mean():
     comparisons = with_outlier(20, 30.0)
-    assert comparisons.median.item()
+    assert comparisons.by_median.item()
     assert comparisons.difference.item() == pytest.approx(1.0, abs=0.02)
     assert comparisons.p.item() < 1e-9  # that of the mean is 0.1
     assert comparisons.won.item() == 20
@@ -186,7 +187,7 @@ def test_the_median_has_a_wider_error_than_the_mean_of_normals():
 
 @pytest.mark.parametrize(("repetitions", "outlier"), [(9, 30.0), (20, 1.03)])
 def test_without_ten_repetitions_or_an_outlier_means_are_compared(repetitions, outlier):
-    assert not with_outlier(repetitions, outlier).median.item()
+    assert not with_outlier(repetitions, outlier).by_median.item()
 
 
 def test_differences_that_are_mostly_equal_are_compared_by_means():
@@ -194,7 +195,7 @@ def test_differences_that_are_mostly_equal_are_compared_by_means():
     differences[..., :3] = 5.0
     comparisons = compare(np.zeros((1, 1, 20)), differences)
     assert comparisons.difference.item() == 0.75
-    assert not comparisons.median.item()
+    assert not comparisons.by_median.item()
 
 
 def test_holm_multiplies_by_the_number_of_tests_that_remain():

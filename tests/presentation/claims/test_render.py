@@ -115,10 +115,10 @@ def test_claims_without_tests_are_one_line():
     tested, others = render.tested_and_not(everything)
     assert {7, 17, 18} <= {claim.number for claim, _ in tested}
     assert len(tested) + len(others) == 33
-    assert render.not_tested_words(others[:2], everything.here) == (
+    assert render.not_tested_words(others[:2], everything.with_results_option) == (
         "2 claims not tested: 1, 2. What to run for one: dlmexp claims 1"
     )
-    assert render.not_tested_words([], everything.here) == ""
+    assert render.not_tested_words([], everything.with_results_option) == ""
 
 
 def test_the_table_has_a_heading_for_each_section_of_the_paper():
