@@ -3,16 +3,16 @@
     import dlmexp
 
     dlmexp.run(dataset="ringnorm_drawn", method=["elbo", "joint_log_dlm"], seeds=[0])
-    found = dlmexp.results("results")
-    found.selected                                # a DataFrame: what each method selects
-    found.model(method="joint_log_dlm").predict(X)
+    results = dlmexp.results("results")
+    results.selected                              # a DataFrame: the fits with a selected beta
+    results.model(method="joint_log_dlm").predict(X)
     dlmexp.plot("class-log", "results")           # a matplotlib figure
     dlmexp.claims("results")                      # a DataFrame of verdicts
     dlmexp.fit(X, y, betas=[10, 1, 0.1])          # models of arrays, trained side by side
     dlmexp.cross_validate(X, y)                   # the same with beta chosen by cross-validation
 
 `DLMRegressor`, `DLMClassifier` and `DLMCountRegressor` are estimators in the style of scikit-learn.
-Everything is imported when it is first used: `import dlmexp` loads neither torch nor pandas.
+Each name is imported when it is first used: `import dlmexp` loads neither torch nor pandas.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 __version__ = "0.3.0"
-HOME = {  # modules of the public names that are not in `dlmexp.api`
+MODULE_OF = {  # the modules of those public names that are not in `dlmexp.api`
     "AutoM": "dlmexp.core.training.model",
     "CrossValidation": "dlmexp.core.cross_validation",
     "DLMClassifier": "dlmexp.sklearn",
@@ -66,7 +66,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'dlmexp' has no attribute '{name}'")
-    return getattr(import_module(HOME.get(name, "dlmexp.api")), name)
+    module = import_module(MODULE_OF.get(name, "dlmexp.api"))
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
-"""What Python programs and notebooks call.
+"""The interface for Python programs and notebooks.
 
 `run`, `results`, `claims` and `plot` are thin layers over the commands of the same names. `Results`
-is a results folder, and `TrainedModel` one of its models, or a mixture of several.
+is a results folder, and `TrainedModel` is one of its models, or a mixture of several.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dlmexp.experiment.models.file import TrainedCell
     from dlmexp.experiment.models.importance import Rows
     from dlmexp.experiment.models.predictor import Predictor
-    from dlmexp.experiment.plan.cell import Asked, Cell
+    from dlmexp.experiment.plan.cell import CandidateGroup, Cell
 
 __all__ = ["Results", "TrainedModel", "claims", "plot", "results", "run"]
 
@@ -97,8 +97,8 @@ def run(
             `conf/method`.
         target: The column to predict, for a DataFrame or a table.
         task: `"regression"`, `"binary"` or `"count"`, for data in memory or a table.
-        name: What data in memory is called in the results (default: mine), or a table (default:
-            the name of its file).
+        name: The name of the data in the results. By default it is `mine` for data in memory, and
+            the name of its file for a table.
         results: The folder that records and models are written to.
         verbose: Whether to print what the command prints: progress, and a table of results.
         overrides: Every other setting of `dlmexp run`, by its name: `seeds=[0]`, `beta=[1, 0.1]`,
@@ -106,11 +106,11 @@ def run(
             `training={"regression": {"max_iterations": 100}}`, `csv={"missing": "mean"}`.
 
     Returns:
-        The results of what this call asks for; `dlmexp.results` has all in a folder.
+        The results of the cells of this call; `dlmexp.results` returns all results in a folder.
 
     Raises:
         UserError: An argument is wrong; nothing is written then.
-        KeyboardInterrupt: The run was interrupted. All is saved, and the same call continues it.
+        KeyboardInterrupt: The run was interrupted. Everything is saved, and the same call goes on.
 
     Example:
         ```python
@@ -125,7 +125,7 @@ def run(
     from dlmexp.experiment.plan.overrides import expand_shorthand
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
-    table = None
+    table = None  # of data in memory
     if _is_table_file(dataset):
         settings |= _settings_of_file(dataset, target, task, name)
     elif _is_named(dataset):
@@ -143,18 +143,19 @@ def run(
         settings |= {"dataset": "csv", "csv": table.settings}
     if method is not None:
         settings["method"] = [method] if isinstance(method, str) else method
-    # Single settings, so that `csv={"missing": "mean"}` adds to those of the table.
-    single = dict(flat(settings)) | dict(flat(overrides))
-    words = [f"{key}={literal(value)}" for key, value in single.items()]
-    code, candidates = _execute(with_default(expand_shorthand(words)), table, verbose)
+    # Flattened, `csv={"missing": "mean"}` is added to the other settings of `csv`, and does not
+    # replace them.
+    flattened = dict(flat(settings)) | dict(flat(overrides))
+    words = [f"{key}={literal(value)}" for key, value in flattened.items()]
+    code, groups = _execute(with_default(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
-    return Results(ResultsFolder(Path(results), only=candidates))
+    return Results(ResultsFolder(Path(results), only=groups))
 
 
 def _settings_of_file(
     path: str | os.PathLike[str], target: str | None, task: str | None, name: str | None
 ) -> dict[str, Any]:
-    """Return the settings of a run on a table that is the file of a user."""
+    """Return the settings of a run on a user's table in a file."""
     csv = {"path": os.fspath(path)}
     if target is not None:
         csv["target"] = target
@@ -172,23 +173,27 @@ def _is_table_file(dataset: Any) -> "TypeGuard[str | os.PathLike[str]]":
 
 
 def _name_of_file(dataset: Any) -> str:
-    """Return the name of a file without its ending, as results are named."""
-    stem = Path(dataset).name.partition(".")[0]
+    """Return the name of a file without its ending, as a name for results."""
+    stem, _, _ = Path(dataset).name.partition(".")
     return re.sub(r"[^A-Za-z0-9_-]", "_", stem) or "mine"
 
 
 def _is_named(dataset: Any) -> bool:
-    """Return whether datasets are named, or those of the experiment: not data in memory."""
+    """Return whether `dataset` names datasets, or is None: then those of the experiment are used.
+
+    Otherwise it is data in memory.
+    """
     if dataset is None or isinstance(dataset, str):
         return True
-    is_list = isinstance(dataset, list | tuple) and len(dataset) > 0
-    return is_list and all(isinstance(name, str) for name in dataset)
+    if not isinstance(dataset, list | tuple) or not dataset:
+        return False
+    return all(isinstance(name, str) for name in dataset)
 
 
 def _execute(
     words: Sequence[str], table: "MemoryTable | None", verbose: bool
-) -> "tuple[int, list[Asked]]":
-    """Run one job here; return the exit code of the command, and what the job asks for."""
+) -> "tuple[int, list[CandidateGroup]]":
+    """Run one job here; return the exit code of the command, and the groups of candidates."""
     from dlmexp.common.environment import environment
     from dlmexp.common.extensions import extended
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, plugins_in
@@ -208,7 +213,7 @@ def _execute(
 
 @contextlib.contextmanager
 def _ctrl_c_restored() -> Iterator[None]:
-    """Restore how Ctrl-C is handled: a run that leaves ignores it from then on."""
+    """Restore the handler of Ctrl-C afterwards: a run interrupted twice leaves its own behind."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -255,16 +260,21 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
 
     Args:
         folder: A results folder.
-        protocol: Judge the records of this protocol alone, such as `"paper"`; otherwise of all that
-            were run.
+        protocol: Judge only the records of this protocol, such as `"paper"`; None: those of each
+            protocol in the folder.
 
     Returns:
-        One row per claim and protocol, with `number`, `claim`, `where` (in the paper), `protocol`,
-        `verdict`, `words` (the verdict with the number of tests), how many tests are `supported`,
-        `contradicted`, of `no_difference` or `unclear`, the `data` sets that were run, which of
-        them are `stand_ins`, which of the paper's are `not_available`, `repetitions`, `missing`
-        (commands that would compute what is not there) and `commands` (those that made the
-        records).
+        One row per claim and protocol, with these columns:
+
+        - `number`, `claim`, `where` (in the paper), `protocol`.
+        - `verdict`, and `words`: the verdict with the number of tests.
+        - `supported`, `contradicted`, `no_difference`, `unclear`: the number of tests with this
+          outcome.
+        - `data`: the datasets that were run; `stand_ins`: which of them stand in for others;
+          `not_available`: the datasets of the paper that were not run.
+        - `repetitions`.
+        - `missing`: the commands that would compute missing records; `commands`: those that made
+          the records.
 
     Raises:
         UserError: There are no records in the folder, or none of this protocol.
@@ -290,7 +300,7 @@ def plot(
 ) -> "Figure":
     """Return a figure of `dlmexp plot`, for a notebook or to be changed before it is saved.
 
-    As the last value of a cell of a notebook it shows its picture.
+    As the last value of a cell in a notebook it is shown as a picture.
 
     Args:
         name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model
@@ -298,7 +308,7 @@ def plot(
         folder: A results folder.
         data_root: For `"predictions"`, the folder that the run read its data from, as in
             `dlmexp.run`.
-        by: Values that the records drawn should have, such as `dataset="ringnorm"` or `seed=0`. For
+        by: Values that choose the records, such as `dataset="ringnorm"` or `seed=0`. For
             `"predictions"` they choose the model.
 
     Raises:
@@ -311,14 +321,14 @@ def plot(
         ```
     """
     from dlmexp.presentation.figures import importance, predictions
-    from dlmexp.presentation.figures.choose import BY
+    from dlmexp.presentation.figures.choose import FILTER_COLUMNS
     from dlmexp.presentation.figures.panels import IMPORTANCE, PREDICTIONS
     from dlmexp.presentation.figures.plot import Request, draw
 
     terms = [f"{key}={value}" for key, value in by.items()]
     records = ResultsFolder(Path(folder))
     if name not in (PREDICTIONS, IMPORTANCE):
-        request = Request(parse_terms("--by", terms, BY))
+        request = Request(parse_terms("--by", terms, FILTER_COLUMNS))
         return _shown(draw(records, name, request).canvas)
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
@@ -329,7 +339,7 @@ def plot(
 
 
 def _shown(figure: "Figure") -> "Figure":
-    """Return the figure with what notebooks ask for a picture by."""
+    """Return the figure with the method by which notebooks get a picture."""
 
     def picture() -> bytes:
         buffer = io.BytesIO()
@@ -351,7 +361,7 @@ class Results:
 
     @property
     def folder(self) -> Path:
-        """Where the records lie."""
+        """The folder of the records."""
         return self._records.root
 
     @cached_property
@@ -384,9 +394,9 @@ class Results:
         """
         is_finished_fit = (self.table["role"] == "fit") & (self.table["status"] == "done")
         rows = rows_for(self.table[is_finished_fit], "nll").reset_index(drop=True)
-        in_own_units = "test_rmse" in rows and rows["test_rmse"].notna().any()
+        has_user_tables = "test_rmse" in rows and rows["test_rmse"].notna().any()
         metrics = list(SHOWN_TEST_METRICS)
-        if in_own_units:
+        if has_user_tables:
             metrics = [*USER_TABLE_METRICS, *SHOWN_TEST_METRICS]
         measured = [name for name in metrics if rows[name].notna().any()]
         columns = [*SELECTED_COLUMNS, *measured, "validation_nll", "protocol", "changes", "key"]
@@ -396,11 +406,11 @@ class Results:
         """Return the learning curves of a cell.
 
         Args:
-            key: Its key, or the start of it.
+            key: The key of the cell, or its beginning.
 
         Returns:
-            One row per iteration, with a column `objective`; if the run asked for metrics
-            (`evaluate=`), also columns such as `test_nll`.
+            One row per iteration, with a column `objective`; and columns such as `test_nll` if the
+            run computed test metrics during training (`evaluate=`).
         """
         arrays = self._records.arrays(self._key(key))
         objective = arrays.get("objective", np.zeros(0))
@@ -418,11 +428,11 @@ class Results:
         """Return the trained model with the best validation NLL, in the units of the data.
 
         Args:
-            key: The key of a cell, or the start of it; then it is the model of that cell.
-            seeds: `"all"`: the mixture, with equal weights, of the models of all seeds that were
-                trained in this way.
-            where: Fields that the model should have: `method="joint_log_dlm"`, `dataset="houses"`,
-                `n=500`, `seed=0`, `beta=1`, or any other field of a cell.
+            key: The key of a cell, or its beginning: the model of this cell is returned.
+            seeds: `"all"`: return a mixture with equal weights. It consists of the best model of
+                each seed, among those with the settings of the best model of all.
+            where: Values of fields that the model should have: `method="joint_log_dlm"`,
+                `dataset="houses"`, `n=500`, `seed=0`, `beta=1`, or any other field of a cell.
 
         Raises:
             UserError: There is no such model, or there are such models of several datasets.
@@ -441,9 +451,11 @@ class Results:
         fields = {"key": key, **where} if key else where
         terms = [f"{name}={value}" for name, value in fields.items()]
         chosen = choose_models(self._records, terms, seeds == "all", "model:")
-        return TrainedModel(Predictor([choice.model for choice in chosen]), self._records, chosen)
+        predictor = Predictor([choice.model for choice in chosen])
+        return TrainedModel(predictor, self._records, chosen)
 
     def _key(self, start: str) -> str:
+        """Return the only key that begins in this way."""
         keys = self.cells["key"]
         matching = keys[keys.str.startswith(start)]
         if len(matching) != 1:
@@ -477,27 +489,27 @@ class TrainedModel:
 
     @property
     def cells(self) -> "list[Cell]":
-        """The cells that were trained: one for each model of the mixture."""
+        """The trained cells: one for each model of the mixture."""
         return [member.model.cell for member in self._predictor.members]
 
     @property
     def features(self) -> list[str]:
-        """The names of its columns, in the order of arrays."""
+        """The names of the columns of X, in the order that arrays must have."""
         return [column.name for column in self._predictor.schema.columns]
 
     def predict(
         self, X: Any, level: float = 0.95, *, unseen: str = "error", fill: bool = False
     ) -> pd.DataFrame:
-        """Predictions on new rows.
+        """Return predictions on new rows.
 
         Args:
             X: A DataFrame with the columns of training, in any order (others are ignored); or an
                 array with these columns in the order of `features`.
             level: The probability of the interval.
-            unseen: `"error"`, or `"base"`: a category that training has not seen is predicted on
-                from the other columns.
-            fill: Whether a gap is filled though training refused gaps: a number by its mean, a
-                category as one that training has not seen.
+            unseen: For a level of a category that training did not have: `"error"` raises, and
+                `"base"` predicts from the other columns.
+            fill: Whether gaps are filled, even if there were none in training: a number by its
+                mean, a category as a level that training did not have.
 
         Returns:
             A table with one row for each row of X. Regression: `mean`, `std`, and the ends of the
@@ -506,8 +518,8 @@ class TrainedModel:
             `upper_95`. Square-loss methods have a `mean` only.
 
         Raises:
-            UserError: A column is missing, or a value is missing, not finite, or a category that
-                training has not seen; the message names row and column.
+            UserError: A column is missing, or a value is missing, not finite, or a level that
+                training did not have; the message names row and column.
         """
         return self._predicted(X, unseen, fill, level=level)
 
@@ -523,7 +535,7 @@ class TrainedModel:
             fill: As for `predict`.
 
         Returns:
-            A column per share, named by it.
+            A column for each probability, which is its name.
         """
         frame = self._predicted(X, unseen, fill, quantiles=tuple(shares))
         columns = [f"quantile_{share:g}" for share in shares]
@@ -550,13 +562,22 @@ class TrainedModel:
     def _predicted(
         self, X: Any, unseen: str, fill: bool, seed: int = 0, **wanted: Any
     ) -> pd.DataFrame:
-        """Return columns of predictions (`Wanted`), with the index of a DataFrame."""
+        """Return columns of predictions with the index of X, if X is a DataFrame.
+
+        Args:
+            X: The rows.
+            unseen: As for `predict`.
+            fill: As for `predict`.
+            seed: The seed of samples.
+            **wanted: The fields of `Wanted`.
+        """
         from dlmexp.experiment.models.predictor import Wanted
 
         if unseen not in ("error", "base"):
             raise UserError(f"unseen={unseen}: give 'error' or 'base'")
         encoded = self._predictor.schema.encode_rows(X, "X", unseen, fill)
-        for row, problem in encoded.problems.items():
+        if encoded.problems:
+            row, problem = next(iter(encoded.problems.items()))
             raise UserError(f"X: row {row + 1}, {problem}")
         index = X.index if isinstance(X, pd.DataFrame) else None
         random = np.random.default_rng(seed)
@@ -566,22 +587,21 @@ class TrainedModel:
     def importance(
         self, X: Any = None, y: Any = None, *, repeats: int = 10, seed: int = 0
     ) -> pd.DataFrame:
-        """Return how much each column matters, the most important first.
+        """Return the permutation importance of each column, the most important first.
 
-        The values of one column are permuted among the rows. What the loss gains is what the model
-        loses without the column; columns that say the same share their importance.
+        The importance of a column is the rise in the loss when its values are permuted among the
+        rows. Columns that carry the same information share their importance.
 
         Args:
             X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
-            y: Their targets, or labels.
-            repeats: Permutations of every column.
-            seed: Of the permutations.
+            y: The targets, or labels, of these rows.
+            repeats: The number of permutations of every column.
+            seed: The seed of the permutations.
 
         Returns:
-            A row per column: by how much the NLL per row grows (`nll_increase`; for square-loss
-            methods `squared_error_increase`), the ends of its 95 % interval over the rows,
-            `lower_95` and `upper_95`, and the lengthscale of the column, in its standard
-            deviations.
+            A row per column, with the rise in the NLL per row (`nll_increase`; for square-loss
+            methods `squared_error_increase`), the ends of its 95 % interval over the rows
+            (`lower_95`, `upper_95`), and the lengthscale of the column, in its standard deviations.
 
         Raises:
             UserError: There are no test rows, or these can't be read again.
@@ -591,18 +611,18 @@ class TrainedModel:
         return importance(self._predictor, self._known_rows(X, y), repeats, seed)
 
     def scores(self, X: Any = None, y: Any = None, *, threshold: float = 0.5) -> dict[str, float]:
-        """Return how good the predictions are on rows with known targets.
+        """Return scores of the predictions on rows with known targets.
 
         Args:
             X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
-            y: Their targets, or labels.
-            threshold: Of the probability of class 1, above which a row is predicted to be of it.
+            y: The targets, or labels, of these rows.
+            threshold: The probability of class 1 above which class 1 is predicted.
 
         Returns:
-            `nll`, and of numbers and counts `rmse`, `mae`, `r2` and `coverage_95` in the units of
-            the target; of counts also the mean Poisson `deviance` and the `dispersion`, the mean
-            squared error in units of the predicted variance (1 if counts vary as predicted). Of
-            labels `base_rate`, `auc`, `brier`, and the four numbers of the confusion matrix.
+            `nll`. For numbers and counts also `rmse`, `mae`, `r2` and `coverage_95`, in the units
+            of the target. For counts also the mean Poisson `deviance` and the `dispersion`: the
+            mean ratio of squared error and predicted variance (1 if counts vary as predicted). For
+            labels also `base_rate`, `auc`, `brier`, and the four numbers of the confusion matrix.
 
         Raises:
             UserError: There are no test rows, or these can't be read again.
@@ -612,7 +632,7 @@ class TrainedModel:
         return scores_on(self._predictor, self._known_rows(X, y), threshold)
 
     def _known_rows(self, X: Any, y: Any) -> "Rows":
-        """Return encoded rows with targets: X and y, or without them the model's test rows."""
+        """Return encoded rows with targets: X and y or, if both are None, the model's test rows."""
         from dlmexp.experiment.models.diagnosis import known_test_rows
         from dlmexp.experiment.models.importance import Rows
 
@@ -632,8 +652,9 @@ class TrainedModel:
     def to_gpytorch(self) -> tuple[Any, Any]:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.
 
-        They are on normalised features and targets; `export` writes the numbers that normalise.
-        Where q is a mixture, predictions have a line for each component, all of equal weight.
+        Their features and targets are normalised; `export` writes the means and standard deviations
+        for this. If q is a mixture, predictions have a leading dimension of components, all of
+        equal weight.
 
         Raises:
             UserError: There are models of several seeds, or GPyTorch lacks the likelihood.
@@ -668,6 +689,7 @@ class TrainedModel:
         return export(self._single(), Path(path))
 
     def _single(self) -> "TrainedCell":
+        """Return the only model; raise UserError for a mixture of several."""
         if len(self._predictor.members) > 1:
             raise UserError("models of several seeds are not one model: choose a seed")
         return self._predictor.members[0].model

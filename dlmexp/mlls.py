@@ -1,18 +1,20 @@
 """Direct loss minimisation for your own GPyTorch models.
 
-The estimators of `dlmexp.core.estimators` are here objectives of GPyTorch. `DirectLoss` takes the
-place of `gpytorch.mlls.VariationalELBO` in a training loop, with any `ApproximateGP` of any batch
-shape and variational strategy, full batch or minibatches:
+This module has the objectives of `dlmexp` as objectives of GPyTorch, with the estimators of
+`dlmexp.core.estimators`. `DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a
+training loop, with any `ApproximateGP` of any batch shape and variational strategy, full batch or
+minibatches:
 
     mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
     loss = -mll(model(x), y)
     loss.backward()
 
-Like every objective of GPyTorch it returns what is to be *maximised*, per row: the log predictive
-density `mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of
-the paper). `SquareLoss` is the same for `-1/2 (mu_i - y_i)^2`, `CRPSLoss` for minus the CRPS and
-`RobustLoss` for the gamma-robust likelihood. `MixtureLoss` is `DirectLoss` for a q that is a
-mixture of Gaussians. A whole training script is `scripts/example_mlls.py`.
+Like every objective of GPyTorch it returns a value per row that is to be *maximised*: the log
+predictive density minus the penalty, `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`
+(log-loss DLM, section 2 of the paper). The first term is `-1/2 (mu_i - y_i)^2` in `SquareLoss`,
+minus the CRPS in `CRPSLoss`, and the gamma-robust likelihood in `RobustLoss`. `MixtureLoss` is
+`DirectLoss` for a q that is a mixture of Gaussians. `scripts/example_mlls.py` is a complete
+training script.
 """
 
 import warnings
@@ -21,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-import gpytorch.likelihoods as theirs
+import gpytorch.likelihoods as gpytorch_likelihoods
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
@@ -34,7 +36,7 @@ from torch import Tensor
 from torch.distributions import Poisson
 
 from dlmexp.common.errors import UserError
-from dlmexp.core import likelihoods as ours
+from dlmexp.core import likelihoods
 from dlmexp.core.estimators import (
     BMC,
     ESTIMATORS,
@@ -66,37 +68,39 @@ __all__ = [
 ]
 
 SAMPLES = 10
-"""Samples of an estimator that is given by name."""
+"""Number of samples of an estimator that is chosen by its name."""
 NO_DRAWS = Draws(
     torch.zeros(1, dtype=torch.int64),
     torch.zeros((), dtype=torch.int64),
     torch.zeros((), dtype=torch.int64),
 )
-"""For losses that draw nothing: torch's global random state stays as it is."""
+"""An argument of losses that use no random numbers. `Draws.fresh` would change torch's global
+random state."""
 
 
 class _RowLossObjective(PredictiveLogLikelihood):
-    """GPyTorch's objective for approximate GPs, with fit and penalty of a subclass.
+    """An objective of GPyTorch for approximate GPs: fit minus penalty, which subclasses define.
 
-    It derives from one of GPyTorch's own so that what dispatches on these takes it too.
+    It is a subclass of one of GPyTorch's objectives, since other libraries (such as BoTorch) treat
+    a model by the class of its objective.
     """
 
     takes_tasks: ClassVar[bool] = True
-    """Whether a row may have several latent functions, each with a target: they count as rows."""
-    _has_checked = False
+    """Whether a row may have several latent functions, each with a target, which count as rows."""
+    _values_checked = False
 
     @abstractmethod
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
     ) -> Float[Tensor, "*B"]:
         """Return minus the losses summed over rows."""
 
-    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
-        """Return our likelihood with the current parameters of GPyTorch's (`translate`)."""
+    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
+        """Return `self.likelihood` as a likelihood of `dlmexp`, with its current parameters."""
         return translate(self.likelihood, q, **kwargs)
 
     def penalty(self) -> Float[Tensor, "*B"]:
@@ -114,13 +118,13 @@ class _RowLossObjective(PredictiveLogLikelihood):
                 [*batch, N, T] with T tasks.
             target: Their targets [N] or [*batch, N] (or with T tasks): numbers, counts, or labels 0
                 and 1 (or -1 and 1).
-            **kwargs: What the likelihood takes, such as `noise=` of these rows for GPyTorch's
+            **kwargs: Arguments of the likelihood, such as `noise=` of these rows for GPyTorch's
                 `FixedNoiseGaussianLikelihood`.
 
         Returns:
-            A value per row and model of the batch, [*batch]; with `combine_terms=False` a tuple of
-            its terms: fit, penalty (to be subtracted), log prior, and added losses where the model
-            has some.
+            The objective per row of every model of the batch, [*batch]; with `combine_terms=False`
+            a tuple of its terms: fit, penalty (to be subtracted), log prior, and the added losses
+            of the model, if it has any.
 
         Raises:
             UserError: A target has another shape, or a value that the likelihood does not allow.
@@ -131,12 +135,14 @@ class _RowLossObjective(PredictiveLogLikelihood):
                 f"{type(self).__name__} needs one latent function per row: "
                 "a MultivariateNormal, not a multitask one"
             )
+        # 1. The likelihood and the targets
         likelihood = self.likelihood_of_rows(q, **kwargs)
         mu, v, y = marginals_and_targets(q, target)
-        # On a GPU it would wait for the device in every step.
-        if not (y.is_cuda and self._has_checked):
+        # The check waits for a GPU, so there it is done at the first step alone.
+        if not (y.is_cuda and self._values_checked):
             check_values(y, likelihood, type(self.likelihood).__name__)
-            self._has_checked = True
+            self._values_checked = True
+        # 2. The terms of the objective
         fit = self.fit(likelihood, mu, v, y).div(q.event_shape[0])
         penalty = self.penalty() * self.beta / self.num_data
         log_prior = torch.zeros_like(fit)
@@ -155,25 +161,26 @@ class DirectLoss(_RowLossObjective):
     """Log-loss DLM: `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`, to be maximised.
 
     It differs from GPyTorch's `PredictiveLogLikelihood` in one thing: `log E_q p(y_i|f_i)` and its
-    gradient come from the estimator that you choose, by default exact and in log space, where
-    GPyTorch takes the logarithm of the probability, by 20-node quadrature unless the likelihood has
-    a closed form. Section 2 of the paper has the objective.
+    gradient come from the estimator that you choose, by default the exact one, in log space.
+    GPyTorch takes the logarithm of the probability, which it computes by 20-node quadrature unless
+    the likelihood has a closed form. Section 2 of the paper has the objective.
 
     Args:
-        likelihood: One of GPyTorch's with Gaussian noise (`GaussianLikelihood` and what derives
-            from it, fixed noise, several tasks), Bernoulli, Poisson or Student-t, or
-            `PoissonExpLikelihood`. Any other one-dimensional likelihood, your own too, is
-            integrated by quadrature, and can't be drawn from by uPS.
-        model: Any `ApproximateGP`; one of several tasks, independent or mixed (LMC), with Gaussian
-            noise.
+        likelihood: One of GPyTorch's likelihoods with Gaussian noise (`GaussianLikelihood` and its
+            subclasses, fixed noise, several tasks), Bernoulli, Poisson or Student-t, or
+            `PoissonExpLikelihood`. Any other one-dimensional likelihood, also your own, is
+            integrated by quadrature, and does not go with uPS.
+        model: Any `ApproximateGP`. It may have several tasks, independent or mixed (LMC), if the
+            noise is Gaussian.
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
         estimator: How the log loss and its gradient are computed (docs/SPEC.md, section 4): an
             estimator such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)` or `UPS(10)`, or a name:
-            `"exact"`, `"quadrature"`, `"bmc"`, `"smooth_bmc"`, `"ups"`, those with samples with 10.
-            Draws come from torch's global random state (`torch.manual_seed`).
-        combine_terms: False: the terms are returned one by one, as in GPyTorch.
+            `"exact"`, `"quadrature"`, `"bmc"`, `"smooth_bmc"`, `"ups"`; the last three then draw 10
+            samples. Draws come from torch's global random state (`torch.manual_seed`).
+        combine_terms: Whether to return the sum of the terms; otherwise each of them, as in
+            GPyTorch.
 
     Raises:
         UserError: There is no direct loss for this likelihood, no such estimator, or beta is
@@ -198,17 +205,18 @@ class DirectLoss(_RowLossObjective):
         estimator: str | Estimator = "exact",
         combine_terms: bool = True,
     ) -> None:
-        _check(likelihood=likelihood, model=model, estimator=estimator, beta=beta)
+        _check_arguments(likelihood=likelihood, model=model, estimator=estimator, beta=beta)
         super().__init__(likelihood, model, num_data, beta, combine_terms)  # pyright: ignore[reportArgumentType]
-        self.estimator = _named(estimator) if isinstance(estimator, str) else estimator
-        try:  # now rather than at the first step
-            self.estimator.check(kind_of(likelihood))
+        self.estimator = _estimator_named(estimator) if isinstance(estimator, str) else estimator
+        # Errors are raised here rather than at the first step.
+        try:
+            self.estimator.check(likelihood_class(likelihood))
         except UserError as error:
             raise UserError(f"DirectLoss with {type(likelihood).__name__}: {error}") from error
 
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
@@ -218,7 +226,7 @@ class DirectLoss(_RowLossObjective):
 
     def log_losses(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
@@ -239,7 +247,7 @@ class MixtureLoss(DirectLoss):
     (docs/SPEC.md, section 2). The components are the last dimension of a batch of q, `[*batch, K]`;
     kernel, mean and inducing inputs may have it or be shared by all components.
 
-    Components that start at random may each take a part of the rows and never come back. So train a
+    If components start at random, each may end up explaining a part of the rows alone. So train a
     model with one Gaussian by `DirectLoss` first, and let `split_components` start the mixture from
     it. The predictive distribution is the mean over components of `likelihood(model(x))`.
 
@@ -249,8 +257,9 @@ class MixtureLoss(DirectLoss):
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the batch shape
             without the components.
-        estimator: "exact" or "quadrature", of each component.
-        combine_terms: False: the terms are returned one by one, as in GPyTorch.
+        estimator: The estimator for each component: "exact" or "quadrature".
+        combine_terms: Whether to return the sum of the terms; otherwise each of them, as in
+            GPyTorch.
 
     Raises:
         UserError: As for `DirectLoss`, or the estimator draws samples.
@@ -286,7 +295,7 @@ class MixtureLoss(DirectLoss):
 
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*BK N"],
         v: Float[Tensor, "*BK N"],
         y: Float[Tensor, "*BK N"],
@@ -294,7 +303,7 @@ class MixtureLoss(DirectLoss):
         """Return sum_i log 1/K sum_k E_k p(y_i|f_i).
 
         Raises:
-            UserError: the model has no batch of components.
+            UserError: The model has no batch of components.
         """
         if mu.ndim < 2:
             raise UserError(
@@ -312,16 +321,16 @@ class MixtureLoss(DirectLoss):
 def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
     """Start a mixture from a trained model with one Gaussian.
 
-    Every component gets the parameters of the single model. Then the mean of each is drawn from the
-    single Gaussian, from torch's global random state.
+    Every component gets the parameters of the single model. Then the mean of each component is
+    drawn from the single Gaussian, by torch's global random state.
 
     Args:
-        model: An `ApproximateGP` with a batch [K] of components.
+        model: An `ApproximateGP` with a batch [K] of components; it is changed.
         single: The same model without that dimension.
 
     Raises:
-        UserError: The parameters of the models do not fit, or q has no mean and factor of its own
-            (`CholeskyVariationalDistribution` has).
+        UserError: The parameters of the models do not fit, or q is no
+            `CholeskyVariationalDistribution`.
     """
     values = model.state_dict()
     _copy_to_components(single.state_dict(), values)
@@ -332,9 +341,8 @@ def split_components(model: torch.nn.Module, single: torch.nn.Module) -> None:
     for mean, factor in zip(means, factors, strict=True):
         # m_k = m + L e_k
         L = values[factor].tril()
-        draws = torch.randn_like(values[mean]).unsqueeze(-1)
-        shift = (L @ draws).squeeze(-1)
-        values[mean].add_(shift)
+        e = torch.randn_like(values[mean]).unsqueeze(-1)
+        values[mean].add_((L @ e).squeeze(-1))
 
 
 def _copy_to_components(of_single: Mapping[str, Tensor], of_mixture: Mapping[str, Tensor]) -> None:
@@ -355,10 +363,11 @@ def _copy_to_components(of_single: Mapping[str, Tensor], of_mixture: Mapping[str
 
 
 class CRPSLoss(_RowLossObjective):
-    """Minus the mean CRPS of the predictive distribution, less `beta / num_data * KL(q || p)`.
+    """`-mean_i CRPS_i - beta / num_data * KL(q || p)`, to be maximised.
 
-    The continuous ranked probability score is in the unit of the target and grows with the distance
-    of a target where the log loss grows with its square (Gneiting and Raftery 2007).
+    The continuous ranked probability score of the predictive distribution is in the unit of the
+    target. It grows with the distance between target and prediction, the log loss with its square
+    (Gneiting and Raftery 2007).
 
     Args:
         likelihood: GPyTorch's `GaussianLikelihood`.
@@ -378,13 +387,13 @@ class CRPSLoss(_RowLossObjective):
         num_data: int,
         beta: float | Tensor = 1.0,
     ):
-        _check(likelihood=likelihood, model=model, beta=beta)
+        _check_arguments(likelihood=likelihood, model=model, beta=beta)
         _check_gaussian("CRPSLoss", likelihood)
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
@@ -396,9 +405,9 @@ class CRPSLoss(_RowLossObjective):
 
 
 class RobustLoss(_RowLossObjective):
-    """The gamma-robust likelihood of a row, less `beta / num_data * KL(q || p)`, to be maximised.
+    """Mean gamma-robust likelihood of a row minus `beta / num_data * KL(q || p)`, to be maximised.
 
-    A row far from its prediction weighs next to nothing. With beta = 1 it is GPyTorch's
+    A row far from its prediction has next to no weight. With beta = 1 it is GPyTorch's
     `GammaRobustVariationalELBO`, computed in log space.
 
     Args:
@@ -407,7 +416,8 @@ class RobustLoss(_RowLossObjective):
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the KL term, at least 0; a number, or a tensor of the model's batch
             shape.
-        gamma: Of the divergence, above 1 and at most 2; the larger, the less outliers weigh.
+        gamma: The parameter of the divergence, above 1 and at most 2; the larger, the less weight
+            outliers have.
 
     Raises:
         UserError: The likelihood is another one, beta is negative, or gamma is not in its range.
@@ -421,7 +431,7 @@ class RobustLoss(_RowLossObjective):
         beta: float | Tensor = 1.0,
         gamma: float = 1.03,
     ):
-        _check(likelihood=likelihood, model=model, beta=beta)
+        _check_arguments(likelihood=likelihood, model=model, beta=beta)
         _check_gaussian("RobustLoss", likelihood)
         ROBUST.options["gamma"].check("gamma", gamma)
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
@@ -429,7 +439,7 @@ class RobustLoss(_RowLossObjective):
 
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
@@ -442,7 +452,7 @@ class RobustLoss(_RowLossObjective):
 
 def _check_gaussian(objective: str, likelihood: torch.nn.Module) -> None:
     """Raise UserError unless the noise is Gaussian."""
-    if kind_of(likelihood) is not ours.Gaussian:
+    if likelihood_class(likelihood) is not likelihoods.Gaussian:
         raise UserError(
             f"{objective} with {type(likelihood).__name__}: it needs Gaussian noise, "
             "GaussianLikelihood"
@@ -453,11 +463,11 @@ class SquareLoss(_RowLossObjective):
     """Square-loss DLM: `-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2`, to be maximised.
 
     m is the mean of q in whitened coordinates (section 2 of the paper): for an unwhitened strategy,
-    `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`. It is the part of the KL that depends on m. Nothing
-    here depends on q's covariance or on the likelihood's noise, so neither is learned.
+    `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`. It is the part of the KL that depends on m. The
+    objective depends neither on the covariance of q nor on the noise, so they are not learned.
 
     Args:
-        likelihood: Only the priors that it may have are used.
+        likelihood: A likelihood, of which only the priors of its parameters are used.
         model: Any `ApproximateGP` with one latent function per row.
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the penalty, at least 0; a number, or a tensor of the model's batch
@@ -473,16 +483,16 @@ class SquareLoss(_RowLossObjective):
         num_data: int,
         beta: float | Tensor = 1.0,
     ):
-        _check(likelihood=likelihood, model=model, beta=beta)
+        _check_arguments(likelihood=likelihood, model=model, beta=beta)
         super().__init__(likelihood, model, num_data, beta)  # pyright: ignore[reportArgumentType]
 
-    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
-        """Return Gaussian noise, which the square loss does not read."""
-        return ours.Gaussian(q.mean.new_ones(1))
+    def likelihood_of_rows(self, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
+        """Return any likelihood: the square loss does not depend on it."""
+        return likelihoods.Gaussian(q.mean.new_ones(1))
 
     def fit(
         self,
-        likelihood: ours.Likelihood,
+        likelihood: likelihoods.Likelihood,
         mu: Float[Tensor, "*B N"],
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
@@ -499,11 +509,11 @@ class SquareLoss(_RowLossObjective):
         return 0.5 * p.lazy_covariance_matrix.inv_quad(difference)
 
 
-def _check(beta: float | Tensor, **arguments: object) -> None:
+def _check_arguments(beta: float | Tensor, **arguments: object) -> None:
     """Check the arguments of an objective.
 
     Raises:
-        UserError: a class was given in place of an object, or beta is negative.
+        UserError: One of them is a class in place of an object, or beta is negative.
     """
     for name, value in arguments.items():
         if isinstance(value, type):
@@ -515,32 +525,33 @@ def _check(beta: float | Tensor, **arguments: object) -> None:
         raise UserError(f"beta={beta}: give a number that is at least 0")
 
 
-def _named(name: str) -> Estimator:
-    """Return the estimator of that name; its `samples`, where it needs some, are `SAMPLES`.
+def _estimator_named(name: str) -> Estimator:
+    """Return the estimator of that name, with `SAMPLES` samples if it draws any.
 
     Raises:
-        UserError: it is unknown, or needs other options too.
+        UserError: There is none, or it needs other options too.
     """
     estimator = ESTIMATORS[name]
     required = [option.name for option in fields(estimator) if option.default is MISSING]
-    unknown = [option for option in required if option != "samples"]
-    if unknown:
+    other_options = [option for option in required if option != "samples"]
+    if other_options:
         raise UserError(
-            f"estimator={name!r} needs {', '.join(unknown)}: "
+            f"estimator={name!r} needs {', '.join(other_options)}: "
             f"give an object, {estimator.__name__}(...)"
         )
-    return estimator(**dict.fromkeys(required, SAMPLES))
+    options = {"samples": SAMPLES} if required else {}
+    return estimator(**options)
 
 
 def marginals_and_targets(
     q: MultivariateNormal, target: Tensor
 ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-    """Return mu, v of q(f_i), and the targets in their dtype and shape: all [*B, N].
+    """Return mean and variance of q(f_i), and the targets in the same type: all [*B, N].
 
-    The tasks of a row follow each other, as rows of their own.
+    The T tasks of a row become T consecutive rows.
 
     Raises:
-        UserError: the targets have another shape.
+        UserError: The targets have another shape.
     """
     mu = q.mean
     shape = list(target.shape)
@@ -549,7 +560,7 @@ def marginals_and_targets(
         y = target.to(mu.dtype).expand_as(mu)
     except RuntimeError:
         y = None
-    # Of the dimensions of rows and tasks none is expanded.
+    # Batch dimensions of the targets may be expanded, but not those of rows and tasks.
     if y is None or shape[-1 - tasks :] != list(q.event_shape):
         raise UserError(
             f"the targets are {shape} and the model's output is {list(mu.shape)}: give a target "
@@ -560,11 +571,11 @@ def marginals_and_targets(
     return mu, q.variance, y
 
 
-def check_values(y: Tensor, likelihood: ours.Likelihood, name: str) -> None:
-    """Check the targets of a likelihood.
+def check_values(y: Tensor, likelihood: likelihoods.Likelihood, name: str) -> None:
+    """Check the targets of a likelihood; `name` is its name in messages.
 
     Raises:
-        UserError: one is not finite, or is no label or count where the likelihood needs them.
+        UserError: A target is not finite, or no label or count where the likelihood needs them.
     """
     allowed = y.isfinite()
     needed = "finite numbers"
@@ -579,7 +590,7 @@ def check_values(y: Tensor, likelihood: ours.Likelihood, name: str) -> None:
         raise UserError(f"a target is {wrong:g}: {name} takes {needed}")
 
 
-class PoissonExpLikelihood(theirs.Likelihood):
+class PoissonExpLikelihood(gpytorch_likelihoods.Likelihood):
     """y ~ Poisson(exp(f)), a link that GPyTorch does not have.
 
     It works with GPyTorch's objectives too, by quadrature.
@@ -610,68 +621,80 @@ class PoissonExpLikelihood(theirs.Likelihood):
 
 
 @dataclass(frozen=True)
-class ByQuadrature(ours.Likelihood):
-    """Any likelihood of GPyTorch with one latent function, through its `forward`.
+class ByQuadrature(likelihoods.Likelihood):
+    """A likelihood of `dlmexp` that computes p(y|f) by any likelihood of GPyTorch.
 
-    `forward` takes samples [L, *batch, N].
+    The likelihood has one latent function. GPyTorch has the dimension of samples first,
+    [L, *batch, N].
+
+    Attributes:
+        module: The likelihood of GPyTorch.
+        has_samples: Whether f and y have a dimension of samples, [..., L, N].
     """
 
     name: ClassVar[str] = "gpytorch"
-    module: theirs.Likelihood
-    samples_first: bool = False
+    module: gpytorch_likelihoods.Likelihood
+    has_samples: bool = False
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         """Return log p(y|f) of rows [..., N], or of samples [..., L, N]."""
-        if not self.samples_first:
+        if not self.has_samples:
             return self.module(f).log_prob(y)
         log_p = self.module(f.movedim(-2, 0)).log_prob(y.movedim(-2, 0))
         return log_p.movedim(0, -2)
 
     def over_samples(self) -> Self:
         """Return the likelihood for samples [..., L, N]."""
-        return replace(self, samples_first=True)
+        return replace(self, has_samples=True)
 
     def at_rows(self, rows: Bool[Tensor, "*B N"]) -> None:
-        """Return None: the module's parameters have its own shapes."""
+        """Return None, as parameters of a module can have any shape."""
         return
 
 
 class Translation(NamedTuple):
-    """Our class for a likelihood of GPyTorch, and how an object of it is made."""
+    """How a likelihood of GPyTorch becomes one of `dlmexp`.
 
-    kind: type[ours.Likelihood]
-    make: Callable[[Any], ours.Likelihood]
+    Attributes:
+        target: The class of the latter.
+        translate: The function from an object of GPyTorch to an object of that class.
+    """
+
+    target: type[likelihoods.Likelihood]
+    translate: Callable[[Any], likelihoods.Likelihood]
 
 
 TRANSLATIONS: dict[type, Translation] = {
-    theirs.BernoulliLikelihood: Translation(ours.Probit, lambda l: ours.Probit()),
-    theirs.StudentTLikelihood: Translation(
-        ours.StudentT, lambda l: ours.StudentT(l.noise.sqrt(), l.deg_free)
+    gpytorch_likelihoods.BernoulliLikelihood: Translation(
+        likelihoods.Probit, lambda l: likelihoods.Probit()
     ),
-    PoissonExpLikelihood: Translation(ours.Poisson, lambda l: ours.Poisson()),
+    gpytorch_likelihoods.StudentTLikelihood: Translation(
+        likelihoods.StudentT, lambda l: likelihoods.StudentT(l.noise.sqrt(), l.deg_free)
+    ),
+    PoissonExpLikelihood: Translation(likelihoods.Poisson, lambda l: likelihoods.Poisson()),
 }
-if hasattr(theirs, "PoissonLikelihood"):  # not in GPyTorch's older versions
-    TRANSLATIONS[theirs.PoissonLikelihood] = Translation(
-        ours.PoissonSoftplus, lambda l: ours.PoissonSoftplus()
+if hasattr(gpytorch_likelihoods, "PoissonLikelihood"):  # not in GPyTorch's older versions
+    TRANSLATIONS[gpytorch_likelihoods.PoissonLikelihood] = Translation(
+        likelihoods.PoissonSoftplus, lambda l: likelihoods.PoissonSoftplus()
     )
 
 
-def kind_of(likelihood: torch.nn.Module) -> type[ours.Likelihood]:
-    """Return our class for a likelihood of GPyTorch.
+def likelihood_class(likelihood: torch.nn.Module) -> type[likelihoods.Likelihood]:
+    """Return the class of `dlmexp` for a likelihood of GPyTorch.
 
-    Whatever has Gaussian noise is Gaussian, as in GPyTorch's objectives. Of the others exact types
-    only: a subclass may mean something else, and is integrated by quadrature.
+    Every likelihood with Gaussian noise is `Gaussian`, as in GPyTorch's objectives. For the others,
+    a subclass is not translated, as it may be another density: it is integrated by quadrature.
 
     Raises:
-        UserError: it is none of those, and GPyTorch has no quadrature for it.
+        UserError: There is no such class, and GPyTorch has no quadrature for the likelihood.
     """
     if isinstance(likelihood, _GaussianLikelihoodBase):
-        return ours.Gaussian
+        return likelihoods.Gaussian
     if type(likelihood) in TRANSLATIONS:
-        return TRANSLATIONS[type(likelihood)].kind
+        return TRANSLATIONS[type(likelihood)].target
     # GPyTorch's likelihoods of one latent function have a quadrature over it.
     has_quadrature = isinstance(getattr(likelihood, "quadrature", None), GaussHermiteQuadrature1D)
-    if isinstance(likelihood, theirs.Likelihood) and has_quadrature:
+    if isinstance(likelihood, gpytorch_likelihoods.Likelihood) and has_quadrature:
         return ByQuadrature
     valid = ", ".join(["GaussianLikelihood", *(kind.__name__ for kind in TRANSLATIONS)])
     raise UserError(
@@ -681,43 +704,46 @@ def kind_of(likelihood: torch.nn.Module) -> type[ours.Likelihood]:
     )
 
 
-def translate(likelihood: Any, q: MultivariateNormal, **kwargs: Any) -> ours.Likelihood:
-    """Return our likelihood of the rows of q, with GPyTorch's parameters and their gradients.
+def translate(likelihood: Any, q: MultivariateNormal, **kwargs: Any) -> likelihoods.Likelihood:
+    """Return the likelihood of `dlmexp` for the rows of q, with the parameters of GPyTorch's.
 
     Args:
-        likelihood: GPyTorch's.
+        likelihood: The likelihood of GPyTorch; gradients reach its parameters.
         q: The model's output at these rows.
-        kwargs: What the likelihood takes, such as `noise=`.
+        kwargs: Arguments of the likelihood, such as `noise=`.
 
     Raises:
-        UserError: there is none (`kind_of`), not for several tasks, or the noise of these rows is
-            not known.
+        UserError: There is none (`likelihood_class`), not for several tasks, or the noise of these
+            rows is not known.
     """
-    kind = kind_of(likelihood)
-    if kind is ours.Gaussian:
-        return ours.Gaussian(_noise_of_rows(likelihood, q, kwargs))
+    target = likelihood_class(likelihood)
+    if target is likelihoods.Gaussian:
+        return likelihoods.Gaussian(_noise_of_rows(likelihood, q, kwargs))
     if len(q.event_shape) > 1:
         raise UserError(
             f"{type(likelihood).__name__} with several tasks: they need Gaussian noise, such as "
             "MultitaskGaussianLikelihood"
         )
-    if kind is ByQuadrature:
+    if target is ByQuadrature:
         return ByQuadrature(likelihood)
-    return TRANSLATIONS[type(likelihood)].make(likelihood)
+    return TRANSLATIONS[type(likelihood)].translate(likelihood)
 
 
 def _noise_of_rows(
     likelihood: _GaussianLikelihoodBase, q: MultivariateNormal, kwargs: dict[str, Any]
 ) -> Tensor:
-    """Return the noise variance of every row, which broadcasts to [*B, N]; task by task.
+    """Return the noise variance of every row, broadcastable to [*B, N].
+
+    The tasks of a row are consecutive, as in `marginals_and_targets`.
 
     Raises:
-        UserError: fixed noise was given for other rows.
+        UserError: Fixed noise was given for other rows.
     """
-    if type(likelihood) is theirs.GaussianLikelihood:
+    if type(likelihood) is gpytorch_likelihoods.GaussianLikelihood:
         return likelihood.noise
     if isinstance(q, MultitaskMultivariateNormal):
         kwargs = {**kwargs, "interleaved": q._interleaved}
+    # GPyTorch warns of noise for other rows; below that is an error.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GPInputWarning)
         covariance = likelihood._shaped_noise_covar(q.mean.shape, **kwargs)

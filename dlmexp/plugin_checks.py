@@ -1,7 +1,7 @@
 """Checks of a plugin for its author: `dlmexp test MODULE`.
 
-They go through everything that the module registers and through the files of its folder `conf`, on
-made-up rows. Each check is one line: what was tried, and what came of it.
+They try everything that the module registers, and the files of its folder `conf`, on made-up rows.
+The result of each check is printed in one line.
 """
 
 import math
@@ -23,15 +23,18 @@ from torch import Tensor
 from dlmexp.common.errors import UserError
 from dlmexp.common.registry import registered_by
 
+# The sizes of made-up data: rows and features of a cell, cells of a batch; steps of training.
 ROWS = 60
 FEATURES = 3
-CELLS = 2  # of a batch
+CELLS = 2
 ITERATIONS = 20
 DTYPES = (torch.float64, torch.float32)
-DRAWS = 200  # evaluations of an estimator whose mean is compared with the log loss
+N_ESTIMATES = 200  # the mean of so many estimates is compared with the log loss
 TASKS = ("regression", "binary", "count")
-TOTAL_PROBABILITY = 1e-3  # by which the probabilities of a likelihood may miss 1
-MOST_COUNTS = 400  # counts whose probabilities are added up
+PROBABILITY_TOLERANCE = 1e-3  # by which the sum of all probabilities may miss 1
+MAX_LOSS_ERROR = 0.1  # of the log loss of a row, by quadrature
+N_COUNTS = 400  # the counts from 0 whose probabilities are added up
+# The optional predictions that likelihoods of a task usually have.
 USUAL_PREDICTIONS = {"regression": ("interval", "std"), "count": ("interval",)}
 PUBLISHED = Path("results/paper")
 
@@ -42,20 +45,20 @@ class SkipError(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one check.
+    """The result of one check.
 
     Attributes:
-        about: What was checked, such as "kernel rational: matrix".
+        subject: What was checked, such as "kernel rational: matrices".
         outcome: "ok", "failed" or "skipped".
-        words: What was seen, or what is wrong.
+        message: What was measured, or what is wrong.
     """
 
-    about: str
+    subject: str
     outcome: str
-    words: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.outcome:8} {self.about}: {self.words}"
+        return f"{self.outcome:8} {self.subject}: {self.message}"
 
 
 def check_plugin(name: str, results: Path | None = None) -> Iterator[Check]:
@@ -63,8 +66,8 @@ def check_plugin(name: str, results: Path | None = None) -> Iterator[Check]:
 
     Args:
         name: The module.
-        results: The folder whose records figures and claims are tried on; by default results of
-            the paper, where they are.
+        results: The results folder from which figures are drawn, and on which claims are judged.
+            None: the published results, if they are present.
 
     Yields:
         The checks, one after the other, as they are made.
@@ -72,61 +75,69 @@ def check_plugin(name: str, results: Path | None = None) -> Iterator[Check]:
     module = import_module(name)
     registered = registered_by(name)
     files = _yaml_files(module)
-    yield _made(f"module {name}", lambda: _listed(registered, files))
-    for kind, check in KINDS.items():
+    yield _run_check(f"module {name}", _list_contents, registered, files)
+    for kind, check_item in CHECK_OF_KIND.items():
         for item in registered.get(kind, []):
-            yield from check(item)
+            yield from check_item(item)
     for path in files.get("dataset", []):
-        yield _made(f"dataset {path.stem}", lambda path=path: check_dataset(path.stem))
+        yield _run_check(f"dataset {path.stem}", check_dataset, path.stem)
     for path in files.get("method", []):
         yield from check_method(path.stem)
     for path in files.get("experiment", []):
-        yield _made(f"experiment {path.stem}", lambda path=path: check_experiment(path.stem))
+        yield _run_check(f"experiment {path.stem}", check_experiment, path.stem)
     folder = results or PUBLISHED
     for item in registered.get("figure", []):
-        yield _made(f"figure {item}", lambda item=item: check_figure(item, folder))
+        yield _run_check(f"figure {item}", check_figure, item, folder)
     for item in registered.get("claim", []):
-        yield _made(f"claim {item}", lambda item=item: check_claim(item, folder))
+        yield _run_check(f"claim {item}", check_claim, item, folder)
 
 
-def _made(about: str, check: Callable[[], str]) -> Check:
-    """Make a check; whatever it raises becomes its outcome."""
+def _run_check(subject: str, check: Callable[..., str], *arguments: Any) -> Check:
+    """Run a check, and return its result.
+
+    Args:
+        subject: What is checked.
+        check: Returns what it measured; it raises `SkipError` if the check can't be made, and any
+            other error if it fails.
+        arguments: Its arguments.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Check(about, "ok", check())
-    except SkipError as why:
-        return Check(about, "skipped", str(why))
+            return Check(subject, "ok", check(*arguments))
+    except SkipError as reason:
+        return Check(subject, "skipped", str(reason))
     except (UserError, AssertionError) as error:
-        return Check(about, "failed", str(error))
-    except Exception as error:  # whatever is wrong in a plugin
+        return Check(subject, "failed", str(error))
+    except Exception as error:  # a plugin can raise anything
         last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}, line {last.lineno}"
-        return Check(about, "failed", f"{type(error).__name__}: {error} ({where})")
+        place = f"{Path(last.filename).name}, line {last.lineno}"
+        return Check(subject, "failed", f"{type(error).__name__}: {error} ({place})")
 
 
 def _yaml_files(module: ModuleType) -> dict[str, list[Path]]:
-    """Return the YAML files of a module's folder `conf` by the folder in it that they lie in."""
+    """Return the YAML files in a module's folder `conf`, by their config group."""
     if module.__file__ is None:
         return {}
     files: dict[str, list[Path]] = {}
-    for path in sorted((Path(module.__file__).parent / "conf").glob("*/*.yaml")):
+    conf = Path(module.__file__).parent / "conf"
+    for path in sorted(conf.glob("*/*.yaml")):
         files.setdefault(path.parent.name, []).append(path)
     return files
 
 
-def _listed(registered: dict[str, list[str]], files: dict[str, list[Path]]) -> str:
-    """Return what is registered, and the files of `conf`, in one line.
+def _list_contents(registered: dict[str, list[str]], files: dict[str, list[Path]]) -> str:
+    """Return the registered names and the files of `conf` in one line.
 
     Raises:
-        UserError: There is nothing.
+        UserError: There are none.
     """
     parts: list[str] = []
     for kind, items in registered.items():
         parts.append(f"{kind} {', '.join(map(str, items))}")
-    for folder, paths in files.items():
+    for group, paths in files.items():
         names = [path.stem for path in paths]
-        parts.append(f"conf/{folder}: {', '.join(names)}")
+        parts.append(f"conf/{group}: {', '.join(names)}")
     if not parts:
         raise UserError(
             "registers nothing and has no folder conf; import the modules that register something"
@@ -152,11 +163,11 @@ def _check_finite(value: Tensor, name: str) -> None:
     _require(wrong == 0, f"{name} has {wrong} values that are not finite, of {value.numel()}")
 
 
-def _gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
-    """Check that every leaf has a finite gradient of `value`'s sum.
+def _check_gradients(value: Tensor, leaves: dict[str, Tensor]) -> None:
+    """Check that the sum of `value` has a finite gradient in every leaf.
 
     Raises:
-        UserError: One has none: the value does not depend on it, or is detached.
+        UserError: `value` is detached or does not depend on a leaf, or a gradient is not finite.
     """
     _require(value.requires_grad, "its value has no gradient: is something detached?")
     gradients = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
@@ -172,19 +183,19 @@ def _random(seed: int = 0) -> torch.Generator:
 
 def check_kernel(name: str) -> Iterator[Check]:
     """Check matrices and gradients of a kernel."""
-    yield _made(f"kernel {name}: matrices", lambda: _kernel_matrices(name))
-    yield _made(f"kernel {name}: gradients", lambda: _kernel_gradients(name))
+    yield _run_check(f"kernel {name}: matrices", _kernel_matrices, name)
+    yield _run_check(f"kernel {name}: gradients", _kernel_gradients, name)
 
 
 def _kernel_inputs(name: str, dtype: torch.dtype) -> tuple[Any, Tensor, Tensor, dict[str, Tensor]]:
-    """Return a kernel, X [CELLS, ROWS, FEATURES], Z, and initial hyperparameters."""
+    """Return a kernel, X [CELLS, ROWS, FEATURES], fewer rows Z, and initial hyperparameters."""
     from dlmexp.core.gp.kernels import KERNELS
 
     kernel = KERNELS[name]
     X = torch.randn(CELLS, ROWS, FEATURES, generator=_random(), dtype=torch.float64).to(dtype)
     Z = X[:, : ROWS // 4] + 0.1
     parameters = kernel.parameters(FEATURES, ard=True)
-    hyper = {parameter: value.start(X, CELLS) for parameter, value in parameters.items()}
+    hyper = {key: parameter.start(X, CELLS) for key, parameter in parameters.items()}
     return kernel, X, Z, hyper
 
 
@@ -205,10 +216,10 @@ def _kernel_matrices(name: str) -> str:
         difference = diagonal - K.diagonal(dim1=-2, dim2=-1)
         is_diagonal = float(difference.abs().max()) <= 10 * tolerance
         _require(is_diagonal, "diagonal(X) is not the diagonal of k(X, X)")
-        lowest = float(torch.linalg.eigvalsh(K.double()).min())
+        smallest = float(torch.linalg.eigvalsh(K.double()).min())
         _require(
-            lowest >= -ROWS * tolerance,
-            f"k(X, X) has the negative eigenvalue {lowest:.2g}: it is no kernel",
+            smallest >= -ROWS * tolerance,
+            f"k(X, X) has the negative eigenvalue {smallest:.2g}: it is no kernel",
         )
     return f"k(X, X) [{CELLS}, {ROWS}, {ROWS}], symmetric, no negative eigenvalue, both dtypes"
 
@@ -216,17 +227,17 @@ def _kernel_matrices(name: str) -> str:
 def _kernel_gradients(name: str) -> str:
     kernel, X, Z, hyper = _kernel_inputs(name, torch.float64)
     Z = Z.clone().requires_grad_()
-    hyper = {parameter: value.clone().requires_grad_() for parameter, value in hyper.items()}
+    hyper = {key: value.clone().requires_grad_() for key, value in hyper.items()}
     leaves = {"Z": Z, **hyper}
-    _gradients(kernel(Z, X, hyper), leaves)
+    _check_gradients(kernel(Z, X, hyper), leaves)
     return f"finite in {', '.join(leaves)}"
 
 
 def check_likelihood(name: str) -> Iterator[Check]:
     """Check probabilities, gradients and scores of a likelihood."""
-    yield _made(f"likelihood {name}: probabilities", lambda: _probabilities(name))
-    yield _made(f"likelihood {name}: log loss", lambda: _log_loss(name))
-    yield _made(f"likelihood {name}: predictions", lambda: _predictions(name))
+    yield _run_check(f"likelihood {name}: probabilities", _probabilities, name)
+    yield _run_check(f"likelihood {name}: log loss", _log_loss, name)
+    yield _run_check(f"likelihood {name}: predictions", _predictions, name)
 
 
 def _targets(task: str) -> Tensor:
@@ -243,12 +254,12 @@ def _likelihood(name: str) -> tuple[Any, dict[str, Tensor]]:
     """Return a likelihood of CELLS cells, and its parameters."""
     from dlmexp.core.likelihoods import LIKELIHOODS
 
-    kind = LIKELIHOODS[name]
-    like = torch.zeros(CELLS, dtype=torch.float64)
+    likelihood_class = LIKELIHOODS[name]
+    example = torch.zeros(CELLS, dtype=torch.float64)  # parameters get its dtype and device
     hyper = {}
-    for parameter, value in kind.parameters.items():
-        hyper[parameter] = value.start(like, CELLS).requires_grad_()
-    return kind.from_hyper(hyper), hyper
+    for parameter_name, parameter in likelihood_class.parameters.items():
+        hyper[parameter_name] = parameter.start(example, CELLS).requires_grad_()
+    return likelihood_class.from_hyper(hyper), hyper
 
 
 def _probabilities(name: str) -> str:
@@ -259,20 +270,21 @@ def _probabilities(name: str) -> str:
     log_p = likelihood.over_samples().log_prob(f.unsqueeze(-2), y)
     _check_shape(log_p, tuple(y.shape), "log_prob(f, y)")
     totals = (log_p.exp() * spacing).sum(-2)
-    worst = float((totals - 1).abs().max())
+    largest_error = float((totals - 1).abs().max())
     sign = "+" if totals.max() > 1 else "-"
     _require(
-        worst <= TOTAL_PROBABILITY,
-        f"the probabilities of all y add up to 1 {sign} {worst:.2g}",
+        largest_error <= PROBABILITY_TOLERANCE,
+        f"the probabilities of all y add up to 1 {sign} {largest_error:.2g}",
     )
-    return f"those of all y add up to 1, to {worst:.0e}"
+    return f"those of all y add up to 1, to {largest_error:.0e}"
 
 
 def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the targets [CELLS, L, ROWS] that have probability, and the distance [L, 1] of each.
+    """Return a grid of L targets [CELLS, L, ROWS], and the spacing [L, 1] of each from the next.
 
-    Labels and counts are 1 apart. Numbers go from close to y = f [CELLS, ROWS] to far away, by
-    equal steps of asinh(y - f).
+    The sum of p(y|f) times the spacing over the grid is the total probability. Labels and counts
+    have the spacing 1. For regression, the grid is fine near y = f, with f [CELLS, ROWS], and wide
+    far away from it.
     """
     if task == "regression":
         # y - f = 1e-3 sinh(t), so dy = 1e-3 cosh(t) dt
@@ -280,7 +292,7 @@ def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
         y = f.unsqueeze(-2) + 1e-3 * t.sinh()
         dt = t[1] - t[0]
         return y, 1e-3 * t.cosh() * dt
-    n_values = 2 if task == "binary" else MOST_COUNTS
+    n_values = 2 if task == "binary" else N_COUNTS
     values = torch.arange(n_values, dtype=torch.float64)[:, None]
     y = values.expand(CELLS, n_values, ROWS)
     return y, torch.ones(n_values, 1, dtype=torch.float64)
@@ -289,8 +301,8 @@ def _all_targets(task: str, f: Tensor) -> tuple[Tensor, Tensor]:
 def _marginals() -> tuple[Tensor, Tensor]:
     """Return means and variances [CELLS, ROWS] of f."""
     mu = torch.randn(CELLS, ROWS, generator=_random(3), dtype=torch.float64)
-    v = torch.rand(CELLS, ROWS, generator=_random(4), dtype=torch.float64) + 0.1
-    return mu, v
+    uniform = torch.rand(CELLS, ROWS, generator=_random(4), dtype=torch.float64)
+    return mu, uniform + 0.1
 
 
 def _log_loss(name: str) -> str:
@@ -302,10 +314,10 @@ def _log_loss(name: str) -> str:
         values = getattr(likelihood, method)(mu, v, y)
         _check_shape(values, (CELLS, ROWS), method)
         _check_finite(values, method)
-        _gradients(values, leaves)
+        _check_gradients(values, leaves)
     errors = likelihood.log_loss_error(mu.detach(), v.detach(), y)
     error = float(errors.detach().max())
-    _require(error < 0.1, f"log_loss is wrong by {error:.2g} of a row: give it kinks(y)")
+    _require(error < MAX_LOSS_ERROR, f"log_loss is wrong by {error:.2g} of a row: give it kinks(y)")
     return f"log_loss and elbo_loss with gradients in {', '.join(leaves)}; right to {error:.0e}"
 
 
@@ -314,12 +326,12 @@ def _predictions(name: str) -> str:
     likelihood, _ = _likelihood(name)
     mu, v = _marginals()
     y = _targets(likelihood.task)
-    predicted = []
+    available = []
     for metric, score in likelihood.metrics.items():
         values = score(likelihood, mu, v, y)
         _check_shape(values, (CELLS, ROWS), f"metric {metric}")
         _check_finite(values, f"metric {metric}")
-        predicted.append(f"metric {metric}")
+        available.append(f"metric {metric}")
     mean = likelihood.mean(mu, v)
     _check_shape(mean, (CELLS, ROWS), "mean")
     _check_finite(mean, "mean")
@@ -328,20 +340,19 @@ def _predictions(name: str) -> str:
         lower, upper = interval
         has_order = bool((lower <= upper).all())
         _require(has_order, "interval: its lower end lies above its upper end")
-        predicted.append("interval")
+        available.append("interval")
     if likelihood.std(mu, v) is not None:
-        predicted.append("std")
+        available.append("std")
     usual = USUAL_PREDICTIONS.get(likelihood.task, ())
-    missing = [part for part in usual if part not in predicted]
+    missing = [prediction for prediction in usual if prediction not in available]
     note = f"; no {' and no '.join(missing)}: `predict` gives less" if missing else ""
-    return f"mean, {', '.join(predicted) or 'no metric of its own'}{note}"
+    return f"mean, {', '.join(available) or 'no metric of its own'}{note}"
 
 
 def check_estimator(name: str) -> Iterator[Check]:
     """Check value and gradient of an estimator for a likelihood of each task."""
     for likelihood in ("gaussian", "probit", "poisson"):
-        about = f"estimator {name}: {likelihood}"
-        yield _made(about, lambda likelihood=likelihood: _estimates(name, likelihood))
+        yield _run_check(f"estimator {name}: {likelihood}", _estimates, name, likelihood)
 
 
 def _estimates(name: str, likelihood_name: str) -> str:
@@ -353,8 +364,8 @@ def _estimates(name: str, likelihood_name: str) -> str:
     likelihood, _ = _likelihood(likelihood_name)
     try:
         estimator.check(type(likelihood))
-    except UserError as why:
-        raise SkipError(str(why)) from None
+    except UserError as error:  # the estimator is not for this likelihood
+        raise SkipError(str(error)) from None
     mu, v = _marginals()
     leaves = {"mu": mu.requires_grad_(), "v": v.requires_grad_()}
     y = _targets(likelihood.task)
@@ -362,11 +373,12 @@ def _estimates(name: str, likelihood_name: str) -> str:
     loss, _ = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
     _check_shape(loss, (CELLS, ROWS), "the loss")
     _check_finite(loss, "the loss")
-    _gradients(loss, leaves)
+    _check_gradients(loss, leaves)
     with torch.no_grad():
         exact = likelihood.log_loss(mu, v, y).mean()
-        estimates = [estimator(likelihood, mu, v, y, draws).mean() for _ in range(DRAWS)]
-        difference = float(torch.stack(estimates).mean() - exact)
+        estimates = [estimator(likelihood, mu, v, y, draws).mean() for _ in range(N_ESTIMATES)]
+        mean_estimate = torch.stack(estimates).mean()
+        difference = float(mean_estimate - exact)
     settings = [f"{option}={value}" for option, value in options.items()]
     listed = ", ".join(settings) or "no options"
     return f"{listed}: finite, with gradients; its mean is {difference:+.1e} off the log loss"
@@ -393,7 +405,7 @@ def _default_options(name: str) -> dict[str, Any]:
 
 
 def check_dataset(name: str) -> str:
-    """Load a dataset, if its files are here, and return what it has."""
+    """Load a dataset if its files are present, and return its size."""
     from dlmexp.common.paths import data_root
     from dlmexp.data.dataset import read_spec
     from dlmexp.data.raw_files import find_files, how_to_get, load
@@ -412,11 +424,11 @@ def check_dataset(name: str) -> str:
 def check_method(name: str) -> Iterator[Check]:
     """Train a few steps of a method on made-up rows of each task."""
     for task in TASKS:
-        yield _made(f"method {name}: {task}", lambda task=task: _tiny_run(name, task))
+        yield _run_check(f"method {name}: {task}", _tiny_run, name, task)
 
 
 def _made_up_rows(task: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return features [180, 2] and targets of a task."""
+    """Return features [3 * ROWS, 2] and targets [3 * ROWS] of a task."""
     random = np.random.default_rng(0)
     X = random.normal(size=(3 * ROWS, 2))
     signal = np.sin(2 * X[:, 0])
@@ -435,10 +447,11 @@ def _tiny_run(method: str, task: str) -> str:
     if len(failed):
         raise UserError(str(failed["reason"].iloc[0]))
     done = cells[cells["status"] == "done"]
-    seconds = done["seconds"].sum() / max(1, done["iterations"].sum())
+    n_steps = max(1, done["iterations"].sum())
+    milliseconds_per_step = 1e3 * done["seconds"].sum() / n_steps
+    message = f"{len(done)} fits of {ITERATIONS} steps, {milliseconds_per_step:.1f} ms a step"
     nll = done["test_nll"].mean()
-    words = f"{len(done)} fits of {ITERATIONS} steps, {1e3 * seconds:.1f} ms a step"
-    return words if math.isnan(nll) else f"{words}, test NLL {nll:.3f}"
+    return message if math.isnan(nll) else f"{message}, test NLL {nll:.3f}"
 
 
 def _cells_of_tiny_run(method: str, task: str, folder: str) -> pd.DataFrame:
@@ -446,7 +459,7 @@ def _cells_of_tiny_run(method: str, task: str, folder: str) -> pd.DataFrame:
 
     Raises:
         SkipError: the method can't be trained on such rows.
-        UserError: an objective returns something that it should not.
+        UserError: an objective returns something of a wrong type or shape.
     """
     import dlmexp
 
@@ -463,10 +476,10 @@ def _cells_of_tiny_run(method: str, task: str, folder: str) -> pd.DataFrame:
             device="cpu",
             **settings,
         )
-    except UserError as why:
-        if str(why).startswith("objective '"):
+    except UserError as error:
+        if str(error).startswith("objective '"):
             raise
-        raise SkipError(str(why)) from None
+        raise SkipError(str(error)) from None
     return run.cells
 
 
@@ -478,9 +491,9 @@ def check_experiment(name: str) -> str:
     cfg = compose([f"experiment={name}"])
     try:
         sweep = prepare_sweep(cfg)
-    except UserError as why:
-        if "nothing can be run" in str(why):
-            raise SkipError(str(why)) from None
+    except UserError as error:
+        if "nothing can be run" in str(error):  # files of its datasets are missing
+            raise SkipError(str(error)) from None
         raise
     return f"{len(sweep.cells)} cells"
 
@@ -492,8 +505,8 @@ def check_figure(name: str, results: Path) -> str:
     _skip_without_records(results)
     try:
         figure = dlmexp.plot(name, results)
-    except UserError as why:
-        raise SkipError(f"{why} (--results DIR names a folder with its records)") from None
+    except UserError as error:
+        raise SkipError(f"{error} (--results DIR names a folder with its records)") from None
     return f"drawn, {len(figure.axes)} panels, from {results}"
 
 
@@ -504,7 +517,8 @@ def check_claim(name: str, results: Path) -> str:
     from dlmexp.presentation.claims.judge import judge
 
     _skip_without_records(results)
-    frame = judge(ResultsFolder(results), [CLAIMS[name].number]).as_frame()
+    judged = judge(ResultsFolder(results), [CLAIMS[name].number])
+    frame = judged.as_frame()
     verdicts = ", ".join(dict.fromkeys(frame["verdict"]))
     return f"{verdicts} on {results}"
 
@@ -514,9 +528,10 @@ def _skip_without_records(results: Path) -> None:
         raise SkipError(f"there is no folder '{results}': name one with records by --results DIR")
 
 
-KINDS: dict[str, Callable[[str], Iterator[Check]]] = {
+CHECK_OF_KIND: dict[str, Callable[[str], Iterator[Check]]] = {
     "kernel": check_kernel,
     "likelihood": check_likelihood,
     "estimator": check_estimator,
 }
-"""Kinds whose objects are checked by themselves; objectives are by the methods that use them."""
+"""The checks of registered objects, by their kind. Objectives are checked through the methods that
+use them, figures and claims with a results folder."""

@@ -1,4 +1,4 @@
-"""What authors of plugins import: everything that the recipes of docs/PLUGINS.md use.
+"""The names that plugins import: all that the recipes of docs/PLUGINS.md use.
 
     from dlmexp.plugins import FIGURES, Figure, Line, Panel
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
     from dlmexp.presentation.figures.stats import half_width, statistics
 
-HOME = {
+MODULE_OF = {
     # Datasets
     "LOADERS": "dlmexp.data.dataset",
     "Dataset": "dlmexp.data.dataset",
@@ -66,7 +66,7 @@ HOME = {
     "Notes": "dlmexp.core.objectives",
     "Objective": "dlmexp.core.objectives",
     "kl": "dlmexp.core.gp.posterior",
-    # Their closed forms
+    # Closed forms of objectives
     "Closed": "dlmexp.core.gp.closed_form",
     "Problem": "dlmexp.core.gp.closed_form",
     "gaussian_posterior": "dlmexp.core.gp.closed_form",
@@ -107,7 +107,7 @@ HOME = {
     "Registry": "dlmexp.common.registry",
     "UserError": "dlmexp.common.errors",
 }
-__all__ = [  # noqa: RUF022 - in the order of HOME
+__all__ = [  # noqa: RUF022 - in the order of MODULE_OF
     "LOADERS",
     "Dataset",
     "KERNELS",
@@ -160,9 +160,10 @@ __all__ = [  # noqa: RUF022 - in the order of HOME
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOME:
+    if name not in MODULE_OF:
         raise AttributeError(f"module 'dlmexp.plugins' has no attribute '{name}'")
-    return getattr(import_module(HOME[name]), name)
+    module = import_module(MODULE_OF[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

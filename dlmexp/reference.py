@@ -1,9 +1,9 @@
-"""The method of the paper for one model and one beta, as plainly as it can be written.
+"""The method of the paper for one model and one beta, written as plainly as possible.
 
-*Direct Loss Minimization for Sparse Gaussian Processes* (Wei, Sheth, Khardon, AISTATS 2021). Read
-this file first. It needs torch alone, makes dense matrices, and trains one model with
-torch's own Adam. `dlmexp.fit` computes the same for many models at once and much faster; the tests
-compare the two. Section numbers are those of docs/SPEC.md.
+The paper is *Direct Loss Minimization for Sparse Gaussian Processes* (Wei, Sheth, Khardon, AISTATS
+2021). Read this file first. It needs torch alone, computes with dense matrices, and trains one
+model by torch's Adam. `dlmexp.fit` computes the same for many models at once and much faster; the
+tests compare the two. Section numbers are those of docs/SPEC.md.
 
     result = reference.train(X, y, likelihood="probit", objective="log_dlm", beta=0.1, M=20)
     result.log_loss(X_test, y_test)
@@ -23,12 +23,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 JITTER = 1e-6
-NODES = 801  # of quadrature
+"""Added to the diagonal of Kuu, relative to the outputscale."""
+NODES = 801
+"""Number of nodes of the quadrature."""
 POSITIVE = ("lengthscale", "outputscale", "noise")
+"""Hyperparameters that are positive."""
 
 LikelihoodName = Literal["gaussian", "probit", "poisson"]
 ObjectiveName = Literal["elbo", "log_dlm", "sq_dlm", "fitc", "power_ep"]
 Hyperparameters = dict[str, Tensor]
+"""The inducing inputs "Z" [M, D], and "mean", "lengthscale", "outputscale" and "noise"."""
 
 
 # 1. The model (section 1) --------------------------------------------------------------------
@@ -44,7 +48,7 @@ def kernel(X1: Tensor, X2: Tensor, h: Hyperparameters) -> Tensor:
 def projection(X: Tensor, h: Hyperparameters) -> Tensor:
     """Return A = Luu^-1 Kuf [M, N]."""
     M = len(h["Z"])
-    # A little is added to the diagonal of Kuu, so that it has a Cholesky factor in floating point.
+    # Without jitter on its diagonal, Kuu may have no Cholesky factor in floating point.
     Kuu = kernel(h["Z"], h["Z"], h) + JITTER * h["outputscale"] * torch.eye(M, dtype=X.dtype)
     Luu = torch.linalg.cholesky(Kuu)
     return torch.linalg.solve_triangular(Luu, kernel(h["Z"], X, h), upper=False)
@@ -132,11 +136,12 @@ def explicit_objective(
     L: Tensor,
     beta: float,
 ) -> Tensor:
-    """Return the ELBO's or log-loss DLM's objective as a function of q."""
+    """Return the objective of the ELBO or of log-loss DLM as a function of q."""
     mu, v = marginals(X, h, m, L)
     row_loss = expected_log_loss if objective == "elbo" else log_loss
+    losses = row_loss(likelihood, mu, v, y, h["noise"])
     # 1/n ( sum_i loss_i + beta KL )
-    return row_loss(likelihood, mu, v, y, h["noise"]).mean() + beta * kl(m, L) / len(y)
+    return losses.mean() + beta * kl(m, L) / len(y)
 
 
 def collapsed_objective(
@@ -145,11 +150,12 @@ def collapsed_objective(
     """Return the minimum over q of an objective for Gaussian noise."""
     n = len(y)
     noise = h["noise"]
-    A = projection(X, h)
-    Qff = A.T @ A
-    residual = h["outputscale"] - Qff.diagonal()  # r_i = Kff_ii - Qff_ii
-    eye = torch.eye(n, dtype=X.dtype)
     y = y - h["mean"]
+    A = projection(X, h)
+    # Qff = A^T A,  r_i = Kff_ii - Qff_ii
+    Qff = A.T @ A
+    residual = h["outputscale"] - Qff.diagonal()
+    eye = torch.eye(n, dtype=X.dtype)
     if objective == "sq_dlm":
         # 1/2 (y.y - y.A^T m) at m = (A A^T + beta I)^-1 A y
         m, _ = optimal_q(objective, A, y, h, beta)
@@ -161,7 +167,7 @@ def collapsed_objective(
         evidence = log_normal(y, Qff + t * eye)
         bracket = -evidence + residual.sum() / (2 * t) - n / 2 * torch.log(2 * math.pi * t)
         return (n / 2 * torch.log(2 * math.pi * noise) + beta * bracket) / n
-    # -log N(y; 0, Qff + diag(alpha r_i + noise))
+    # Power EP: -log N(y; 0, Qff + diag(alpha r_i + noise))
     #     + (1 - alpha)/(2 alpha) sum_i log(1 + alpha r_i / noise), where alpha = 1 is FITC
     alpha = 1.0 if objective == "fitc" else beta
     evidence = log_normal(y, Qff + torch.diag(alpha * residual + noise))
@@ -172,21 +178,28 @@ def collapsed_objective(
 def optimal_q(
     objective: ObjectiveName, A: Tensor, y: Tensor, h: Hyperparameters, beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return m and L at which the objective of `collapsed_objective` is least."""
+    """Return m and L at which the objective of `collapsed_objective` is least.
+
+    A is the projection of the training rows, y their targets minus the prior mean.
+    """
     M = len(A)
     eye = torch.eye(M, dtype=A.dtype)
     if objective == "sq_dlm":
-        # m = (A A^T + beta I)^-1 A y; square loss says nothing of the covariance
-        return torch.linalg.solve(A @ A.T + beta * eye, A @ y), torch.zeros_like(eye)
-    residual = h["outputscale"] - A.square().sum(0)
-    # The noise D that each row has seen from w: beta noise (Titsias), or alpha r_i + noise.
+        # m = (A A^T + beta I)^-1 A y. The square loss does not depend on the covariance.
+        m = torch.linalg.solve(A @ A.T + beta * eye, A @ y)
+        return m, torch.zeros_like(eye)
+    # q is the posterior of the linear model y_i = A_i . w + e_i with e_i ~ N(0, D_i), where D_i is
+    # beta noise for the ELBO (Titsias), and alpha r_i + noise for power EP.
     if objective == "elbo":
         D = (beta * h["noise"]).expand(len(y))
     else:
-        D = (1.0 if objective == "fitc" else beta) * residual + h["noise"]
+        alpha = 1.0 if objective == "fitc" else beta
+        residual = h["outputscale"] - A.square().sum(0)
+        D = alpha * residual + h["noise"]
     # q(w) = N((I + H)^-1 A D^-1 y, (I + H)^-1) with H = A D^-1 A^T
-    S = torch.linalg.inv(eye + (A / D) @ A.T)
-    return S @ ((A / D) @ y), torch.linalg.cholesky(S)
+    covariance = torch.linalg.inv(eye + (A / D) @ A.T)
+    m = covariance @ ((A / D) @ y)
+    return m, torch.linalg.cholesky(covariance)
 
 
 def log_normal(y: Tensor, covariance: Tensor) -> Tensor:
@@ -200,18 +213,26 @@ def log_normal(y: Tensor, covariance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model: its hyperparameters, and q(w) = N(m, L L^T)."""
+    """A trained model.
+
+    Attributes:
+        likelihood: p(y|f).
+        hyperparameters: Its hyperparameters, learned or held.
+        m: The mean of q(w) = N(m, L L^T).
+        L: The Cholesky factor of its covariance.
+        objective: The objective per row at every iteration.
+        converged: Whether the stopping rule was met.
+    """
 
     likelihood: LikelihoodName
     hyperparameters: Hyperparameters
     m: Tensor
     L: Tensor
     objective: list[float]
-    """The objective per row at every iteration."""
     converged: bool
 
     def mean(self, X: Tensor) -> Tensor:
-        """Return the predicted mean of y at rows X: of binary y the probability of class 1."""
+        """Return the predicted mean of y at rows X; for binary y it is the probability of 1."""
         mu, v = marginals(X, self.hyperparameters, self.m, self.L)
         return predictive_mean(self.likelihood, mu, v)
 
@@ -223,12 +244,11 @@ class Trained:
 
 def initial_hyperparameters(X: Tensor, M: int) -> Hyperparameters:
     """Return the initial values: the first M rows are the inducing inputs."""
-    one = torch.ones((), dtype=X.dtype)
     return {
-        "lengthscale": one,
-        "outputscale": one,
-        "noise": 0.1 * one,
-        "mean": 0.0 * one,
+        "lengthscale": torch.tensor(1.0, dtype=X.dtype),
+        "outputscale": torch.tensor(1.0, dtype=X.dtype),
+        "noise": torch.tensor(0.1, dtype=X.dtype),
+        "mean": torch.tensor(0.0, dtype=X.dtype),
         "Z": X[:M],
     }
 
@@ -255,17 +275,20 @@ def train(  # noqa: PLR0913 - each is a choice of the method
         y: Targets [n], float64: numbers, 0 and 1, or counts.
         likelihood: p(y|f).
         objective: What is minimised.
-        beta: The weight of the KL term; of "power_ep" its power alpha.
+        beta: The weight of the KL term; for "power_ep" the power alpha.
         M: Number of inducing inputs.
-        learns_mean: The prior mean is a learned constant, otherwise it is 0.
-        collapsed: Use the closed form over q; all but "elbo" and "log_dlm" have nothing else.
-        held: Hyperparameters to hold, of another model (fixed variants): q alone is learned.
+        learns_mean: Whether the prior mean is a learned constant; otherwise it is 0.
+        collapsed: Whether to use the closed form over q. It is needed for all objectives but "elbo"
+            and "log_dlm".
+        held: Hyperparameters to hold, such as those of another model: q alone is learned. None:
+            they are learned too.
         lr: Adam's learning rate.
         iterations: Training stops here at the latest.
-        window: Training has converged when maximum minus minimum of the objective per row over so
-            many iterations ...
-        tolerance: ... is at most this.
+        window: The number of last iterations whose objectives the stopping rule compares.
+        tolerance: Training has converged when the largest and the smallest of them differ by at
+            most this, per row.
     """
+    # 1. The parameters, and which of them are learned
     start = initial_hyperparameters(X, M) if held is None else held
     values = unconstrained(start, M)
     learned = learned_names(collapsed, held is None, learns_mean)
@@ -278,6 +301,7 @@ def train(  # noqa: PLR0913 - each is a choice of the method
             return collapsed_objective(objective, X, y, h, beta)
         return explicit_objective(objective, likelihood, X, y, h, m, L, beta)
 
+    # 2. Minimise; with a closed form over q and hyperparameters held, nothing is learned by Adam.
     parameters = [values[name] for name in learned]
     history: list[float] = []
     converged = False
@@ -285,6 +309,7 @@ def train(  # noqa: PLR0913 - each is a choice of the method
         history, converged = minimise(
             objective_per_row, parameters, lr, iterations, window, tolerance
         )
+    # 3. The trained model
     with torch.no_grad():
         h, m, L = constrained(values)
         if collapsed:
@@ -303,7 +328,11 @@ def minimise(
     window: int,
     tolerance: float,
 ) -> tuple[list[float], bool]:
-    """Change the parameters by Adam; return the objectives, and whether the rule was met."""
+    """Minimise the objective by Adam, changing the parameters in place.
+
+    Returns:
+        The objective at every iteration, and whether the stopping rule was met.
+    """
     adam = torch.optim.Adam(parameters, lr=lr)
     history: list[float] = []
     while len(history) < iterations:
@@ -319,18 +348,20 @@ def minimise(
 
 
 def learned_names(collapsed: bool, learns_hyperparameters: bool, learns_mean: bool) -> list[str]:
-    """Return the names of what Adam changes."""
+    """Return the names of the parameters that Adam learns."""
     names = [] if collapsed else ["m", "L"]
     if learns_hyperparameters:
         names += ["lengthscale", "outputscale", "noise", "Z"]
-        names += ["mean"] if learns_mean else []
+        if learns_mean:
+            names.append("mean")
     return names
 
 
 def unconstrained(h: Hyperparameters, M: int) -> dict[str, Tensor]:
-    """Return what Adam changes, from hyperparameters and q at the prior."""
+    """Return the unconstrained parameters of hyperparameters and of q at the prior."""
     values = {"mean": h["mean"].clone(), "Z": h["Z"].clone()}
-    for name in POSITIVE:  # trained through softplus, whose inverse is log(e^x - 1)
+    for name in POSITIVE:
+        # The inverse of softplus is log(e^x - 1).
         values[name] = torch.log(torch.expm1(h[name]))
     values["m"] = torch.zeros(M, dtype=h["Z"].dtype)
     values["L"] = torch.eye(M, dtype=h["Z"].dtype)
@@ -338,7 +369,7 @@ def unconstrained(h: Hyperparameters, M: int) -> dict[str, Tensor]:
 
 
 def constrained(values: dict[str, Tensor]) -> tuple[Hyperparameters, Tensor, Tensor]:
-    """Return hyperparameters, m and L."""
+    """Return hyperparameters, m and L of unconstrained parameters."""
     h = {"mean": values["mean"], "Z": values["Z"]}
     for name in POSITIVE:
         h[name] = softplus(values[name])

@@ -1,8 +1,8 @@
 """The command `dlmexp`.
 
-`parser` has the arguments, `completion` what a shell offers for the word at the cursor. All other
-modules are commands; each imports what it needs only when it runs, so that help texts, completion
-and errors come at once.
+`parser` has the arguments of all commands, and `completion` the words that a shell offers at the
+cursor. All other modules are commands. Each imports what it needs only when it runs, so that help
+texts, completion and errors come at once.
 """
 
 import os
@@ -18,12 +18,12 @@ from dlmexp.common.extensions import extended
 
 __all__ = ["main"]
 
-# Exit codes; 1, some cells failed, and 3, budget= is spent, are the engine's.
+# Exit codes. The engine has two more: 1 if some cells failed, 3 if budget= is spent.
 DONE = 0
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 
-# What the system says when there is no memory for a library.
+# Parts of the system's messages when a library does not fit into memory.
 NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 OUT_OF_MEMORY = "not enough memory; what is finished is safe, the same command goes on from there"
 
@@ -36,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal N (130: Ctrl-C).
 
     Args:
-        argv: The words after `dlmexp`; those that this process was started with if None.
+        argv: The words after `dlmexp`. None: those that this process was started with.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if "_ARGCOMPLETE" in os.environ:  # a shell asks how the last word of a line can go on
-            complete_word(make_parser())
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+            complete_word(make_parser())  # ends this process
         return _run_command(words)
     except BrokenPipeError:  # as after `dlmexp status | head`
         discard_stdout()
@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_error("interrupted")
         return INTERRUPTED
     except (UserError, MemoryError, OSError, ImportError) as error:
-        _print_error(without_long_words(_message(error), words))
+        message = _message(error)
+        _print_error(without_long_words(message, words))
         return USER_ERROR
 
 
@@ -60,7 +61,8 @@ def _run_command(words: list[str]) -> int:
     args = make_parser().parse_args(words)
     plugins = [name for name in args.plugins.split(",") if name]
     with extended(args.config_dir, plugins):
-        args.typed = words[words.index(args.command) + 1 :]
+        command_position = words.index(args.command)
+        args.typed = words[command_position + 1 :]
         return args.run(args) or DONE
 
 
@@ -68,12 +70,18 @@ def _message(error: UserError | MemoryError | OSError | ImportError) -> str:
     """Return what is wrong and what to do; raise the error if it is a defect of the program."""
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY_TO_LOAD):
+    if _is_out_of_memory(error):
         return OUT_OF_MEMORY
-    if isinstance(error, ImportError) or error.errno is None:
+    # A broken installation, or an OSError that no call of the system made.
+    if not isinstance(error, OSError) or error.errno is None:
         raise error
     path = f"{error.filename}: " if error.filename else ""
     return f"{path}{error.strerror}; fix that, or choose another file or folder"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    message = str(error)
+    return isinstance(error, MemoryError) or any(text in message for text in NO_MEMORY_TO_LOAD)
 
 
 def _print_error(message: str) -> None:

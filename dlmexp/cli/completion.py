@@ -1,4 +1,4 @@
-"""Shell completion: how the word at the cursor can go on. Nothing slow is loaded for it."""
+"""Shell completion: the words that can stand at the cursor. No slow library is imported for it."""
 
 import argparse
 import re
@@ -9,8 +9,9 @@ from typing import Any
 from dlmexp.common import catalogue
 from dlmexp.common.extensions import extended
 
-# Groups of Hydra that a run reads, and how the packages of their plugins end.
-OF_HYDRA = {"hydra/launcher": "launcher", "hydra/sweeper": "sweeper"}
+# Config groups of Hydra, with the last word in the names of packages that add to them: an installed
+# `hydra_joblib_launcher` adds `joblib` to `hydra/launcher`.
+HYDRA_GROUPS = {"hydra/launcher": "launcher", "hydra/sweeper": "sweeper"}
 
 
 def complete_word(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +23,25 @@ def complete_word(parser: argparse.ArgumentParser) -> None:
 
 
 def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str]:
-    """Return the values of an argument that has no `choices`, by the name it is stored under."""
+    """Return the values of an argument that has no `choices`.
+
+    argcomplete calls this.
+
+    Args:
+        prefix: The word at the cursor.
+        action: The argument; `action.dest` is the name of its attribute in the parsed arguments.
+    """
     if action.dest in ("dataset", "protocol"):
         return catalogue.names(action.dest)
     if action.dest == "ids":
-        from dlmexp.presentation.figures.panels import FIGURES, OF_BOARDS, OF_MODELS, VERDICTS
+        from dlmexp.presentation.figures.panels import (
+            FIGURES,
+            LEADERBOARD_FIGURES,
+            MODEL_FIGURES,
+            VERDICTS_FIGURE,
+        )
 
-        return [*FIGURES.names(), *OF_BOARDS, *OF_MODELS, VERDICTS]
+        return [*FIGURES.names(), *LEADERBOARD_FIGURES, *MODEL_FIGURES, VERDICTS_FIGURE]
     if action.dest == "overrides":
         return _settings(prefix)
     from argcomplete.completers import FilesCompleter
@@ -37,45 +50,58 @@ def known_values(prefix: str, action: argparse.Action, **_: Any) -> Iterable[str
 
 
 def _settings(word: str) -> Iterator[str]:
-    """Yield what an override that begins with `word` can be: a key, or a key with a value."""
-    from dlmexp.experiment.plan.overrides import GROUPS, settings
+    """Yield the overrides that `word` can become: a key while it has no `=`, then its values."""
+    from dlmexp.experiment.plan.overrides import settings
 
     key, equals, value = word.partition("=")
-    kinds = settings(key)
+    type_of = settings(near=key)
     if not equals:
-        yield from _keys(key, [*GROUPS, *OF_HYDRA, *kinds], (*GROUPS, *OF_HYDRA))
+        yield from _keys(key, type_of)
         return
-    if key in OF_HYDRA:
-        values = [*catalogue.names(key), *_plugins_of_hydra(OF_HYDRA[key])]
-    else:
-        values = catalogue.names(key) if key in GROUPS else _values(kinds.get(key))
-    last_name = max(value.rfind("["), value.rfind(",")) + 1  # of a list
-    for name in values:
-        yield f"{key}={value[:last_name]}{name}"
+    # In a list such as `[elbo,j`, the last element is completed.
+    element_start = max(value.rfind("["), value.rfind(",")) + 1
+    elements_before = value[:element_start]
+    for name in _values(key, type_of.get(key)):
+        yield f"{key}={elements_before}{name}"
 
 
-def _plugins_of_hydra(kind: str) -> Iterator[str]:
-    """Yield the names of installed plugins: `joblib` for the package `hydra_joblib_launcher`."""
-    import hydra_plugins  # its folders are those of all plugins; none is imported
+def _keys(word: str, settings: Iterable[str]) -> Iterator[str]:
+    """Yield the keys with at most as many dots as the word.
 
-    for module in iter_modules(hydra_plugins.__path__):
-        match = re.fullmatch(f"hydra_(\\w+)_{kind}", module.name)
-        if match and match[1] != "submitit":  # ours, under the names of our files
-            yield match[1]
+    A section such as `beta` ends in a dot, because its parts follow. A setting ends in `=`.
+    """
+    from dlmexp.experiment.plan.overrides import GROUPS
 
-
-def _keys(word: str, names: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
-    """Yield the names as deep as the word: `beta.` has parts, `beta.first=` has a value."""
-    names = list(dict.fromkeys(names))
+    groups = [*GROUPS, *HYDRA_GROUPS]
+    names = list(dict.fromkeys([*groups, *settings]))
     for name in names:
         if name.count(".") > word.count("."):
             continue
         has_parts = any(other.startswith(f"{name}.") for other in names)
-        yield f"{name}." if has_parts and name not in groups else f"{name}="
+        is_section = has_parts and name not in groups
+        yield f"{name}." if is_section else f"{name}="
 
 
-def _values(kind: Any) -> Iterable[str]:
-    """Return the values of a setting of this type, if they are few."""
+def _values(key: str, setting_type: Any) -> Iterable[str]:
+    """Return the values of a config group or a setting; empty if they can't be listed."""
     from dlmexp.common.limits import choices_of
+    from dlmexp.experiment.plan.overrides import GROUPS
 
-    return ("true", "false") if kind is bool else choices_of(kind)
+    if key in HYDRA_GROUPS:
+        return [*catalogue.names(key), *_hydra_plugins(HYDRA_GROUPS[key])]
+    if key in GROUPS:
+        return catalogue.names(key)
+    if setting_type is bool:
+        return ("true", "false")
+    return choices_of(setting_type)
+
+
+def _hydra_plugins(kind: str) -> Iterator[str]:
+    """Yield the names of installed plugins of Hydra, launchers or sweepers; none is imported."""
+    import hydra_plugins  # a namespace package: its folders are those of all installed plugins
+
+    for module in iter_modules(hydra_plugins.__path__):
+        match = re.fullmatch(f"hydra_(\\w+)_{kind}", module.name)
+        # Our files hydra/launcher/slurm*.yaml stand for submitit.
+        if match and match[1] != "submitit":
+            yield match[1]

@@ -14,12 +14,14 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from dlmexp.data.config import DatasetConfig
     from dlmexp.data.raw_files import FileInventory
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
-ROOT = "folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)"
+ROOT_HELP = "folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)"
 Action = Callable[[argparse.Namespace, Path], int | None]
 
 
@@ -45,7 +47,7 @@ def add_commands(commands: Commands) -> None:
 
 def _add_action(actions: Commands, name: str, action: Action, summary: str) -> Parser:
     parser = actions.add_parser(name, help=summary)
-    parser.add_argument("--data-root", metavar="DIR", help=ROOT)
+    parser.add_argument("--data-root", metavar="DIR", help=ROOT_HELP)
     parser.set_defaults(run=partial(_run_action, action))
     return parser
 
@@ -55,9 +57,8 @@ def _run_action(action: Action, args: argparse.Namespace) -> int | None:
 
 
 def list_datasets(args: argparse.Namespace, root: Path) -> None:
-    """Print a table of all datasets, and a line about each that needs one."""
+    """Print a table of all datasets, and notes on some of them below it."""
     from rich.table import Table
-    from rich.text import Text
 
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import find_files
@@ -68,8 +69,8 @@ def list_datasets(args: argparse.Namespace, root: Path) -> None:
         spec = read_spec(name)
         files = find_files(spec, root)
         values = (spec.name, spec.task, spec.rows, spec.features, spec.M, files.state)
-        texts = ["" if value is None else str(value) for value in values]
-        table.add_row(*[Text(text, style=STYLES.get(text, "")) for text in texts])
+        cells = map(_styled_cell, values)
+        table.add_row(*cells)
         note = _note(spec, files, root)
         if note:
             notes.append(f"{spec.name}: {note}")
@@ -79,18 +80,32 @@ def list_datasets(args: argparse.Namespace, root: Path) -> None:
         console.print(note, highlight=False)
 
 
+def _styled_cell(value: object) -> "Text":
+    """Return a cell of the table: empty for None, and a state in its colour."""
+    from rich.text import Text
+
+    text = "" if value is None else str(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
 def _note(spec: "DatasetConfig", files: "FileInventory", root: Path) -> str:
-    """Return how to get a dataset that is not complete; of others, the note of its file."""
+    """Return the note on a dataset.
+
+    If files are missing, it says how to get them, and which datasets may stand in. Otherwise it is
+    the `note` in the YAML file of the dataset.
+    """
     from dlmexp.data.raw_files import how_to_get
 
     if files.state not in ("missing", "partial"):
         return spec.note or ""
-    others = [f"; {name} may stand in" for name in stand_ins(spec.name)]
-    return how_to_get(spec, files, root) + "".join(others)
+    note = how_to_get(spec, files, root)
+    for stand_in in stand_ins(spec.name):
+        note += f"; {stand_in} may stand in"
+    return note
 
 
 def fetch_datasets(args: argparse.Namespace, root: Path) -> None:
-    """Download the files of datasets that are not there yet."""
+    """Download the files of datasets that are missing from the data root."""
     from rich.progress import Progress
 
     from dlmexp.data.acquisition import fetch
@@ -100,9 +115,9 @@ def fetch_datasets(args: argparse.Namespace, root: Path) -> None:
     problems = []
     for spec in specs:
         print(f"fetching {spec.name}", file=sys.stderr, flush=True)
-        quiet = not sys.stdout.isatty()
+        is_hidden = not sys.stdout.isatty()
         try:
-            with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
+            with Progress(console=wide_console(), disable=is_hidden, transient=True) as bars:
                 paths = fetch(spec, root, bars)
         except UserError as error:
             # Go on with the other datasets of a suite.
@@ -142,12 +157,12 @@ def check_datasets(args: argparse.Namespace, root: Path) -> int:
         raise UserError(
             f"'{root}' is not a folder: give the one with your datasets with --data-root"
         )
-    labels = {True: "ok", False: "FAILED", None: "-"}
+    labels = {True: "ok", False: "FAILED", None: "-"}  # None: there are no files to check
     outcomes = []
     for spec in specs:
-        sound, detail = verify(spec, root)
-        outcomes.append(sound)
-        print(f"{spec.name:15} {labels[sound]:7} {detail}", flush=True)
+        outcome, description = verify(spec, root)
+        outcomes.append(outcome)
+        print(f"{spec.name:15} {labels[outcome]:7} {description}", flush=True)
     passed = outcomes.count(True)
     failed = outcomes.count(False)
     absent = outcomes.count(None)

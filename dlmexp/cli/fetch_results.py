@@ -7,7 +7,7 @@ from pathlib import Path
 from dlmexp.cli.parser import Commands
 from dlmexp.common.console import wide_console
 
-FETCH = """\
+FETCH_DESCRIPTION = """\
 Downloads the packs of published records, which belong to a release and are part of neither the
 wheel nor the sdist. Each file is compared with the SHA-256 that the release lists; what is there
 already is not downloaded again. Then `dlmexp claims --results results/paper` and the like read
@@ -19,7 +19,7 @@ def add_commands(commands: Commands) -> None:
     results = commands.add_parser("results", help="download published records")
     actions = results.add_subparsers(dest="action", metavar="ACTION", required=True)
     summary = "download the packs of a release"
-    parser = actions.add_parser("fetch", help=summary, description=FETCH)
+    parser = actions.add_parser("fetch", help=summary, description=FETCH_DESCRIPTION)
     parser.add_argument(
         "--url", metavar="URL", help="address of the files (default: $DLMEXP_RESULTS_URL)"
     )
@@ -30,14 +30,14 @@ def add_commands(commands: Commands) -> None:
 
 
 def fetch_results(args: argparse.Namespace) -> None:
-    """Download the packs that are not there yet, and print where they are."""
+    """Download the packs that are missing or have other contents, and print their paths."""
     from rich.progress import Progress
 
     from dlmexp.data.releases import fetch_packs, release_address
 
     address = release_address(args.url)
-    quiet = not sys.stdout.isatty()
-    with Progress(console=wide_console(), disable=quiet, transient=True) as bars:
+    is_hidden = not sys.stdout.isatty()
+    with Progress(console=wide_console(), disable=is_hidden, transient=True) as bars:
         paths = fetch_packs(address, args.out, bars)
     for path in paths:
         print(path)

@@ -1,4 +1,4 @@
-"""`dlmexp status`, `logs` and `cancel`: what runs for a results folder, here and on a cluster."""
+"""`dlmexp status`, `logs` and `cancel`: the runs of a results folder, here and on a cluster."""
 
 import argparse
 import sys
@@ -108,8 +108,8 @@ def cancel(args: argparse.Namespace) -> None:
     from dlmexp.experiment.cluster.jobs import cancellable
 
     folder = results_folder(args)
-    # Files of this folder may also name jobs and processes that do not run for it: those of the
-    # folder that it was copied from, or a process that has the id of an earlier one.
+    # The files of this folder may also name jobs and processes that do not run for it: those of a
+    # folder that it was copied from, or a new process that got the id of one that has ended.
     jobs, processes, unrelated = cancellable(folder, args.names)
     if unrelated and not args.names:
         print(f"left alone, as they do not run for this folder: {', '.join(unrelated)}")
@@ -127,10 +127,11 @@ def cancel(args: argparse.Namespace) -> None:
 
 def _print_active(jobs: Sequence["Job"], processes: Sequence["ActiveProcess"]) -> None:
     for job in jobs:
-        cells_left = len(job.left)
-        print(f"job {job.id}: {job.description}; {counted(cells_left, 'cell')} to do")
+        cells_to_do = counted(len(job.left), "cell")
+        print(f"job {job.id}: {job.description}; {cells_to_do} to do")
     for process in processes:
-        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
+        cells_in_training = counted(len(process.keys), "cell")
+        print(f"process {process.pid}: {cells_in_training} in training")
 
 
 def _user_agrees() -> bool:

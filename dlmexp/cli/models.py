@@ -157,22 +157,23 @@ def _add_where_option(parser: Parser) -> None:
 
 
 def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Return the terms of --where, and all other words.
+    """Return the terms of --where, and the files and keys.
 
-    `--where` takes every word that follows. Those from the first one without `=` on are files and
-    keys.
+    argparse gives `--where` every word that follows it. The first of them without `=`, and all
+    after that one, are files and keys.
     """
     terms = []
     for word in args.where:
         if "=" not in word:
             break
         terms.append(word)
-    return terms, [*args.words, *args.where[len(terms) :]]
+    misplaced_words = args.where[len(terms) :]
+    return terms, [*args.words, *misplaced_words]
 
 
 @dataclass(frozen=True)
-class Models:
-    """Models to predict with, and a line about each for the user."""
+class ChosenModels:
+    """Models to predict with, and a description of each for the user."""
 
     models: Sequence["TrainedCell"]
     descriptions: Sequence[str]
@@ -191,7 +192,8 @@ def predict(args: argparse.Namespace) -> int:
     file = _file_to_predict_on(words)
     _check_predict_options(args, terms, file)
     chosen = _models_to_predict_with(args, terms)
-    open_rows(file, chosen.models[0].schema)  # mistakes in the rows end here, before any note
+    # Raise errors in the file's columns before any note is printed.
+    open_rows(file, chosen.models[0].schema)
     predictor = Predictor(chosen.models)
     _print_notes_on_models(chosen.descriptions, predictor.has_distribution)
     wanted = Wanted(
@@ -200,16 +202,17 @@ def predict(args: argparse.Namespace) -> int:
         above=_numbers("--above", args.above),
         samples=args.samples,
     )
-    reading = RowOptions(args.unseen, args.missing == "mean")
-    predicted = predict_file(predictor, file, args.out, wanted, reading)
-    _print_notes_on_rows(predicted, args.out, predictor.schema.fill)
+    row_options = RowOptions(args.unseen, fill=args.missing == "mean")
+    predicted = predict_file(predictor, file, args.out, wanted, row_options)
+    _print_notes_on_rows(predicted, args.out, training_filled=predictor.schema.fill)
     return 1 if predicted.without else 0
 
 
 def _numbers(option: str, typed: str) -> tuple[float, ...]:
     """Return the numbers of a list such as 0.1,0.9."""
+    words = [word for word in typed.split(",") if word]
     try:
-        return tuple(float(word) for word in typed.split(",") if word)
+        return tuple(map(float, words))
     except ValueError:
         raise UserError(f"{option} {typed}: give numbers with commas between them") from None
 
@@ -223,7 +226,7 @@ def _file_to_predict_on(words: Sequence[str]) -> Path:
 
 
 def _check_predict_options(args: argparse.Namespace, terms: Sequence[str], file: Path) -> None:
-    """Raise `UserError` for options that cannot be used, or not with one another."""
+    """Raise `UserError` for values that are not allowed, and options that exclude each other."""
     if args.out != STANDARD_OUTPUT:
         out = Path(args.out)
         check_output(out, f"--out {args.out}", (".csv", ".parquet"))
@@ -235,16 +238,19 @@ def _check_predict_options(args: argparse.Namespace, terms: Sequence[str], file:
         raise UserError(f"--interval {args.interval:g}: give a share between 0 and 1, such as 0.8")
 
 
-def _models_to_predict_with(args: argparse.Namespace, terms: Sequence[str]) -> Models:
+def _models_to_predict_with(args: argparse.Namespace, terms: Sequence[str]) -> ChosenModels:
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.file import load_file
     from dlmexp.experiment.records.results import ResultsFolder
 
     if args.model:
         model = load_file(Path(args.model))
-        return Models([model], [f"{args.model} ({model.cell.describe()})"])
+        return ChosenModels([model], [f"{args.model} ({model.cell.describe()})"])
     chosen = choose_models(ResultsFolder(args.results), terms, args.seeds == "all")
-    return Models([choice.model for choice in chosen], [choice.words for choice in chosen])
+    return ChosenModels(
+        models=[choice.model for choice in chosen],
+        descriptions=[choice.words for choice in chosen],
+    )
 
 
 def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) -> None:
@@ -254,27 +260,41 @@ def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) 
         _print_note("square loss predicts a mean only: there is no interval")
 
 
-def _print_notes_on_rows(predicted: "Predicted", out: str, fills: bool) -> None:
-    """Print what became of rows; `fills` says whether training has filled gaps, too."""
+def _print_notes_on_rows(predicted: "Predicted", out: str, training_filled: bool) -> None:
+    """Print how many rows have predictions, and how gaps and unseen categories were treated.
+
+    Args:
+        predicted: The counts.
+        out: What the user typed for the file of predictions.
+        training_filled: Whether gaps in the training rows were filled as well.
+    """
     filled = _counts_by_column(predicted.gaps)
     if filled:
         treatment = "numbers at their mean, categories as unseen"
-        if fills:
+        if training_filled:
             treatment = "taken as in training"
         _print_note(f"missing values, {treatment}: {filled}")
     unseen = _counts_by_column(predicted.unseen)
     if unseen:
         _print_note(f"without a known category, predicted from other columns: {unseen}")
-    file = "" if out == STANDARD_OUTPUT else f" to {out}"
-    _print_note(f"{counted(predicted.rows - predicted.without, 'row')} predicted{file}")
+    destination = "" if out == STANDARD_OUTPUT else f" to {out}"
+    with_prediction = counted(predicted.rows - predicted.without, "row")
+    _print_note(f"{with_prediction} predicted{destination}")
     if predicted.without:
-        count = f"{counted(predicted.without, 'row')} without a prediction"
-        _print_note(f"{count}, see the column 'reason'; the first: {predicted.first_problem}")
+        without_prediction = counted(predicted.without, "row")
+        _print_note(
+            f"{without_prediction} without a prediction, see the column 'reason'; "
+            f"the first: {predicted.first_problem}"
+        )
 
 
 def _counts_by_column(counts: Mapping[str, int]) -> str:
-    """Return `age 3, job 1`, without the columns whose number is 0."""
-    return ", ".join(f"{column} {number}" for column, number in counts.items() if number)
+    """Return counts as `age 3, job 1`; columns whose count is 0 are left out."""
+    parts = []
+    for column, count in counts.items():
+        if count:
+            parts.append(f"{column} {count}")
+    return ", ".join(parts)
 
 
 def _print_note(note: str) -> None:
@@ -292,8 +312,9 @@ def export(args: argparse.Namespace) -> None:
         raise UserError(
             "name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz"
         )
-    *keys, out = words
-    terms += [f"key={start}" for start in keys]
+    *key_starts, out = words  # at most one start of a key
+    for start in key_starts:
+        terms.append(f"key={start}")
     (chosen,) = choose_models(ResultsFolder(args.results), terms)
 
     from dlmexp.experiment.models.export import export as write_model
@@ -307,13 +328,14 @@ def _how_to_use(out: str, script: Path) -> str:
     """Return the line that tells how to predict with an exported model.
 
     Args:
-        out: The file that the user named.
-        script: The Python file that loads a model for GPyTorch; of others, the model's own.
+        out: The file that the user named: `.npz`, or `.pt` for GPyTorch.
+        script: For GPyTorch, the Python file that was written beside `out`; otherwise `out` itself.
     """
     if script.suffix == ".npz":
         return f"{out}: dlmexp predict FILE --model {out}"
-    importable = script.stem.isidentifier() and script.parent == Path()
-    load = f"import runpy; load = runpy.run_path({str(script)!r})['load']"
-    if importable:
-        load = f"from {script.stem} import load"
-    return f"{out} and {script}: {load}; model, likelihood, saved = load({out!r})"
+    is_importable = script.stem.isidentifier() and script.parent == Path()
+    if is_importable:
+        import_load = f"from {script.stem} import load"
+    else:
+        import_load = f"import runpy; load = runpy.run_path({str(script)!r})['load']"
+    return f"{out} and {script}: {import_load}; model, likelihood, saved = load({out!r})"

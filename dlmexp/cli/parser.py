@@ -12,6 +12,7 @@ from dlmexp.common.errors import UserError, nearest
 Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 Command = Callable[[argparse.Namespace], int | None]
 
+# The modules of commands; each adds its commands to the parser.
 MODULES = (
     "run",
     "models",
@@ -22,7 +23,7 @@ MODULES = (
     "data",
     "fetch_results",
     "plugins",
-)  # each adds its commands
+)
 
 DESCRIPTION = """\
 Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its
@@ -58,7 +59,8 @@ class Parser(argparse.ArgumentParser):
         """Parse arguments; refuse unknown ones, with the options of this command as suggestions."""
         arguments, unknown = super().parse_known_args(args, namespace)
         if self.takes_settings:
-            # Options may stand between settings, of which argparse knows but the first ones.
+            # Where options stand between settings, argparse takes only the settings before the
+            # first option; all others are in `unknown`.
             arguments.overrides += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
         if unknown and self.prog != "dlmexp":
@@ -66,15 +68,16 @@ class Parser(argparse.ArgumentParser):
         return arguments, unknown
 
     def _refuse(self, word: str) -> NoReturn:
-        """Raise the error of an unknown argument."""
+        """Raise the error that an argument is unknown; its message names similar ones."""
         valid = [*self._long_options(), *self._settings_like(word)]
-        self.error(f"unknown argument '{word}': {nearest(word, valid)}")
+        suggestion = nearest(word, valid)
+        self.error(f"unknown argument '{word}': {suggestion}")
 
     def _long_options(self) -> list[str]:
         names: list[str] = []
         for action in self._actions:
-            names += action.option_strings
-        return [name for name in names if name.startswith("--")]
+            names += [name for name in action.option_strings if name.startswith("--")]
+        return names
 
     def _settings_like(self, word: str) -> list[str]:
         """Return `seeds=` for the word `--seeds`, if the command takes settings."""
@@ -86,13 +89,15 @@ class Parser(argparse.ArgumentParser):
         return [f"{name}="] if name in settings(name) else []
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is none of the argument's choices, and name similar ones."""
         if action.choices is None or value in action.choices:
             return
         name = "/".join(action.option_strings)
         if not name:
             name = str(action.metavar or action.dest).lower()
         choices = [str(choice) for choice in action.choices]
-        self.error(f"{name} '{value}': {nearest(str(value), choices)}")
+        suggestion = nearest(str(value), choices)
+        self.error(f"{name} '{value}': {suggestion}")
 
 
 def make_parser() -> Parser:

@@ -35,7 +35,7 @@ draws them. The figure 'predictions' shows one trained model on its test rows, '
 each column of your own table matters to it: the one with the best validation NLL, or the one that
 --by chooses. 'ranks', 'gains' and 'cost' compare methods
 over all datasets (see 'dlmexp rank'); they are drawn where they are named."""
-TITLES = {
+MODEL_TITLES = {  # of the figures of one trained model
     "predictions": "One trained model on its test rows.",
     "importance": "How much each column of your own table matters to one trained model.",
 }
@@ -73,8 +73,11 @@ def _add_output_options(parser: Parser) -> None:
     parser.add_argument("--captions", action="store_true", help="print the captions as well")
 
 
-class Terms(argparse.Action):
-    """Takes all words that follow: terms `NAME=VALUE`, and after them ids of figures."""
+class TermsAction(argparse.Action):
+    """Sorts the words after an option: terms `NAME=VALUE` are its values, others ids of figures.
+
+    argparse gives the option all words that follow it, as in `--by dataset=pol reg-log`.
+    """
 
     def __call__(
         self,
@@ -83,10 +86,16 @@ class Terms(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Add the terms to those of the option, and other words to `more_ids`."""
+        """Add the terms to the values of the option, and the ids to `more_ids`."""
+        # The first word belongs to the option even without `=`: it is reported as a wrong term.
         first, *others = values
-        terms = [first, *(word for word in others if "=" in word)]
-        ids = [word for word in others if "=" not in word]
+        terms = [first]
+        ids = []
+        for word in others:
+            if "=" in word:
+                terms.append(word)
+            else:
+                ids.append(word)
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), *terms])
         namespace.more_ids = [*namespace.more_ids, *ids]
 
@@ -96,7 +105,7 @@ def _add_choosing_options(parser: Parser) -> None:
     parser.set_defaults(more_ids=[])
     parser.add_argument(
         "--by",
-        action=Terms,
+        action=TermsAction,
         nargs="+",
         default=[],
         metavar="FIELD=VALUE",
@@ -114,7 +123,7 @@ def _add_choosing_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--where",
-        action=Terms,
+        action=TermsAction,
         nargs="+",
         default=[],
         metavar="SETTING=VALUE",
@@ -137,19 +146,24 @@ def _add_choosing_options(parser: Parser) -> None:
 
 def plot(args: argparse.Namespace) -> None:
     """Draw figures, or list them."""
-    # What is made here is kept to the end: the garbage collector would only cost a tenth of the
-    # time.
+    # Nearly all objects of this command live to its end, so that the garbage collector would find
+    # little, and cost a tenth of the time.
     gc.disable()
-    from dlmexp.presentation.figures.panels import OF_BOARDS, OF_MODELS, VERDICTS
+    from dlmexp.presentation.figures.panels import (
+        LEADERBOARD_FIGURES,
+        MODEL_FIGURES,
+        VERDICTS_FIGURE,
+    )
     from dlmexp.presentation.figures.plot import parse_formats
 
     args.ids = [*args.ids, *args.more_ids]
     formats = parse_formats(args.format)
-    if set(args.ids) & set(OF_MODELS):
+    ids = set(args.ids)
+    if not ids.isdisjoint(MODEL_FIGURES):
         _plot_model(args, formats)
-    elif VERDICTS in args.ids:
+    elif VERDICTS_FIGURE in ids:
         _plot_verdicts(args, formats)
-    elif set(args.ids) & set(OF_BOARDS):
+    elif not ids.isdisjoint(LEADERBOARD_FIGURES):
         _plot_boards(args, formats)
     elif args.list:
         _print_figures(_listed_figures(args))
@@ -163,13 +177,13 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     from dlmexp.experiment.models.diagnosis import diagnose
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.figures import importance, predictions
-    from dlmexp.presentation.figures.panels import OF_MODELS, PREDICTIONS
+    from dlmexp.presentation.figures.panels import MODEL_FIGURES, PREDICTIONS
     from dlmexp.presentation.figures.plot import save
 
-    if not set(args.ids) <= set(OF_MODELS) or args.compare_protocols or args.list:
+    if not set(args.ids) <= set(MODEL_FIGURES) or args.compare_protocols or args.list:
         raise UserError(
-            f"the figures {' and '.join(OF_MODELS)} are of one model: draw them without others, "
-            "and without --compare-protocols and --list"
+            f"the figures {' and '.join(MODEL_FIGURES)} are of one model: draw them without "
+            "others, and without --compare-protocols and --list"
         )
     results = ResultsFolder(args.results, others=args.others)
     out = _output_folder(args, results)
@@ -178,11 +192,12 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     diagnosis = diagnose(results, chosen, args.data_root)
     model = f"Model {chosen.words}."
     for figure in dict.fromkeys(args.ids):
-        kind = predictions if figure == PREDICTIONS else importance
-        canvas = kind.render(diagnosis)
-        table = kind.numbers(diagnosis)
-        caption = kind.text(diagnosis, model)
-        print(save(out, f"{figure}-{chosen.row.dataset}", canvas, table, caption, formats))
+        module = predictions if figure == PREDICTIONS else importance
+        canvas = module.render(diagnosis)
+        numbers = module.numbers(diagnosis)
+        caption = module.text(diagnosis, model)
+        files = save(out, f"{figure}-{chosen.row.dataset}", canvas, numbers, caption, formats)
+        print(files)
     print(f"  {model}")
 
 
@@ -190,14 +205,15 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     """Draw figures of leaderboards, which are over all datasets."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES, draw_boards
-    from dlmexp.presentation.figures.panels import OF_BOARDS
+    from dlmexp.presentation.figures.panels import LEADERBOARD_FIGURES
     from dlmexp.presentation.figures.plot import save
     from dlmexp.presentation.ranking.board import main_boards
 
-    if args.where or _chooses_lines(args) or not set(args.ids) <= set(OF_BOARDS):
+    has_other_figures = not set(args.ids) <= set(LEADERBOARD_FIGURES)
+    if args.where or _chooses_lines(args) or has_other_figures:
         raise UserError(
-            f"the figures {', '.join(OF_BOARDS)} are over all datasets: draw them without others, "
-            "and with no option but --protocol to choose by"
+            f"the figures {', '.join(LEADERBOARD_FIGURES)} are over all datasets: draw them "
+            "without others, and with no option but --protocol to choose by"
         )
     results = ResultsFolder(args.results, others=args.others)
     out = _output_folder(args, results)
@@ -205,13 +221,14 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     for name in dict.fromkeys(args.ids):
         figure = BOARD_FIGURES[name]
         for drawn in draw_boards(figure, boards):
-            print(save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats))
+            files = save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats)
+            print(files)
         if args.captions:
             print(f"  {figure.caption}")
 
 
 def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
-    """Draw the paper's claims by data set."""
+    """Draw the verdicts on the paper's claims by data set."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.claims.judge import judge
     from dlmexp.presentation.figures.plot import save
@@ -226,18 +243,22 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
     out = _output_folder(args, results)
     judged = judge(results, protocol=args.protocol, where=args.where)
     for drawn in draw_verdicts(judged):
-        print(save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats))
+        files = save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats)
+        print(files)
     if args.captions:
         print(f"  {CAPTION}")
 
 
 def _chooses_lines(args: argparse.Namespace) -> bool:
-    """Return whether an option was typed that figures over all datasets do not have."""
+    """Return whether an option was typed that chooses lines of a figure of single datasets.
+
+    Figures over all datasets have no such options.
+    """
     return bool(args.by or args.parameterisation or args.compare_protocols or args.list)
 
 
 def _terms_of_model(args: argparse.Namespace) -> list[str]:
-    """Return the terms that choose the model of the figure `predictions`."""
+    """Return the terms that choose the model of a figure of one model."""
     terms = [*args.by, *args.where]
     if args.protocol:
         terms.append(f"protocol={args.protocol}")
@@ -269,12 +290,12 @@ def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
 
 def _figures_without_results() -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import FIGURES, VERDICTS
-    from dlmexp.presentation.figures.verdicts import TITLE
+    from dlmexp.presentation.figures.panels import FIGURES, VERDICTS_FIGURE
+    from dlmexp.presentation.figures.verdicts import TITLE as VERDICTS_TITLE
 
-    for name, title in TITLES.items():
+    for name, title in MODEL_TITLES.items():
         yield ListedFigure(name, NOT_RUN, title)
-    yield ListedFigure(VERDICTS, NOT_RUN, TITLE)
+    yield ListedFigure(VERDICTS_FIGURE, NOT_RUN, VERDICTS_TITLE)
     for figure in BOARD_FIGURES.values():
         yield ListedFigure(figure.name, NOT_RUN, figure.title)
     for name in FIGURES:
@@ -285,16 +306,16 @@ def _figures_with_results(
     results: "ResultsFolder", ids: list[str], request: "Request"
 ) -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.leaderboard import BOARD_FIGURES
-    from dlmexp.presentation.figures.panels import VERDICTS
+    from dlmexp.presentation.figures.panels import VERDICTS_FIGURE
     from dlmexp.presentation.figures.plot import drawings
-    from dlmexp.presentation.figures.verdicts import TITLE
+    from dlmexp.presentation.figures.verdicts import TITLE as VERDICTS_TITLE
 
     if not ids:
         models = counted(len(results.store.keys_with_models()), "model")
-        for name, title in TITLES.items():
+        for name, title in MODEL_TITLES.items():
             yield ListedFigure(name, models, title)
         data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
-        yield ListedFigure(VERDICTS, data_sets, TITLE)
+        yield ListedFigure(VERDICTS_FIGURE, data_sets, VERDICTS_TITLE)
         for figure in BOARD_FIGURES.values():
             yield ListedFigure(figure.name, data_sets, figure.title)
     for drawn in drawings(results, ids, request):
@@ -302,17 +323,17 @@ def _figures_with_results(
 
 
 def _completeness(drawn: "Drawn") -> str:
-    """Return how many lines of a figure have results."""
-    total = 0
-    present = 0
+    """Return how many lines of a figure have results, in words."""
+    lines = 0
+    lines_with_results = 0
     for panel in drawn.measured:
-        total += len(panel.series)
-        present += sum(not series.points.empty for series in panel.series)
-    if not present:
+        lines += len(panel.series)
+        lines_with_results += sum(not series.points.empty for series in panel.series)
+    if not lines_with_results:
         return NOT_RUN
     if not drawn.missing:
         return "complete"
-    return f"{present} of {counted(total, 'line')}"
+    return f"{lines_with_results} of {counted(lines, 'line')}"
 
 
 def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
@@ -321,89 +342,102 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
 
     results, request = _results_and_request(args, _parsed_by(args))
     out = _output_folder(args, results)
-    patience = wide_console().status("measuring what the figures show")
-    with nullcontext() if args.ids else patience:
+    # To measure all figures takes some seconds, in which the user sees that it goes on.
+    spinner = wide_console().status("measuring what the figures show")
+    with nullcontext() if args.ids else spinner:
         figures = list(drawings(results, args.ids, request))
-    with_results = [drawn for drawn in figures if drawn.run]
-    without_results = [drawn for drawn in figures if not drawn.run]
+    with_results = [drawn for drawn in figures if drawn.panels_with_results]
+    without_results = [drawn for drawn in figures if not drawn.panels_with_results]
 
-    def saved(drawn: "Drawn") -> str:
+    def save_figure(drawn: "Drawn") -> str:
         return save(out, drawn.name, drawn.canvas, drawn.csv, drawn.text, formats)
 
-    lines = map_in_processes(saved, with_results)
-    for drawn, files in zip(with_results, lines, strict=True):
+    saved_files = map_in_processes(save_figure, with_results)
+    for drawn, files in zip(with_results, saved_files, strict=True):
         print(files)
         for note in _notes(drawn, args.captions):
             print(f"  {note}")
-    remark = _remark_on_missing(args, results, with_results, without_results)
-    if remark:
-        print(remark)
+    _print_remark(args, results, with_results, without_results)
 
 
-def _notes(drawn: "Drawn", captions: bool) -> list[str]:
-    return [drawn.figure.caption, *drawn.notes] if captions else drawn.notes
+def _notes(drawn: "Drawn", with_caption: bool) -> list[str]:
+    return [drawn.figure.caption, *drawn.notes] if with_caption else drawn.notes
 
 
-def _remark_on_missing(
+def _print_remark(
     args: argparse.Namespace,
     results: "ResultsFolder",
     with_results: Sequence["Drawn"],
     without_results: Sequence["Drawn"],
-) -> str:
-    """Return the line on figures that have no results; empty if there is nothing to say.
+) -> None:
+    """Print a line on figures that have no results.
 
     Raises:
-        UserError: nothing was drawn.
+        UserError: no figure has results.
     """
+    if args.ids:
+        remark = _remark_on_named_figures(without_results)
+    else:
+        remark = _remark_on_all_figures(results, with_results, without_results)
+    if not with_results:
+        by = " ".join(args.by)
+        no_figure = f"no figure shows results of '{args.results}' {by}: try --by dataset=NAME"
+        raise UserError(remark or no_figure)
+    if remark:
+        print(remark)
+
+
+def _remark_on_named_figures(without_results: Sequence["Drawn"]) -> str:
+    """Return that figures which the user named have no results, and the commands that run them."""
     from dlmexp.presentation.figures.plot import no_results
 
-    names = list(dict.fromkeys(drawn.figure.id for drawn in without_results))
-    if names and args.ids:
-        commands: list[str] = []
-        for drawn in without_results:
-            commands += drawn.commands
-        message = no_results(names, commands)
-        if not with_results:
-            raise UserError(message)
-        return message
-    if not with_results:
-        choice = " ".join(args.by)
-        raise UserError(
-            f"no figure shows results of '{args.results}' {choice}: try --by dataset=NAME"
-        )
-    if names and not all(_is_of_own_data(drawn) for drawn in with_results):
-        count = counted(len(names), "other figure")
-        return f"no results yet for {count}: {results.command('dlmexp plot --list')}"
-    return ""
+    if not without_results:
+        return ""
+    commands: list[str] = []
+    for drawn in without_results:
+        commands += drawn.commands
+    return no_results(_figure_ids(without_results), commands)
+
+
+def _remark_on_all_figures(
+    results: "ResultsFolder", with_results: Sequence["Drawn"], without_results: Sequence["Drawn"]
+) -> str:
+    """Return how many figures have no results; empty if none, or only own data were drawn."""
+    if not without_results or all(_is_of_own_data(drawn) for drawn in with_results):
+        return ""
+    count = counted(len(_figure_ids(without_results)), "other figure")
+    return f"no results yet for {count}: {results.command('dlmexp plot --list')}"
+
+
+def _figure_ids(figures: Iterable["Drawn"]) -> list[str]:
+    """Return the ids of figures; one with several files, as for q's parameterisations, once."""
+    return list(dict.fromkeys(drawn.figure.id for drawn in figures))
 
 
 def _is_of_own_data(drawn: "Drawn") -> bool:
-    """Return whether a figure shows a user's own data.
-
-    The figures of the paper need not be mentioned then.
-    """
+    """Return whether a figure shows a user's own data, not those of the paper."""
     return drawn.figure.id.startswith("own-")
 
 
 def _parsed_by(args: argparse.Namespace) -> "Where":
     from dlmexp.experiment.records.settings import parse_terms
-    from dlmexp.presentation.figures.choose import BY
+    from dlmexp.presentation.figures.choose import FILTER_COLUMNS
 
-    return parse_terms("--by", args.by, BY)
+    return parse_terms("--by", args.by, FILTER_COLUMNS)
 
 
 def _results_and_request(
     args: argparse.Namespace, by: "Where"
 ) -> tuple["ResultsFolder", "Request"]:
-    """Return the results, with the columns that figures need, and which of them to draw."""
+    """Return the results folder, and what of it is drawn."""
     from dlmexp.experiment.records.columns import columns_with, every_column
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.experiment.records.settings import parse_where
     from dlmexp.presentation.figures.choose import Request
-    from dlmexp.presentation.figures.numbers import FACTS
+    from dlmexp.presentation.figures.numbers import FIGURE_COLUMNS
 
-    # `--where` can name any setting; without it fewer columns are read.
-    columns = every_column if args.where else columns_with(FACTS, ("test", "validation"))
+    # Only the columns that figures need are read, unless `--where` names any other setting.
+    columns = every_column if args.where else columns_with(FIGURE_COLUMNS, ("test", "validation"))
     results = ResultsFolder(args.results, columns, args.others)
     where = parse_where(args.where, results.candidates, results.changes)
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
@@ -411,8 +445,8 @@ def _results_and_request(
 
 
 def _output_folder(args: argparse.Namespace, results: "ResultsFolder") -> Path:
-    usual = results.root / "figures"
-    out = Path(args.out) if args.out else within(results.root, usual)
+    default = results.root / "figures"
+    out = Path(args.out) if args.out else within(results.root, default)
     if not is_writable(out):
         raise UserError(f"can't write to '{out}': choose another path with --out")
     return out

@@ -7,7 +7,7 @@ from pathlib import Path
 from dlmexp.cli.parser import Commands, add_command
 from dlmexp.common.console import counted
 
-TEST = """\
+DESCRIPTION = """\
 Check a plugin of your own: what it registers, shapes and gradients on made-up rows, a tiny run for
 each of its methods, its figures and claims on records. One line for each check; exit code 1 if one
 has failed."""
@@ -15,9 +15,9 @@ SOME_FAILED = 1
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the command."""
+    """Add `test`."""
     summary = "check a plugin of your own"
-    parser = add_command(commands, "test", test, summary=summary, description=TEST)
+    parser = add_command(commands, "test", test, summary=summary, description=DESCRIPTION)
     parser.add_argument("module", metavar="MODULE", help="the plugin, as in plugins=[MODULE]")
     parser.add_argument(
         "--results",
@@ -27,7 +27,11 @@ def add_commands(commands: Commands) -> None:
 
 
 def test(args: argparse.Namespace) -> int:
-    """Print the checks."""
+    """Check a plugin, and print a line for each check.
+
+    Returns:
+        The exit code: 1 if a check has failed.
+    """
     from dlmexp.common.extensions import extended
 
     with extended(plugins=[args.module]):

@@ -10,9 +10,9 @@ from dlmexp.common.console import print_table, wide_console
 if TYPE_CHECKING:
     from dlmexp.presentation.ranking.board import Board
 
-TERMINAL_WIDTH = 200  # of the table of anchors in files and pipes
+FILE_WIDTH = 200  # characters per line of the table of anchors, where it goes to a file or pipe
 METRICS = ("nll", "crps", "rmse", "error", "coverage", "seconds")
-DESCRIPTION = """\
+RANK = """\
 Ranks the methods under --results over data sets. Each method has its mean rank over data sets,
 with a bootstrap interval, and a rank that it shares with all methods that no test separates
 from it: paired tests with Nadeau and Bengio's correction for overlapping splits, Holm-corrected
@@ -36,7 +36,7 @@ def add_commands(commands: Commands) -> None:
 
 def _add_rank(commands: Commands) -> None:
     summary = "rank methods over data sets, with tests"
-    parser = add_command(commands, "rank", rank, summary=summary, description=DESCRIPTION)
+    parser = add_command(commands, "rank", rank, summary=summary, description=RANK)
     add_results_option(parser)
     add_with_option(parser)
     parser.add_argument(
@@ -66,15 +66,17 @@ def rank(args: argparse.Namespace) -> None:
     """Print the leaderboards."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.ranking.board import boards
-    from dlmexp.presentation.ranking.metrics import METRICS as RANKED
+    from dlmexp.presentation.ranking.metrics import METRICS as METRIC_BY_NAME
     from dlmexp.presentation.ranking.render import as_json
 
     results = ResultsFolder(args.results, others=args.others)
-    ranked = boards(results, RANKED[args.metric], args.against, args.protocol)
+    metric = METRIC_BY_NAME[args.metric]
+    leaderboards = boards(results, metric, args.against, args.protocol)
     if args.json:
-        print(json.dumps(as_json(ranked), indent=1, ensure_ascii=False, allow_nan=False))
+        content = as_json(leaderboards)
+        print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
         return
-    for board in ranked:
+    for board in leaderboards:
         _print_board(board, by_data_set=args.by is not None)
 
 
@@ -104,5 +106,5 @@ def anchors(args: argparse.Namespace) -> None:
         content = render.as_json(comparison)
         print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
         return
-    print_table(wide_console(TERMINAL_WIDTH), render.anchor_table(comparison))
+    print_table(wide_console(FILE_WIDTH), render.anchor_table(comparison))
     print("\n".join(render.caption(comparison)))

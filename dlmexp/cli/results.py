@@ -43,9 +43,10 @@ FORMS = {  # options of `claims`: how the verdicts are printed
     MARKDOWN: "the table in Markdown",
     COUNTS: "how many claims have which verdict, and tests which outcome, in Markdown",
 }
-FORMATS = ("scores", "bencheval", "benchopt", "croissant")  # of `collect --as`
+FORMAT_NAMES = ("scores", "bencheval", "benchopt", "croissant")  # of `collect --as`
 METRICS = ("crps", "rmse", "error")  # of `--as bencheval`, which takes no negative numbers
-TERMINAL_WIDTH = 500  # of tables in files and pipes: no cell is broken
+# Characters per line of a table that goes to a file or pipe: so many that no cell is broken.
+FILE_WIDTH = 500
 
 
 def add_commands(commands: Commands) -> None:
@@ -69,7 +70,7 @@ def _add_collect(commands: Commands) -> None:
     parser.add_argument(
         "--as",
         dest="form",
-        choices=FORMATS,
+        choices=FORMAT_NAMES,
         help="write the scores of every split in this format instead",
     )
     parser.add_argument(
@@ -160,15 +161,16 @@ def collect(args: argparse.Namespace) -> None:
 def _collect_as(args: argparse.Namespace) -> None:
     """Write scores in the format of another leaderboard."""
     from dlmexp.experiment.records.results import ResultsFolder
-    from dlmexp.presentation.ranking.formats import FORMATS as BY_NAME
+    from dlmexp.presentation.ranking.formats import FORMATS
 
     if args.pack or args.csv or args.protocol:
         raise UserError(f"--as {args.form} writes a file of its own: leave other options out")
     if args.metric and args.form != "bencheval":
         raise UserError(f"--as {args.form} has all metrics: leave --metric out")
-    form = BY_NAME[args.form]
-    content = form.content(ResultsFolder(args.results, others=args.others), args.metric or "crps")
-    path = Path(args.results, form.file)
+    results = ResultsFolder(args.results, others=args.others)
+    score_format = FORMATS[args.form]
+    content = score_format.content(results, args.metric or "crps")
+    path = Path(args.results, score_format.file)
     write_atomically(path, content)
     print(f"{path}: {_megabytes(path)}")
 
@@ -177,10 +179,10 @@ def claims(args: argparse.Namespace) -> None:
     """Print the verdicts on the paper's claims."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.claims import render
-    from dlmexp.presentation.claims.claim import CLAIMS as ALL_CLAIMS
+    from dlmexp.presentation.claims.claim import CLAIMS as CLAIM_BY_NAME
     from dlmexp.presentation.claims.judge import judge
 
-    numbers = [ALL_CLAIMS[text].number for text in args.numbers]
+    numbers = [CLAIM_BY_NAME[name].number for name in args.numbers]
     if not 0 < args.margins < math.inf:
         raise UserError(f"--margins {args.margins:g}: give a factor above 0, such as 0.5")
     results = ResultsFolder(args.results, others=args.others)
@@ -210,17 +212,18 @@ def _print_table(judged: "Judged") -> None:
 
     tested, not_tested = render.tested_and_not(judged)
     if tested:
-        wide_console(TERMINAL_WIDTH).print(render.as_table(judged))
+        wide_console(FILE_WIDTH).print(render.as_table(judged))
     if not_tested:
-        print(render.not_tested_words(not_tested, judged.here))
+        print(render.not_tested_words(not_tested, judged.with_results_option))
     print("\n".join(render.summaries(judged)))
     if tested:
-        command = judged.here(f"dlmexp claims {tested[0][0].number}")
+        first_claim, _ = tested[0]
+        command = judged.with_results_option(f"dlmexp claims {first_claim.number}")
         print(f"One claim in full: {command}")
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write the page."""
+    """Write the HTML page."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.report.page import page
 
@@ -229,7 +232,9 @@ def report(args: argparse.Namespace) -> None:
         check_output(path, f"--out {args.out}")
     else:
         path = Path(args.results) / "report.html"
-    write_atomically(path, page(ResultsFolder(args.results, others=args.others)).encode())
+    results = ResultsFolder(args.results, others=args.others)
+    html = page(results)
+    write_atomically(path, html.encode())
     print(f"{path} ({_megabytes(path)})")
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlmexp.cli.parser import Commands, add_command
+from dlmexp.cli.parser import Commands, Parser, add_command
 from dlmexp.common.catalogue import names
 from dlmexp.common.errors import UserError
 from dlmexp.common.extensions import extended
@@ -15,9 +15,9 @@ from dlmexp.common.extensions import extended
 if TYPE_CHECKING:
     from dlmexp.experiment.config import RunConfig
 
-METHODS_WIDTH = 72  # characters of a line
+METHODS_WIDTH = 72  # characters per line of the names of methods in the help text
 USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--info] [--config-dir DIR]"
-# Flags of Hydra's own command that have another word here.
+# Flags of Hydra that this command refuses, with what takes their place.
 REFUSED_FLAGS = {
     "config_name": "--config-name: there is one config; experiment=NAME chooses settings of it",
     "config_path": "--config-path: --config-dir DIR adds a folder of your own",
@@ -104,25 +104,30 @@ def add_commands(commands: Commands) -> None:
         metavar="WHAT",
         help="print what Hydra has found: plugins, folders of settings, defaults",
     )
-    parser.add_argument("--run", action="store_true", dest="single", help=argparse.SUPPRESS)
-    parser.add_argument("-cd", dest="config_dir", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    for name, flags in {
-        "config_name": ("-cn", "--config-name"),
-        "config_path": ("-cp", "--config-path"),
-        "rerun": ("--experimental-rerun",),
-    }.items():
-        parser.add_argument(*flags, dest=name, help=argparse.SUPPRESS)
-    for name, flags in {
-        "hydra_help": ("--hydra-help",),
-        "shell_completion": ("-sc", "--shell-completion"),
-    }.items():
-        parser.add_argument(*flags, dest=name, action="store_true", help=argparse.SUPPRESS)
+    _add_hidden_flags(parser)
+
+
+def _add_hidden_flags(parser: Parser) -> None:
+    """Add flags of Hydra that the help text does not show.
+
+    `--run` does nothing, as without it; `-cd` is `--config-dir`; the others are refused with a
+    message (`REFUSED_FLAGS`).
+    """
+    hidden = argparse.SUPPRESS
+    parser.add_argument("--run", action="store_true", dest="single", help=hidden)
+    parser.add_argument("-cd", dest="config_dir", default=argparse.SUPPRESS, help=hidden)
+    parser.add_argument("-cn", "--config-name", dest="config_name", help=hidden)
+    parser.add_argument("-cp", "--config-path", dest="config_path", help=hidden)
+    parser.add_argument("--experimental-rerun", dest="rerun", help=hidden)
+    parser.add_argument("--hydra-help", action="store_true", help=hidden)
+    parser.add_argument("-sc", "--shell-completion", action="store_true", help=hidden)
 
 
 def _method_names() -> str:
     """Return the names of all methods in lines that fit into the description."""
-    names_of_methods = textwrap.wrap(" ".join(names("method")), METHODS_WIDTH)
-    return "\n      ".join(names_of_methods)
+    method_names = " ".join(names("method"))
+    lines = textwrap.wrap(method_names, METHODS_WIDTH)
+    return "\n      ".join(lines)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,15 +169,16 @@ def _refuse_flags(args: argparse.Namespace) -> None:
 
 
 def _print_by_hydra(args: argparse.Namespace, overrides: Sequence[str]) -> None:
-    """Print what Hydra knows, as its own command does."""
+    """Print plugins, folders or settings with Hydra's own functions."""
     from dlmexp.experiment.plan.compose import initialized
     from dlmexp.experiment.plan.overrides import hydra_errors_as_user_errors
 
     with hydra_errors_as_user_errors(overrides), initialized() as hydra:
         if args.info:
+            # Hydra prints through a handler that it adds to the root logger, and leaves there.
             handlers = logging.root.handlers[:]
             hydra.show_info(args.info, "run", list(overrides))
-            logging.root.handlers[:] = handlers  # it prints by one of its own
+            logging.root.handlers[:] = handlers
         else:
             hydra.show_cfg("run", list(overrides), args.cfg, args.package, args.resolve)
 
@@ -182,8 +188,8 @@ def _composed_jobs(
 ) -> tuple[list[list[str]], list["RunConfig"]]:
     """Return the overrides and the config of each job.
 
-    All jobs are composed before the first one runs: mistakes are reported at once, and need no
-    torch.
+    All jobs are composed before the first one runs, so that mistakes in any of them are reported
+    at once, before torch is imported.
     """
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, expand, with_default
 
@@ -202,12 +208,15 @@ def _print_settings(job: "RunConfig", package: str | None) -> None:
     part = OmegaConf.select(settings, package) if package else settings
     if part is None:
         raise UserError(f"--package {package}: the settings have no such part")
-    print(OmegaConf.to_yaml(part) if isinstance(part, Container) else f"{part}\n", end="")
+    if isinstance(part, Container):
+        print(OmegaConf.to_yaml(part), end="")
+    else:
+        print(part)  # a single value
 
 
 def _run_here(job: "RunConfig", typed: Sequence[str]) -> int:
-    # Importing torch makes many objects that stay. Without the garbage collector it is faster, and
-    # frozen objects are not looked through in later collections either.
+    # Importing torch makes many objects that live to the end. It is faster while the garbage
+    # collector is off; frozen objects are not looked through in later collections either.
     gc.disable()
     from dlmexp.experiment.running.run import execute
 
