@@ -1,9 +1,9 @@
-"""A hook of MkDocs: which files of the repository make the site, each under its path in the
-repository.
+"""A hook of MkDocs that chooses the files of the site.
 
-So CONTRIBUTING.md is a page of the site without a copy in docs/, and a link from one page to
-another, to a picture or to a script is the same link on both. A link to a file that is not among
-these fails the build. The site has a home of its own, and pages that `docs_reference` makes.
+Each file has the same path in the site as in the repository. So CONTRIBUTING.md is a page without a
+copy in docs/, and links between pages, pictures and scripts work on the site as they do on GitHub.
+A link to any other file fails the build. The site has its own home page, and pages that
+`docs_reference` makes.
 """
 
 import re
@@ -22,7 +22,7 @@ from scripts.docs_reference import commands_page, figures_page, settings_page  #
 
 HOME = "scripts/site_home.md"
 README = TOP / "README.md"
-MADE = {
+GENERATED_PAGES = {
     "docs/commands.md": commands_page,
     "docs/settings.md": settings_page,
     "results/figures.md": figures_page,
@@ -35,7 +35,7 @@ RESULTS = (
 )
 PAGES = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
 FOLDERS = ("docs", "results/paper/figures", "results/fair/figures", "results/more/figures")
-LINKED = (
+LINKED_FILES = (
     "CITATION.cff",
     "LICENSE",
     "examples/dlm.py",
@@ -45,11 +45,11 @@ LINKED = (
 )
 SUFFIXES = (".md", ".png", ".svg", ".css")
 CODE = re.compile(r"`[^`\n]+`")
-ITEM = re.compile(r"(- |1\. )")
+LIST_ITEM = re.compile(r"(- |1\. )")
 
 
 def home_page() -> str:
-    """Return the home of the site, with the answer of the README."""
+    """Return the home page of the site, with the answer from the README in it."""
     answer = re.search(r"^\*Should you use DLM.*?\*$", README.read_text(), re.MULTILINE | re.DOTALL)
     if answer is None:
         raise ValueError("README.md has no paragraph that begins with *Should you use DLM")
@@ -57,28 +57,30 @@ def home_page() -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Replace what was found in docs/ by all our files; those of the theme stay."""
-    theirs = [file for file in files if file.src_dir != config.docs_dir]
-    paths = [TOP / name for name in (*PAGES, *LINKED)]
+    """Return the files of the site: those of the theme, and ours in place of those in docs/."""
+    of_theme = [file for file in files if file.src_dir != config.docs_dir]
+    paths = [TOP / name for name in (*PAGES, *LINKED_FILES)]
     for folder in FOLDERS:
         in_folder = sorted((TOP / folder).rglob("*"))
         paths += [path for path in in_folder if path.suffix in SUFFIXES]
-    ours = [
-        File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path))
-        for path in paths
-    ]
+    ours = []
+    for path in paths:
+        name = path.relative_to(TOP).as_posix()
+        ours.append(File.generated(config, name, abs_src_path=str(path)))
     home = File.generated(config, "index.md", content=home_page())
-    generated = [File.generated(config, path, content=page()) for path, page in MADE.items()]
-    return Files([*theirs, home, *generated, *ours])
+    generated = []
+    for name, page in GENERATED_PAGES.items():
+        generated.append(File.generated(config, name, content=page()))
+    return Files([*of_theme, home, *generated, *ours])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Write what GitHub reads in the way that Python's Markdown reads it."""
-    lines = (_with_bars(line) for line in markdown.split("\n"))
-    return "\n".join(_with_lists_apart(lines))
+    """Translate Markdown as GitHub reads it to Markdown as Python's library reads it."""
+    lines = map(_with_plain_bars, markdown.split("\n"))
+    return "\n".join(_with_blank_lines_before_lists(lines))
 
 
-def _with_bars(line: str) -> str:
+def _with_plain_bars(line: str) -> str:
     """In the code of a table, GitHub wants `\\|` where Python's Markdown wants `|`."""
     return CODE.sub(_unescaped, line) if line.startswith("|") else line
 
@@ -87,13 +89,14 @@ def _unescaped(code: re.Match[str]) -> str:
     return code[0].replace("\\|", "|")
 
 
-def _with_lists_apart(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines, and a blank one between a paragraph and the list directly below it."""
-    in_code = in_paragraph = False
+def _with_blank_lines_before_lists(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines, with a blank line between a paragraph and a list directly below it."""
+    in_code = False
+    in_paragraph = False
     for line in lines:
         if line.startswith("```"):
             in_code = not in_code
-        starts_item = not in_code and ITEM.match(line)
+        starts_item = not in_code and LIST_ITEM.match(line)
         if starts_item and in_paragraph:
             yield ""
         yield line

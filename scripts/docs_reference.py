@@ -14,7 +14,7 @@ from dlmexp.experiment import config as run_config
 
 TOP = Path(__file__).resolve().parent.parent
 WIDTH = 100  # columns of the help texts
-# Where the settings of a class stand on the command line, and what the section says of them.
+# By class: the prefix of its settings on the command line, and the introduction to its section.
 SECTIONS = {
     "RunConfig": ("", "What `dlmexp run` takes, as `key=value`."),
     "TrainingConfig": (
@@ -36,8 +36,9 @@ SECTIONS = {
 PAPER = "results/paper/figures"
 MORE = "results/more/figures"
 VARIANTS = ("-annealed", "-released", "-protocols", "-unwhitened")
-# Types with limits (dlmexp.common.limits), and those of other sections.
-WORDS = {
+# What the page says for types with limits (dlmexp.common.limits), and for types of other sections;
+# keys are regular expressions.
+WORDS_FOR_TYPES = {
     "Evaluate": "end | epoch | number",
     "Device": "auto | cpu | cuda",
     "Folding": "number | holdout",
@@ -134,32 +135,36 @@ def _attributes(docstring: str) -> dict[str, str]:
     meanings: dict[str, str] = {}
     name = ""
     for line in docstring.partition("Attributes:\n")[2].splitlines():
-        if match := ENTRY.match(line):
-            name = match[1]
-            meanings[name] = match[2]
-        elif name:
+        entry = ENTRY.match(line)
+        if entry:
+            name = entry[1]
+            meanings[name] = entry[2]
+        elif name:  # a further line of the last entry
             meanings[name] += " " + line.strip()
     return meanings
 
 
 def _comment(lines: list[str], item: ast.AnnAssign) -> str:
-    """Return the comment above a field, or the one behind it."""
+    """Return the comment in the lines above a field, or else the one at the end of its line."""
     above: list[str] = []
     number = item.lineno - 2
     while lines[number].strip().startswith("#"):
         above.insert(0, lines[number].strip("# "))
         number -= 1
-    behind = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
-    return " ".join(above) or behind
+    last_line = lines[(item.end_lineno or item.lineno) - 1]
+    _, _, at_end = last_line.partition("  # ")
+    return " ".join(above) or at_end
 
 
 def _type(annotation: ast.expr) -> str:
     """Return a type as text: the values of a choice, or the name without its limits."""
     text = ast.unparse(annotation)
-    if named := [values for name, values in WORDS.items() if re.search(rf"\b{name}\b", text)]:
-        return f"[{named[0]}, ...]" if "list[" in text else named[0]
-    if choices := re.findall(r"one_of\(([^)*]*)\)", text):
-        values = choices[0].replace("'", "").replace(", ", " | ")
+    for names, words in WORDS_FOR_TYPES.items():
+        if re.search(rf"\b{names}\b", text):
+            return f"[{words}, ...]" if "list[" in text else words
+    choices = re.search(r"one_of\(([^)*]*)\)", text)
+    if choices:
+        values = choices[1].replace("'", "").replace(", ", " | ")
         return f"[{values}]" if "list" in text else values
     text = re.sub(r"Annotated\[(.+?), (?:Meta|Filled|one_of)[^\]]*\]", r"\1", text)
     plain = {"str": "text", "bool": "true | false", "float": "number", "int": "whole number"}
@@ -173,11 +178,13 @@ def _type(annotation: ast.expr) -> str:
 def _default(value: ast.expr | None) -> str:
     """Return a default as people type it."""
     text = "" if value is None else ast.unparse(value)
-    if match := re.fullmatch(r"field\(default_factory=lambda: (.*)\)", text):
-        text = match[1]
+    by_lambda = re.fullmatch(r"field\(default_factory=lambda: (.*)\)", text)
+    if by_lambda:
+        text = by_lambda[1]
     factories = {"dict": "{}", "list": "[]", "AutoMConfig": "", "BetaConfig": "", "CsvConfig": ""}
-    if match := re.fullmatch(r"field\(default_factory=(\w+)\)", text):
-        text = factories.get(match[1], match[1])
+    by_name = re.fullmatch(r"field\(default_factory=(\w+)\)", text)
+    if by_name:
+        text = factories.get(by_name[1], by_name[1])
     plain = {"None": "null", "True": "true", "False": "false", "'???'": ""}
     return plain.get(text, text.replace("'", ""))
 
@@ -194,7 +201,9 @@ def figures_page() -> str:
 
 
 def _figure(picture: Path) -> list[str]:
-    heading, caption = (picture.with_suffix(".md").read_text() + "\n\n").split("\n\n")[:2]
+    """Return the lines about a figure: its heading and caption, from the text file beside it."""
+    text = picture.with_suffix(".md").read_text() + "\n\n"
+    heading, caption = text.split("\n\n")[:2]
     path = picture.relative_to(TOP / "results").as_posix()
     return [
         f"### {heading.removeprefix('# ')}",

@@ -1,4 +1,4 @@
-"""The numbers of methods on equal rows: means with shared ranks, and differences of pairs.
+"""Scores of methods that use the same training rows: means with shared ranks, and differences.
 
     python -m scripts.equal_rows results/fair results/controls
 
@@ -10,9 +10,10 @@ repetitions, with 95 % intervals by Student's t and the same correction, and the
 
 `table.md` has the tables of results/paper/README.md, made of the means under RBF.
 
-A setting is an experiment (`role`), kernel, ARD or not, M of the sparse methods, likelihood and
-optimiser. Fits are those that the NLL selects; `rmse_by_mse` is the RMSE of those that the MSE
-selects. A mixture on pol is not ranked: the targets have 11 values, on which it puts spikes.
+A setting is an experiment (`role`), a kernel with or without ARD, the M of sparse methods, a
+likelihood and an optimiser. Fits are those that the NLL selects, but `rmse_by_mse` is the RMSE of
+those that the MSE selects. Mixtures on pol are not ranked: its targets have 11 distinct values, on
+which a mixture puts narrow peaks.
 """
 
 import sys
@@ -46,12 +47,13 @@ COLUMNS = [
     "objective",
     "converged",
 ]
-SELECTION = ["role", "dataset", "kernel", "ard", "M", "likelihood", "optimizer", "n", "seed"]
+REPETITION = ["role", "dataset", "kernel", "ard", "M", "likelihood", "optimizer", "n", "seed"]
 """What identifies a repetition of a setting."""
 UNRANKED = {("pol", "mixture_log_dlm")}
 SPARSE_M = {"fair": 100, "truth": 100}
-"""M of the sparse methods beside an exact Gaussian process, whose own M is the number of rows."""
+"""By experiment, the M of the sparse methods that the exact Gaussian process is compared with.
 
+Its own M is the number of rows."""
 
 TABLE_FILE = "table.md"
 REGRESSION = ("pol", "cadata", "sarcos_test")
@@ -80,8 +82,9 @@ def selected_fits(folder: str) -> pd.DataFrame:
     fits["ard"] = fits["ard"].astype(bool)
     is_exact = fits["method"] == "exact"
     fits["M"] = fits["M"].where(~is_exact, fits["role"].map(SPARSE_M))
-    for name in [name for name in MEANS if name not in fits]:
-        fits[name] = fits.get(f"test_{name}", np.nan)
+    for name in MEANS:
+        if name not in fits:
+            fits[name] = fits.get(f"test_{name}", np.nan)
     fits["rmse"] = np.sqrt(fits["test_mse"])
     return fits
 
@@ -89,7 +92,7 @@ def selected_fits(folder: str) -> pd.DataFrame:
 def with_rmse_by_mse(fits: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Return the fits with the RMSE of those that the MSE selects in the same repetitions."""
     by_mse = table[(table["selected_by"] == "mse") & (table["status"] == "done")]
-    same = [*SELECTION, "method"]
+    same = [*REPETITION, "method"]
     rmse = by_mse[same].assign(rmse_by_mse=np.sqrt(by_mse["test_mse"]))
     return fits.merge(rmse.drop_duplicates(same), "left", same)
 
@@ -148,9 +151,10 @@ def interval(differences: np.ndarray, overlap: float) -> dict[str, float]:
     """Return mean, median and 95 % interval of paired differences, [R]."""
     count = len(differences)
     mean = differences.mean()
-    # Nadeau and Bengio (2003): the standard error with test rows over all other rows in place of 0.
-    error = differences.std(ddof=1) * np.sqrt(1 / count + overlap)
-    half_width = stats.t.ppf(0.975, count - 1) * error
+    # Nadeau and Bengio (2003) add the overlap, test rows divided by all other rows, to 1 / count:
+    # repetitions share training rows, so that they are not independent.
+    standard_error = differences.std(ddof=1) * np.sqrt(1 / count + overlap)
+    half_width = stats.t.ppf(0.975, count - 1) * standard_error
     return {
         "difference": mean,
         "low": mean - half_width,
@@ -166,12 +170,12 @@ def write_tables(folders: Sequence[str], target: str) -> None:
     largest = fits.groupby("dataset")["n"].max()
     means = []
     differences = []
-    for setting, rows in fits.groupby(SETTING, dropna=False):
-        named: dict[str, Any] = dict(zip(SETTING, setting, strict=True))
-        dataset = str(named["dataset"])
-        overlap = split_overlap(dataset, str(named["task"]), int(largest[dataset]))
-        means.append(means_of(rows, overlap).reset_index().assign(**named))
-        differences += [named | row for row in differences_of(rows, overlap)]
+    for values, rows in fits.groupby(SETTING, dropna=False):
+        setting: dict[str, Any] = dict(zip(SETTING, values, strict=True))
+        dataset = str(setting["dataset"])
+        overlap = split_overlap(dataset, str(setting["task"]), int(largest[dataset]))
+        means.append(means_of(rows, overlap).reset_index().assign(**setting))
+        differences += [setting | row for row in differences_of(rows, overlap)]
     tables = {MEANS_FILE: pd.concat(means)[COLUMNS], DIFFERENCES_FILE: pd.DataFrame(differences)}
     for name, table in tables.items():
         table.to_csv(Path(target) / name, index=False, float_format="%.6g")
@@ -180,7 +184,7 @@ def write_tables(folders: Sequence[str], target: str) -> None:
 
 
 def tables_of_page(means: pd.DataFrame) -> str:
-    """Return the tables of the answer in Markdown; what shares the first rank is bold."""
+    """Return the tables of results/paper/README.md in Markdown; first ranks are bold."""
     is_main = (means["role"] == "fair") & (means["kernel"] == "rbf")
     is_main &= means["ard"] & (means["M"] == SPARSE_M["fair"])
     rows = means[is_main].set_index(["dataset", "method"])
@@ -194,12 +198,12 @@ def markdown_table(
     rows: pd.DataFrame, corner: str, datasets: Sequence[str], metrics: Sequence[str]
 ) -> str:
     """Return a table with a row per method and a column per data set."""
-    by_place = rows.to_dict("index")
+    row_of = rows.to_dict("index")  # by dataset and method
     lines = [f"| {corner} | {' | '.join(datasets)} |", "|---" * (len(datasets) + 1) + "|"]
     for method, label in ROWS.items():
-        if (datasets[0], method) not in by_place:
+        if (datasets[0], method) not in row_of:
             continue
-        cells = [table_cell(by_place[(dataset, method)], metrics) for dataset in datasets]
+        cells = [table_cell(row_of[dataset, method], metrics) for dataset in datasets]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -27,9 +27,8 @@ y = (x.norm(dim=1) + 0.2 * torch.randn(500) < 1.2).float()
 
 model = Classifier(x[:30].clone())
 likelihood = gpytorch.likelihoods.BernoulliLikelihood()
-mll = DirectLoss(
-    likelihood, model, num_data=400, beta=0.1, estimator=UPS(10)
-)  # was: VariationalELBO(...)
+# Before: mll = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=400)
+mll = DirectLoss(likelihood, model, num_data=400, beta=0.1, estimator=UPS(10))
 optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
 for _ in range(100):
     optimiser.zero_grad()
