@@ -53,6 +53,7 @@ CORE = {
     "core.device": {"common.errors"},
     "core.prediction": {"core.likelihoods", "core.gp"},
     "core.inputs": {
+        "core.folds",
         "core.gp",
         "core.training",
         "core.objectives",

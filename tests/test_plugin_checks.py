@@ -15,7 +15,7 @@ from dlmexp.plugin_checks import check_estimator, check_kernel, check_likelihood
 
 def outcomes(checks):
     """What came of checks by the last words of their names."""
-    return {check.about.split(": ")[1]: (check.outcome, check.words) for check in checks}
+    return {check.subject.split(": ")[1]: (check.outcome, check.message) for check in checks}
 
 
 class Linear(Stationary):

@@ -32,7 +32,7 @@ def test_every_name_leads_to_its_object(name):
 
 
 def test_names_are_listed_once_and_have_a_home():
-    assert list(plugins.HOME) == plugins.__all__
+    assert list(plugins.MODULE_OF) == plugins.__all__
     assert dir(plugins) == sorted(plugins.__all__)
 
 

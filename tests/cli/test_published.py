@@ -135,10 +135,10 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
 
 def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
     results = read(os.path.relpath(PAPER))
-    asked = {key for group in results.asked for key in group.keys}
+    asked = {key for group in results.groups for key in group.keys}
     assert asked == set(results.candidates["key"])
     assert not results.candidates["missing"].any()
-    for group in results.asked:
+    for group in results.groups:
         betas = [beta or 0.0 for beta in group.betas]
         assert betas == sorted(betas, reverse=True)
 
@@ -285,7 +285,12 @@ def test_every_number_of_the_page_is_in_a_table_that_a_command_makes() -> None:
     for path in (MORE / "answer.csv", FAIR / "means.csv", FAIR / "differences.csv"):
         numbers = pd.read_csv(path).select_dtypes("number").to_numpy().ravel()
         known |= {f"{abs(value):.3f}" for value in numbers}
-    measured_in_pairs = {"0.009"}  # how much L-BFGS lowers an objective: the test below
+    # How much L-BFGS lowers an objective, and the limit of what twice the decay changes: the tests
+    # below.
+    measured_in_pairs = {"0.009", "0.001"}
+    noise_control = pd.read_csv(MORE / "noise_control.csv")
+    means = noise_control.groupby(["dataset", "control"])["test_nll"].mean()
+    known |= {f"{abs(value):.3f}" for value in means}
     said = re.findall(r"\d\.\d{3}", prose)
     assert len(said) > 25
     assert [number for number in said if number not in known | measured_in_pairs] == []
@@ -298,6 +303,33 @@ def test_lbfgs_lowers_objectives_of_elbo_by_no_more_than_the_page_says() -> None
     gain = (by_optimiser["adam"] - by_optimiser["lbfgs"]).max()
     assert f"at most {gain:.3f} per row" in (PAPER / "README.md").read_text(encoding="utf-8")
     assert (elbo["converged"] == 1).all(), "every ELBO fit meets the stopping rule"
+
+
+def test_twice_the_decay_moves_elbo_on_pol_by_less_than_the_page_says() -> None:
+    table = pd.read_csv(MORE / "answer.csv")
+    twice = table[(table["role"] == "decay") & (table["dataset"] == "pol")]
+    elbo = twice[twice["method"] == "elbo"]
+    assert elbo["n"].tolist() == [503]
+    assert elbo["largest_change"].max() < 0.001
+    assert "twice the decay moves no test NLL by 0.001 (n = 503)" in (
+        PAPER / "README.md"
+    ).read_text(encoding="utf-8")
+
+
+def test_noise_of_dlm_makes_the_published_score_of_elbo_q() -> None:
+    controls = pd.read_csv(MORE / "noise_control.csv")
+    controls = controls[controls["control"] == "noise of DLM"]
+    table = pd.read_csv(MORE / "answer.csv")
+    published = table[
+        (table["role"] == "gain")
+        & (table["method"] == "dlm_elbo_q")
+        & (table["changes"] == "beta.values=[1]")
+        & (table["use"] == "select")
+    ].set_index(["dataset", "n"])["test_nll"]
+    made_again = controls.groupby(["dataset", "n"])["test_nll"].mean()
+    both = pd.concat([made_again, published.rename("published")], axis=1, join="inner")
+    assert len(both) == 3
+    np.testing.assert_allclose(both["test_nll"], both["published"], atol=1e-3)
 
 
 def test_the_page_and_the_details_are_short() -> None:

@@ -19,7 +19,7 @@ from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.joint import Joint
 from dlmexp.core.training.model import Loss, Model
 from dlmexp.core.training.parameters import Tensors
-from dlmexp.core.training.program import Program, Value
+from dlmexp.core.training.program import ObjectiveValue, Program
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.train import train
 
@@ -124,9 +124,7 @@ def in_float32(made: Program) -> Program:
     """The same program on the same rows, rounded to float32."""
     s = made.data
     parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
-    return replace(
-        made, data=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of)
-    )
+    return replace(made, data=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.split_of))
 
 
 def trained(
@@ -141,7 +139,7 @@ def trained(
 
 def value_of(
     made: Program, values: Tensors, iteration: int = 0, jitter: float = FIRST_JITTER
-) -> Value:
+) -> ObjectiveValue:
     """Objectives at these values, on the rows of an iteration."""
     made.load_minibatch(iteration)
     return made.objective(values, torch.full_like(made.beta, jitter), torch.tensor(iteration))

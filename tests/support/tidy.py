@@ -70,7 +70,9 @@ class Made:
             text = Setting("paper", changes).text
             self.changes[text] = changes
             full.append(values | {"changes": text})
-        frame = pd.DataFrame(full)
+        frame = pd.DataFrame(full).astype(
+            {"command": "category", "commit": "category"}
+        )  # as in packs
         frame["group"] = frame.groupby(GROUP, dropna=False).ngroup()
         frame["candidates"] = frame.groupby("group")["key"].transform("size")
         betas = frame.groupby("group")["beta"]
