@@ -329,7 +329,7 @@ def plot(
     records = ResultsFolder(Path(folder))
     if name not in (PREDICTIONS, IMPORTANCE):
         request = Request(parse_terms("--by", terms, FILTER_COLUMNS))
-        return _shown(draw(records, name, request).canvas)
+        return _shown(draw(records, name, request).picture)
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
 

@@ -193,10 +193,10 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     model = f"Model {chosen.words}."
     for figure in dict.fromkeys(args.ids):
         module = predictions if figure == PREDICTIONS else importance
-        canvas = module.render(diagnosis)
+        picture = module.render(diagnosis)
         numbers = module.numbers(diagnosis)
         caption = module.text(diagnosis, model)
-        files = save(out, f"{figure}-{chosen.row.dataset}", canvas, numbers, caption, formats)
+        files = save(out, f"{figure}-{chosen.row.dataset}", picture, numbers, caption, formats)
         print(files)
     print(f"  {model}")
 
@@ -221,7 +221,7 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     for name in dict.fromkeys(args.ids):
         figure = BOARD_FIGURES[name]
         for drawn in draw_boards(figure, boards):
-            files = save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats)
+            files = save(out, drawn.name, drawn.picture, drawn.numbers, drawn.text, formats)
             print(files)
         if args.captions:
             print(f"  {figure.caption}")
@@ -243,7 +243,7 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
     out = _output_folder(args, results)
     judged = judge(results, protocol=args.protocol, where=args.where)
     for drawn in draw_verdicts(judged):
-        files = save(out, drawn.name, drawn.canvas, drawn.numbers, drawn.text, formats)
+        files = save(out, drawn.name, drawn.picture, drawn.numbers, drawn.text, formats)
         print(files)
     if args.captions:
         print(f"  {CAPTION}")
@@ -350,7 +350,7 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
     without_results = [drawn for drawn in figures if not drawn.panels_with_results]
 
     def save_figure(drawn: "Drawn") -> str:
-        return save(out, drawn.name, drawn.canvas, drawn.csv, drawn.text, formats)
+        return save(out, drawn.name, drawn.picture, drawn.csv, drawn.text, formats)
 
     saved_files = map_in_processes(save_figure, with_results)
     for drawn, files in zip(with_results, saved_files, strict=True):

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.figures.axes import Tile
@@ -55,8 +55,8 @@ def tile(panel: Panel, tables: Mapping[Line, pd.DataFrame], **facts: Any) -> Til
     """Return a panel with these points on the bare axes of a small figure."""
     series = [Series(line, table) for line, table in tables.items()]
     measured = Measured(panel, "paper", [], series, protocol="paper", task="binary", **facts)
-    canvas = Canvas(figsize=(3.0, 2.0))
-    return Tile(measured, 0, 0, canvas.add_subplot())
+    picture = MatplotlibFigure(figsize=(3.0, 2.0))
+    return Tile(measured, 0, 0, picture.add_subplot())
 
 
 def draw_tile(panel: Panel, tables: Mapping[Line, pd.DataFrame]) -> Tile:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.figures import notes
@@ -43,7 +43,7 @@ class Drawn:
         return [measured for measured in self.measured if measured.nonempty_series]
 
     @cached_property
-    def canvas(self) -> Canvas:
+    def picture(self) -> MatplotlibFigure:
         """The picture, as a matplotlib figure."""
         with paper_style():
             return render(self.figure, self.measured, self.protocols)

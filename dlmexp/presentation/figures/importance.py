@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.models.diagnosis import Diagnosis
@@ -23,7 +23,7 @@ CAPTION = (
 )
 
 
-def render(diagnosis: Diagnosis) -> Canvas:
+def render(diagnosis: Diagnosis) -> MatplotlibFigure:
     """Return the figure.
 
     Raises:
@@ -32,10 +32,10 @@ def render(diagnosis: Diagnosis) -> Canvas:
     table = numbers(diagnosis)
     with paper_style():
         height = ROW_HEIGHT * min(len(table), MAX_COLUMNS) + 0.8
-        canvas = Canvas(figsize=(COLUMN_WIDTH, height), layout="constrained")
-        draw(canvas.add_subplot(), table)
-        canvas.suptitle(diagnosis.model.cell.describe(), fontsize=6)
-        return canvas
+        picture = MatplotlibFigure(figsize=(COLUMN_WIDTH, height), layout="constrained")
+        draw(picture.add_subplot(), table)
+        picture.suptitle(diagnosis.model.cell.describe(), fontsize=6)
+        return picture
 
 
 def draw(ax: Axes, table: pd.DataFrame) -> None:

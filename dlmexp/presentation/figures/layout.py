@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.gridspec import GridSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -61,7 +61,9 @@ class Place:
         return any("minus_elbo" in series.points for series in self.measured.nonempty_series)
 
 
-def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]) -> Canvas:
+def render(
+    figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]
+) -> MatplotlibFigure:
     """Return a figure drawn at its printed size; call it within `paper_style()`.
 
     Panels without results are left out. The panels have letters in reading order.
@@ -75,14 +77,16 @@ def render(figure: Figure, measured: Sequence[Measured], protocols: tuple[str, .
     places = _arrange(figure, measured, protocols)
     has_legend_by_row = figure.legend == "row" and not protocols
     grid = _divide(places, has_legend_by_row)
-    canvas, legends, tiles = _make_axes(grid, places)
+    picture, legends, tiles = _make_axes(grid, places)
     titles = [_set_title(tile, grid.columns, places, protocols) for tile in tiles]
     _draw_panels(tiles, protocols)
-    ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
-    _fit_titles(titles, canvas)
+    ConstrainedLayoutEngine().execute(
+        picture
+    )  # once, so that the layout is the same in all formats
+    _fit_titles(titles, picture)
     for legend_axes in legends:
-        _move_inside(legend_axes, canvas)
-    return canvas
+        _move_inside(legend_axes, picture)
+    return picture
 
 
 def _arrange(
@@ -229,34 +233,38 @@ def _panel_height(kind: PanelKind, columns: int) -> float:
     return PANEL_HEIGHT
 
 
-def _make_axes(grid: Grid, places: Sequence[Place]) -> tuple[Canvas, list[Axes], list[Tile]]:
-    """Return the canvas, the axes of its legends, which are drawn, and the axes of its panels."""
+def _make_axes(
+    grid: Grid, places: Sequence[Place]
+) -> tuple[MatplotlibFigure, list[Axes], list[Tile]]:
+    """Return the picture, the axes of its legends, which are drawn, and the axes of its panels."""
     height = min(sum(grid.heights) + 0.1, PAGE_HEIGHT)
-    canvas = Canvas(figsize=(grid.width, height))
-    lines = canvas.add_gridspec(len(grid.heights), grid.columns, height_ratios=grid.heights)
+    picture = MatplotlibFigure(figsize=(grid.width, height))
+    lines = picture.add_gridspec(len(grid.heights), grid.columns, height_ratios=grid.heights)
     legends: list[Axes] = []
     for line, handles in grid.legends.items():
-        legend_axes = canvas.add_subplot(lines[line, :])
+        legend_axes = picture.add_subplot(lines[line, :])
         _draw_legend(legend_axes, handles, grid.width)
         legends.append(legend_axes)
     tiles: list[Tile] = []
     for place in places:
         first, last = grid.panel_lines[place.row]
-        tiles.append(_make_tile(place, canvas, lines, first, last))
-    return canvas, legends, tiles
+        tiles.append(_make_tile(place, picture, lines, first, last))
+    return picture, legends, tiles
 
 
-def _make_tile(place: Place, canvas: Canvas, lines: GridSpec, first: int, last: int) -> Tile:
+def _make_tile(
+    place: Place, picture: MatplotlibFigure, lines: GridSpec, first: int, last: int
+) -> Tile:
     """Return a panel with its axes, and with those of its strip if it has one.
 
     A panel without a strip takes all lines of its row, from the first to the last.
     """
     if not place.has_strip:
-        ax = canvas.add_subplot(lines[first : last + 1, place.column])
+        ax = picture.add_subplot(lines[first : last + 1, place.column])
         return Tile(place.measured, place.row, place.column, ax)
-    ax = canvas.add_subplot(lines[first, place.column])
+    ax = picture.add_subplot(lines[first, place.column])
     shared = None if place.measured.has_single_size else ax  # bars have x-axes of their own
-    below = canvas.add_subplot(lines[last, place.column], sharex=shared)
+    below = picture.add_subplot(lines[last, place.column], sharex=shared)
     return Tile(place.measured, place.row, place.column, ax, below)
 
 
@@ -478,28 +486,28 @@ def _in_reading_order(handles: Sequence[Line2D], across: int) -> list[Line2D]:
     return entries
 
 
-def _fit_titles(titles: Sequence[Text], canvas: Canvas) -> None:
+def _fit_titles(titles: Sequence[Text], picture: MatplotlibFigure) -> None:
     """Shrink all titles alike if one would leave the figure: the layout makes no room for them."""
     factor = 1.0
     for title in titles:
         assert title.axes is not None
-        width = title.get_window_extent().width / canvas.dpi
+        width = title.get_window_extent().width / picture.dpi
         left = title.axes.get_position().x0
-        room = (1 - left) * canvas.get_figwidth() - RIGHT_MARGIN
+        room = (1 - left) * picture.get_figwidth() - RIGHT_MARGIN
         factor = min(factor, room / max(width, 1e-6))
     for title in titles:
         title.set_fontsize(float(title.get_fontsize()) * factor)
 
 
-def _move_inside(legend_axes: Axes, canvas: Canvas) -> None:
+def _move_inside(legend_axes: Axes, picture: MatplotlibFigure) -> None:
     """Move a legend to the left if its words would leave the figure on the right.
 
     The empty border around its words may lie beyond the figure.
     """
     legend = legend_axes.get_legend()
     assert legend is not None
-    border = RIGHT_MARGIN * canvas.dpi
-    beyond = legend.get_window_extent().x1 - canvas.bbox.x1
+    border = RIGHT_MARGIN * picture.dpi
+    beyond = legend.get_window_extent().x1 - picture.bbox.x1
     if beyond > border:
         centre = 0.5 - (beyond + border) / legend_axes.bbox.width
         legend.set_bbox_to_anchor((centre, 0.5), transform=legend_axes.transAxes)

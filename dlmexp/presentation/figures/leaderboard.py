@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import SymLogNorm
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
@@ -75,7 +75,7 @@ class BoardFigure:
     title: str
     caption: str
     metrics: tuple[str, ...]
-    render: Callable[[Sequence[Board]], Canvas]
+    render: Callable[[Sequence[Board]], MatplotlibFigure]
     numbers: Callable[[Sequence[Board]], pd.DataFrame]
 
 
@@ -84,7 +84,7 @@ class DrawnBoards:
     """The figure of one subject, with its numbers and the text of its caption file."""
 
     name: str
-    canvas: Canvas
+    picture: MatplotlibFigure
     numbers: pd.DataFrame
     text: str
 
@@ -100,9 +100,9 @@ def draw_boards(figure: BoardFigure, boards: dict[Subject, list[Board]]) -> Iter
             words = f"{figure.name}-{subject.task}-{subject.kernel}"
             name = re.sub(r"[^\w.=+-]+", "_", words)
         with paper_style():
-            canvas = figure.render(with_metric)
+            picture = figure.render(with_metric)
         numbers = figure.numbers(with_metric)
-        yield DrawnBoards(name, canvas, numbers, _text(figure, with_metric))
+        yield DrawnBoards(name, picture, numbers, _text(figure, with_metric))
 
 
 def _text(figure: BoardFigure, boards: Sequence[Board]) -> str:
@@ -186,19 +186,19 @@ def _last_of_clique(is_separated: np.ndarray, first: int) -> int:
     return last
 
 
-def render_ranks(boards: Sequence[Board]) -> Canvas:
+def render_ranks(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw mean ranks with intervals, and bars that join methods that no test separates."""
     rows = math.ceil(len(boards) / PANELS_IN_A_ROW)
     columns = math.ceil(len(boards) / rows)
     methods = max(len(board.contenders) for board in boards)
     height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE_HEIGHT)
-    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
-    grid = canvas.add_gridspec(rows, columns)
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
+    grid = picture.add_gridspec(rows, columns)
     for number, board in enumerate(boards):
         row, column = divmod(number, columns)
-        ax = canvas.add_subplot(grid[row, column])
+        ax = picture.add_subplot(grid[row, column])
         _draw_ranks(ax, board)
-    return canvas
+    return picture
 
 
 def _draw_ranks(ax: Axes, board: Board) -> None:
@@ -257,7 +257,7 @@ def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
 # gains -------------------------------------------------------------------------------------------
 
 
-def render_gains(boards: Sequence[Board]) -> Canvas:
+def render_gains(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw the difference to the reference by data set: forests of intervals, or a heat map."""
     with_reference = [board for board in boards if board.reference is not None]
     methods = max(len(board.contenders) for board in with_reference) - 1
@@ -286,21 +286,21 @@ def _reference_label(board: Board) -> str:
     return distinct_labels(board)[board.reference]
 
 
-def _render_forests(boards: Sequence[Board]) -> Canvas:
+def _render_forests(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw a panel for each board, with a row for each data set and an interval per method."""
     data_sets = max(len(board.data_sets) for board in boards)
     methods = max(len(_challengers(board)) for board in boards)
     row_height = max(ROW_HEIGHT, 0.07 * methods)
     height = min(0.8 + row_height * data_sets, PAGE_HEIGHT)
-    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
-    axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
+    axes = picture.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
     handles: dict[str, Line2D] = {}
     for ax, board in zip(axes, boards, strict=True):
         handles |= _draw_forest(ax, board, order)
         ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
-    canvas.legend(handles=list(handles.values()), loc="outside upper center", ncols=5)
-    return canvas
+    picture.legend(handles=list(handles.values()), loc="outside upper center", ncols=5)
+    return picture
 
 
 def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line2D]:
@@ -338,14 +338,14 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     return handles
 
 
-def _render_method_forests(boards: Sequence[Board]) -> Canvas:
+def _render_method_forests(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw panels by data set (rows) and metric (columns), each with a row per method."""
     data_sets = _all_data_sets(boards)
     labels = distinct_labels(boards[0])
     order = [labels[k] for k in _challengers(boards[0])]
     height = 0.55 + len(data_sets) * (0.45 + 0.8 * ROW_HEIGHT * len(order))
-    canvas = Canvas(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)), layout="constrained")
-    axes = canvas.subplots(len(data_sets), len(boards), squeeze=False, sharey=True)
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)), layout="constrained")
+    axes = picture.subplots(len(data_sets), len(boards), squeeze=False, sharey=True)
     for data_set, axes_of_row in zip(data_sets, axes, strict=True):
         for ax, board in zip(axes_of_row, boards, strict=True):
             _draw_methods(ax, board, data_set, order)
@@ -353,7 +353,7 @@ def _render_method_forests(boards: Sequence[Board]) -> Canvas:
         ax.set_yticks(range(len(order)), order)
     for ax, board in zip(axes[-1], boards, strict=True):
         ax.set_xlabel(f"Δ {board.metric.label} to {_reference_label(board)}")
-    return canvas
+    return picture
 
 
 def _all_data_sets(boards: Sequence[Board]) -> list[str]:
@@ -447,20 +447,20 @@ def _linear_range(differences: np.ndarray) -> float:
     return 10.0 ** np.floor(np.log10(usual))
 
 
-def _render_heat_maps(boards: Sequence[Board]) -> Canvas:
+def _render_heat_maps(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw a heat map for each board, with a row for each data set and a column per method."""
     data_sets = max(len(board.data_sets) for board in boards)
     height = min(1.4 + ROW_HEIGHT * data_sets, PAGE_HEIGHT)
-    canvas = Canvas(figsize=(TEXT_WIDTH, height), layout="constrained")
-    axes = canvas.subplots(1, len(boards), squeeze=False)[0]
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
+    axes = picture.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
     for ax, board in zip(axes, boards, strict=True):
-        _draw_heat_map(canvas, ax, board, order)
+        _draw_heat_map(picture, ax, board, order)
         ax.tick_params(axis="y", length=0, labelleft=ax is axes[0])
-    return canvas
+    return picture
 
 
-def _draw_heat_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str]) -> None:
+def _draw_heat_map(picture: MatplotlibFigure, ax: Axes, board: Board, order: Sequence[str]) -> None:
     """Draw a cell per data set and method; a mark tells that a test separates both methods."""
     duel = board.duel
     assert duel is not None
@@ -482,7 +482,7 @@ def _draw_heat_map(canvas: Canvas, ax: Axes, board: Board, order: Sequence[str])
     ax.grid(visible=False)
     ax.tick_params(axis="x", length=0)
     ax.set_title(f"Δ {board.metric.label} to {_reference_label(board)}", loc="left")
-    bar = canvas.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
+    bar = picture.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
     bar.ax.tick_params(labelsize=5.5)
 
 
@@ -554,14 +554,14 @@ def _costs(board: Board) -> np.ndarray:
         return np.exp(np.log(board.seconds()).mean(axis=1))
 
 
-def render_cost(boards: Sequence[Board]) -> Canvas:
+def render_cost(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw the mean loss against seconds to train, with the Pareto front.
 
     Methods whose seconds are not known are left out.
     """
     (board,) = boards
-    canvas = Canvas(figsize=(TEXT_WIDTH, 3.0), layout="constrained")
-    ax = canvas.subplots()
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, 3.0), layout="constrained")
+    ax = picture.subplots()
     seconds = _costs(board)
     losses = board.means.mean(axis=1)
     front = pareto_front(seconds, losses)
@@ -572,7 +572,7 @@ def render_cost(boards: Sequence[Board]) -> Canvas:
         look = looks[k]
         size = _marker_size(look, 5)
         ax.plot([seconds[k]], [losses[k]], look.marker, color=look.colour, markersize=size)
-    canvas.legend(
+    picture.legend(
         handles=[_legend_entry(looks[k], 4.5) for k in best_first],
         labelcolor=[INK if k in front else GREY for k in best_first],
         loc="outside right upper",
@@ -582,7 +582,7 @@ def render_cost(boards: Sequence[Board]) -> Canvas:
     log_ticks(ax.xaxis)
     ax.set_xlabel("seconds to train a split, geometric mean over data sets")
     ax.set_ylabel(f"mean {board.metric.label} over {len(board.data_sets)} data sets")
-    return canvas
+    return picture
 
 
 def numbers_of_cost(boards: Sequence[Board]) -> pd.DataFrame:

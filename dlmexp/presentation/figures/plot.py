@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.common import catalogue
 from dlmexp.common.atomic import write_atomically
@@ -77,7 +77,7 @@ def _all_have_both_parameterisations(run: Sequence[Measured]) -> bool:
 
 
 def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
-    """Return a figure with its numbers, caption and notes; its `canvas` is drawn when first used.
+    """Return a figure with its numbers, caption and notes; its `picture` is drawn when first used.
 
     Raises:
         UserError: There is no such figure (`dlmexp plot --list` shows the ids; `own-NAME` is that
@@ -193,7 +193,12 @@ def parse_formats(text: str) -> list[str]:
 
 
 def save(
-    folder: Path, name: str, canvas: Canvas, table: pd.DataFrame, text: str, formats: Iterable[str]
+    folder: Path,
+    name: str,
+    picture: MatplotlibFigure,
+    table: pd.DataFrame,
+    text: str,
+    formats: Iterable[str],
 ) -> str:
     """Write a picture in each format, its numbers as CSV and its caption as Markdown.
 
@@ -203,7 +208,7 @@ def save(
     Args:
         folder: Where the files are written.
         name: Their name, without suffixes.
-        canvas: The picture.
+        picture: The picture.
         table: The numbers.
         text: The content of the caption file.
         formats: The formats of the picture (`parse_formats`).
@@ -211,7 +216,7 @@ def save(
     Returns:
         A line with the names of the files.
     """
-    contents = {suffix: _picture(canvas, suffix) for suffix in formats}
+    contents = {suffix: _picture(picture, suffix) for suffix in formats}
     contents["csv"] = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
     contents["md"] = text.encode()
     for suffix, content in contents.items():
@@ -220,9 +225,9 @@ def save(
     return f"{name}: {folder / name}.{suffixes}"
 
 
-def _picture(canvas: Canvas, suffix: str) -> bytes:
+def _picture(picture: MatplotlibFigure, suffix: str) -> bytes:
     """Return the bytes of a picture in one format."""
     buffer = io.BytesIO()
     with paper_style():
-        canvas.savefig(buffer, format=suffix, metadata=METADATA[suffix])
+        picture.savefig(buffer, format=suffix, metadata=METADATA[suffix])
     return buffer.getvalue()

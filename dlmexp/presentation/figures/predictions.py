@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.ticker import MaxNLocator
 
 from dlmexp.experiment.models.diagnosis import Diagnosis
@@ -34,7 +34,7 @@ TABLE_CAPTION = (
 BASELINE_LABELS = {"test_rmse": "RMSE", "test_error": "share of wrong labels", "test_nll": "NLL"}
 
 
-def render(diagnosis: Diagnosis) -> Canvas:
+def render(diagnosis: Diagnosis) -> MatplotlibFigure:
     """Return the figure in the project's style; panels that have nothing to show are left out."""
     is_binary = diagnosis.model.schema.labels is not None
     is_table = diagnosis.importance is not None
@@ -54,13 +54,13 @@ def render(diagnosis: Diagnosis) -> Canvas:
     rows = math.ceil(len(panels) / columns)
     width = TEXT_WIDTH if columns > 1 else COLUMN_WIDTH
     with paper_style():
-        canvas = Canvas(figsize=(width, PANEL_HEIGHT * rows + 0.3), layout="constrained")
+        picture = MatplotlibFigure(figsize=(width, PANEL_HEIGHT * rows + 0.3), layout="constrained")
         for number, draw_panel in enumerate(panels, 1):
-            ax = canvas.add_subplot(rows, columns, number)
+            ax = picture.add_subplot(rows, columns, number)
             draw_panel(ax, diagnosis)
             _add_legend(ax)
-        canvas.suptitle(diagnosis.model.cell.describe(), fontsize=7)
-        return canvas
+        picture.suptitle(diagnosis.model.cell.describe(), fontsize=7)
+        return picture
 
 
 def _add_legend(ax: Axes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
@@ -96,7 +96,7 @@ class DrawnVerdicts:
     """The figure of one protocol, with its numbers and the text of its caption file."""
 
     name: str
-    canvas: Canvas
+    picture: MatplotlibFigure
     numbers: pd.DataFrame
     text: str
 
@@ -112,9 +112,9 @@ def draw_verdicts(judged: Judged) -> list[DrawnVerdicts]:
         name = "claims" if position == 0 else f"claims-{protocol}"
         sections = _sections(judged, column.label)
         with paper_style():
-            canvas = render(sections, column.label)
+            picture = render(sections, column.label)
         text = f"# {TITLE}\n\n{CAPTION}\n\n- Setting: {column.label}.\n"
-        drawn.append(DrawnVerdicts(name, canvas, numbers(sections), text))
+        drawn.append(DrawnVerdicts(name, picture, numbers(sections), text))
     return drawn
 
 
@@ -184,7 +184,7 @@ def _order_of_paper(column: str) -> tuple[int, str]:
     return position, column
 
 
-def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Canvas:
+def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> MatplotlibFigure:
     """Draw the claims from top to bottom under the name of a setting; lengths are in inches."""
     rows: list[Row] = []
     for _, rows_of_section in sections:
@@ -194,8 +194,8 @@ def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Canva
     marks_across = max(int((width - MARK_WIDTH) / MARK_WIDTH), 1)
     height_of_rows = sum(row.height(marks_across) for row in rows)
     height = HEAD_HEIGHT + SECTION_HEIGHT * len(sections) + height_of_rows
-    canvas = Canvas(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)))
-    ax = canvas.add_axes((0, 0, 1, 1))
+    picture = MatplotlibFigure(figsize=(TEXT_WIDTH, min(height, PAGE_HEIGHT)))
+    ax = picture.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, TEXT_WIDTH), ylim=(height, 0))
     ax.set_axis_off()
     left_of = {column: CLAIM_WIDTH + number * width for number, column in enumerate(columns)}
@@ -208,7 +208,7 @@ def render(sections: Sequence[tuple[str, Sequence[Row]]], setting: str) -> Canva
         for row in rows_of_section:
             _draw_row(ax, row, y, left_of, width, marks_across)
             y += row.height(marks_across)
-    return canvas
+    return picture
 
 
 def _draw_head(ax: Axes, left_of: dict[str, float], setting: str) -> None:

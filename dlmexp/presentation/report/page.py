@@ -231,7 +231,7 @@ def _picture(results: ResultsFolder, column: VerdictColumn, figure_id: str) -> P
         title=drawn.figure.title,
         caption=drawn.figure.caption,
         notes=drawn.notes,
-        source=png_address(drawn.canvas),
+        source=png_address(drawn.picture),
         commands=[*drawn.commands, results.command(command)],
     )
 

@@ -110,7 +110,7 @@ def test_scores_on_the_test_rows_are_those_of_the_record(trained):
 @pytest.mark.slow
 def test_figures_of_a_model_show_importance_and_baselines(trained):
     found, _ = trained
-    canvas = dlmexp.plot("importance", found.folder)
-    assert next(tick.get_text() for tick in canvas.axes[0].get_yticklabels()) == "noise"
+    picture = dlmexp.plot("importance", found.folder)
+    assert next(tick.get_text() for tick in picture.axes[0].get_yticklabels()) == "noise"
     titles = [ax.get_title().split()[0] for ax in dlmexp.plot("predictions", found.folder).axes]
     assert titles == ["test", "residuals", "calibration", "importance", "the"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.presentation.figures.axes import (
     Band,
@@ -25,7 +25,7 @@ from tests.support.drawings import ends_of_band
 @pytest.fixture
 def ax() -> Axes:
     """Axes of 2 by 1 inches."""
-    return Canvas(figsize=(4, 2)).add_axes((0, 0, 0.5, 0.5))
+    return MatplotlibFigure(figsize=(4, 2)).add_axes((0, 0, 0.5, 0.5))
 
 
 def band(x: list[float], mean: list[float], half: list[float]) -> Band:

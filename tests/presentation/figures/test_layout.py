@@ -37,8 +37,8 @@ def drawn_axes(
 ) -> list[Axes]:
     """Return the axes of panels, without those of legends."""
     with paper_style():
-        canvas = render(figure, numbers, protocols)
-    return [ax for ax in canvas.axes if ax.get_legend() is None]
+        picture = render(figure, numbers, protocols)
+    return [ax for ax in picture.axes if ax.get_legend() is None]
 
 
 def places(
@@ -131,23 +131,23 @@ def test_titles_have_letters_datasets_sizes_and_what_stand_ins_stand_for():
 def test_a_single_panel_has_no_letter_and_the_width_of_a_column():
     only = panel("banana")
     with paper_style():
-        canvas = render(figure_of(only), [measured(only)], ())
-    assert canvas.get_figwidth() == COLUMN_WIDTH
-    assert canvas.axes[-1].get_title(loc="left") == "banana"
+        picture = render(figure_of(only), [measured(only)], ())
+    assert picture.get_figwidth() == COLUMN_WIDTH
+    assert picture.axes[-1].get_title(loc="left") == "banana"
 
 
 def test_panels_side_by_side_have_the_width_of_the_text():
     panels = [panel("banana"), panel("thyroid")]
     with paper_style():
-        canvas = render(figure_of(*panels), [measured(each) for each in panels], ())
-    assert canvas.get_figwidth() == TEXT_WIDTH
+        picture = render(figure_of(*panels), [measured(each) for each in panels], ())
+    assert picture.get_figwidth() == TEXT_WIDTH
 
 
 def test_no_figure_is_taller_than_a_page():
     panels = [panel("banana", title=str(number)) for number in range(20)]
     with paper_style():
-        canvas = render(figure_of(*panels), [measured(each) for each in panels], ())
-    assert canvas.get_figheight() == PAGE_HEIGHT
+        picture = render(figure_of(*panels), [measured(each) for each in panels], ())
+    assert picture.get_figheight() == PAGE_HEIGHT
 
 
 def test_side_by_side_panels_share_limits_and_numbers_at_the_first_axis():
@@ -187,8 +187,8 @@ def test_titles_have_the_repetitions_where_panels_differ_in_them():
 def legends(figure: Figure, numbers: list[Measured]) -> list[list[str]]:
     """Return the labels of each legend from left to right and from top to bottom."""
     with paper_style():
-        canvas = render(figure, numbers, ())
-    found = [legend for ax in canvas.axes if (legend := ax.get_legend()) is not None]
+        picture = render(figure, numbers, ())
+    found = [legend for ax in picture.axes if (legend := ax.get_legend()) is not None]
     return [[text.get_text() for text in legend.get_texts()] for legend in found]
 
 
@@ -249,10 +249,10 @@ def test_protocols_side_by_side_have_a_letter_per_row_and_fit_on_a_page():
     ppgpr = [row | {"method": "ppgpr"} for row in anatomy if row["method"] == "joint_log_dlm"]
     results = made([*rows, *anatomy, *ppgpr])
     for drawn in drawings(results, ["class-log", "anatomy"], Request(compare_protocols=True)):
-        titles = [ax.get_title(loc="left") for ax in drawn.canvas.axes]
+        titles = [ax.get_title(loc="left") for ax in drawn.picture.axes]
         assert [title[:3] for title in titles if title.startswith("(")] == ["(a)", "(b)"]
         assert sum("released" in title for title in titles) == 2
-        assert drawn.canvas.get_figheight() <= PAGE_HEIGHT
+        assert drawn.picture.get_figheight() <= PAGE_HEIGHT
         assert set(drawn.csv["setting"]) == {"paper", "released"}
 
 

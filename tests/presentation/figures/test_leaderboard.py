@@ -66,9 +66,9 @@ def test_front_has_the_points_that_no_other_beats(points):
 
 def test_ranks_have_a_panel_for_each_metric():
     figure = drawn("ranks")
-    titles = [ax.get_title(loc="left") for ax in figure.canvas.axes]
+    titles = [ax.get_title(loc="left") for ax in figure.picture.axes]
     assert titles == ["NLL, 2 data sets", "RMSE, 2 data sets"]
-    first = figure.canvas.axes[0]
+    first = figure.picture.axes[0]
     assert [label.get_text() for label in first.get_yticklabels()] == ["joint DLM", "FITC", "ELBO"]
     assert figure.numbers["mean_rank"].tolist() == [1.0, 2.0, 3.0] * 2
 
@@ -84,13 +84,13 @@ def test_gains_are_differences_to_the_reference():
 def test_many_methods_on_many_data_sets_are_a_heat_map():
     forest = drawn("gains", datasets=MORE)
     heat_map = drawn("gains", MEANS | MANY, MORE)
-    assert not any(ax.images for ax in forest.canvas.axes)
-    assert any(ax.images for ax in heat_map.canvas.axes)
+    assert not any(ax.images for ax in forest.picture.axes)
+    assert any(ax.images for ax in heat_map.picture.axes)
 
 
 def test_heat_map_tells_better_from_worse_without_colours():
     means = {"elbo": 0.5, "fitc": 0.9} | MANY
-    axes = drawn("gains", means, MORE).canvas.axes[0]
+    axes = drawn("gains", means, MORE).picture.axes[0]
     labels = [label.get_text() for label in axes.get_xticklabels()]
     columns = {
         line.get_marker(): set(line.get_xdata()) for line in axes.lines if len(line.get_xdata())
@@ -102,14 +102,14 @@ def test_heat_map_tells_better_from_worse_without_colours():
 
 
 def test_heat_maps_of_all_metrics_have_one_order_of_methods():
-    axes = drawn("gains", MEANS | MANY, MORE).canvas.axes
+    axes = drawn("gains", MEANS | MANY, MORE).picture.axes
     first, second = [ax for ax in axes if ax.images][:2]
     orders = [[label.get_text() for label in ax.get_xticklabels()] for ax in (first, second)]
     assert orders[0] == orders[1]
 
 
 def test_many_methods_on_few_data_sets_have_a_row_each():
-    axes = drawn("gains", MEANS | MANY).canvas.axes
+    axes = drawn("gains", MEANS | MANY).picture.axes
     assert [ax.get_title(loc="left") for ax in axes] == ["pol", "pol", "song", "song"]
     labels = [label.get_text() for label in axes[0].get_yticklabels()]
     drawn_at = [np.asarray(line.get_ydata()) for line in axes[0].lines]
@@ -119,7 +119,7 @@ def test_many_methods_on_few_data_sets_have_a_row_each():
 
 
 def test_a_difference_off_the_scale_is_written_at_the_edge():
-    axes = drawn("gains", {"far": -90.0} | MEANS | MANY).canvas.axes[0]
+    axes = drawn("gains", {"far": -90.0} | MEANS | MANY).picture.axes[0]
     (text,) = axes.texts
     assert text.get_text() == "◂ -90.5"
 
@@ -131,9 +131,9 @@ def test_cost_marks_the_front():
 
 
 def test_seconds_of_cost_are_written_as_plain_numbers():
-    canvas = drawn("cost").canvas
-    canvas.draw_without_rendering()
-    (axes,) = canvas.axes
+    picture = drawn("cost").picture
+    picture.draw_without_rendering()
+    (axes,) = picture.axes
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert labels
     assert [label for label in labels if not label.replace(".", "").isdigit()] == []

@@ -126,7 +126,7 @@ def test_formats_are_read_without_repeats_and_case():
 def save_figure(folder: Path, formats: list[str]) -> str:
     """Save a made-up figure, and return the line that names its files."""
     drawn = draw(made(sweep(("elbo",))), "class-log")
-    return save(folder, "mine", drawn.canvas, drawn.csv, drawn.text, formats)
+    return save(folder, "mine", drawn.picture, drawn.csv, drawn.text, formats)
 
 
 def test_a_figure_is_saved_as_pictures_numbers_and_caption(tmp_path):
@@ -153,5 +153,5 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path, format):
 def test_numbers_are_saved_with_six_digits(tmp_path):
     drawn = draw(made(sweep(("elbo",))), "class-log")
     table = pd.DataFrame({"x": [1.23456789]})
-    save(tmp_path, "mine", drawn.canvas, table, "", [])
+    save(tmp_path, "mine", drawn.picture, table, "", [])
     assert (tmp_path / "mine.csv").read_text() == "x\n1.23457\n"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.data.schema import Column, Schema
 from dlmexp.experiment.models.diagnosis import Diagnosis
@@ -31,9 +31,9 @@ def diagnosis_of(schema: Schema = MIXED, **facts: Any) -> Diagnosis:
     return Diagnosis(model=made_up_model(schema=schema), **(usual | facts))
 
 
-def titles(canvas: Canvas) -> list[str]:
+def titles(picture: MatplotlibFigure) -> list[str]:
     """Return the first words of the titles of panels."""
-    return [ax.get_title().split()[0] for ax in canvas.axes]
+    return [ax.get_title().split()[0] for ax in picture.axes]
 
 
 def test_panels_without_anything_to_show_are_left_out():
@@ -82,8 +82,8 @@ def test_classes_have_histograms_of_their_probability_and_names():
 @pytest.mark.parametrize(("betas", "scale"), [([0.0, 0.1], "symlog"), ([0.1, 1.0], "log")])
 def test_beta_0_has_a_place_where_it_is_a_candidate(betas, scale):
     table = pd.DataFrame({"beta": betas, "validation": [1.0, 2.0], "test": [1.0, 2.0]})
-    canvas = render(diagnosis_of(betas=table))
-    assert canvas.axes[1].get_xscale() == scale
+    picture = render(diagnosis_of(betas=table))
+    assert picture.axes[1].get_xscale() == scale
 
 
 def test_the_first_steps_of_training_may_leave_the_frame():

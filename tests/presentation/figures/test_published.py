@@ -58,13 +58,13 @@ def test_published_numbers_are_made_from_the_records(folder):
 def test_published_figures_fit_on_a_page_without_their_caption(folder):
     for drawn in drawings(published(folder), SHOWN[folder], Request()):
         with warnings.catch_warnings(action="error"):
-            words = " ".join(text.get_text() for text in drawn.canvas.findobj(Text))  # pyright: ignore[reportAttributeAccessIssue]
+            words = " ".join(text.get_text() for text in drawn.picture.findobj(Text))  # pyright: ignore[reportAttributeAccessIssue]
         assert drawn.figure.caption[:40] not in words
-        assert drawn.canvas.get_figheight() <= PAGE_HEIGHT
+        assert drawn.picture.get_figheight() <= PAGE_HEIGHT
 
 
 def test_histograms_of_a_statistic_share_their_scale():
-    axes = drawn_from_paper("bias").canvas.axes
+    axes = drawn_from_paper("bias").picture.axes
     panels = [ax for ax in axes if ax.get_ylabel() == "share of draws"]
     assert len(panels) == 9
     assert all(len(ax.collections) == 3 for ax in panels), "a line for each number of samples"
@@ -72,7 +72,7 @@ def test_histograms_of_a_statistic_share_their_scale():
 
 
 def test_curve_ends_are_labelled_apart_and_in_their_order():
-    ax = next(ax for ax in drawn_from_paper("airline").canvas.axes if ax.lines)
+    ax = next(ax for ax in drawn_from_paper("airline").picture.axes if ax.lines)
     labels = [text for text in ax.texts if text.get_text().startswith("β")]
     assert len(labels) == 9
     ends = np.array([text.xy[1] for text in labels])  # pyright: ignore[reportAttributeAccessIssue]
@@ -111,9 +111,9 @@ def panels_of_all_kinds() -> tuple[Panel, ...]:
 def test_kinds_of_panels_look_as_they_did(tmp_path, monkeypatch, name, panels):
     monkeypatch.setitem(FIGURES._items, name, Figure(name, panels, 3, "Some panels."))
     drawn = draw(published("paper"), name)
-    (legend,) = [legend for ax in drawn.canvas.axes if (legend := ax.get_legend())]
+    (legend,) = [legend for ax in drawn.picture.axes if (legend := ax.get_legend())]
     right = legend.get_window_extent().x1
-    assert right <= drawn.canvas.bbox.x1 + 4, "no word leaves the figure"
-    save(tmp_path, name, drawn.canvas, drawn.csv, drawn.text, ["png"])
+    assert right <= drawn.picture.bbox.x1 + 4, "no word leaves the figure"
+    save(tmp_path, name, drawn.picture, drawn.csv, drawn.text, ["png"])
     baseline = Path(__file__).with_name(f"{name}.png")
     assert compare_images(str(baseline), str(tmp_path / f"{name}.png"), tol=12) is None

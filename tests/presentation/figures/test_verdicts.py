@@ -29,7 +29,7 @@ def drawn(rows, number):
 
 def test_every_test_that_counts_has_a_mark_of_its_outcome():
     (figure,) = drawn(ROWS, 7)
-    (ax,) = figure.canvas.axes
+    (ax,) = figure.picture.axes
     for outcome, style in MARKS.items():
         marks = [line for line in ax.lines if line.get_marker() == style["marker"]]
         count = sum(len(line.get_xdata()) for line in marks if isinstance(line, Line2D))
@@ -47,14 +47,14 @@ def test_a_data_set_that_is_not_available_has_a_box_and_a_stand_in_a_star():
     rows = lines("sarcos_test", beta_elbo=0.5, elbo=0.5, joint_log_dlm=0.2, fixed_log_dlm=0.5)
     rows = [row | {"stands_for": "sarcos"} for row in rows]
     (figure,) = drawn(rows, 1)
-    words = {text.get_text() for text in figure.canvas.axes[0].texts}
+    words = {text.get_text() for text in figure.picture.axes[0].texts}
     assert {"sarcos_test*", "song", "pol"} <= words
-    assert len(figure.canvas.axes[0].patches) == 2
+    assert len(figure.picture.axes[0].patches) == 2
 
 
 def test_sentences_are_whole_and_the_picture_names_protocol_and_stand_ins():
     (figure,) = drawn(ROWS, 7)
-    texts = [text.get_text() for text in figure.canvas.axes[0].texts]
+    texts = [text.get_text() for text in figure.picture.axes[0].texts]
     (sentence,) = [text for text in texts if text.startswith("7 ")]
     (claim,) = [claim for claim in claims() if claim.number == 7]
     assert sentence.replace("\n", " ") == f"7  {claim.text}"
@@ -65,11 +65,11 @@ def test_sentences_are_whole_and_the_picture_names_protocol_and_stand_ins():
 
 def test_verdicts_of_hundreds_of_tests_stay_in_the_picture():
     (figure,) = drawn(ROWS, 7)
-    (ax,) = figure.canvas.axes
+    (ax,) = figure.picture.axes
     (verdict,) = [text for text in ax.texts if " of " in text.get_text() and "," in text.get_text()]
     verdict.set_text("reproduced, 234 of 234")
     verdict.set_fontweight("bold")
-    assert verdict.get_window_extent().x1 <= figure.canvas.bbox.x1
+    assert verdict.get_window_extent().x1 <= figure.picture.bbox.x1
 
 
 def test_each_protocol_has_a_figure_the_first_with_the_plain_name():

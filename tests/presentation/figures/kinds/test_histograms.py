@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.presentation.figures.axes import Tile
 from dlmexp.presentation.figures.kinds import histograms
@@ -92,7 +92,7 @@ def drawn_tiles(metric: str, *draws: list[float], error: float = 1.0) -> list[Ti
         points = statistics([10], np.array(values)[:, None], len(values)).assign(error_of_G=error)
         series = Series(LINE, points, draws=np.array(values))
         measured = Measured(panel_of(metric), "paper", [], [series])
-        tiles.append(Tile(measured, 0, 0, Canvas().add_subplot()))
+        tiles.append(Tile(measured, 0, 0, MatplotlibFigure().add_subplot()))
     histograms.draw(tiles)
     return tiles
 

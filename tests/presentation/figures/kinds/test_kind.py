@@ -48,7 +48,7 @@ def test_a_plugin_adds_a_kind_of_panel_in_one_file():
     drawn = draw(made(sweep(("elbo", "beta_elbo"))), "by-seed")
     assert set(drawn.csv["against"]) == {"seed"}
     assert set(drawn.csv["n"]) == {100}
-    panel = next(ax for ax in drawn.canvas.axes if ax.lines)
+    panel = next(ax for ax in drawn.picture.axes if ax.lines)
     assert [line.get_label() for line in panel.lines] == ["ELBO", "β-ELBO"]
     assert panel.get_title(loc="left") == "banana, n = 100"
     assert "banana: ELBO: by seed." in drawn.notes

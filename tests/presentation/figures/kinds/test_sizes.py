@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
+from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.lines import Line2D
 
 from dlmexp.presentation.figures.drawn import Drawn
@@ -103,11 +103,11 @@ def test_an_exact_objective_has_no_place_on_an_axis_of_samples():
 
 def test_points_lie_at_their_n_and_strips_hold_their_means():
     drawn = draw(made(sweep(metric="error")), "class-err")
-    lines = [line for ax in drawn.canvas.axes for line in ax.lines]
+    lines = [line for ax in drawn.picture.axes for line in ax.lines]
     labelled = [line for line in lines if line.get_label() == "joint DLM"]
     places = [np.asarray(line.get_xdata()).tolist() for line in labelled]
     assert [x for x in places if x] == [[100, 500], [100, 500]]
-    (strip,) = [ax for ax in drawn.canvas.axes if "vs ELBO" in ax.get_ylabel()]
+    (strip,) = [ax for ax in drawn.picture.axes if "vs ELBO" in ax.get_ylabel()]
     assert strip.get_ylabel().startswith("Δ error rate")
     for series in drawn.measured[0].series:
         if "minus_elbo" in series.points:
@@ -115,7 +115,7 @@ def test_points_lie_at_their_n_and_strips_hold_their_means():
 
 
 def test_one_size_is_drawn_as_bars_with_numbers():
-    above, below = draw(made(sweep(sizes=(100,))), "class-log").canvas.axes
+    above, below = draw(made(sweep(sizes=(100,))), "class-log").picture.axes
     widths = [patch.get_width() for patch in above.patches]  # pyright: ignore[reportAttributeAccessIssue]
     assert len(widths) == 4
     assert widths[0] == pytest.approx(np.mean([nll("elbo", 100, seed, 1.0) for seed in range(3)]))
@@ -170,7 +170,7 @@ def test_a_far_point_that_cannot_be_told_from_the_elbo_does_not_set_the_frame():
 
 def strip_of(drawn: Drawn) -> Axes:
     """Return the axes of differences of a figure of one panel."""
-    (strip,) = [ax for ax in drawn.canvas.axes if "vs ELBO" in ax.get_ylabel()]
+    (strip,) = [ax for ax in drawn.picture.axes if "vs ELBO" in ax.get_ylabel()]
     return strip
 
 
@@ -184,6 +184,6 @@ def is_inside(line: Line2D, ax: Axes) -> bool:
 
 @pytest.mark.parametrize(("inches", "ticks"), [(1.1, 3), (0.9, 2), (0.5, 2), (0.4, 1)])
 def test_a_longer_decade_has_more_ticks(inches, ticks):
-    ax = Canvas(figsize=(4 * inches, 1)).add_axes((0, 0, 1, 1))
+    ax = MatplotlibFigure(figsize=(4 * inches, 1)).add_axes((0, 0, 1, 1))
     ax.set_xlim(1, 10_000)
     assert len(_ticks_in_decade(ax)) == ticks
