@@ -5,14 +5,12 @@ sections 2, 5 and 6). `check` first refuses names that are not registered, and c
 not fit the data.
 """
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from dataclasses import replace as with_changed
 from functools import cached_property
 from itertools import chain, product
-from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -60,13 +58,15 @@ from dlmexp.experiment.plan.methods import (
 from dlmexp.experiment.plan.overrides import HYPERPARAMETERS
 
 Cells = tuple[Cell, ...]
-# Chooses M for cells like the given one, whose own M is the largest choice. The further arguments
-# are the settings of the dataset, and the most that a larger M may gain.
+# Chooses M where it is `auto`. The arguments are:
+# 1. a cell like those that M is chosen for, with the largest M to choose from,
+# 2. the settings of the dataset,
+# 3. the tolerance: the most that a larger M may still gain.
 ChooseM = Callable[[Cell, DatasetConfig, float], int]
-Option = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
-# The objective of the fit from which all cells are made (`Grid._template`), and the default base of
-# fixed variants.
-BASE = "elbo"
+OptionValue = bool | str | Annotated[float, Meta(gt=0, le=1e6)] | None  # of an estimator
+# The objective of the fit from which all cells are made (`Grid._template`). Its method has the same
+# name.
+TEMPLATE_OBJECTIVE = "elbo"
 # Settings of a dataset that are part of the `Setting` of its cells.
 DATASET_SETTINGS = (
     "likelihood",
@@ -79,9 +79,9 @@ DATASET_SETTINGS = (
     "validation",
     "options",
 )
-AUTO = "auto"  # `cv` and M are chosen by the number of rows, and by the data
+AUTO = "auto"  # as `cv`: chosen by the number of rows; as M: chosen by trial fits
 # The training fields of cells that are not trained.
-UNTRAINED: dict[str, Any] = {
+UNTRAINED_FIELDS: dict[str, Any] = {
     "lr": 0.0,
     "window": None,
     "tolerance": None,
@@ -95,26 +95,26 @@ UNTRAINED: dict[str, Any] = {
     "restarts": 0,
     "pilot": 0,
 }
-# The training fields of cells that L-BFGS trains, before its own limits are set.
-WITHOUT_ADAM = {
-    **UNTRAINED,
+# The training fields of cells that L-BFGS trains; the limits of its iterations replace some of them.
+LBFGS_FIELDS = {
+    **UNTRAINED_FIELDS,
     "optimizer": "lbfgs",
     "epochs": None,
 }
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
-    """Return the listed values, or a grid of betas for `n` rows; the largest comes first.
+    """Return the listed betas, or a grid of betas for `n` rows; the largest comes first.
 
     Raises:
         UserError: The grid lacks a ratio or its smallest value.
     """
     if beta.values is not None:
         return sorted(set(map(float, beta.values)), reverse=True)
-    values = list(_geometric_grid(beta, n))
+    grid = list(_geometric_grid(beta, n))
     if beta.zero:
-        values.append(0.0)
-    return values
+        grid.append(0.0)
+    return grid
 
 
 def _geometric_grid(beta: BetaConfig, n: int) -> Iterator[float]:
@@ -127,7 +127,7 @@ def _geometric_grid(beta: BetaConfig, n: int) -> Iterator[float]:
             "beta.coarse_ratio"
         )
     value = n / beta.first
-    yield value  # even if it is below the smallest
+    yield value  # the first beta, even if it is below `smallest`
     while True:
         value /= coarse_ratio if value > coarse_above else beta.ratio
         if value < beta.smallest:
@@ -135,11 +135,11 @@ def _geometric_grid(beta: BetaConfig, n: int) -> Iterator[float]:
         yield value
 
 
-def split_name(dataset: DatasetConfig, data: Dataset) -> str:
-    """Return the field `split` of cells.
+def split_label(dataset: DatasetConfig, data: Dataset) -> str:
+    """Return the value of the field `split` of cells.
 
-    It names the kind of split, the limit of test rows, the use of the validation rows, the version,
-    and the arrangement of the rows of a user's own table.
+    It names the kind of split, the limit of test rows, the use of the validation rows, the version
+    of the splits, and the arrangement of the rows of a user's own table.
     """
     kind = dataset.split if data.arrangement.published is None else "published"
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
@@ -154,7 +154,8 @@ def check(cfg: RunConfig) -> None:
         UserError: A name is not registered, or does not fit the data.
     """
     check_methods(cfg)
-    if cfg.cv not in (None, AUTO) and cfg.measure == "gradient":
+    is_cv_typed = cfg.cv not in (None, AUTO)
+    if is_cv_typed and cfg.measure == "gradient":
         raise UserError(f"cv={cfg.cv}: measure=gradient selects nothing; leave cv out")
     for key, dataset in cfg.dataset.items():
         _check_name(key, dataset)
@@ -203,7 +204,7 @@ def _check_task(cfg: RunConfig, dataset: DatasetConfig) -> None:
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
     """Refuse an option that an estimator does not have, and an empty list of values."""
-    known = list(map(attrgetter("name"), fields(ESTIMATORS[name])))
+    known = [field.name for field in dataclasses.fields(ESTIMATORS[name])]
     for option, values in options.items():
         if option not in known or values == []:
             raise UserError(
@@ -215,19 +216,20 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
 def _check_estimator(cfg: RunConfig, name: str, values: dict[str, Any]) -> None:
     """Refuse options of the wrong type, and an estimator that does not fit the likelihoods."""
     estimator = converted(f"estimator.{name}", values, ESTIMATORS[name])
+    # The types of the fields have no limits; those of `OptionValue` hold for all options.
     for option, value in values.items():
-        converted(f"estimator.{name}.{option}", value, Option)
+        converted(f"estimator.{name}.{option}", value, OptionValue)
     objectives = [OBJECTIVES[method.objective] for method in cfg.method.values()]
-    is_used = any(map(attrgetter("takes_estimator"), objectives))
-    if is_used:
+    is_estimator_used = any(objective.takes_estimator for objective in objectives)
+    if is_estimator_used:
         for dataset in cfg.dataset.values():
             estimator.check(LIKELIHOODS[dataset.likelihood])
 
 
 def _combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of an estimator's options; some have a list of values."""
-    lists = [value if isinstance(value, list) else [value] for value in options.values()]
-    for values in product(*lists):
+    """Yield every combination of an estimator's options, of which some have a list of values."""
+    choices = [value if isinstance(value, list) else [value] for value in options.values()]
+    for values in product(*choices):
         yield dict(zip(options, values, strict=True))
 
 
@@ -242,8 +244,8 @@ class Grid:
         choose_M: Chooses M if it is `auto`.
 
     Attributes:
-        divided: The settings of the dataset with its rows divided as `cv` needs it.
-        pool: The largest number of rows that `n` can count.
+        divided_dataset: The settings of the dataset, with its rows divided as `cv` needs it.
+        pool: The largest n: the number of rows that are left for training.
         added_rows: The number of validation rows on which a cell is trained besides its n rows.
     """
 
@@ -260,7 +262,7 @@ class Grid:
         self._chosen_M: dict[int, int] = {}  # by n
         self.dataset = dataset
         self.cv = _cv(cfg, dataset, data)
-        self.divided = _divided(self.cv, dataset)
+        self.divided_dataset = _dataset_divided_for(self.cv, dataset)
         self.data = data
         self.shipped_dataset = read_spec(key, cfg.csv)
         self.protocol = protocol_config(cfg.protocol, cfg.preset)
@@ -268,7 +270,7 @@ class Grid:
         self.by_method = defaultdict(MethodTrainingConfig, self.training.by_method)
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self._check_seeds()
-        parts = split(len(data.y), dataset.split, 0, None, data.arrangement)
+        parts = split(len(data.y), dataset.split, seed=0, arrangement=data.arrangement)
         self.pool = len(pooled(parts).train if self.cv else parts.train)
         self.added_rows = len(parts.validation) if dataset.validation == "train" else 0
 
@@ -285,35 +287,35 @@ class Grid:
 
     @cached_property
     def sizes(self) -> dict[int, str]:
-        """The training sizes: the number of rows, and the size as it was typed.
+        """The training sizes by the number of rows, each as it was typed.
 
-        They are in ascending order, without sizes beyond `largest`. If all are beyond it, `largest`
-        is the only size.
+        They are in ascending order, without sizes beyond the setting `largest`. If all are beyond
+        it, `largest` is the only size.
         """
-        typed = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
+        typed_sizes = [str(size).strip() for size in self.cfg.sizes or self.dataset.sizes]
         typed_by_rows: dict[int, str] = {}
-        for size in reversed(typed):  # of equal numbers of rows, the first one stays
+        for size in reversed(typed_sizes):  # of sizes with equal numbers of rows, the first stays
             n = resolve_size(size, self.pool)
             typed_by_rows[n] = size
         if self.cfg.sizes:
-            self._check_sizes(typed)
+            self._check_sizes(typed_sizes)
         largest = min(self.cfg.largest or self.pool, self.pool)
         sizes = {n: typed_by_rows[n] for n in sorted(typed_by_rows) if n <= largest}
         return sizes or {largest: str(largest)}
 
-    def _check_sizes(self, typed: Sequence[str]) -> None:
+    def _check_sizes(self, typed_sizes: Sequence[str]) -> None:
         """Raise UserError if all sizes are numbers beyond the number of rows."""
-        for size in typed:
+        for size in typed_sizes:
             if not self._is_beyond(size, self.pool):
                 return
         raise UserError(
-            f"sizes=[{','.join(typed)}]: {self.dataset.name} has {self.pool} rows to train on; "
-            "give at most so many"
+            f"sizes=[{','.join(typed_sizes)}]: {self.dataset.name} has {self.pool} rows to train "
+            f"on; give sizes up to {self.pool}"
         )
 
     @staticmethod
     def _is_beyond(size: str, n_rows: int) -> bool:
-        """Return whether a typed size is a number, and larger than a number of rows."""
+        """Return whether a typed size is a number that is larger than `n_rows`, and no share."""
         return size.isdigit() and int(size) > n_rows
 
     @cached_property
@@ -352,9 +354,9 @@ class Grid:
                 yield group, (*cells, *folds)
 
     def _selections(self, n: int, seed: int) -> Iterator[tuple[str, Cells, Cells]]:
-        """Yield each method with its candidates and the fits to their folds.
+        """Yield each method with its candidates and the fits that leave out a fold.
 
-        The fits to folds are listed candidate by candidate; there are none if folds do not select.
+        These fits are listed candidate by candidate; there are none if folds do not select.
         """
         candidates = self._methods(self._template(n, seed))
         cv = self._cv_of(n)
@@ -363,13 +365,13 @@ class Grid:
                 self._check_leave_one_out(method, cells[0])
                 yield method, cells, ()
             return
-        # The same methods and candidates come for every fold, in the same order.
-        fits_by_fold: list[Iterator[tuple[str, Cells]]] = []
-        for number in range(fold_count(cv)):
-            template = self._template(n, seed, number)
-            fits_by_fold.append(self._methods(template))
-        for (method, cells), *methods_of_folds in zip(candidates, *fits_by_fold, strict=True):
-            cells_by_fold = [cells_of_fold for _, cells_of_fold in methods_of_folds]
+        # `_methods` yields the same methods and candidates for every fold, in the same order.
+        candidates_by_fold: list[Iterator[tuple[str, Cells]]] = []
+        for fold in range(fold_count(cv)):
+            template = self._template(n, seed, fold)
+            candidates_by_fold.append(self._methods(template))
+        for (method, cells), *same_method in zip(candidates, *candidates_by_fold, strict=True):
+            cells_by_fold = [cells_of_fold for _, cells_of_fold in same_method]
             folds_by_candidate = zip(*cells_by_fold, strict=True)
             yield method, cells, tuple(chain.from_iterable(folds_by_candidate))
 
@@ -401,23 +403,26 @@ class Grid:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """The values of this config that differ from the protocol, or from the dataset's file.
+        """By dotted names, the values that differ from the protocol or from the dataset's file.
 
-        They are by dotted names. Values that have no effect on the cells count as equal.
+        Values that have no effect on the cells count as equal.
         """
         cfg = self.cfg
         beta = cfg.beta
-        if beta.values is not None:  # then the settings of the grid have no effect
-            beta = with_changed(self.protocol.beta, values=beta.values)
-        dataset = with_changed(self.dataset, M=cfg.M or self.dataset.M)
+        # The settings of the grid of betas have no effect if betas are listed.
+        if beta.values is not None:
+            beta = dataclasses.replace(self.protocol.beta, values=beta.values)
+        dataset = dataclasses.replace(self.dataset, M=cfg.M or self.dataset.M)
         # The rule of M=auto has no effect if M is a number.
         auto_M = cfg.auto_M if dataset.M == AUTO else self.protocol.auto_M
-        values = self._values_of_setting(with_changed(cfg, beta=beta, auto_M=auto_M), dataset)
+        values = self._values_of_setting(
+            dataclasses.replace(cfg, beta=beta, auto_M=auto_M), dataset
+        )
         usual_values = self._values_of_setting(self.protocol, self.shipped_dataset)
         training = self.training
         if training.window is None and training.decay == training.max_iterations:
-            # The decay follows from a typed limit (`compose._apply_limit`): it is no change of its
-            # own.
+            # The decay follows from a typed limit (`compose._apply_limit`), so only the limit is a
+            # change.
             del values["training.decay"]
             del usual_values["training.decay"]
         changes: dict[str, Any] = {}
@@ -427,11 +432,11 @@ class Grid:
         return changes | changes_of_methods(cfg)
 
     def _values_of_setting(self, cfg: RunConfig, dataset: DatasetConfig) -> dict[str, Any]:
-        """Return the values that make a setting, by dotted names."""
+        """Return the values that are compared with those of the protocol, by dotted names."""
         training = cfg.training[self.dataset.kind]
         values: dict[str, Any] = {
             # The parameterisation of each cell is compared instead (`_setting`).
-            "training": with_changed(training, parameterisation=[]),
+            "training": dataclasses.replace(training, parameterisation=[]),
             "selection": cfg.selection,
             # As users type it: 5, not '5'.
             "cv": int(cfg.cv) if cfg.cv and cfg.cv.isdecimal() else cfg.cv,
@@ -453,6 +458,7 @@ class Grid:
         changes = dict(self.changes)
         usual_options = catalogue.entries("estimator").get(cell.estimator, {})
         for name, value in cell.options.items():
+            # `samples` is a column of results, as are the settings in `cfg.factors`.
             if name != "samples" and value != usual_options.get(name):
                 changes[f"estimator.{cell.estimator}.{name}"] = value
         if cell.parameterisation not in self._training_of_protocol().parameterisation:
@@ -473,10 +479,10 @@ class Grid:
         return preset if protocol == "paper" else f"{protocol}-{preset}"
 
     def notes(self) -> Iterator[str]:
-        """Yield lines about settings that are not followed exactly.
+        """Yield lines about settings that are not followed to the letter.
 
-        These are sizes beyond the data, more inducing inputs than rows, the choice of M=auto, and
-        settings that some methods do not have.
+        These are sizes beyond the data, more inducing inputs than rows, `M=auto` with its choice,
+        and settings that some methods do not have.
         """
         yield from self._notes_about_methods()
         name = self.dataset.name
@@ -496,13 +502,14 @@ class Grid:
         """Yield lines about `optimizer`, `restarts` and `K` if some method does not have them."""
         optimizer = self.training.optimizer
         if optimizer == "lbfgs" and optimizer != self._training_of_protocol().optimizer:
-            by_adam = [
+            adam_methods = [
                 name
                 for name, method in self._methods_of_protocol()
-                if not self._is_closed(name, method)
+                if not self._uses_closed_form(name, method)
             ]
-            if by_adam:
-                yield f"optimizer=lbfgs is for closed forms over q: {', '.join(by_adam)} by Adam"
+            if adam_methods:
+                names = ", ".join(adam_methods)
+                yield f"optimizer=lbfgs is for closed forms over q: {names} by Adam"
         if self.training.restarts and optimizer == "adam":
             yield "restarts have no effect on Adam; training.optimizer=lbfgs has them"
         if self.cfg.K is not None and not any(map(is_mixture, self.cfg.method.values())):
@@ -514,23 +521,25 @@ class Grid:
 
     def _template(self, n: int, seed: int, fold: int | None = None) -> Cell:
         """Return the beta = 1 ELBO fit on a split, from which all cells on it are made."""
-        return self._elbo_fit(n, seed, fold, self._inducing_count(n))
+        return self._elbo_fit(n, seed, fold, M=self._inducing_count(n))
 
     def _inducing_count(self, n: int) -> int:
         """Return M for n training rows, which may exceed the number of rows.
 
         M=auto is chosen on the split of seed 0, for all seeds.
         """
-        default = most_inducing_inputs if self.dataset.loader == "table" else inducing_points
-        M = self.cfg.M or self.dataset.M or default(len(self.data.y))
+        is_own_table = self.dataset.loader == "table"
+        default_M = most_inducing_inputs if is_own_table else inducing_points
+        M = self.cfg.M or self.dataset.M or default_M(len(self.data.y))
         if M != AUTO:
             return M
         if self.choose_M is None:
             raise TypeError("M=auto needs choose_M")
         if n not in self._chosen_M:
             auto = self.cfg.auto_M
-            largest = self._with_initial_values(self._elbo_fit(n, 0, None, auto.most), BASE)
-            self._chosen_M[n] = self.choose_M(largest, self.divided, auto.tolerance)
+            fit = self._elbo_fit(n, seed=0, fold=None, M=auto.most)
+            fit = self._with_initial_values(fit, TEMPLATE_OBJECTIVE)
+            self._chosen_M[n] = self.choose_M(fit, self.divided_dataset, auto.tolerance)
         return self._chosen_M[n]
 
     def _elbo_fit(self, n: int, seed: int, fold: int | None, M: int) -> Cell:
@@ -545,7 +554,7 @@ class Grid:
             kind="fit",
             dataset=dataset.name,
             data=self.data.checksum,
-            split=split_name(self.divided, self.data),
+            split=split_label(self.divided_dataset, self.data),
             task=dataset.task,
             likelihood=dataset.likelihood,
             kernel=self.kernel,
@@ -553,7 +562,7 @@ class Grid:
             mean=dataset.mean,
             M=min(M, rows),
             n=n,
-            objective=BASE,
+            objective=TEMPLATE_OBJECTIVE,
             variant="joint",
             form="explicit",
             parameterisation="whitened",
@@ -617,21 +626,23 @@ class Grid:
 
         Before the first method with a fixed variant comes the base fit that it starts from.
         """
-        parameterisations_of_protocol = self.training.parameterisation
-        parameterisations = self.cfg.parameterisation or parameterisations_of_protocol[:1]
+        # A protocol lists all parameterisations that it allows, the default one first.
+        allowed = self.training.parameterisation
+        parameterisations = self.cfg.parameterisation or allowed[:1]
         if parameterisations == ["all"]:
-            parameterisations = parameterisations_of_protocol
+            parameterisations = allowed
         for parameterisation in parameterisations:
-            explicit = replace(template, parameterisation=parameterisation)
-            bases: dict[str, Cell] = {}
+            elbo_fit = replace(template, parameterisation=parameterisation)
+            base_fits: dict[str, Cell] = {}  # by method
             for name, method in self._methods_of_protocol():
-                if method.variant == "fixed" and method.base not in bases:
-                    bases[method.base] = self._base(explicit, method.base)
-                    yield method.base, (bases[method.base],)
-                start = self._with_initial_values(explicit, name)
+                if method.variant == "fixed" and method.base not in base_fits:
+                    base_fits[method.base] = self._base_fit(elbo_fit, method.base)
+                    yield method.base, (base_fits[method.base],)
+                template_of_method = self._with_initial_values(elbo_fit, name)
                 betas_of_method = self._betas(method, template.n)
                 components = components_of(method, self.cfg.K)
-                for cell in self._cells(name, method, bases.get(method.base), start):
+                base_fit = base_fits.get(method.base)
+                for cell in self._cells(name, method, base_fit, template_of_method):
                     yield name, self._candidates_like(cell, betas_of_method, components)
 
     def _candidates_like(
@@ -665,7 +676,7 @@ class Grid:
         """Yield the methods by name, in the variant that the protocol chooses for them."""
         for name, method in self.cfg.method.items():
             variant = self.by_method[name].variant or method.variant
-            yield name, with_changed(method, variant=variant)
+            yield name, dataclasses.replace(method, variant=variant)
 
     def _betas(self, method: MethodConfig, n: int) -> Sequence[float | None]:
         """Return the betas of a method; a single None where its objective has none."""
@@ -681,12 +692,12 @@ class Grid:
         Raises:
             UserError: No model has such a hyperparameter, or it can't have this value.
         """
-        typed = {**self.training.initial, **self.by_method[method].initial}
-        for name, value in typed.items():
+        wanted = {**self.training.initial, **self.by_method[method].initial}
+        for name, value in wanted.items():
             self._check_initial_value(name, value)
         initial: dict[str, float | str] = {}
-        for name, value in sorted(typed.items()):
-            if name in self.parameters and not _starts_at(self.parameters[name], value):
+        for name, value in sorted(wanted.items()):
+            if name in self.parameters and not _is_default(self.parameters[name], value):
                 initial[name] = value if isinstance(value, str) else float(value)
         self._check_noise_floor(initial)
         return replace(cell, initial=initial)
@@ -710,16 +721,23 @@ class Grid:
         floor = self.training.noise_floor
         if floor is None:
             return
-        start: Any = None
+        initial_noise: Any = None
         if "noise" in self.parameters:
-            start = initial.get("noise", self.parameters["noise"].initial)
-        if start is None or not floor < start:
-            below = f"it must be below the noise that {self.dataset.name} starts with"
-            shown = "it has none" if start is None else start
-            raise UserError(f"noise_floor={floor:g}: {below} ({shown}); null: no floor")
+            initial_noise = initial.get("noise", self.parameters["noise"].initial)
+        if initial_noise is None or not floor < initial_noise:
+            limit = "it has none" if initial_noise is None else initial_noise
+            raise UserError(
+                f"noise_floor={floor:g}: it must be below the noise that {self.dataset.name} "
+                f"starts with ({limit}); null: no floor"
+            )
 
-    def _base(self, explicit: Cell, method: str) -> Cell:
-        """Return the beta = 1 fit of a method, from which fixed variants take hyperparameters."""
+    def _base_fit(self, elbo_fit: Cell, method: str) -> Cell:
+        """Return the beta = 1 fit of a method, from which fixed variants take hyperparameters.
+
+        Args:
+            elbo_fit: The cell from which it is made.
+            method: The name of the method.
+        """
         settings = catalogue.entries("method").get(method, {})
         is_joint = settings.get("variant") == "joint"
         objective = OBJECTIVES[settings["objective"]] if is_joint else None
@@ -728,12 +746,12 @@ class Grid:
                 f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; "
                 "give one"
             )
-        base = replace(self._with_initial_values(explicit, method), objective=objective.name)
+        base = replace(self._with_initial_values(elbo_fit, method), objective=objective.name)
         if self.cfg.collapsed and objective.collapses(self.likelihood):
-            base = self._collapsed(base)
+            base = self._collapsed_cell(base)
         return replace(base, evaluate="end") if self.cfg.measure == "gradient" else base
 
-    def _collapsed(self, cell: Cell) -> Cell:
+    def _collapsed_cell(self, cell: Cell) -> Cell:
         """Return the cell with q in closed form.
 
         Such a cell sees all rows at every step, does not depend on the coordinates of q (which
@@ -756,59 +774,63 @@ class Grid:
             "restarts": self.training.restarts,
             "pilot": collapsed.pilot,
         }
-        return replace(collapsed, **{**WITHOUT_ADAM, **limits})
+        fields = {**LBFGS_FIELDS, **limits}
+        return replace(collapsed, **fields)
 
     def _cells(
-        self, name: str, method: MethodConfig, base: Cell | None, start: Cell
+        self, name: str, method: MethodConfig, base_fit: Cell | None, template: Cell
     ) -> Iterator[Cell]:
         """Yield the cells of a method at beta = 1: one for each setting of each estimator.
 
         Args:
             name: The name of the method.
             method: The method.
-            base: The base fit of fixed variants.
-            start: The cell from which they are made, with the initial values for the method.
+            base_fit: The fit that a fixed variant takes its hyperparameters from.
+            template: The ELBO fit from which the cells are made, with the initial values for the
+                method.
         """
         objective = OBJECTIVES[method.objective]
-        M = start.M
+        cell = replace(
+            template,
+            objective=method.objective,
+            variant=method.variant,
+            objective_options=changed_options(method),
+        )
         if objective.all_rows_inducing:
-            M = start.training_rows + self.added_rows
-            start = replace(start, pilot=0)
-        cell = replace(start, objective=method.objective, variant=method.variant, M=M)
-        cell = replace(cell, objective_options=changed_options(method))
+            cell = replace(cell, M=template.training_rows + self.added_rows, pilot=0)
         is_fixed = method.variant == "fixed"
-        if base is not None and is_fixed:
+        if base_fit is not None and is_fixed:
             # Hyperparameters and inducing inputs are those of the base fit, so no setting of their
             # initial values matters.
-            cell = replace(cell, base=base.key, initial={}, inducing="first", pilot=0)
-        is_closed = self._is_closed(name, method)
+            cell = replace(cell, base=base_fit.key, initial={}, inducing="first", pilot=0)
+        uses_closed_form = self._uses_closed_form(name, method)
         if objective.takes_estimator:
-            yield from self._sampled(cell)
-        elif is_closed and is_fixed:
+            yield from self._cells_of_estimators(cell)
+        elif uses_closed_form and is_fixed:
             # Nothing is trained (`Cell.solved`), so no training setting matters.
-            yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
-        elif is_closed:
-            yield self._collapsed(cell)
+            yield replace(self._collapsed_cell(cell), evaluate="end", **UNTRAINED_FIELDS)
+        elif uses_closed_form:
+            yield self._collapsed_cell(cell)
         else:
             yield cell
 
-    def _is_closed(self, name: str, method: MethodConfig) -> bool:
-        """Return whether q of a method has a closed form that is used."""
+    def _uses_closed_form(self, name: str, method: MethodConfig) -> bool:
+        """Return whether a method has a closed form over q, and the settings use it."""
         objective = OBJECTIVES[method.objective]
         collapsed = self.by_method[name].collapsed
         if collapsed is None:
             collapsed = self.cfg.collapsed
         return objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
 
-    def _sampled(self, cell: Cell) -> Iterator[Cell]:
+    def _cells_of_estimators(self, cell: Cell) -> Iterator[Cell]:
         """Yield the cell with every estimator and every combination of its options."""
         for name, options in self.cfg.estimator.items():
             lr = self.training.estimator_lr.get(name, cell.lr)
-            sampled = replace(cell, estimator=name, lr=lr)
+            estimated = replace(cell, estimator=name, lr=lr)
             if self.cfg.measure == "gradient":
-                sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
+                estimated = replace(estimated, kind="gradient", evaluate="end", **UNTRAINED_FIELDS)
             for values in _combinations(options):
-                yield replace(sampled, options=values)
+                yield replace(estimated, options=values)
 
 
 def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
@@ -820,14 +842,16 @@ def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
     if cfg.cv is None:
         return None
     bond = _bond_of_rows(data)
-    has_other_use = dataset.validation not in ("all", "pool")
+    needs_validation_rows = dataset.validation not in ("all", "pool")
     if cfg.cv == AUTO:
-        selects_by_validation = bond or has_other_use or cfg.measure == "gradient"
+        selects_by_validation = bond or needs_validation_rows or cfg.measure == "gradient"
         return None if selects_by_validation else AUTO
     if bond:
-        problem = f"folds would take {dataset.name}'s rows apart, which belong together by {bond}"
-        raise UserError(f"cv={cfg.cv}: {problem}; leave cv out")
-    if has_other_use:
+        raise UserError(
+            f"cv={cfg.cv}: folds would take {dataset.name}'s rows apart, which belong together by "
+            f"{bond}; leave cv out"
+        )
+    if needs_validation_rows:
         setting = f"dataset.{dataset.name}.validation={dataset.validation}"
         raise UserError(
             f"{setting}: with cv={cfg.cv} no rows are for validation alone; leave it out"
@@ -836,7 +860,7 @@ def _cv(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
 
 
 def _bond_of_rows(data: Dataset) -> str:
-    """Return `time` or `group` if rows belong together by these; else ''."""
+    """Return `time` or `group` if the rows must be divided by it; '' if they are independent."""
     arrangement = data.arrangement
     if arrangement.kind in ("time", "group"):
         return arrangement.kind
@@ -844,13 +868,13 @@ def _bond_of_rows(data: Dataset) -> str:
     return "group" if is_published_by_group else ""
 
 
-def _divided(cv: str | None, dataset: DatasetConfig) -> DatasetConfig:
-    """Return the dataset with its rows divided for `cv`, which has none for validation alone."""
-    return dataset if cv is None else with_changed(dataset, validation="pool")
+def _dataset_divided_for(cv: str | None, dataset: DatasetConfig) -> DatasetConfig:
+    """Return the dataset with its rows divided for `cv`: none are for validation alone."""
+    return dataset if cv is None else dataclasses.replace(dataset, validation="pool")
 
 
-def _starts_at(parameter: Parameter, value: float | str) -> bool:
-    """Return whether this is the default initial value of a parameter of the model."""
-    if isinstance(parameter.initial, Tensor):
+def _is_default(parameter: Parameter, value: float | str) -> bool:
+    """Return whether a value is the default initial value of a parameter of the model."""
+    if isinstance(parameter.initial, Tensor):  # a value per feature equals no single value
         return False
     return parameter.initial == value

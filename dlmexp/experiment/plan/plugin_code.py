@@ -8,20 +8,20 @@ from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.plan.cell import Cell
 
-# Packages that are no plugins. Their versions are in every record.
+# Packages that define kernels, objectives, ... without being plugins. Every record has their versions.
 PACKAGES_OF_OURS = ("dlmexp", "gpytorch")
 
 
 def registered_parts(cell: Cell) -> tuple[str, ...]:
-    """Return the names of the registered parts of a cell, which may come from plugins.
+    """Return the names of objective, likelihood, estimator and kernel, each perhaps of a plugin.
 
-    Cells with equal parts depend on the same plugins.
+    Cells with equal names depend on the same plugins.
     """
     return cell.objective, cell.likelihood, cell.estimator, cell.kernel
 
 
 def plugin_packages(cell: Cell) -> list[str]:
-    """Return the packages of plugins that registered parts of a cell."""
+    """Return the packages of plugins that define registered parts of a cell."""
     modules = (
         OBJECTIVES.module_of(cell.objective),
         LIKELIHOODS.module_of(cell.likelihood),
@@ -37,7 +37,7 @@ def plugin_packages(cell: Cell) -> list[str]:
 
 
 def _module_of_kernel(name: str) -> str | None:
-    """Return the module that defines a kernel; None if it is not known."""
+    """Return the module that defines a kernel; None if no such kernel is registered."""
     if is_mixed(name):
         name, _, _ = split_name(name)
     if "." in name:  # the import path of a class
@@ -47,9 +47,9 @@ def _module_of_kernel(name: str) -> str | None:
 
 def plugin_versions(cell: Cell) -> str | None:
     """Return `package=version` of each plugin that a cell depends on; None if there are none."""
-    words: list[str] = []
+    versions: list[str] = []
     for package in plugin_packages(cell):
         version = code_version(package)
         if version:
-            words.append(f"{package}={version}")
-    return " ".join(words) or None
+            versions.append(f"{package}={version}")
+    return " ".join(versions) or None

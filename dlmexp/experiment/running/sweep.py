@@ -31,7 +31,7 @@ from dlmexp.experiment.plan.cell import (
     batches,
     without_keys,
 )
-from dlmexp.experiment.plan.grid import Grid, check, split_name
+from dlmexp.experiment.plan.grid import Grid, check, split_label
 from dlmexp.experiment.plan.plugin_code import plugin_versions, registered_parts
 from dlmexp.experiment.records.columns import columns_with
 from dlmexp.experiment.records.inducing_counts import ChosenInducingCount
@@ -106,7 +106,7 @@ class Plan(NamedTuple):
         cells: All cells that are needed, those of `later` included.
         done: Keys of the needed cells with a sound record.
         failed: Keys of the needed cells that have failed.
-        again: Cells with a record that are trained again, because others start from them.
+        retrained: Cells with a record that are trained again, because others start from them.
         changed: Keys of cells whose record was made by another version of a plugin's code.
     """
 
@@ -115,7 +115,7 @@ class Plan(NamedTuple):
     cells: list[Cell]
     done: Set[str]
     failed: Set[str]
-    again: frozenset[Cell]
+    retrained: frozenset[Cell]
     changed: frozenset[str] = frozenset()
 
 
@@ -240,8 +240,8 @@ def _add_cells(sweep: Sweep, request: DatasetRequest, data: Dataset) -> None:
             )
     counts = InducingCounts(Path(sweep.cfg.results), data, sweep.new_inducing_counts)
     grid = Grid(request.part, request.key, request.dataset, data, counts.choose)
-    split = split_name(grid.divided, data)
-    sweep.datasets[data.name, split] = grid.divided, data
+    split = split_label(grid.divided_dataset, data)
+    sweep.datasets[data.name, split] = grid.divided_dataset, data
     for group, cells in grid.candidates():
         sweep.candidates.append(group)
         for cell in cells:
@@ -286,8 +286,8 @@ def plan_sweep(sweep: Sweep, store: Store, target: Target) -> Plan:
     if not _have_folds(pending):  # nothing that the refits have to wait for
         pending += later
         later = []
-    again = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
-    return Plan(pending, later, cells, done, failed, frozenset(again), changed)
+    retrained = [cell for cell in chain.from_iterable(pending) if cell.key in recorded]
+    return Plan(pending, later, cells, done, failed, frozenset(retrained), changed)
 
 
 def _settled(sweep: Sweep, done: set[str], failed: set[str]) -> set[str]:
@@ -393,7 +393,7 @@ def _sound_records(sweep: Sweep, store: Store, keys: Set[str], needed: Set[str])
             sound.add(key)
     # 3. Records that are damaged, or whose arrays must be sound too, are read again one by one.
     for key in keys - sound:
-        if store.find(sweep.by_key[key].dataset, key) is not None:
+        if store.verified_arrays(sweep.by_key[key].dataset, key) is not None:
             sound.add(key)
     return sound
 
@@ -409,7 +409,7 @@ def _bases_to_repeat(
     to_repeat: set[str] = set()
     for base in bases & done:
         dataset = sweep.by_key[base].dataset
-        if store.base(dataset, base) is None:
+        if store.base_hyperparameters(dataset, base) is None:
             to_repeat.add(base)
     return to_repeat
 
