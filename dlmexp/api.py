@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dlmexp.data.in_memory import MemoryTable
-    from dlmexp.experiment.models.choice import Chosen
+    from dlmexp.experiment.models.choice import ChosenModel
     from dlmexp.experiment.models.file import TrainedCell
     from dlmexp.experiment.models.importance import Rows
     from dlmexp.experiment.models.predictor import Predictor
@@ -381,7 +381,7 @@ class Results:
         `model`, whether its trained model is there.
         """
         frame = as_text(self._records.candidates).drop_duplicates("key").reset_index(drop=True)
-        has_model = frame["key"].isin(self._records.store.keys_with_models())
+        has_model = frame["key"].isin(self._records.store.model_files())
         return frame.assign(model=has_model)
 
     @cached_property
@@ -481,7 +481,7 @@ class TrainedModel:
         self,
         predictor: "Predictor",
         records: ResultsFolder | None = None,
-        chosen: "Sequence[Chosen]" = (),
+        chosen: "Sequence[ChosenModel]" = (),
     ):
         self._predictor = predictor
         self._records = records
@@ -569,9 +569,9 @@ class TrainedModel:
             unseen: As for `predict`.
             fill: As for `predict`.
             seed: The seed of samples.
-            **wanted: The fields of `Wanted`.
+            **wanted: The fields of `Outputs`.
         """
-        from dlmexp.experiment.models.predictor import Wanted
+        from dlmexp.experiment.models.predictor import Outputs
 
         if unseen not in ("error", "base"):
             raise UserError(f"unseen={unseen}: give 'error' or 'base'")
@@ -581,7 +581,7 @@ class TrainedModel:
             raise UserError(f"X: row {row + 1}, {problem}")
         index = X.index if isinstance(X, pd.DataFrame) else None
         random = np.random.default_rng(seed)
-        columns = self._predictor.predict(encoded.X, wanted=Wanted(**wanted), random=random)
+        columns = self._predictor.predict(encoded.X, outputs=Outputs(**wanted), random=random)
         return pd.DataFrame(columns, index=index)
 
     def importance(

@@ -44,7 +44,7 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Task, parse
 from dlmexp.data.schema import Column, Schema
 from dlmexp.experiment.models.predict_file import open_rows
-from dlmexp.experiment.records.record import sealed
+from dlmexp.experiment.records.record import with_checksum
 from dlmexp.experiment.records.results import collect_packed
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import checkpoints
@@ -110,7 +110,8 @@ def sweep() -> Sweep:
     path, state = write.call_args.args
     collect_packed(str(folder), str(folder.with_name("packed.parquet")))
     keys = [
-        record.key for record in sorted(Store(folder).own(), key=lambda record: record.cell.seed)
+        record.key
+        for record in sorted(Store(folder).own_records(), key=lambda record: record.cell.seed)
     ]
     return Sweep(folder, folder.with_name("packed.parquet").read_bytes(), (path.name, state), keys)
 
@@ -142,7 +143,7 @@ def target_record(chance: random.Random, folder: Path) -> None:
         }
     path.unlink()
     path = path.with_suffix(chance.choice([".json", ".json", ".failed.json"]))
-    path.write_bytes(sealed(mutations.as_json(mutations.spoiled(values, chance))) + b"\n")
+    path.write_bytes(with_checksum(mutations.as_json(mutations.spoiled(values, chance))) + b"\n")
     read(chance, folder)
 
 
@@ -153,8 +154,8 @@ def target_arrays(chance: random.Random, folder: Path) -> None:
     content = mutations.npz(store.arrays(values["key"]), chance)
     values["arrays"] = hashlib.sha256(content).hexdigest()
     path.with_name(f"{values['key']}-{values['arrays'][:8]}.npz").write_bytes(content)
-    path.write_bytes(sealed(mutations.as_json(values)) + b"\n")
-    for record in store.own():
+    path.write_bytes(with_checksum(mutations.as_json(values)) + b"\n")
+    for record in store.own_records():
         store.arrays(record.key)
     read(chance, folder)
 
@@ -213,7 +214,7 @@ def target_checkpoint(chance: random.Random, folder: Path) -> None:
     else:
         place.write_bytes(mutations.npz(arrays, chance))
     main_ends_well(RUN, folder)
-    assert sorted(record.key for record in Store(folder).own()) == sorted(sweep().keys)
+    assert sorted(record.key for record in Store(folder).own_records()) == sorted(sweep().keys)
     assert not checkpoints.find_checkpoints(Store(folder))
 
 

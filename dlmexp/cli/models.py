@@ -14,7 +14,7 @@ from dlmexp.common.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.experiment.models.file import TrainedCell
-    from dlmexp.experiment.models.predict_file import Predicted
+    from dlmexp.experiment.models.predict_file import PredictionCounts
 
 STANDARD_OUTPUT = "-"
 WHERE = """\
@@ -186,7 +186,7 @@ def predict(args: argparse.Namespace) -> int:
         The exit code: 1 if a row has no prediction.
     """
     from dlmexp.experiment.models.predict_file import RowOptions, open_rows, predict_file
-    from dlmexp.experiment.models.predictor import Predictor, Wanted
+    from dlmexp.experiment.models.predictor import Outputs, Predictor
 
     terms, words = _terms_and_words(args)
     file = _file_to_predict_on(words)
@@ -196,7 +196,7 @@ def predict(args: argparse.Namespace) -> int:
     open_rows(file, chosen.models[0].schema)
     predictor = Predictor(chosen.models)
     _print_notes_on_models(chosen.descriptions, predictor.has_distribution)
-    wanted = Wanted(
+    wanted = Outputs(
         level=args.interval,
         quantiles=_numbers("--quantiles", args.quantiles),
         above=_numbers("--above", args.above),
@@ -205,7 +205,7 @@ def predict(args: argparse.Namespace) -> int:
     row_options = RowOptions(args.unseen, fill=args.missing == "mean")
     predicted = predict_file(predictor, file, args.out, wanted, row_options)
     _print_notes_on_rows(predicted, args.out, training_filled=predictor.schema.fill)
-    return 1 if predicted.without else 0
+    return 1 if predicted.unpredicted else 0
 
 
 def _numbers(option: str, typed: str) -> tuple[float, ...]:
@@ -249,7 +249,7 @@ def _models_to_predict_with(args: argparse.Namespace, terms: Sequence[str]) -> C
     chosen = choose_models(ResultsFolder(args.results), terms, args.seeds == "all")
     return ChosenModels(
         models=[choice.model for choice in chosen],
-        descriptions=[choice.words for choice in chosen],
+        descriptions=[choice.description for choice in chosen],
     )
 
 
@@ -260,7 +260,7 @@ def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) 
         _print_note("square loss predicts a mean only: there is no interval")
 
 
-def _print_notes_on_rows(predicted: "Predicted", out: str, training_filled: bool) -> None:
+def _print_notes_on_rows(predicted: "PredictionCounts", out: str, training_filled: bool) -> None:
     """Print how many rows have predictions, and how gaps and unseen categories were treated.
 
     Args:
@@ -278,10 +278,10 @@ def _print_notes_on_rows(predicted: "Predicted", out: str, training_filled: bool
     if unseen:
         _print_note(f"without a known category, predicted from other columns: {unseen}")
     destination = "" if out == STANDARD_OUTPUT else f" to {out}"
-    with_prediction = counted(predicted.rows - predicted.without, "row")
+    with_prediction = counted(predicted.rows - predicted.unpredicted, "row")
     _print_note(f"{with_prediction} predicted{destination}")
-    if predicted.without:
-        without_prediction = counted(predicted.without, "row")
+    if predicted.unpredicted:
+        without_prediction = counted(predicted.unpredicted, "row")
         _print_note(
             f"{without_prediction} without a prediction, see the column 'reason'; "
             f"the first: {predicted.first_problem}"
@@ -320,7 +320,7 @@ def export(args: argparse.Namespace) -> None:
     from dlmexp.experiment.models.export import export as write_model
 
     script = write_model(chosen.model, Path(out))
-    print(f"model {chosen.words}")
+    print(f"model {chosen.description}")
     print(_how_to_use(out, script))
 
 

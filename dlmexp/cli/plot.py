@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.experiment.records.settings import Where
     from dlmexp.presentation.figures.choose import Request
-    from dlmexp.presentation.figures.plot import Drawn
+    from dlmexp.presentation.figures.plot import DrawnFigure
 
 DESCRIPTION = """\
 Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to
@@ -185,12 +185,12 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
             f"the figures {' and '.join(MODEL_FIGURES)} are of one model: draw them without "
             "others, and without --compare-protocols and --list"
         )
-    results = ResultsFolder(args.results, others=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.others)
     out = _output_folder(args, results)
     option = "--where" if args.where else "--by"
     (chosen,) = choose_models(results, _terms_of_model(args), option=option)
     diagnosis = diagnose(results, chosen, args.data_root)
-    model = f"Model {chosen.words}."
+    model = f"Model {chosen.description}."
     for figure in dict.fromkeys(args.ids):
         module = predictions if figure == PREDICTIONS else importance
         picture = module.render(diagnosis)
@@ -215,7 +215,7 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
             f"the figures {', '.join(LEADERBOARD_FIGURES)} are over all datasets: draw them "
             "without others, and with no option but --protocol to choose by"
         )
-    results = ResultsFolder(args.results, others=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.others)
     out = _output_folder(args, results)
     boards = main_boards(results, args.protocol)
     for name in dict.fromkeys(args.ids):
@@ -239,7 +239,7 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
             "the figure 'claims' is over all datasets: draw it alone, and with no option but "
             "--protocol and --where to choose by"
         )
-    results = ResultsFolder(args.results, others=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.others)
     out = _output_folder(args, results)
     judged = judge(results, protocol=args.protocol, where=args.where)
     for drawn in draw_verdicts(judged):
@@ -311,7 +311,7 @@ def _figures_with_results(
     from dlmexp.presentation.figures.verdicts import TITLE as VERDICTS_TITLE
 
     if not ids:
-        models = counted(len(results.store.keys_with_models()), "model")
+        models = counted(len(results.store.model_files()), "model")
         for name, title in MODEL_TITLES.items():
             yield ListedFigure(name, models, title)
         data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
@@ -322,11 +322,11 @@ def _figures_with_results(
         yield ListedFigure(drawn.name, _completeness(drawn), drawn.figure.title)
 
 
-def _completeness(drawn: "Drawn") -> str:
+def _completeness(drawn: "DrawnFigure") -> str:
     """Return how many lines of a figure have results, in words."""
     lines = 0
     lines_with_results = 0
-    for panel in drawn.measured:
+    for panel in drawn.measured_panels:
         lines += len(panel.series)
         lines_with_results += sum(not series.points.empty for series in panel.series)
     if not lines_with_results:
@@ -349,7 +349,7 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
     with_results = [drawn for drawn in figures if drawn.panels_with_results]
     without_results = [drawn for drawn in figures if not drawn.panels_with_results]
 
-    def save_figure(drawn: "Drawn") -> str:
+    def save_figure(drawn: "DrawnFigure") -> str:
         return save(out, drawn.name, drawn.picture, drawn.csv, drawn.text, formats)
 
     saved_files = map_in_processes(save_figure, with_results)
@@ -360,15 +360,15 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
     _print_remark(args, results, with_results, without_results)
 
 
-def _notes(drawn: "Drawn", with_caption: bool) -> list[str]:
+def _notes(drawn: "DrawnFigure", with_caption: bool) -> list[str]:
     return [drawn.figure.caption, *drawn.notes] if with_caption else drawn.notes
 
 
 def _print_remark(
     args: argparse.Namespace,
     results: "ResultsFolder",
-    with_results: Sequence["Drawn"],
-    without_results: Sequence["Drawn"],
+    with_results: Sequence["DrawnFigure"],
+    without_results: Sequence["DrawnFigure"],
 ) -> None:
     """Print a line on figures that have no results.
 
@@ -387,7 +387,7 @@ def _print_remark(
         print(remark)
 
 
-def _remark_on_named_figures(without_results: Sequence["Drawn"]) -> str:
+def _remark_on_named_figures(without_results: Sequence["DrawnFigure"]) -> str:
     """Return that figures which the user named have no results, and the commands that run them."""
     from dlmexp.presentation.figures.plot import no_results
 
@@ -400,7 +400,9 @@ def _remark_on_named_figures(without_results: Sequence["Drawn"]) -> str:
 
 
 def _remark_on_all_figures(
-    results: "ResultsFolder", with_results: Sequence["Drawn"], without_results: Sequence["Drawn"]
+    results: "ResultsFolder",
+    with_results: Sequence["DrawnFigure"],
+    without_results: Sequence["DrawnFigure"],
 ) -> str:
     """Return how many figures have no results; empty if none, or only own data were drawn."""
     if not without_results or all(_is_of_own_data(drawn) for drawn in with_results):
@@ -409,12 +411,12 @@ def _remark_on_all_figures(
     return f"no results yet for {count}: {results.command('dlmexp plot --list')}"
 
 
-def _figure_ids(figures: Iterable["Drawn"]) -> list[str]:
+def _figure_ids(figures: Iterable["DrawnFigure"]) -> list[str]:
     """Return the ids of figures; one with several files, as for q's parameterisations, once."""
     return list(dict.fromkeys(drawn.figure.id for drawn in figures))
 
 
-def _is_of_own_data(drawn: "Drawn") -> bool:
+def _is_of_own_data(drawn: "DrawnFigure") -> bool:
     """Return whether a figure shows a user's own data, not those of the paper."""
     return drawn.figure.id.startswith("own-")
 

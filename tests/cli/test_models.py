@@ -233,7 +233,7 @@ def test_shares_beyond_0_and_1_are_refused(words, here, refused):
 
 def _damaged():
     fill()
-    ((path,),) = Store("results").keys_with_models().values()
+    ((path,),) = Store("results").model_files().values()
     path.write_bytes(b"torn")
 
 

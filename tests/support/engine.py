@@ -7,7 +7,7 @@ from dlmexp.experiment.plan.cell import Batch, Cell, batches
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.records.record import Record
 from dlmexp.experiment.records.store import Store
-from dlmexp.experiment.running.checkpoints import resumed_first
+from dlmexp.experiment.running.checkpoints import training_queue
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.engine import Engine
 from dlmexp.experiment.running.leases import Leases
@@ -38,7 +38,9 @@ class EngineRun:
         self.progress = Progress(Clock([]), self.stop)
         self.leases = Leases(root, self.stop.fail)
         (root / "running").mkdir(parents=True, exist_ok=True)
-        self.recorder = Recorder(sweep, self.store, self.progress.finished, "cpu", frozenset(again))
+        self.recorder = Recorder(
+            sweep, self.store, self.progress.note_record, "cpu", frozenset(again)
+        )
         self.recorder.writer = Writer(writer_in_thread)
         self.engine = Engine(
             select_target("cpu", "float64"),
@@ -58,9 +60,9 @@ class EngineRun:
     def train(self, pending: Sequence[Batch]) -> None:
         """Train batches, resumed ones first."""
         with self.leases:
-            self.engine.run(resumed_first(self.store, pending))
+            self.engine.run(training_queue(self.store, pending))
 
     def run(self, retry_failed: bool = False) -> dict[str, Record]:
         """Train what has no record, and return all records of the folder by their keys."""
         self.train(self.pending_batches(retry_failed))
-        return {record.key: record for record in self.store.own()}
+        return {record.key: record for record in self.store.own_records()}

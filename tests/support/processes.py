@@ -196,7 +196,7 @@ def comparable(results: Path) -> dict[str, tuple]:
     """By key, what a record must share with that of an undisturbed run: everything but times and
     machines."""
     store, found = Store(results), {}
-    for record in store.own():
+    for record in store.own_records():
         assert record.key not in found
         result = replace(record.result, seconds=None, alone=None)
         arrays = {name: array.tobytes() for name, array in store.arrays(record.key).items()}

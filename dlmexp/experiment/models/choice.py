@@ -15,7 +15,7 @@ from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.file import TrainedCell, decoded
 from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SELECTED, SHARED
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import Where, check_values, named, parse_terms
+from dlmexp.experiment.records.settings import Where, check_values, is_any_of, parse_terms
 from dlmexp.experiment.records.store import MODEL
 
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
@@ -25,29 +25,29 @@ DIFFERING_IN_MIXTURE = ("options", *SELECTED)
 SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE]
 """The fields in which all models of one mixture agree."""
 SHOWN_KEYS = 8
-TRAIN = (
+HOW_TO_TRAIN = (
     "give the command of that run with results= a new folder (keep=all for models at every beta)"
 )
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenModel:
     """A chosen model.
 
     Attributes:
         row: Its row in `ResultsFolder.candidates`.
         model: The model.
-        words: Its key, its description, and why it was chosen.
+        description: Its key, its description, and why it was chosen.
     """
 
     row: Any
     model: TrainedCell
-    words: str
+    description: str
 
 
 def choose_models(
     results: ResultsFolder, where: Sequence[str], every_seed: bool = False, option: str = "--where"
-) -> list[Chosen]:
+) -> list[ChosenModel]:
     """Return the model with the best validation NLL among those that match all terms.
 
     Args:
@@ -82,15 +82,15 @@ def _matching_models(
     """
     rows = results.candidates
     is_done = rows["status"] == "done"
-    has_model = rows["key"].isin(results.store.keys_with_models()) & is_done
+    has_model = rows["key"].isin(results.store.model_files()) & is_done
     if "model" not in rows or not has_model.any():
-        raise UserError(f"there are no models in '{results.root}': {TRAIN}")
+        raise UserError(f"there are no models in '{results.root}': {HOW_TO_TRAIN}")
     matching = _matching_rows(rows, terms, option).drop_duplicates("key")
     models = matching[has_model[matching.index]]
     if models.empty:
         without_model = f"which {counted(len(matching), 'record')} without a model would"
         problem = f"no model in '{results.root}' matches {' '.join(where)}, {without_model}"
-        raise UserError(f"{problem}: {TRAIN}")
+        raise UserError(f"{problem}: {HOW_TO_TRAIN}")
     return models
 
 
@@ -105,7 +105,7 @@ def _matching_rows(rows: pd.DataFrame, terms: Where, option: str) -> pd.DataFram
             rows = rows[rows["key"].str.startswith(tuple(texts))]
         else:
             check_values(option, name, texts, rows[name].unique())
-            rows = rows[named(rows[name], texts)]
+            rows = rows[is_any_of(rows[name], texts)]
         if rows.empty:
             raise UserError(f"{option} {name}={','.join(texts)}: no record has this value")
     return rows
@@ -127,13 +127,13 @@ def _best_by_seed(rows: pd.DataFrame, best: pd.DataFrame, option: str) -> pd.Dat
     return pd.concat(best_of_seeds)
 
 
-def _load_chosen(results: ResultsFolder, row: Any) -> Chosen:
+def _load_chosen(results: ResultsFolder, row: Any) -> ChosenModel:
     """Return the model of a row of `_best`, with its description."""
     model = load_model(results, row)
     candidates = results.candidates
     methods = candidates.loc[candidates["key"] == row.key, "method"].unique()
     trained = f"{model.cell.describe()}, {'|'.join(sorted(methods))}"
-    return Chosen(row, model, f"{row.key} ({trained}; {row.why})")
+    return ChosenModel(row, model, f"{row.key} ({trained}; {row.why})")
 
 
 def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
@@ -148,7 +148,7 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
             raise Unreadable("it is that of another cell")
     except Unreadable as error:
         path = results.store.path(row.dataset, row.key, MODEL, row.model)
-        raise UserError(f"'{path}' can't be used: {error}; {TRAIN}") from None
+        raise UserError(f"'{path}' can't be used: {error}; {HOW_TO_TRAIN}") from None
     return model
 
 

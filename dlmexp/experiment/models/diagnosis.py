@@ -16,10 +16,10 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec
 from dlmexp.data.raw_files import load
 from dlmexp.data.splits import pooled, split
-from dlmexp.experiment.models.choice import TRAIN, Chosen
+from dlmexp.experiment.models.choice import HOW_TO_TRAIN, ChosenModel
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.models.importance import Rows, importance
-from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
+from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_target_units
 from dlmexp.experiment.records.refits import losses_of_candidates
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.store import Store
@@ -76,14 +76,14 @@ class Diagnosis:
 
     @property
     def errors(self) -> dict[str, float]:
-        """RMSE, MAE and more (`errors_in_own_units`); empty for binary data."""
+        """RMSE, MAE and more (`errors_in_target_units`); empty for binary data."""
         if self.model.schema.labels is not None:
             return {}
-        return errors_in_own_units(self.columns, self.targets)
+        return errors_in_target_units(self.columns, self.targets)
 
 
 def diagnose(
-    results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
+    results: ResultsFolder, chosen: ChosenModel, root: str | os.PathLike[str] | None = None
 ) -> Diagnosis:
     """Return the diagnosis of a model, whose data is loaded again.
 
@@ -131,7 +131,7 @@ def diagnose(
 
 
 def known_test_rows(
-    results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None
+    results: ResultsFolder, chosen: ChosenModel, root: str | os.PathLike[str] | None = None
 ) -> Rows:
     """Return the test rows of a model, whose data is loaded again.
 
@@ -191,7 +191,7 @@ def reload_dataset(
     record = results.store.read(results.store.path(row.dataset, row.key))
     if record is None or record.dataset_spec is None:
         where = "record does not say where they are, as it was written before version 0.4"
-        raise UserError(f"{needed} {where}: {TRAIN}")
+        raise UserError(f"{needed} {where}: {HOW_TO_TRAIN}")
     spec = as_spec(record.dataset_spec)
     run = f"{needed} run ('{row.command or ''}')"
     try:

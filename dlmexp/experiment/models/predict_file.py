@@ -20,7 +20,7 @@ from dlmexp.common.console import raw_stream, sanitized
 from dlmexp.common.errors import UserError
 from dlmexp.common.reading.tables import stream_table
 from dlmexp.data.schema import OTHER_LEVEL, Schema, Unseen
-from dlmexp.experiment.models.predictor import Columns, Predictor, Wanted
+from dlmexp.experiment.models.predictor import Columns, Outputs, Predictor
 
 STDOUT = "-"
 REASON = "reason"
@@ -42,19 +42,19 @@ class RowOptions:
 
 
 @dataclass
-class Predicted:
+class PredictionCounts:
     """How many rows of a file have predictions, and how many values were special.
 
     Attributes:
         rows: The number of rows.
-        without: The number of rows without a prediction.
+        unpredicted: The number of rows without a prediction.
         first_problem: The number of the first of these rows, and why it has no prediction.
         gaps: By column, the number of missing values that were filled.
         unseen: By column, the number of values that training did not have.
     """
 
     rows: int = 0
-    without: int = 0
+    unpredicted: int = 0
     first_problem: str = ""
     gaps: Counter[str] = field(default_factory=Counter)
     unseen: Counter[str] = field(default_factory=Counter)
@@ -64,9 +64,9 @@ def predict_file(
     predictor: Predictor,
     path: Path,
     out: str,
-    wanted: Wanted | None = None,
+    outputs: Outputs | None = None,
     reading: RowOptions | None = None,
-) -> Predicted:
+) -> PredictionCounts:
     """Predict on the rows of a file, and write its columns followed by those of the predictions.
 
     A row without a prediction has empty cells, and a last column `reason` says why. The output
@@ -77,7 +77,7 @@ def predict_file(
         path: The file.
         out: The output: a CSV file, or a Parquet file if it ends in .parquet; `-`: CSV on standard
             output.
-        wanted: The columns of predictions.
+        outputs: The columns of predictions.
         reading: How rows with gaps and unseen levels are treated.
 
     Raises:
@@ -85,8 +85,8 @@ def predict_file(
     """
     schema = predictor.schema
     reading = reading or RowOptions()
-    wanted = wanted or Wanted()
-    predictor.check(wanted)
+    outputs = outputs or Outputs()
+    predictor.check(outputs)
     predicted = _survey(path, schema, reading)
     random = np.random.default_rng(0)
     with ExitStack() as stack:
@@ -96,9 +96,9 @@ def predict_file(
             without = list(encoded.problems)
             X = encoded.X.copy()
             X[without] = 0.0  # any numbers will do: their predictions are not written
-            predictions = predictor.predict(X, wanted=wanted, random=random)
+            predictions = predictor.predict(X, outputs=outputs, random=random)
             added = _with_empty_cells(predictions, without)
-            if predicted.without:
+            if predicted.unpredicted:
                 reasons = map(encoded.problems.get, range(len(X)))
                 added[REASON] = pa.array(list(reasons), pa.string())
             writer.write(_joined(piece, added, path))
@@ -118,8 +118,8 @@ def _joined(piece: pa.RecordBatch, added: dict[str, Any], path: Path) -> pa.Tabl
     return pa.table(columns | added)
 
 
-def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
-    """Return the counts of `Predicted`, from a first reading of the file without predictions.
+def _survey(path: Path, schema: Schema, reading: RowOptions) -> PredictionCounts:
+    """Return the counts of `PredictionCounts`, from a first reading of the file without predictions.
 
     They are needed before the first row is written: there is a column of reasons only if some row
     has no prediction.
@@ -127,10 +127,10 @@ def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
     Raises:
         UserError: there are no rows, or no row can have a prediction.
     """
-    predicted = Predicted()
+    predicted = PredictionCounts()
     for piece in open_rows(path, schema):
         encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
-        if encoded.problems and not predicted.without:
+        if encoded.problems and not predicted.unpredicted:
             row = min(encoded.problems)
             number = predicted.rows + row + 1
             predicted.first_problem = f"row {number}, {encoded.problems[row]}"
@@ -139,10 +139,10 @@ def _survey(path: Path, schema: Schema, reading: RowOptions) -> Predicted:
         if reading.unseen == "base":
             predicted.unseen.update(_count_unseen(encoded.X, schema))
         predicted.rows += piece.num_rows
-        predicted.without += len(encoded.problems)
+        predicted.unpredicted += len(encoded.problems)
     if not predicted.rows:
         raise UserError(f"{path} has columns but no rows")
-    if predicted.without == predicted.rows:
+    if predicted.unpredicted == predicted.rows:
         raise UserError(f"{path}: no row can be predicted on; {predicted.first_problem}")
     return predicted
 

@@ -181,7 +181,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Outputs:
     """The columns of predictions besides mean and standard deviation, or label and probabilities.
 
     Attributes:
@@ -198,7 +198,7 @@ class Wanted:
 
     @property
     def needs_distribution(self) -> bool:
-        """Whether quantiles, probabilities or samples are wanted."""
+        """Whether quantiles, probabilities or samples are outputs."""
         return bool(self.quantiles or self.above or self.samples)
 
 
@@ -228,33 +228,33 @@ class Predictor:
         self,
         X: Float[np.ndarray, "N D"],
         level: float = USUAL_LEVEL,
-        wanted: Wanted | None = None,
+        outputs: Outputs | None = None,
         random: np.random.Generator | None = None,
     ) -> Columns:
         """Return columns of predictions.
 
         For regression and counts they are `mean`, `std` and the ends `lower_95` and `upper_95` of
         the central interval with probability `level`. For binary data they are `label` and a
-        probability for each label. The other columns that are `wanted` follow.
+        probability for each label. The other columns that are `outputs` follow.
 
         Args:
             X: Rows before normalisation.
-            level: The probability of the interval, if `wanted` is None.
-            wanted: Further columns.
+            level: The probability of the interval, if `outputs` is None.
+            outputs: The columns besides these.
             random: Draws the samples; None: a generator with seed 0.
 
         Raises:
             UserError: a wanted column needs a distribution, and the models predict none, or labels.
         """
-        wanted = wanted or Wanted(level)
-        self.check(wanted)
+        outputs = outputs or Outputs(level)
+        self.check(outputs)
         marginals = [member.marginals(X) for member in self.members]
         if self.schema.labels is not None:
-            return self._label_columns(self.schema.labels, marginals, wanted.samples, random)
+            return self._label_columns(self.schema.labels, marginals, outputs.samples, random)
         columns = self._moments(marginals)
-        quantiles = self._all_quantiles(marginals, wanted, random)
+        quantiles = self._all_quantiles(marginals, outputs, random)
         columns |= quantiles
-        for threshold in wanted.above:
+        for threshold in outputs.above:
             columns[f"above_{threshold:g}"] = self._probability_above(marginals, threshold)
         arrays: Columns = {}
         for name, column in columns.items():
@@ -264,7 +264,7 @@ class Predictor:
         return arrays
 
     def _all_quantiles(
-        self, marginals: list[Marginals], wanted: Wanted, random: np.random.Generator | None
+        self, marginals: list[Marginals], outputs: Outputs, random: np.random.Generator | None
     ) -> dict[str, Float[Tensor, "1 N"]]:
         """Return interval, quantiles and samples by name; empty without a distribution.
 
@@ -272,24 +272,24 @@ class Predictor:
         """
         if not self.has_distribution:
             return {}
-        quantiles = self._interval(marginals, wanted.level)
-        quantiles |= self._quantiles(marginals, wanted.quantiles)
-        quantiles |= self._samples(marginals, wanted.samples, random)
+        quantiles = self._interval(marginals, outputs.level)
+        quantiles |= self._quantiles(marginals, outputs.quantiles)
+        quantiles |= self._samples(marginals, outputs.samples, random)
         if self.schema.log:
             for name, values in quantiles.items():
                 quantiles[name] = values.exp()
         return quantiles
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, outputs: Outputs) -> None:
         """Raise UserError if the models cannot predict the wanted columns."""
-        if not 0 < wanted.level < 1:
-            raise UserError(f"level {wanted.level:g}: give a share between 0 and 1, such as 0.8")
-        for share in wanted.quantiles:
+        if not 0 < outputs.level < 1:
+            raise UserError(f"level {outputs.level:g}: give a share between 0 and 1, such as 0.8")
+        for share in outputs.quantiles:
             if not 0 < share < 1:
                 raise UserError(f"quantile {share:g}: give a share between 0 and 1, such as 0.1")
-        if self.schema.labels is not None and (wanted.quantiles or wanted.above):
+        if self.schema.labels is not None and (outputs.quantiles or outputs.above):
             raise UserError("labels have no quantiles, and none is above another: leave them out")
-        if wanted.needs_distribution and not self.has_distribution:
+        if outputs.needs_distribution and not self.has_distribution:
             raise UserError("square loss predicts a mean only: there are no quantiles or samples")
 
     def _label_columns(
@@ -509,7 +509,7 @@ def quantile(
     return high
 
 
-def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> dict[str, float]:
+def errors_in_target_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> dict[str, float]:
     """Return errors of predictions on rows with known targets, in the units of the targets.
 
     Returns:

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dlmexp.experiment.models.importance import Rows, row_losses
-from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_own_units
+from dlmexp.experiment.models.predictor import Columns, Predictor, errors_in_target_units
 
 Scores = dict[str, float]
 
@@ -73,7 +73,7 @@ def count_scores(
     }
 
 
-def own_scores(
+def prediction_scores(
     columns: Columns, targets: Float[np.ndarray, " N"], predictor: Predictor, threshold: float = 0.5
 ) -> Scores:
     """Return the scores of predictions, in the units of the target.
@@ -87,7 +87,7 @@ def own_scores(
     labels = predictor.schema.labels
     if labels is not None:
         return label_scores(columns[f"probability_{labels[1]}"], targets, threshold)
-    scores = errors_in_own_units(columns, targets)
+    scores = errors_in_target_units(columns, targets)
     if predictor.task == "count" and "std" in columns:
         scores |= count_scores(columns["mean"], columns["std"], targets)
     return scores
@@ -96,7 +96,7 @@ def own_scores(
 def scores_on(predictor: Predictor, rows: Rows, threshold: float = 0.5) -> Scores:
     """Return the scores on rows with known targets, and the NLL per row of unnormalised targets."""
     targets = np.exp(rows.y) if predictor.schema.log else rows.y
-    scores = own_scores(predictor.predict(rows.X), targets, predictor, threshold)
+    scores = prediction_scores(predictor.predict(rows.X), targets, predictor, threshold)
     if not predictor.has_distribution:
         return scores
     # -log p(y) = -log p(normalised y) + log y_std

@@ -39,12 +39,12 @@ from dlmexp.experiment.records.record import (
     columns_of,
 )
 
-PATTERN = "*.parquet"
+PACK_PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes into the same folder as packs
 BASELINES = "baselines.parquet"  # scores of methods that others trained (`baselines`)
 SCORES = "scores.parquet"  # what `collect --as scores` writes
 BENCHOPT = "benchopt.parquet"  # what `collect --as benchopt` writes
-NO_PACKS = (TABLE, BASELINES, SCORES, BENCHOPT)
+NOT_PACKS = (TABLE, BASELINES, SCORES, BENCHOPT)
 ARRAY = "array_"  # the names of columns of lists begin with it
 PROFILE = "profile"  # the list of a fold by which a selection is recalibrated
 VALIDATION = "validation_"  # the names of columns with validation metrics begin with it
@@ -249,7 +249,7 @@ class Pack:
         lists = self._read(["key", *names]).to_pandas().set_index("key").dropna(how="all")
         return lists.rename(columns=lambda name: name.removeprefix(ARRAY))
 
-    def fold(self, key: str) -> Result | None:
+    def fold_result(self, key: str) -> Result | None:
         """Return what the result of a fold says for the fit to all rows; None if it is not here.
 
         These are its validation metrics, the unit of its targets and its profile.

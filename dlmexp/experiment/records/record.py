@@ -1,6 +1,6 @@
 """A record: a cell, its result, and its provenance.
 
-On disk it is JSON with its own checksum (`sealed`); in a table it is a row (`columns_of`).
+On disk it is JSON with its own checksum (`with_checksum`); in a table it is a row (`columns_of`).
 
 A field may be added here with a default, which is its value in records without it. Unknown fields
 are ignored when a record is read, except in a cell: an unknown field there would mean another cell.
@@ -116,11 +116,11 @@ class OtherFormat(Unreadable):
 
 JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
 # Fields of a result that are no columns of tables: they have several values, or many lines.
-SEVERAL = ("validation", "test", "trivial", "hyperparameters", "profile", "traceback")
-RESULT_COLUMNS = tuple(name for name in Result.__struct_fields__ if name not in SEVERAL)
+NON_COLUMN_FIELDS = ("validation", "test", "trivial", "hyperparameters", "profile", "traceback")
+RESULT_COLUMNS = tuple(name for name in Result.__struct_fields__ if name not in NON_COLUMN_FIELDS)
 
 
-def sealed(content: bytes) -> bytes:
+def with_checksum(content: bytes) -> bytes:
     """Return a JSON object with its own checksum as the last field.
 
     The checksum is the SHA-256 of the object without that field.

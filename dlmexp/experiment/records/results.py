@@ -24,10 +24,10 @@ from dlmexp.experiment.plan.cell import CandidateGroup, Changes
 from dlmexp.experiment.records.baselines import read_baselines
 from dlmexp.experiment.records.columns import ColumnFilter, every_column
 from dlmexp.experiment.records.manifests import Manifest, distinct, read_manifests
-from dlmexp.experiment.records.packed import NO_PACKS, PROFILE, TABLE, write_pack
+from dlmexp.experiment.records.packed import NOT_PACKS, PROFILE, TABLE, write_pack
 from dlmexp.experiment.records.plugin_versions import mixed_versions
 from dlmexp.experiment.records.refits import Selections
-from dlmexp.experiment.records.store import DRAWN_ARRAYS, Store, check_has_packs
+from dlmexp.experiment.records.store import DRAWN_ARRAY_PREFIXES, Store, check_has_packs
 from dlmexp.experiment.records.table import (
     as_text,
     candidate_cells,
@@ -64,7 +64,7 @@ class TidyResults(Protocol):
 
     @property
     def baselines(self) -> pd.DataFrame:
-        """One row per split of a method that others trained (`baselines.COLUMNS`)."""
+        """One row per split of a method that pack_folders trained (`baselines.COLUMNS`)."""
         ...
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ class ResultsFolder:
     Args:
         folder: The folder.
         columns: The columns of records to read.
-        others: Folders whose packed records and baselines are read as well.
+        pack_folders: Folders whose packed records and baselines are read as well.
         only: The groups of candidates to show; None: all that runs have requested.
 
     Raises:
@@ -93,13 +93,13 @@ class ResultsFolder:
         self,
         folder: str | Path,
         columns: ColumnFilter = every_column,
-        others: Iterable[str | Path] = (),
+        pack_folders: Iterable[str | Path] = (),
         only: Iterable[CandidateGroup] | None = None,
     ):
         self._only = None if only is None else list(only)
-        self.store = Store(folder, others=others)
+        self.store = Store(folder, pack_folders=pack_folders)
         self.root = self.store.root
-        for other in self.store.others:
+        for other in self.store.pack_folders:
             check_has_packs(other)
         cells = self.store.cells(columns=columns)
         self.candidates = candidate_cells(cells, self.groups)
@@ -150,8 +150,8 @@ class ResultsFolder:
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
-        """One row per split of a method that others trained (`baselines.COLUMNS`)."""
-        return read_baselines([self.root, *self.store.others])
+        """One row per split of a method that pack_folders trained (`baselines.COLUMNS`)."""
+        return read_baselines([self.root, *self.store.pack_folders])
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -174,7 +174,7 @@ class ResultsFolder:
 
     def command(self, command: str) -> str:
         """Return a command of dlmexp with the option that names this folder."""
-        return with_results_option(command, self.root, self.store.others)
+        return with_results_option(command, self.root, self.store.pack_folders)
 
 
 def drop_unselected(store: Store) -> int:
@@ -184,7 +184,7 @@ def drop_unselected(store: Store) -> int:
     models are deleted follows from manifests and records alone, so any process may do it, at any
     time and more than once.
     """
-    files = store.keys_with_models()
+    files = store.model_files()
     if not files:
         return 0
     candidates: set[str] = set()
@@ -229,10 +229,10 @@ def _kept_keys(store: Store, manifest: Manifest, groups: list[CandidateGroup]) -
 
 @paused_collector()
 def collect_table(
-    results: str, csv: bool = False, others: Iterable[str | Path] = ()
+    results: str, csv: bool = False, pack_folders: Iterable[str | Path] = ()
 ) -> tuple[Path, int]:
     """Write the tidy table of a folder into it; return the file and its number of rows."""
-    folder = ResultsFolder(results, others=others)
+    folder = ResultsFolder(results, pack_folders=pack_folders)
     table = without_internal_columns(as_text(folder.table))
     path = Path(results, TABLE)
     buffer = io.BytesIO()
@@ -247,7 +247,7 @@ def collect_table(
 
 @paused_collector()
 def collect_packed(
-    results: str, path: str, protocol: str | None = None, others: Iterable[str | Path] = ()
+    results: str, path: str, protocol: str | None = None, pack_folders: Iterable[str | Path] = ()
 ) -> int:
     """Write all records of a folder, those in packs included, as one pack; return their number.
 
@@ -259,15 +259,15 @@ def collect_packed(
         path: The Parquet file to write.
         protocol: The protocol whose cells are packed, without changes of its values; None: all
             cells.
-        others: Folders whose packed records are packed as well.
+        pack_folders: Folders whose packed records are packed as well.
 
     Raises:
         UserError: `path` does not name a Parquet file, or nothing was requested under the protocol.
     """
-    if not path.endswith(".parquet") or Path(path).name in NO_PACKS or Path(path).is_dir():
-        names = " or ".join(NO_PACKS)
+    if not path.endswith(".parquet") or Path(path).name in NOT_PACKS or Path(path).is_dir():
+        names = " or ".join(NOT_PACKS)
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {names}")
-    folder = ResultsFolder(results, others=others)
+    folder = ResultsFolder(results, pack_folders=pack_folders)
     groups = folder.groups
     if protocol is not None:
         groups = _under_protocol(groups, protocol)
@@ -277,7 +277,7 @@ def collect_packed(
     for row in cells.select(["key", "dataset", "arrays", "fold"]).to_pylist():
         key = row["key"]
         if row["fold"] is not None:
-            fold = folder.store.fold(row["dataset"], key)
+            fold = folder.store.fold_result(row["dataset"], key)
             arrays[key] = {PROFILE: np.array(fold.profile)} if fold and fold.profile else {}
             continue
         wanted = _is_drawn if key in shown else _is_drawn_unselected
@@ -306,7 +306,7 @@ def _under_protocol(groups: list[CandidateGroup], protocol: str) -> list[Candida
 
 def _is_drawn(name: str) -> bool:
     """Return whether some figure draws the array of this name."""
-    return name.startswith(DRAWN_ARRAYS)
+    return name.startswith(DRAWN_ARRAY_PREFIXES)
 
 
 def _is_drawn_unselected(name: str) -> bool:

@@ -16,9 +16,9 @@ from dlmexp.experiment.config import KINDS
 from dlmexp.experiment.plan.cell import Changes, assignments
 from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 
-PAPER = "paper"  # the default protocol
+PAPER_PROTOCOL = "paper"  # the default protocol
 # Rows with different values in one of these columns are never drawn, averaged or judged together.
-SETTING = ["protocol", "changes", "evaluate", "data", "split"]
+SETTING_COLUMNS = ["protocol", "changes", "evaluate", "data", "split"]
 MAX_NAMED_VALUES = 12  # in an error message
 
 Where = Mapping[str, list[str]]
@@ -71,7 +71,7 @@ def parse_where(terms: Iterable[str], table: pd.DataFrame, changes: ChangesByTex
     valid = (columns | changed_values.keys()) - {*IDENTITY, *SELECTION}
     where = parse_terms("--where", terms, valid)
     for name, texts in where.items():
-        if matching(table, {name: texts}, changes).any():
+        if is_in_matching_setting(table, {name: texts}, changes).any():
             continue
         known = set(changed_values.get(name, ()))
         if name in table:
@@ -110,16 +110,16 @@ def _as_typed(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def matching(rows: pd.DataFrame, where: Where, changes: ChangesByText) -> pd.Series:
+def is_in_matching_setting(rows: pd.DataFrame, where: Where, changes: ChangesByText) -> pd.Series:
     """Return for each row whether it belongs to a setting with all these values.
 
     If the changes of a setting name a value, it is that of the setting; else the values in the
     column of that name count, and one of the setting's rows with the value is enough.
     """
     matches = pd.Series(True, index=rows.index)
-    setting = [rows[name] for name in [*SETTING, "dataset", "role"]]
+    setting = [rows[name] for name in [*SETTING_COLUMNS, "dataset", "role"]]
     for name, texts in where.items():
-        has_value = named(_values_in_setting(rows, name, changes), texts)
+        has_value = is_any_of(_values_in_setting(rows, name, changes), texts)
         matches &= has_value.groupby(setting, dropna=False, observed=True).transform("any")
     return matches
 
@@ -131,7 +131,7 @@ def _values_in_setting(rows: pd.DataFrame, name: str, changes: ChangesByText) ->
     return values.where(values.notna(), rows[name]) if name in rows else values
 
 
-def named(values: pd.Series, texts: Iterable[str]) -> pd.Series:
+def is_any_of(values: pd.Series, texts: Iterable[str]) -> pd.Series:
     """Return for each value whether a user typed it; `null` and `none` stand for a missing one."""
     texts = list(texts)
     typed = [value for value in values.dropna().unique() if _is_typed(value, texts)]
@@ -163,14 +163,14 @@ def select_setting(
     protocol itself), and of these the one with the most cells. A setting that is left out is
     returned as the options that select it, with its number of cells.
     """
-    is_matching = matching(rows, where, changes) & (rows["protocol"] == protocol)
+    is_matching = is_in_matching_setting(rows, where, changes) & (rows["protocol"] == protocol)
     by_setting = _by_setting(rows[is_matching])
     counts = by_setting.size()
     if counts.empty:
         return rows[:0], []
 
     def rank(setting: tuple[str, ...]) -> tuple[int, int, str]:
-        text = setting[SETTING.index("changes")]
+        text = setting[SETTING_COLUMNS.index("changes")]
         return len(changes[text]), -counts[setting], str(setting)
 
     selected = min(counts.index, key=rank)
@@ -183,20 +183,22 @@ def select_setting(
 
 
 def _by_setting(rows: pd.DataFrame) -> Any:
-    return rows.groupby(SETTING, sort=False, dropna=False, observed=True)
+    return rows.groupby(SETTING_COLUMNS, sort=False, dropna=False, observed=True)
 
 
 def _options(setting: Any, selected: tuple[str, ...], changes: ChangesByText) -> str:
     """Return the options of a command that show a setting in place of the `selected` one.
 
-    A setting is a value for each column in `SETTING`.
+    A setting is a value for each column in `SETTING_COLUMNS`.
     """
     protocol, text, *other_values = setting
     options: list[str] = []
-    if protocol != PAPER:
+    if protocol != PAPER_PROTOCOL:
         options.append(f"--protocol {protocol}")
     options += [f"--where {assignment}" for assignment in assignments(changes[text])]
-    for name, value, selected_value in zip(SETTING[2:], other_values, selected[2:], strict=True):
+    for name, value, selected_value in zip(
+        SETTING_COLUMNS[2:], other_values, selected[2:], strict=True
+    ):
         if value != selected_value:
             options.append(f"--where {name}={value}")
     return " ".join(options)

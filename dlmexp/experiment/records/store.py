@@ -35,14 +35,21 @@ from dlmexp.experiment.records.columns import (
     names_with_role,
 )
 from dlmexp.experiment.records.packed import (
-    NO_PACKS,
-    PATTERN,
+    NOT_PACKS,
+    PACK_PATTERN,
     Pack,
     arrow_table,
     concatenated,
     without_empty_columns,
 )
-from dlmexp.experiment.records.record import OtherFormat, Record, Result, decoded, encoded, sealed
+from dlmexp.experiment.records.record import (
+    OtherFormat,
+    Record,
+    Result,
+    decoded,
+    encoded,
+    with_checksum,
+)
 
 FAILED = ".failed.json"
 MAX_RECORD = 16 << 20  # bytes
@@ -50,9 +57,9 @@ MODEL = ".model.npz"
 CHECKSUM_DIGITS = 8  # of a checksum in the name of a file
 READ_AT_ONCE = 2000  # records in memory at a time while they become rows of a table
 # How the names of arrays begin that figures draw: curves, draws of gradients, reliability.
-DRAWN_ARRAYS = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
+DRAWN_ARRAY_PREFIXES = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
 # How the names of all arrays begin that are not hyperparameters.
-TRAINING_ARRAYS = (*DRAWN_ARRAYS, "objective")
+TRAINING_ARRAY_PREFIXES = (*DRAWN_ARRAY_PREFIXES, "objective")
 
 log = logging.getLogger(__name__)
 
@@ -89,18 +96,18 @@ class Store:
     Args:
         root: The folder.
         read_only: Whether damaged files stay where they are.
-        others: Folders whose packs are read after those of the folder itself.
+        pack_folders: Further folders, whose packs are read after those of this folder.
     """
 
     def __init__(
         self,
         root: str | os.PathLike[str],
         read_only: bool = False,
-        others: Iterable[str | os.PathLike[str]] = (),
+        pack_folders: Iterable[str | os.PathLike[str]] = (),
     ):
         self.root = Path(root)
         self.read_only = read_only
-        self.others = [Path(other) for other in others]
+        self.pack_folders = list(map(Path, pack_folders))
         self.records = self.root / "records"
         self._own: OwnRecords | None = None
 
@@ -108,7 +115,7 @@ class Store:
     def packs(self) -> list[Pack]:
         """The packs of the folder, then those of the other folders."""
         packs: list[Pack] = []
-        for folder in (self.root, *self.others):
+        for folder in (self.root, *self.pack_folders):
             packs += [Pack(path) for path in _pack_paths(folder)]
         return packs
 
@@ -158,7 +165,7 @@ class Store:
             self._write(self.path(dataset, key, ".npz", record.arrays), compressed, durable=False)
         failed = self.path(dataset, key, FAILED)
         path = self.path(dataset, key) if record.done else failed
-        self._write(path, sealed(encoded(record)) + b"\n")
+        self._write(path, with_checksum(encoded(record)) + b"\n")
         if record.done and failed.exists():
             self.quarantine(failed, "retried with success")
 
@@ -204,7 +211,9 @@ class Store:
             raise Unreadable("its name is not its key")
         return record
 
-    def find(self, dataset: str, key: str, base: bool = False) -> dict[str, np.ndarray] | None:
+    def verified_arrays(
+        self, dataset: str, key: str, always: bool = False
+    ) -> dict[str, np.ndarray] | None:
         """Check the folder's own record of a done cell, and return its arrays if they are needed.
 
         A damaged record is moved to the quarantine.
@@ -243,7 +252,7 @@ class Store:
                     return record
         return None
 
-    def fold(self, dataset: str, key: str) -> Result | None:
+    def fold_result(self, dataset: str, key: str) -> Result | None:
         """Return the result of a done fold, the folder's own or that of a pack.
 
         None means that there is no sound record. A pack has what the fit to all rows needs of it
@@ -253,21 +262,23 @@ class Store:
         if record is not None:
             return record.result if record.done else None
         for pack in self.packs:
-            result = pack.fold(key)
+            result = pack.fold_result(key)
             if result is not None:
                 return result
         return None
 
-    def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
+    def base_hyperparameters(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """Return the hyperparameters of a done base fit, for fixed variants to start from.
 
         None means that it must be fitted again.
         """
-        arrays = self.find(dataset, key, base=True) or {}
+        arrays = self.verified_arrays(dataset, key, always=True) or {}
         if "Z" not in arrays:
             return None
         return {
-            name: array for name, array in arrays.items() if not name.startswith(TRAINING_ARRAYS)
+            name: array
+            for name, array in arrays.items()
+            if not name.startswith(TRAINING_ARRAY_PREFIXES)
         }
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
@@ -342,7 +353,7 @@ class Store:
             raise Unreadable("its checksum does not match the record")
         return written
 
-    def keys_with_models(self) -> dict[str, list[Path]]:
+    def model_files(self) -> dict[str, list[Path]]:
         """Return the model files in the folder by the key of their cell."""
         files: dict[str, list[Path]] = {}
         for path in sorted(self.records.glob(f"*/[!.]*{MODEL}")):
@@ -350,7 +361,7 @@ class Store:
             files.setdefault(key, []).append(path)
         return files
 
-    def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
+    def own_records(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """Yield the folder's own sound records, done and failed; with `keys`, only of these cells.
 
         The failure of a cell that is done is left out. A warning is logged about damaged files.
@@ -457,8 +468,8 @@ def needs_arrays(cell: Cell) -> bool:
 
 def _pack_paths(folder: Path) -> list[Path]:
     """Return the packs of a folder."""
-    paths = sorted(folder.glob(PATTERN))
-    return [path for path in paths if path.name not in NO_PACKS and path.is_file()]
+    paths = sorted(folder.glob(PACK_PATTERN))
+    return [path for path in paths if path.name not in NOT_PACKS and path.is_file()]
 
 
 def check_has_packs(folder: Path) -> None:

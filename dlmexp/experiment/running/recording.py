@@ -20,7 +20,7 @@ from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.experiment.models.file import encoded
 from dlmexp.experiment.models.predictor import Predictor
 from dlmexp.experiment.models.relevance import column_lengthscales
-from dlmexp.experiment.models.scores import own_scores
+from dlmexp.experiment.models.scores import prediction_scores
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.plan.plugin_code import plugin_versions
 from dlmexp.experiment.records.record import WARNING, Record, Result
@@ -31,13 +31,13 @@ from dlmexp.experiment.running.programs import Hyperparameters, trained_model
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 # Estimated errors of the NLL per row above which a result has a warning, or counts as failed.
-NLL_WARNING = 1e-3
-NLL_FAILURE = 0.1
+WARN_ABOVE_NLL_ERROR = 1e-3
+FAIL_ABOVE_NLL_ERROR = 0.1
 
 Arrays = dict[str, np.ndarray]
 # Metrics that must be finite. Other scores may be infinite or NaN, as nothing is selected by them.
 LOSSES = ("nll", "mse", "error", "mre")
-# The scores of users' own tables (`own_scores`) that are recorded.
+# The scores of users' own tables (`prediction_scores`) that are recorded.
 RECORDED_SCORES = ("rmse", "mae", "r2", "coverage_95", "auc", "base_rate", "deviance", "dispersion")
 
 
@@ -93,9 +93,9 @@ class Recorder:
     Attributes:
         sweep: The cells.
         store: Where the records are written.
-        finished: A function that is called with every record.
+        on_record: A function that is called with every record.
         device: The name of the device.
-        again: Packed fits that are trained again, because fixed variants start from them.
+        retrained: Packed fits that are trained again, because fixed variants start from them.
         alone: Whether no other process of the run shares the device.
         written: Keys of the cells recorded here, also of those that wait for the writer: True if
             done, False if failed.
@@ -105,15 +105,15 @@ class Recorder:
 
     sweep: Sweep
     store: Store
-    finished: Callable[[Record], None]
+    on_record: Callable[[Record], None]
     device: str
-    again: frozenset[Cell] = frozenset()
+    retrained: frozenset[Cell] = frozenset()
     alone: bool = True
 
     def __post_init__(self) -> None:
         datasets = self.sweep.datasets.values()
         self.writer = Writer(in_thread=self.device != "cpu")
-        self.prepared = prepared_splits(self.sweep)
+        self.prepare_cached = prepared_splits(self.sweep)
         self.written: dict[str, bool] = {}
         self.bases: dict[str, Hyperparameters] = {}
         self._provenance = provenance_here(self.device)
@@ -131,19 +131,19 @@ class Recorder:
         for key, is_done in self.written.items():
             keys = done if is_done else failed
             keys.add(key)
-        for cell in self.again:
+        for cell in self.retrained:
             has_new_record = self.store.path(cell.dataset, cell.key).exists()
             if cell.key not in self.written and not has_new_record:
                 done.discard(cell.key)
         return done, failed
 
-    def split(self, cell: Cell) -> Prepared:
+    def prepare_split(self, cell: Cell) -> Prepared:
         """Return the data to train a cell on.
 
         The facts that its record will contain are stored now, since large data take long to prepare
         again.
         """
-        split = self.prepared(cell)
+        split = self.prepare_cached(cell)
         name = _split_name(cell)
         if name not in self._splits:
             targets = {"validation": split.y_val, "test": split.y_test}
@@ -151,15 +151,15 @@ class Recorder:
             self._splits[name] = SplitFacts(split.features, split.y_mean, split.y_std, trivial)
         return split
 
-    def base(self, cell: Cell) -> Hyperparameters | None:
+    def base_hyperparameters(self, cell: Cell) -> Hyperparameters | None:
         """Return the hyperparameters of the base fit that a cell starts from.
 
         None if that fit has no sound record.
         """
         assert cell.base is not None
-        return self.bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
+        return self.bases.get(cell.base) or self.store.base_hyperparameters(cell.dataset, cell.base)
 
-    def fit(self, cell: Cell, finished: FinishedFit) -> None:
+    def write_fit(self, cell: Cell, finished: FinishedFit) -> None:
         """Write the record of a fit.
 
         The fit counts as failed if its training failed, if a loss is not finite, or if its NLL is
@@ -167,14 +167,14 @@ class Recorder:
         """
         reason = finished.stopped if finished.failed else _unsound(cell, finished)
         if reason:
-            self.failure(cell, reason, finished.iterations)
+            self.write_failure(cell, reason, finished.iterations)
             return
         if gives_hyperparameters(cell):
             self.bases[cell.key] = finished.hyperparameters
         result = self._result(cell, finished)
         if cell.key in self.sweep.folds_of:
-            result = with_folds(result, self.fold_results(cell))
-        self.write(cell, result, _arrays(cell, finished), finished.posterior)
+            result = with_pooled_validation(result, self.fold_results(cell))
+        self.write_record(cell, result, _arrays(cell, finished), finished.posterior)
 
     def _result(self, cell: Cell, finished: FinishedFit) -> Result:
         split = self._splits[_split_name(cell)]
@@ -212,7 +212,7 @@ class Recorder:
         """
         if cell.cv == LOO and finished.profile is not None:
             return penalised_factor(finished.profile)
-        return self.temperature(cell)
+        return self.factor_of_folds(cell)
 
     def fold_results(self, cell: Cell) -> list[Result]:
         """Return the results of the folds of a fit to all rows.
@@ -221,13 +221,13 @@ class Recorder:
         """
         results: list[Result] = []
         for key in self.sweep.folds_of.get(cell.key, ()):
-            result = self.store.fold(cell.dataset, key)
+            result = self.store.fold_result(cell.dataset, key)
             if result is None:
                 return []
             results.append(result)
         return results
 
-    def temperature(self, cell: Cell) -> float | None:
+    def factor_of_folds(self, cell: Cell) -> float | None:
         """Return the factor that recalibrates a fit to all rows; None if it is not known.
 
         It has the lowest sum over the folds of the penalised NLL.
@@ -254,7 +254,7 @@ class Recorder:
         """Return test scores in the units of the target; empty for data that is no user's table."""
         if cell.dataset not in self._user_tables:
             return {}
-        split = self.prepared(cell)
+        split = self.prepare_cached(cell)
         if len(split.y_test) == 0:
             return {}
         model = trained_model(cell, self._schemas[cell.dataset], split, posterior)
@@ -264,19 +264,19 @@ class Recorder:
         if model.schema.log:
             targets = np.exp(targets)
         predictor = Predictor([model])
-        scores = own_scores(predictor.predict(features), targets, predictor)
+        scores = prediction_scores(predictor.predict(features), targets, predictor)
         for name in scores.keys() - set(RECORDED_SCORES):
             del scores[name]
         return scores
 
-    def failure(
+    def write_failure(
         self, cell: Cell, reason: str, iterations: int = 0, traceback: str | None = None
     ) -> None:
         """Write the record of a cell that failed."""
         result = Result(reason=reason, iterations=iterations, traceback=traceback)
-        self.write(cell, result, {})
+        self.write_record(cell, result, {})
 
-    def write(
+    def write_record(
         self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None
     ) -> None:
         """Write the record of a cell with its arrays, and its model if models are kept.
@@ -303,13 +303,13 @@ class Recorder:
 
         self.writer.do(write_files)
         self.written[cell.key] = record.done
-        self.finished(record)
+        self.on_record(record)
 
     def _made(self, cell: Cell) -> Provenance:
         made = msgspec.structs.replace(self._provenance, plugins=plugin_versions(cell))
         return with_timestamp(made)
 
-    def discard(self, batch: Batch) -> None:
+    def discard_checkpoint(self, batch: Batch) -> None:
         """Delete the checkpoint of a batch, when all records so far are written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
@@ -351,7 +351,7 @@ def _restart_gain(finished: FinishedFit) -> float | None:
     return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
 
-def with_folds(result: Result, folds: Sequence[Result]) -> Result:
+def with_pooled_validation(result: Result, folds: Sequence[Result]) -> Result:
     """Return the result of a fit to all rows with the pooled metrics of its folds as validation.
 
     Each fold has normalised the targets by its own `y_std`. The pooled metrics are for targets that
@@ -404,7 +404,7 @@ def _note(cell: Cell, finished: FinishedFit) -> str | None:
     if objective_note:
         notes.append(objective_note)
     error = finished.nll_error
-    if error is not None and error > NLL_WARNING:
+    if error is not None and error > WARN_ABOVE_NLL_ERROR:
         notes.append(WARNING + _nll_warning(cell, error))
     return "; ".join(notes) or None
 
@@ -419,8 +419,8 @@ def _nll_warning(cell: Cell, error: float) -> str:
 def _unsound(cell: Cell, finished: FinishedFit) -> str:
     """Return why a result counts as failed; '' if it does not."""
     error = finished.nll_error
-    # Not `error > NLL_FAILURE`, which is False for NaN.
-    if error is not None and not error <= NLL_FAILURE:
+    # Not `error > FAIL_ABOVE_NLL_ERROR`, which is False for NaN.
+    if error is not None and not error <= FAIL_ABOVE_NLL_ERROR:
         return _nll_warning(cell, error)
     return _not_finite(finished)
 

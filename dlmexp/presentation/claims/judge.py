@@ -12,7 +12,7 @@ from dlmexp.common.catalogue import entries, family, labelled
 from dlmexp.common.console import counted
 from dlmexp.common.plugin_errors import raised
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import matching, parse_where
+from dlmexp.experiment.records.settings import is_in_matching_setting, parse_where
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Origin, Part, claims
 from dlmexp.presentation.claims.columns import (
     VerdictColumn,
@@ -249,8 +249,8 @@ def judge(
     all_columns = columns_of(candidates, results.changes)
     terms = parse_where(where, table, results.changes)
     if terms:
-        table = table[matching(table, terms, results.changes)]
-        candidates = candidates[matching(candidates, terms, results.changes)]
+        table = table[is_in_matching_setting(table, terms, results.changes)]
+        candidates = candidates[is_in_matching_setting(candidates, terms, results.changes)]
         matching_columns = columns_of(candidates, results.changes)
         columns = choose_columns(matching_columns, protocol, everything=True)
     else:

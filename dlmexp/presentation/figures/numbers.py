@@ -20,7 +20,13 @@ from dlmexp.common.plugin_errors import plugin_errors_as_user_errors
 from dlmexp.experiment.records.columns import IDENTITY, SELECTION
 from dlmexp.experiment.records.record import WARNING
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import PAPER, SETTING, Where, named, select_setting
+from dlmexp.experiment.records.settings import (
+    PAPER_PROTOCOL,
+    SETTING_COLUMNS,
+    Where,
+    is_any_of,
+    select_setting,
+)
 from dlmexp.experiment.records.table import best_at_each_beta, rows_for, select
 from dlmexp.presentation.figures.panels import SHORT_GRID_MIN, Line, Panel
 from dlmexp.presentation.figures.stats import BAYES_NLL, half_width, statistics
@@ -31,7 +37,7 @@ UNWHITENED = "unwhitened"
 FIGURE_COLUMNS = (
     *IDENTITY,
     *SELECTION,
-    *SETTING,
+    *SETTING_COLUMNS,
     "group",
     "M",
     "components",
@@ -73,7 +79,7 @@ class Series:
 
 
 @dataclass
-class Measured:
+class MeasuredPanel:
     """The numbers of a panel, with the setting that they belong to.
 
     Attributes:
@@ -215,7 +221,7 @@ def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) ->
     if line.beta is not None:
         belongs &= np.isclose(rows["beta"].astype(float), line.beta)
     for name in by.keys() - {"dataset", "method", "beta"}:
-        belongs &= named(rows[name], by[name])
+        belongs &= is_any_of(rows[name], by[name])
     return belongs
 
 
@@ -262,10 +268,10 @@ def measure(
     panel: Panel,
     results: ResultsFolder,
     rows: pd.DataFrame,
-    protocol: str | None = PAPER,
+    protocol: str | None = PAPER_PROTOCOL,
     where: Where | None = None,
     parameterisation: str | None = None,
-) -> Measured:
+) -> MeasuredPanel:
     """Return the numbers of a panel from its `panel_rows`.
 
     Args:
@@ -278,7 +284,7 @@ def measure(
     """
     rows, other_settings = select_setting(rows, protocol, where or {}, results.changes)
     empty = [Series(line) for line in panel.lines]
-    measured = Measured(panel, protocol, other_settings, empty)
+    measured = MeasuredPanel(panel, protocol, other_settings, empty)
     if rows.empty:
         return measured
     _describe_setting(measured, rows)
@@ -291,7 +297,7 @@ def measure(
     return measured
 
 
-def _describe_setting(measured: Measured, rows: pd.DataFrame) -> None:
+def _describe_setting(measured: MeasuredPanel, rows: pd.DataFrame) -> None:
     """Set protocol, changes, task, command and parameterisations from rows of one setting."""
     first = rows.iloc[0]
     measured.protocol = first["protocol"]
@@ -303,7 +309,7 @@ def _describe_setting(measured: Measured, rows: pd.DataFrame) -> None:
 
 
 def _rows_to_draw(
-    measured: Measured, rows: pd.DataFrame, parameterisation: str | None
+    measured: MeasuredPanel, rows: pd.DataFrame, parameterisation: str | None
 ) -> pd.DataFrame:
     """Return the rows in one parameterisation and at the size of the panel, in order of seeds.
 

@@ -13,19 +13,19 @@ from dlmexp.common import catalogue
 from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
-from dlmexp.experiment.records.settings import PAPER, matching
+from dlmexp.experiment.records.settings import PAPER_PROTOCOL, is_in_matching_setting
 from dlmexp.presentation.figures.choose import Page, Request, pages
-from dlmexp.presentation.figures.drawn import Drawn
+from dlmexp.presentation.figures.drawn import DrawnFigure
 from dlmexp.presentation.figures.looks import paper_style
 from dlmexp.presentation.figures.numbers import (
     UNWHITENED,
     WHITENED,
-    Measured,
+    MeasuredPanel,
     measure,
     panel_rows,
 )
 
-# The metadata that matplotlib writes into files of each format. None removes an entry: dates and
+# The metadata that matplotlib writes into files of each format. None removes an entry, as dates and
 # versions would make the bytes of equal pictures differ.
 METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
@@ -33,14 +33,14 @@ METADATA: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None, "Creator": "dlmexp"},
 }
 OWN_PROTOCOL = "own"  # the protocol of runs on users' own data
-PARAMETERISATIONS = {WHITENED, UNWHITENED}  # of q
+BOTH_PARAMETERISATIONS = {WHITENED, UNWHITENED}  # of q
 
 
-def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> Iterator[Drawn]:
-    """Yield figures with their numbers; figures without results are among them.
+def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> Iterator[DrawnFigure]:
+    """Yield the requested figures with their numbers, even those without results.
 
     A figure of binary or count data is followed by a second one, `-unwhitened`, if both
-    parameterisations of q were run and the user asks for neither.
+    parameterisations of q were run and the request names neither of them.
 
     Args:
         results: The tidy table and its candidates.
@@ -56,32 +56,36 @@ def drawings(results: ResultsFolder, ids: Sequence[str], request: Request) -> It
         for panel in page.figure.panels:
             rows = panel_rows(panel, results_of_page, request.by, request.where)
             rows_by_panel.append(rows)
-        drawn = _measure_page(page, results_of_page, rows_by_panel, request)
-        yield drawn
-        is_open = request.parameterisation is None and not page.number
-        if is_open and _all_have_parameterisations(drawn.panels_with_results):
-            unwhitened_request = replace(request, parameterisation=UNWHITENED)
-            second = _measure_page(page, results_of_page, rows_by_panel, unwhitened_request)
-            if second.is_comparison or _all_have_both_parameterisations(drawn.panels_with_results):
-                yield second
+        first = _measure_page(page, results_of_page, rows_by_panel, request)
+        yield first
+        is_one_page_of_several = bool(page.number)
+        if request.parameterisation is not None or is_one_page_of_several:
+            continue
+        if not _all_have_parameterisations(first.panels_with_results):
+            continue
+        unwhitened_request = replace(request, parameterisation=UNWHITENED)
+        second = _measure_page(page, results_of_page, rows_by_panel, unwhitened_request)
+        # Protocols stand side by side in the second figure only if they have unwhitened results.
+        if second.is_comparison or _all_have_both_parameterisations(first.panels_with_results):
+            yield second
 
 
-def _all_have_parameterisations(run: Sequence[Measured]) -> bool:
-    """Return whether there are panels, all of them with rows that have a parameterisation of q."""
-    return bool(run) and all(measured.parameterisations for measured in run)
+def _all_have_parameterisations(panels: Sequence[MeasuredPanel]) -> bool:
+    """Return whether there are panels, and all of them have rows with a parameterisation of q."""
+    return bool(panels) and all(measured.parameterisations for measured in panels)
 
 
-def _all_have_both_parameterisations(run: Sequence[Measured]) -> bool:
+def _all_have_both_parameterisations(panels: Sequence[MeasuredPanel]) -> bool:
     """Return whether all panels have results in both parameterisations of q."""
-    return all(PARAMETERISATIONS.issubset(measured.parameterisations) for measured in run)
+    return all(BOTH_PARAMETERISATIONS.issubset(measured.parameterisations) for measured in panels)
 
 
-def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
+def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> DrawnFigure:
     """Return a figure with its numbers, caption and notes; its `picture` is drawn when first used.
 
     Raises:
-        UserError: There is no such figure (`dlmexp plot --list` shows the ids; `own-NAME` is that
-            of a user's own dataset), or it has no results.
+        UserError: There is no figure with this id, or it has no results. `dlmexp plot --list` shows
+            the ids; the figure of a user's own dataset NAME has the id `own-NAME`.
     """
     drawn = next(drawings(results, [figure_id], request or Request()), None)
     if drawn is None:
@@ -102,29 +106,33 @@ def no_results(ids: Iterable[str], commands: Iterable[str]) -> str:
 
 def _measure_page(
     page: Page, results: ResultsFolder, rows_by_panel: Sequence[pd.DataFrame], request: Request
-) -> Drawn:
-    """Return a figure with its numbers, under one protocol or under all that stand side by side."""
-    protocols = _protocols(rows_by_panel, results, request)
-    measured: list[Measured] = []
+) -> DrawnFigure:
+    """Return a figure with its numbers, under one protocol or under protocols side by side."""
+    protocols = _protocols_to_draw(rows_by_panel, results, request)
+    measured_panels: list[MeasuredPanel] = []
     for panel, rows in zip(page.figure.panels, rows_by_panel, strict=True):
         for protocol in protocols:
-            numbers = measure(
+            measured = measure(
                 panel, results, rows, protocol, request.where, request.parameterisation
             )
-            measured.append(numbers)
+            measured_panels.append(measured)
     side_by_side: tuple[str, ...] = ()
     protocol_in_name = protocols[0]
     if len(protocols) > 1:
-        side_by_side = tuple(name for name in protocols if name)
+        # None is a protocol only where it is the only one.
+        side_by_side = tuple(protocol for protocol in protocols if protocol is not None)
         protocol_in_name = "protocols"
     name = _file_name(page, protocol_in_name, request)
-    return Drawn(page.figure, name, measured, results, request, side_by_side)
+    return DrawnFigure(page.figure, name, measured_panels, results, request, side_by_side)
 
 
-def _protocols(
+def _protocols_to_draw(
     rows_by_panel: Sequence[pd.DataFrame], results: ResultsFolder, request: Request
 ) -> list[str | None]:
-    """Return the protocol of all panels of a figure, or those that stand side by side."""
+    """Return the protocols of a figure: several that stand side by side, or a single one.
+
+    The only item is None where no protocol has results.
+    """
     if request.compare_protocols:
         side_by_side = _protocols_with_rows(rows_by_panel, request)
         if side_by_side:
@@ -152,21 +160,24 @@ def _default_protocol(
     """
     fitting: list[pd.Series] = []
     for rows in rows_by_panel:
-        is_requested = matching(rows, request.where, results.changes)
+        is_requested = is_in_matching_setting(rows, request.where, results.changes)
         fitting.append(rows["protocol"][is_requested].astype(object))
     protocols = pd.concat(fitting)
-    if (protocols == PAPER).any():
-        return PAPER
+    if (protocols == PAPER_PROTOCOL).any():
+        return PAPER_PROTOCOL
     most_frequent = protocols.mode()
     return None if most_frequent.empty else most_frequent.iloc[0]
 
 
 def _file_name(page: Page, protocol: str | None, request: Request) -> str:
-    """Return the name of a figure's files, with the options that change what is drawn."""
+    """Return the name of a figure's files, with the options that change what is drawn.
+
+    What is drawn by default is not named. Datasets are in the name of the page already.
+    """
     words = [page.name]
-    if request.parameterisation == "unwhitened":
-        words.append("unwhitened")
-    if protocol not in (None, PAPER, OWN_PROTOCOL):
+    if request.parameterisation == UNWHITENED:
+        words.append(UNWHITENED)
+    if protocol not in (None, PAPER_PROTOCOL, OWN_PROTOCOL):
         words.append(protocol)
     for column, values in request.by.items():
         if column != "dataset":
@@ -179,7 +190,7 @@ def _file_name(page: Page, protocol: str | None, request: Request) -> str:
 
 
 def parse_formats(text: str) -> list[str]:
-    """Return the formats in a text such as `pdf,png`, each once.
+    """Return the formats that a text such as `pdf,png` lists, without repetitions.
 
     Raises:
         UserError: A format is not known.
@@ -214,9 +225,9 @@ def save(
         formats: The formats of the picture (`parse_formats`).
 
     Returns:
-        A line with the names of the files.
+        A line for the terminal that names the files.
     """
-    contents = {suffix: _picture(picture, suffix) for suffix in formats}
+    contents = {suffix: _picture_file(picture, suffix) for suffix in formats}
     contents["csv"] = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
     contents["md"] = text.encode()
     for suffix, content in contents.items():
@@ -225,8 +236,8 @@ def save(
     return f"{name}: {folder / name}.{suffixes}"
 
 
-def _picture(picture: MatplotlibFigure, suffix: str) -> bytes:
-    """Return the bytes of a picture in one format."""
+def _picture_file(picture: MatplotlibFigure, suffix: str) -> bytes:
+    """Return the content of the file of a picture in one format."""
     buffer = io.BytesIO()
     with paper_style():
         picture.savefig(buffer, format=suffix, metadata=METADATA[suffix])

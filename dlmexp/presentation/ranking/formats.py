@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from dlmexp.common.errors import UserError
-from dlmexp.experiment.records.packed import BASELINES, BENCHOPT, PATTERN, SCORES
+from dlmexp.experiment.records.packed import BASELINES, BENCHOPT, PACK_PATTERN, SCORES
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.ranking.board import largest_block
 from dlmexp.presentation.ranking.splits import (
@@ -196,7 +196,7 @@ def as_croissant(folder: Path) -> dict[str, Any]:
     path = folder / SCORES
     if not path.is_file():
         raise UserError(f"--as croissant describes {path}: write it first, by --as scores")
-    files = sorted(folder.glob(PATTERN))
+    files = sorted(folder.glob(PACK_PATTERN))
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",

@@ -146,7 +146,7 @@ def halving(here, monkeypatch):
 @pytest.mark.slow
 def test_sweeper_receives_the_validation_metric_of_each_job(here, halving):
     assert main(["run", "-m", "hydra/sweeper=halving", *TINY, "seeds=[0]"]) == 0
-    records = list(Store("results").own())
+    records = list(Store("results").own_records())
     by_rate = {record.cell.lr: record.result.validation["nll"] for record in records}
     assert halving.returned == pytest.approx([by_rate[0.01], by_rate[0.02]])
 
@@ -182,7 +182,7 @@ def test_joblib_starts_the_jobs(here, capfd):
     assert main(["run", *words]) == 0
     out = capfd.readouterr().out
     assert out.count("JoblibLauncher starts the jobs: none of them is submitted again") == 1
-    assert {record.cell.seed for record in Store("results").own()} == {0, 1}
+    assert {record.cell.seed for record in Store("results").own_records()} == {0, 1}
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_optuna_chooses_the_jobs_and_minimises_their_validation_metric(here, cap
     words = ["-m", *sweeper, "hydra.sweeper.direction=minimize", lr, *TINY, "seeds=[0]"]
     assert main(["run", *words]) == 0
     losses = {}
-    for record in Store("results").own():
+    for record in Store("results").own_records():
         losses[record.cell.lr] = record.result.validation["nll"]
     assert len(losses) == 3
     (path,) = Path("results").glob("**/optimization_results.yaml")
@@ -210,4 +210,4 @@ def test_ray_starts_the_jobs(here, capfd):
     assert main(["run", *words]) == 0
     out = capfd.readouterr().out
     assert out.count("RayLauncher starts the jobs: none of them is submitted again") == 1
-    assert {record.cell.seed for record in Store("results").own()} == {0, 1}
+    assert {record.cell.seed for record in Store("results").own_records()} == {0, 1}

@@ -98,7 +98,7 @@ def test_block_that_raises_leaves_the_others_alone(here, two_blocks, capsys, mon
 @pytest.mark.slow
 def test_records_name_the_command_without_what_concerns_this_machine(here, two_blocks):
     assert main(two_blocks) == 0
-    commands = {record.made.command for record in Store(here / "results").own()}
+    commands = {record.made.command for record in Store(here / "results").own_records()}
     assert two_blocks[-1] == "device=cpu"
     assert commands == {shlex.join(["dlmexp", *two_blocks[:-1]])}
 

@@ -229,7 +229,7 @@ def sweep(folder: Folder, results: Results) -> None:
     assert folder.end(process) == 0, folder.output
     results = comparable(folder.root)
     assert results == comparable(here.root)
-    commits = {record.made.commit for record in Store(folder.root).own()} | {commit()}
+    commits = {record.made.commit for record in Store(folder.root).own_records()} | {commit()}
     assert len({each and each.rstrip("+") for each in commits}) == 1, (
         "of this checkout, which somebody may be editing"
     )

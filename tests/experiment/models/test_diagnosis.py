@@ -47,8 +47,8 @@ def trained(here) -> tuple[ResultsFolder, Any]:
 def rewrite_records(**changes: Any) -> None:
     """Write the records with models again, without the command of their run, and changed."""
     store = Store("results")
-    models = store.keys_with_models()
-    for record in list(store.own(models)):
+    models = store.model_files()
+    for record in list(store.own_records(models)):
         (model,) = models[record.key]
         made = replace(record.made, command="")
         changed = replace(record, made=made, **changes)

@@ -154,7 +154,7 @@ def test_forged_kernels(here, words, capsys):
     pd.DataFrame([[0.1] * len(model.schema.features)], columns=model.schema.features).to_csv(
         "new.csv", index=False
     )
-    (record,) = Store("own").own()
+    (record,) = Store("own").own_records()
     hyper = model.hyper | {"kernel.raw_lengthscale": model.hyper["lengthscale"][None]}
     for i, kernel in enumerate(KERNELS):
         cell = replace(record.cell, kernel=kernel)

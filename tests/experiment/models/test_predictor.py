@@ -19,7 +19,7 @@ from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.data.splits import Arrangement, split
 from dlmexp.experiment.models import predictor
 from dlmexp.experiment.models.choice import load_model
-from dlmexp.experiment.models.predictor import Predictor, Wanted
+from dlmexp.experiment.models.predictor import Outputs, Predictor
 from dlmexp.experiment.records.results import ResultsFolder
 from tests.support.cells import MIXED, made_up_model
 
@@ -249,12 +249,12 @@ def test_errors_are_those_of_the_textbook():
         "upper_95": np.array([2.0, 2.0, 7.0]),
     }
     targets = np.array([1.0, 3.0, 5.0])
-    errors = predictor.errors_in_own_units(columns, targets)
+    errors = predictor.errors_in_target_units(columns, targets)
     assert errors["rmse"] == pytest.approx(np.sqrt(2 / 3))
     assert errors["mae"] == pytest.approx(2 / 3)
     assert errors["r2"] == pytest.approx(1 - 2 / 8)
     assert errors["coverage_95"] == pytest.approx(2 / 3)  # the ends belong to the interval
-    assert "r2" not in predictor.errors_in_own_units({"mean": targets}, np.full(3, 2.0))
+    assert "r2" not in predictor.errors_in_target_units({"mean": targets}, np.full(3, 2.0))
 
 
 def test_labels_are_those_of_the_schema_and_the_more_probable_one():
@@ -267,8 +267,8 @@ def test_labels_are_those_of_the_schema_and_the_more_probable_one():
 
 
 def test_quantiles_and_probabilities_of_a_gaussian_are_those_of_scipy():
-    wanted = Wanted(quantiles=(0.001, 0.1, 0.9), above=(1.0,))
-    columns = Predictor([made_up_model()]).predict(X, wanted=wanted)
+    wanted = Outputs(quantiles=(0.001, 0.1, 0.9), above=(1.0,))
+    columns = Predictor([made_up_model()]).predict(X, outputs=wanted)
     normal = scipy.stats.norm(columns["mean"], columns["std"])
     for share in wanted.quantiles:
         np.testing.assert_allclose(columns[f"quantile_{share:g}"], normal.ppf(share), rtol=1e-6)
@@ -277,7 +277,7 @@ def test_quantiles_and_probabilities_of_a_gaussian_are_those_of_scipy():
 
 def test_quantiles_of_counts_are_the_least_counts_with_enough_probability():
     predictor = Predictor([made_up_model("poisson")])
-    columns = predictor.predict(X, wanted=Wanted(quantiles=(0.3,), above=(0, 1, 2, 3, 50)))
+    columns = predictor.predict(X, outputs=Outputs(quantiles=(0.3,), above=(0, 1, 2, 3, 50)))
     for row, count in enumerate(columns["quantile_0.3"]):
         below = [1 - columns[f"above_{k}"][row] for k in (0, 1, 2, 3, 50)]
         counts = [k for k, share in zip((0, 1, 2, 3, 50), below, strict=True) if share >= 0.3]
@@ -292,7 +292,7 @@ def test_samples_have_the_moments_of_the_prediction(likelihood):
     if likelihood == "probit":
         model = made_up_model(likelihood, seed=3, schema=replace(MIXED, labels=(0, 1)))
     rows = np.zeros((1, len(model.schema.features)))
-    columns = Predictor([model]).predict(rows, wanted=Wanted(samples=4000))
+    columns = Predictor([model]).predict(rows, outputs=Outputs(samples=4000))
     draws = np.array([columns[f"sample_{k + 1}"][0] for k in range(4000)], dtype=float)
     mean = columns["probability_1" if likelihood == "probit" else "mean"][0]
     assert abs(draws.mean() - mean) < 4 * draws.std() / np.sqrt(len(draws)) + 1e-9
@@ -302,10 +302,10 @@ def test_samples_have_the_moments_of_the_prediction(likelihood):
 
 def test_what_a_model_has_no_distribution_for_is_refused():
     with pytest.raises(UserError, match="a mean only"):
-        Predictor([made_up_model(objective="sq_dlm")]).predict(X, wanted=Wanted(samples=1))
+        Predictor([made_up_model(objective="sq_dlm")]).predict(X, outputs=Outputs(samples=1))
     labels = made_up_model("probit", seed=3, schema=replace(MIXED, labels=("no", "yes")))
     with pytest.raises(UserError, match="labels have no quantiles"):
-        Predictor([labels]).predict(np.zeros((1, 4)), wanted=Wanted(quantiles=(0.5,)))
+        Predictor([labels]).predict(np.zeros((1, 4)), outputs=Outputs(quantiles=(0.5,)))
 
 
 def test_model_predicts_without_the_plugin_that_has_its_objective():

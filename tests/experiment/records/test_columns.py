@@ -26,7 +26,7 @@ from dlmexp.experiment.records.columns import (
     names_with_role,
 )
 from dlmexp.experiment.records.packed import arrow_table
-from dlmexp.experiment.records.record import SEVERAL, Result
+from dlmexp.experiment.records.record import NON_COLUMN_FIELDS, Result
 from dlmexp.experiment.records.table import tidy
 from tests.conftest import REPOSITORY
 from tests.support.cells import PLAIN, scored
@@ -52,7 +52,7 @@ def test_names_are_unique():
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_every_field_of_a_record_is_a_column_of_its_type(field):
-    if field.name not in SEVERAL:
+    if field.name not in NON_COLUMN_FIELDS:
         assert column_named(field.name).type is _value_type(field.type)
         assert field.name in [column.name for column in COLUMNS]
 

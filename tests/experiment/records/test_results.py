@@ -39,38 +39,38 @@ def _baselines(**values):
 
 
 def test_packed_records_of_another_folder_are_rows_of_the_table(mine, published):
-    results = ResultsFolder(mine, others=[published])
+    results = ResultsFolder(mine, pack_folders=[published])
     assert sorted(results.table["key"]) == sorted([MINE.key, PUBLISHED.key])
 
 
 def test_reading_another_folder_writes_nothing(mine, published):
     before = sorted(path.name for path in published.rglob("*"))
-    assert len(ResultsFolder(mine, others=[published]).table) == 2
+    assert len(ResultsFolder(mine, pack_folders=[published]).table) == 2
     assert sorted(path.name for path in published.rglob("*")) == before
     assert len(ResultsFolder(mine).table) == 1
 
 
 def test_own_record_of_a_cell_comes_before_that_of_another_folder(tmp_path, published):
     fill(tmp_path / "same", candidates("elbo", [PUBLISHED]))
-    results = ResultsFolder(tmp_path / "same", others=[published])
+    results = ResultsFolder(tmp_path / "same", pack_folders=[published])
     assert list(results.table["key"]) == [PUBLISHED.key]
 
 
 def test_settings_of_another_folder_stay_apart(tmp_path, published):
     changed = Setting("paper", {"M": 10})
     fill(tmp_path / "changed", candidates("elbo", [replace(MINE, M=10)], changed))
-    results = ResultsFolder(tmp_path / "changed", others=[published])
+    results = ResultsFolder(tmp_path / "changed", pack_folders=[published])
     assert set(results.changes) == {"", "M=10"}
 
 
 @pytest.mark.parametrize("name", ["nowhere", "mine"])
 def test_other_folder_without_packs_is_refused(mine, name):
     with pytest.raises(UserError, match=f"--with .*{name}: .*pack"):
-        ResultsFolder(mine, others=[mine.parent / name])
+        ResultsFolder(mine, pack_folders=[mine.parent / name])
 
 
 def test_command_names_the_other_folder(mine, published):
-    command = ResultsFolder(mine, others=[published]).command("dlmexp plot ranks")
+    command = ResultsFolder(mine, pack_folders=[published]).command("dlmexp plot ranks")
     assert command == f"dlmexp plot ranks --results {mine} --with {published}"
 
 
@@ -89,7 +89,7 @@ def test_baselines_of_a_folder_are_not_taken_for_a_pack(published):
 
 def test_baselines_of_the_first_folder_are_taken(mine, published):
     _baselines(seconds=7.0).to_parquet(mine / BASELINES)
-    assert list(ResultsFolder(mine, others=[published]).baselines["seconds"]) == [7.0]
+    assert list(ResultsFolder(mine, pack_folders=[published]).baselines["seconds"]) == [7.0]
 
 
 def test_baselines_without_the_trainer_are_refused(mine):

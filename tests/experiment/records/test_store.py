@@ -63,7 +63,7 @@ def _values(**changes: Any) -> dict[str, Any]:
 
 
 def _line(**changes: Any) -> bytes:
-    return sealed(json.dumps(_values(**changes), separators=(",", ":")).encode())
+    return with_checksum(json.dumps(_values(**changes), separators=(",", ":")).encode())
 
 
 def _read(line: bytes) -> Record:
@@ -73,7 +73,7 @@ def _read(line: bytes) -> Record:
 @given(st.dictionaries(st.text(max_size=4), st.floats()), st.none() | st.floats(allow_nan=False))
 def test_every_number_survives_even_nan_and_infinity(metrics, value):
     again = decoded(
-        sealed(encoded(replace(RECORD, result=Result(test=metrics, objective_value=value))))
+        with_checksum(encoded(replace(RECORD, result=Result(test=metrics, objective_value=value))))
     )
     assert (again.cell, again.result.objective_value) == (ELBO, value)
     np.testing.assert_equal(again.result.test, metrics)
@@ -88,7 +88,7 @@ def test_a_missing_field_has_its_default_and_an_unknown_one_is_ignored_but_in_a_
 
 def test_the_spec_of_a_dataset_survives_and_is_missing_in_older_records():
     spec = {"name": "mine", "options": {"path": "a.csv"}, "M": None}
-    assert _read(sealed(encoded(replace(RECORD, dataset_spec=spec)))).dataset_spec == spec
+    assert _read(with_checksum(encoded(replace(RECORD, dataset_spec=spec)))).dataset_spec == spec
     assert "dataset_spec" not in _values()
     assert _read(_line()).dataset_spec is None
 
@@ -169,11 +169,11 @@ def test_what_is_no_sound_record_ends_in_a_sentence_and_is_quarantined_by_a_run(
         assert main([*command, "--results", str(store.root)]) in (0, 2)
         assert "Traceback" not in capsys.readouterr().err
     caplog.clear()
-    sound = [record.key for record in store.own()]
+    sound = [record.key for record in store.own_records()]
     assert path.read_bytes() == text, "readers leave it alone"
     assert sound == [good.key]
     assert [str(path) in said for said in caplog.messages] == [True]
-    assert store.find("banana", ELBO.key) is None
+    assert store.verified_arrays("banana", ELBO.key) is None
     assert ELBO.key not in store.keys()[0]
     quarantined, why = sorted((store.root / "quarantine").iterdir())
     assert why.name == quarantined.name + ".why"
@@ -189,9 +189,9 @@ def test_whatever_else_lies_about_is_no_record(store, capsys):
     os.mkfifo(store.root / "test" / "cells" / f"{'0' * 16}.json")
     folder = store.path("banana", "0" * 20)
     folder.mkdir()
-    assert [record.key for record in store.own()] == [ELBO.key]
+    assert [record.key for record in store.own_records()] == [ELBO.key]
     assert main(["status", "--results", str(store.root)]) == 0
-    assert store.find("banana", "0" * 20) is None
+    assert store.verified_arrays("banana", "0" * 20) is None
     assert not folder.exists(), "quarantined"
 
 
@@ -202,7 +202,7 @@ def test_a_record_of_another_version_is_refused_and_stays(store, version):
     path.parent.mkdir(parents=True)
     path.write_bytes(_line(format=version, cell={"nothing": "known"}))
     with pytest.raises(UserError, match=rf"format {version}.*results=DIR"):
-        store.find("banana", ELBO.key)
+        store.verified_arrays("banana", ELBO.key)
     assert path.exists()
     assert not (store.root / "quarantine").exists()
 
@@ -228,7 +228,7 @@ def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_wh
     """A run needs those of a base fit, and those of a cell that was run for them."""
     store.write(scored(cell, nll=0.25), ARRAYS)
     (path,) = store.records.glob("*/*.npz")
-    assert store.find("banana", cell.key) is not None
+    assert store.verified_arrays("banana", cell.key) is not None
     content = path.read_bytes()
     path.unlink()
     if damage is not None:
@@ -250,7 +250,9 @@ def test_a_failure_gives_way_to_success_and_is_not_deleted(store):
     ):  # the last one elsewhere, later
         store.write(replace(scored(PLAIN), status=status), {"m": np.ones(3)})
         assert store.keys() == keys
-        assert [record.status for record in store.own()] == ["done" if keys is done else "failed"]
+        assert [record.status for record in store.own_records()] == [
+            "done" if keys is done else "failed"
+        ]
     assert len(list((store.root / "quarantine").glob("*.failed.json"))) == 1
 
 
@@ -265,7 +267,7 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
     for thread in writers:
         thread.start()
     while any(thread.is_alive() for thread in writers):
-        for record in store.own():
+        for record in store.own_records():
             written = store.attachment("banana", record.key, ".npz", record.arrays)
             assert read_npz(written)["Z"][0] == record.result.validation["nll"]
     assert not (store.root / "quarantine").exists()

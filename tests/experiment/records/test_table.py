@@ -302,9 +302,9 @@ def test_which_models_stay(tmp_path, runs, scores, left):
         )
     for cell, score in zip(GRID, scores, strict=False):
         store.write(scored(cell, **score), model=None if "status" in score else b"a model")
-    before = len(store.keys_with_models())
+    before = len(store.model_files())
     assert drop_unselected(store) == before - len(left)
-    assert store.keys_with_models().keys() == {cell.key for cell in GRID if cell.beta in left}
+    assert store.model_files().keys() == {cell.key for cell in GRID if cell.beta in left}
     assert drop_unselected(store) == 0
 
 

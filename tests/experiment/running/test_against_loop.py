@@ -81,7 +81,9 @@ def test_a_run_equals_the_reference_cell_by_cell(dataset, data_root, here):
         "beta.values=[8,0.3]",
     ]
     assert main(["run", *words, f"data_root={data_root}", "device=cpu"]) == 0
-    records = sorted(Store(here / "results").own(), key=lambda record: record.cell.base is not None)
+    records = sorted(
+        Store(here / "results").own_records(), key=lambda record: record.cell.base is not None
+    )
     assert len(records) == 2 * cells
     spec = read_spec(dataset)
     rows = load(spec, data_root)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dlmexp.common.console import NOTEBOOK_WIDTH, wide_console
-from dlmexp.experiment.running.bars import NotebookBar, TerminalBar, bar_here
+from dlmexp.experiment.running.bars import NotebookBar, TerminalBar, bar_for
 
 
 class _NotebookStream(StringIO):
@@ -38,10 +38,10 @@ def shown(monkeypatch):
 
 def test_bar_is_that_of_the_place():
     terminal = Console(file=StringIO(), force_terminal=True)
-    assert isinstance(bar_here(terminal), TerminalBar)
-    assert isinstance(bar_here(Console(file=_NotebookStream())), NotebookBar)
-    assert bar_here(Console(file=StringIO())) is None
-    assert bar_here(None) is None
+    assert isinstance(bar_for(terminal), TerminalBar)
+    assert isinstance(bar_for(Console(file=_NotebookStream())), NotebookBar)
+    assert bar_for(Console(file=StringIO())) is None
+    assert bar_for(None) is None
 
 
 def test_bar_of_a_notebook_is_updated_in_place(shown):

@@ -13,8 +13,8 @@ from dlmexp.experiment.running.checkpoints import (
     checkpoint_path,
     find_checkpoints,
     read_checkpoint,
-    resumed_first,
     save_checkpoint,
+    training_queue,
 )
 from tests.support.cells import PLAIN, scored
 
@@ -47,7 +47,7 @@ def test_saved_checkpoint_is_read_back(store):
 
 
 def test_open_cells_are_those_without_a_record():
-    assert SOUND.open == (CELLS[0], CELLS[2])
+    assert SOUND.unrecorded_cells == (CELLS[0], CELLS[2])
 
 
 def test_name_does_not_depend_on_the_order_of_cells(store):
@@ -95,7 +95,7 @@ def test_torn_checkpoint_is_quarantined(store):
 
 def test_batch_of_a_checkpoint_comes_first_with_all_its_cells(store):
     save(store)
-    assert resumed_first(store, [OTHERS, CELLS[2:]]) == [
+    assert training_queue(store, [OTHERS, CELLS[2:]]) == [
         (CELLS, (CELLS[0], CELLS[2])),
         (OTHERS, OTHERS),
     ]
@@ -104,12 +104,12 @@ def test_batch_of_a_checkpoint_comes_first_with_all_its_cells(store):
 def test_cell_of_a_checkpoint_that_got_a_record_meanwhile_needs_none(store):
     save(store)
     store.write(scored(CELLS[0]))
-    assert resumed_first(store, [CELLS[2:]]) == [(CELLS, (CELLS[2],))]
+    assert training_queue(store, [CELLS[2:]]) == [(CELLS, (CELLS[2],))]
 
 
 def test_cells_of_a_batch_that_are_in_no_checkpoint_train_on_their_own(store):
     save(store)
-    assert resumed_first(store, [(CELLS[2], *OTHERS)]) == [
+    assert training_queue(store, [(CELLS[2], *OTHERS)]) == [
         (CELLS, (CELLS[0], CELLS[2])),
         (OTHERS, OTHERS),
     ]
@@ -117,21 +117,21 @@ def test_cells_of_a_batch_that_are_in_no_checkpoint_train_on_their_own(store):
 
 def test_checkpoint_of_other_cells_is_left_alone(store):
     save(store)
-    assert resumed_first(store, [OTHERS]) == [(OTHERS, OTHERS)]
+    assert training_queue(store, [OTHERS]) == [(OTHERS, OTHERS)]
     assert len(find_checkpoints(store)) == 1
 
 
 @pytest.mark.parametrize(("read_only", "left"), [(False, 0), (True, 1)])
 def test_checkpoint_whose_cells_are_all_recorded_is_deleted(store, read_only, left):
     save(store)
-    for cell in SOUND.open:
+    for cell in SOUND.unrecorded_cells:
         store.write(scored(cell))
-    assert resumed_first(Store(store.root, read_only=read_only), []) == []
+    assert training_queue(Store(store.root, read_only=read_only), []) == []
     assert len(find_checkpoints(store)) == left
 
 
 def test_failed_cell_of_a_checkpoint_that_is_retried_is_resumed(store):
     save(store)
-    for cell in SOUND.open:
+    for cell in SOUND.unrecorded_cells:
         store.write(scored(cell, "failed"))
-    assert resumed_first(store, [CELLS[2:]]) == [(CELLS, SOUND.open)]
+    assert training_queue(store, [CELLS[2:]]) == [(CELLS, SOUND.unrecorded_cells)]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running import clock as module
-from dlmexp.experiment.running.clock import LONGEST_TRIAL_STEP, Clock
+from dlmexp.experiment.running.clock import MAX_TRIAL_STEP_SECONDS, Clock
 from dlmexp.experiment.running.cost import BatchShape, StepCost, Steps
 from dlmexp.experiment.running.process import select_target
 from tests.support.cells import PLAIN
@@ -56,10 +56,10 @@ def test_a_small_a_middle_and_a_large_kind_are_timed(now, monkeypatch):
 def test_kinds_whose_steps_take_long_are_not_timed(now, monkeypatch):
     timed = []
     batches = [batch_of(2, n=n) for n in (900, 50, 400, 100, 200)]
-    seconds = 4 * LONGEST_TRIAL_STEP
+    seconds = 4 * MAX_TRIAL_STEP_SECONDS
     clock = timed_clock(monkeypatch, lambda cells: timed.append(cells[0].n) or seconds, batches)
     assert timed == [50]
-    assert clock.announced(1) is not None
+    assert clock.expected_interval(1) is not None
 
 
 def test_timing_ends_within_seconds(now, monkeypatch):
@@ -78,7 +78,7 @@ def test_timing_ends_within_seconds(now, monkeypatch):
 def test_announcement_is_an_interval_about_the_expected_time(now, monkeypatch, workers):
     """The longest batch may be left over when other processes have nothing to do."""
     clock = timed_clock(monkeypatch, step_of_rows)
-    interval = clock.announced(workers)
+    interval = clock.expected_interval(workers)
     assert interval is not None
     cost = clock._cost()
     seconds = {}
@@ -98,7 +98,7 @@ def test_announcement_is_an_interval_about_the_expected_time(now, monkeypatch, w
 def test_nothing_is_announced_where_no_step_can_be_timed(now, monkeypatch):
     closed = batch_of(2, form="collapsed", variant="fixed")
     clock = timed_clock(monkeypatch, lambda cells: pytest.fail("it is timed"), [closed])
-    assert clock.announced(1) is None
+    assert clock.expected_interval(1) is None
 
 
 def test_small_batches_hide_each_others_latency_on_a_gpu():
@@ -120,7 +120,7 @@ def test_short_runs_are_told_from_long_ones():
 
 def finish(clock, cells, iterations, seconds):
     for cell in cells:
-        clock.finish(cell, Result(iterations=iterations, seconds=seconds))
+        clock.note_record(cell, Result(iterations=iterations, seconds=seconds))
 
 
 def test_time_left_is_unknown_before_a_step_was_made():
@@ -135,7 +135,7 @@ def test_time_left_without_timed_steps_follows_from_the_steps_of_cells_in_traini
     usual = kind.shape.usual
     assert usual.mean < usual.longest
     for cell in CELLS:
-        clock.reach(cell, LIMIT // 10)
+        clock.note_iteration(cell, LIMIT // 10)
     left = clock.seconds_left(10.0)
     assert left is not None
     assert 10.0 * (10 * usual.mean - 1) <= left <= 10.0 * (10 * usual.longest - 1)
@@ -143,12 +143,12 @@ def test_time_left_without_timed_steps_follows_from_the_steps_of_cells_in_traini
 
 def test_time_left_before_a_cell_has_finished_is_that_of_the_timed_steps(now, monkeypatch):
     clock = timed_clock(monkeypatch, step_of_rows, [CELLS])
-    interval = clock.announced(1)
+    interval = clock.expected_interval(1)
     assert interval is not None
     expected = (interval.least * interval.most) ** 0.5
     assert clock.seconds_left(0.0) == pytest.approx(expected)
     for cell in CELLS:
-        clock.reach(cell, CELLS[0].iterations // 10)
+        clock.note_iteration(cell, CELLS[0].iterations // 10)
     in_between = clock.seconds_left(expected / 6)
     assert in_between is not None
     assert 0 < in_between < expected
@@ -168,7 +168,7 @@ def test_cells_of_other_processes_in_the_same_time_make_the_run_faster():
     clock = Clock([CELLS])
     finish(clock, CELLS[:4], 100, 1.0)
     for cell in CELLS[4:8]:
-        clock.finish(cell, None)
+        clock.note_record(cell, None)
     assert clock.seconds_left(4.0) == pytest.approx(0.5)
 
 
@@ -187,14 +187,14 @@ def test_cell_in_training_counts_by_how_far_it_is(iteration, left):
     """The others took 100 iterations and one second."""
     clock = Clock([CELLS[:1], CELLS[1:2]])
     finish(clock, CELLS[:1], 100, 1.0)
-    clock.reach(CELLS[1], iteration)
+    clock.note_iteration(CELLS[1], iteration)
     spent = 1.0 + iteration / 100
     assert clock.seconds_left(spent) == pytest.approx(left)
 
 
 def test_nothing_is_left_when_all_cells_have_records():
     clock = Clock([CELLS])
-    clock.reach(CELLS[0], 7)
+    clock.note_iteration(CELLS[0], 7)
     finish(clock, CELLS, 100, 1.0)
     assert clock.seconds_left(9.0) == 0.0
 
@@ -219,14 +219,14 @@ def test_time_of_other_kinds_follows_by_their_steps_and_work():
 
 def test_result_without_seconds_counts_as_one_iteration():
     clock = Clock([CELLS])
-    clock.finish(CELLS[0], Result())
+    clock.note_record(CELLS[0], Result())
     (kind,) = clock.kinds.values()
     assert (kind.finished, kind.iterations, kind.seconds, kind.waiting) == (1, 1, 0.0, 8)
 
 
 def test_cell_of_another_run_changes_nothing():
     clock = Clock([CELLS])
-    clock.finish(replace(PLAIN, n=7), Result(iterations=5, seconds=1.0))
+    clock.note_record(replace(PLAIN, n=7), Result(iterations=5, seconds=1.0))
     assert [kind.waiting for kind in clock.kinds.values()] == [9]
 
 

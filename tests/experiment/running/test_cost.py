@@ -6,7 +6,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.experiment.running.cost import BatchShape, Measured, StepCost, Steps, fitted
+from dlmexp.experiment.running.cost import BatchShape, Measurement, StepCost, Steps, fitted
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
 
@@ -76,9 +76,9 @@ def one_step(of_shape: BatchShape) -> Steps:
     return Steps(1.0, float(of_shape.cells))
 
 
-def measured(of_shape: BatchShape, seconds: float) -> Measured:
+def measured(of_shape: BatchShape, seconds: float) -> Measurement:
     """A measured step of a batch."""
-    return Measured(of_shape, one_step(of_shape), seconds)
+    return Measurement(of_shape, one_step(of_shape), seconds)
 
 
 def seconds_of_step(cost: StepCost, of_shape: BatchShape) -> float:
@@ -93,14 +93,14 @@ def seconds_of_step(cost: StepCost, of_shape: BatchShape) -> float:
 def test_fit_recovers_latency_and_rate(device, exponent):
     true = StepCost(10**exponent, 3e-12, device)
     shapes = [shape(cells, n=n) for cells in (1, 10, 100) for n in (10, 1000, 10**6)]
-    cost = fitted([measured(each, seconds_of_step(true, each)) for each in shapes], device)
+    cost = fit_step_cost([measured(each, seconds_of_step(true, each)) for each in shapes], device)
     for each in shapes:
         assert seconds_of_step(cost, each) == pytest.approx(seconds_of_step(true, each), rel=0.02)
 
 
 def test_one_measured_step_gives_its_own_time_and_the_usual_latency():
     only = shape(n=1000)
-    cost = fitted([measured(only, 0.25)], "cpu")
+    cost = fit_step_cost([measured(only, 0.25)], "cpu")
     assert seconds_of_step(cost, only) == pytest.approx(0.25)
     assert cost.latency == 10**7
 
@@ -111,7 +111,7 @@ def test_family_that_takes_longer_is_expected_to_do_so_for_other_shapes():
     true = StepCost(1e6, 1e-12)
     steps = [measured(each, seconds_of_step(true, each)) for each in plain]
     steps += [measured(each, 4 * seconds_of_step(true, each)) for each in slow]
-    cost = fitted(steps, "cpu")
+    cost = fit_step_cost(steps, "cpu")
     other_slow = seconds_of_step(cost, shape(n=500, family="slow"))
     ratio = other_slow / seconds_of_step(cost, shape(n=500))
     # Pulled towards no difference.
@@ -134,7 +134,7 @@ def test_small_batches_share_the_fixed_cost_on_a_gpu():
 
 def test_family_that_is_not_measured_has_the_common_cost():
     steps = [measured(shape(n=n), 1e-3 * n) for n in (10, 100, 1000)]
-    cost = fitted(steps, "cpu")
+    cost = fit_step_cost(steps, "cpu")
     new = dataclasses.replace(shape(family="new"), kind="new")
     common = cost.seconds_per_work * (cost.latency + 4 * new.work)
     assert math.isclose(seconds_of_step(cost, new), common)

@@ -53,7 +53,7 @@ def test_workers_share_the_batches_and_leave_the_records_of_one_process(
     assert not (here / "executed").exists()
     assert comparable(here / "results") == comparable(undisturbed(words))
     for root, alone in ((here / "results", False), (undisturbed(words), True)):
-        assert {record.result.alone for record in Store(root).own()} == {alone}
+        assert {record.result.alone for record in Store(root).own_records()} == {alone}
 
 
 def test_hangup_stops_all_processes_of_a_run(launcher, here, tiny):

@@ -75,7 +75,7 @@ def test_cells_that_another_process_recorded_meanwhile_are_skipped(tmp_path, tin
     EngineRun(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"]).run()
     started.clear()
     skipped = []
-    run.progress.skipped = lambda cells: skipped.extend(cells)
+    run.progress.note_records_elsewhere = lambda cells: skipped.extend(cells)
     run.train(batches)
     assert [cell.seed for cell in started] == [1]
     assert [cell.seed for cell in skipped] == [0]
@@ -103,7 +103,7 @@ def test_batches_that_need_the_whole_device_come_after_the_others(
 
 def test_request_to_stop_starts_no_other_batch(tmp_path, tiny, started):
     run = EngineRun(tmp_path, [*tiny, "method=[elbo]"], batch_size=1)
-    run.recorder.finished = lambda record: run.stop.request(15)
+    run.recorder.on_record = lambda record: run.stop.request(15)
     with pytest.raises(Stop) as stopped:
         run.run()
     assert stopped.value.code == 143
@@ -214,7 +214,7 @@ def test_batch_that_does_not_fit_next_to_another_is_trained_after_it(
     monkeypatch.setattr(BatchTrainer, "work", second_is_too_large)
     batches = run.pending_batches()
     run.train(batches)
-    assert statuses({record.key: record for record in run.store.own()}) == {"done"}
+    assert statuses({record.key: record for record in run.store.own_records()}) == {"done"}
     assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     expected = sum(bytes_of(batch) for batch in batches)
     assert run.engine.capacity.bytes == pytest.approx(0.8 * expected)
@@ -251,7 +251,7 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
         folder = tmp_path / str(batches)
         words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={folder}"]
         assert execute(compose(words)) == 0
-        assert all(record.result.alone for record in Store(folder).own()) == (batches == 1)
+        assert all(record.result.alone for record in Store(folder).own_records()) == (batches == 1)
         results.append(comparable(folder))
     assert results[0] == results[1]
 
@@ -261,7 +261,7 @@ def test_exact_process_has_all_rows_as_inducing_inputs_with_those_for_validation
     rows = ["dataset.gp_constant.options.rows=100", "dataset.gp_constant.validation=train"]
     limits = ["training.max_iterations=5", f"results={tmp_path}"]
     assert execute(compose(expand_shorthand([*words, *rows, *limits]))) == 0
-    (record,) = Store(tmp_path).own()
+    (record,) = Store(tmp_path).own_records()
     # 8 of 100 rows are for validation.
     assert (record.cell.n, record.cell.M) == (20, 28)
     assert record.status == "done"

@@ -105,7 +105,7 @@ def test_fault_at_every_kind_of_operation_is_recovered(suite, what):
         assert first.code in ((-9,) if what == "kill" else (0, 1, 2)), first.said
         if root.is_dir():
             read_status(root, failure_reasons=True)
-            list(Store(root, read_only=True).own())
+            list(Store(root, read_only=True).own_records())
         suite.check_recovery(root)
     assert {
         "open w",

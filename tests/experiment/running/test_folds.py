@@ -176,7 +176,7 @@ def test_recalibrated_scores_are_those_of_the_temperature_of_the_folds(words):
 
 def stop_after(monkeypatch, records):
     """Ask a run to stop when it has written so many records."""
-    finished = Progress.finished
+    finished = Progress.note_record
     count = 0
 
     def counting(self, record):
@@ -186,7 +186,7 @@ def stop_after(monkeypatch, records):
         if count == records:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Progress, "finished", counting)
+    monkeypatch.setattr(Progress, "note_record", counting)
 
 
 FOLDS = 2 * 3 * (1 + 3 * len(BETAS))  # cells of folds, of two seeds
@@ -239,7 +239,7 @@ def test_two_processes_train_what_one_does(words, here, tmp_path_factory):
 
 def test_no_output_shows_cells_of_folds(words, here, capsys):
     assert main(["run", *words, "method=[elbo,joint_log_dlm]", "keep=none"]) == 0
-    records = list(Store("results").own())
+    records = list(Store("results").own_records())
     shown = [*main_results(capsys), *texts_below(here / "results" / "figures")]
     assert main(["collect", "--csv"]) == 0
     assert main(["report"]) == 0
@@ -270,7 +270,7 @@ def test_models_of_selected_fits_are_kept_and_those_of_folds_never_written(words
     assert main(["run", *words, "seeds=[0]", "keep=all"]) == 0
     store = Store("results")
     selected = ResultsFolder("results").table["key"]
-    assert set(store.keys_with_models()) == set(selected)
+    assert set(store.model_files()) == set(selected)
 
 
 def test_the_plan_counts_folds_and_the_fits_to_all_rows(words, capsys):
@@ -289,7 +289,7 @@ def test_the_plan_counts_folds_and_the_fits_to_all_rows(words, capsys):
 def test_a_holdout_trains_on_nine_tenths_and_then_on_all_rows(words):
     assert main(["run", *words, "cv=holdout", "method=joint_log_dlm", "seeds=[0]"]) == 0
     rows = ResultsFolder("results").table
-    records = list(Store("results").own())
+    records = list(Store("results").own_records())
     folds = [record.cell for record in records if record.cell.fold is not None]
     assert {cell.training_rows for cell in folds} == {61}
     assert len(folds) == len(BETAS)
@@ -329,7 +329,7 @@ def test_leaving_one_out_selects_as_a_loop_over_rows_does_and_trains_each_beta_o
     assert (rows["status"] == "done").all()
     assert (rows["n"] == 67).all(), "validation rows are trained on"
     assert (rows["cv"] == "loo").all()
-    assert len(list(Store("results").own())) == 1 + len(BETAS) + 1
+    assert len(list(Store("results").own_records())) == 1 + len(BETAS) + 1
     X, y = table()
     parts = parts_of_table(0)
     train = np.concatenate([parts.train, parts.validation])

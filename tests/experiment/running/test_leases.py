@@ -62,7 +62,7 @@ def test_batch_is_free_once_it_is_released_and_waits_for_its_base_fits(leases, t
     first, second = leases(), leases()
     assert first.take(["a", "b"]) is None
     assert second.take(["b", "c"]).keys == frozenset("ab")
-    assert second.take(["c"], needed=["a"]).description == first.about.description
+    assert second.take(["c"], needed=["a"]).description == first.process.description
     first.release(["a", "b"])
     assert second.take(["b", "c"]) is None
     assert second.take(["d"]) is None
@@ -191,7 +191,7 @@ def test_numbers_of_a_batch_are_rounded(rate, objective, expected):
     progress = BatchProgress(
         what="", cells=2, live=1, iteration=4, limit=9, rate=rate, objective=objective
     )
-    assert progress.numbers == expected
+    assert progress.description == expected
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -53,7 +53,7 @@ def plugin(here, monkeypatch):
 def statuses() -> dict[str, set[str]]:
     """Return the states of cells by their objective."""
     found: dict[str, set[str]] = {}
-    for record in Store("results").own():
+    for record in Store("results").own_records():
         found.setdefault(record.cell.objective, set()).add(record.status)
     return found
 
@@ -87,7 +87,7 @@ def test_error_in_one_batch_leaves_the_others_done(plugin):
     at_seed_1 = "if draws.seeds.tolist() == [1]: raise RuntimeError('seed 1')"
     plugin(OBJECTIVE.format(mistake=at_seed_1))
     assert main([*RUN, "method=[breaks]", "batch_cells=1"]) == 1
-    states = {record.cell.seed: record.status for record in Store("results").own()}
+    states = {record.cell.seed: record.status for record in Store("results").own_records()}
     assert states == {0: "done", 1: "failed"}
     assert not list(Store("results").root.glob("checkpoints/*.npz"))
 

@@ -56,7 +56,7 @@ def edit(plugin) -> None:
 def versions() -> dict[str, set[str | None]]:
     """Return the versions of plugins in the records, by objective."""
     found: dict[str, set[str | None]] = {}
-    for record in Store("results").own():
+    for record in Store("results").own_records():
         found.setdefault(record.cell.objective, set()).add(record.made.plugins)
     return found
 

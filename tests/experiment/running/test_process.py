@@ -20,7 +20,7 @@ from dlmexp.experiment.running.process import (
     is_out_of_memory,
     select_target,
     threads_are_set,
-    threads_each,
+    threads_per_process,
 )
 
 
@@ -67,16 +67,16 @@ def test_run_with_a_chosen_number_of_threads_has_one_worker(cores, monkeypatch, 
 )
 def test_workers_share_the_cores(cores, workers, is_short, expected):
     cores(8)
-    assert threads_each(workers, is_short) == expected
+    assert threads_per_process(workers, is_short) == expected
 
 
 def test_single_process_keeps_the_threads_of_torch(cores, monkeypatch):
     cores(8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    assert threads_each(1) == 5
+    assert threads_per_process(1) == 5
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert threads_each(1, is_short=True) == 5
-    assert threads_each(2) == 4
+    assert threads_per_process(1, is_short=True) == 5
+    assert threads_per_process(2) == 4
 
 
 def test_every_worker_has_a_gpu_of_its_own(monkeypatch):

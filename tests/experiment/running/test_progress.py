@@ -45,15 +45,15 @@ def test_batch_is_described_in_one_line():
 
 def test_start_of_a_batch_is_a_line(capsys):
     progress = progress_of_two_batches()
-    progress.started(CELLS[:2])
+    progress.note_start(CELLS[:2])
     assert capsys.readouterr().out == f"batch 1/2  {describe_batch(CELLS[:2])}\n"
 
 
 def test_done_failed_and_skipped_cells_are_settled(capsys):
     progress = progress_of_two_batches()
-    progress.finished(scored(CELLS[0]))
-    progress.finished(scored(CELLS[1], "failed"))
-    progress.skipped(CELLS[2:4])
+    progress.note_record(scored(CELLS[0]))
+    progress.note_record(scored(CELLS[1], "failed"))
+    progress.note_records_elsewhere(CELLS[2:4])
     assert (progress.failed, progress.settled, progress.total) == (1, 4, 9)
     assert capsys.readouterr().out == (
         "  failed: banana n=100 seed=1 fixed log_dlm bmc-10 beta=0.1: no reason (iteration 3)\n"
@@ -62,12 +62,12 @@ def test_done_failed_and_skipped_cells_are_settled(capsys):
 
 def test_batch_that_starts_again_after_out_of_memory_is_not_counted_twice(capsys):
     progress = progress_of_two_batches()
-    progress.started(CELLS[:2])
-    progress.started(CELLS[2:])
+    progress.note_start(CELLS[:2])
+    progress.note_start(CELLS[2:])
     for in_memory, parts in (("2 batches", 1), ("4 cells", 2)):
-        progress.out_of_memory(in_memory, parts)
-        progress.started(CELLS[2:])
-    progress.started(CELLS[2:])
+        progress.note_out_of_memory(in_memory, parts)
+        progress.note_start(CELLS[2:])
+    progress.note_start(CELLS[2:])
     lines = capsys.readouterr().out.splitlines()
     numbers = [line.split()[1] for line in lines if line.startswith("batch")]
     assert numbers == ["1/2", "2/2", "2/2", "2/3", "3/3"]
@@ -76,9 +76,9 @@ def test_batch_that_starts_again_after_out_of_memory_is_not_counted_twice(capsys
 
 def test_new_run_has_no_numbers():
     progress = progress_of_two_batches()
-    assert progress.numbers == ""
+    assert progress.description == ""
     assert progress.left == "?"
-    assert progress.so_far() == {
+    assert progress.process_fields() == {
         "settled": 0,
         "total": 9,
         "failed": 0,
@@ -93,8 +93,8 @@ def test_numbers_of_one_batch_are_iteration_cells_speed_and_objective(now):
     look(progress, CELLS[:2], 1, 3.0, training)
     now[0] = 8
     look(progress, CELLS[:2], 17, 2.0, training, live=1)
-    assert progress.numbers == "; iteration 17 of 3000, 1 live, 2 it/s, objective 2.0000"
-    assert progress.so_far()["batches"] == (
+    assert progress.description == "; iteration 17 of 3000, 1 live, 2 it/s, objective 2.0000"
+    assert progress.process_fields()["batches"] == (
         BatchProgress(
             what=describe_batch(CELLS[:2]),
             cells=2,
@@ -114,9 +114,9 @@ def test_numbers_of_batches_at_once_are_cells_and_speed(now):
     for now[0], iteration in ((0, 1), (8, 17)):
         look(progress, CELLS[:2], iteration, training=first)
         look(progress, CELLS[:5], iteration, training=second)
-    assert progress.numbers == "; 2 batches at once, 7 live, 14 model-steps/s"
-    progress.ended(second)
-    assert progress.numbers == "; iteration 17 of 3000, 2 live, 2 it/s, objective 1.0000"
+    assert progress.description == "; 2 batches at once, 7 live, 14 model-steps/s"
+    progress.note_end(second)
+    assert progress.description == "; iteration 17 of 3000, 2 live, 2 it/s, objective 1.0000"
 
 
 @pytest.mark.parametrize(("concurrent", "seconds"), [(False, 0.25), (True, 5.0)])
@@ -129,7 +129,7 @@ def test_batch_is_looked_at_after_a_pause(now, concurrent, seconds):
     look(progress, CELLS[:2], 1, training=training)
 
     def iteration_seen():
-        return [batch.iteration for batch in progress.so_far()["batches"]][-1]
+        return [batch.iteration for batch in progress.process_fields()["batches"]][-1]
 
     now[0] = 0.99 * seconds
     look(progress, CELLS[:2], 7, training=training)
@@ -149,21 +149,21 @@ def test_cells_in_training_move_the_clock(now):
 def test_objective_of_a_batch_before_its_first_iteration_is_unknown(now):
     progress = progress_of_two_batches()
     look(progress, CELLS[:2], 0)
-    (batch,) = progress.so_far()["batches"]
+    (batch,) = progress.process_fields()["batches"]
     assert (batch.objective, batch.rate) == (None, 0.0)
 
 
 def test_time_left_is_shown_as_text_and_told_in_seconds(now):
     progress = progress_of_two_batches()
     now[0] = 100.4
-    progress.finished(replace(scored(CELLS[0]), result=Result(iterations=100, seconds=100.4)))
+    progress.note_record(replace(scored(CELLS[0]), result=Result(iterations=100, seconds=100.4)))
     assert progress.left == "13 min"
-    assert progress.so_far()["seconds_left"] == 803
+    assert progress.process_fields()["seconds_left"] == 803
 
 
 def test_numbers_are_a_line_every_ten_seconds(now, capsys):
     progress = progress_of_two_batches()
-    progress.waiting("another process")
+    progress.note_waiting("another process")
     now[0] = 10.0
     progress.show()
     assert capsys.readouterr().out == ""
@@ -184,8 +184,8 @@ def test_bar_on_a_terminal_shows_counts_failures_and_what_happens():
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120)
     with progress_of_two_batches(console) as progress:
-        progress.finished(scored(PLAIN, "failed"))
-        progress.waiting("another process")
+        progress.note_record(scored(PLAIN, "failed"))
+        progress.note_waiting("another process")
     for words in ("no reason", "waiting for cells that another process trains", "1/9"):
         assert words in out.getvalue()
 

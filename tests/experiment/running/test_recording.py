@@ -141,8 +141,8 @@ def finished(**changes) -> Any:
 
 
 def record_of(recorder, cell=PLAIN, **changes):
-    recorder.fit(cell, finished(**changes))
-    (record,) = recorder.store.own()
+    recorder.write_fit(cell, finished(**changes))
+    (record,) = recorder.store.own_records()
     return record
 
 
@@ -282,7 +282,7 @@ def test_keys_include_records_that_wait_for_the_writer(recorder):
 
 
 def test_cell_that_is_trained_again_is_done_once_the_folder_has_its_own_record(recorder):
-    recorder.again = frozenset([PLAIN])
+    recorder.retrained = frozenset([PLAIN])
     recorder.store.packed = {PLAIN.key}
     recorder.store.keys = lambda: ({PLAIN.key}, set())
     assert recorder.keys()[0] == set()
@@ -295,9 +295,9 @@ def test_metrics_of_the_trivial_predictor_are_computed_once_per_split(recorder, 
     split = SimpleNamespace(y_train=0, y_val=1, y_test=2, features=None, y_mean=0.0, y_std=1.0)
     calls = []
     monkeypatch.setattr(recording, "trivial_metrics", lambda *call: calls.append(call) or {})
-    recorder.prepared = lambda cell: split
+    recorder.prepare_cached = lambda cell: split
     cell = replace(PLAIN, seed=77)
-    assert recorder.split(cell) is recorder.split(replace(cell, beta=1.0)) is split
+    assert recorder.prepare_split(cell) is recorder.prepare_split(replace(cell, beta=1.0)) is split
     assert calls == [("binary", 0, {"validation": 1, "test": 2})]
 
 

@@ -36,7 +36,7 @@ def test_plan_says_how_long_the_run_takes_and_writes_nothing(here, tiny, capsys,
 
 
 def test_interrupted_run_ends_with_the_command_that_continues_it(here, tiny, capsys, monkeypatch):
-    finished = Progress.finished
+    finished = Progress.note_record
     counts = []
 
     def interrupt_after_two(self, record):
@@ -45,7 +45,7 @@ def test_interrupted_run_ends_with_the_command_that_continues_it(here, tiny, cap
         if len(counts) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(Progress, "finished", interrupt_after_two)
+    monkeypatch.setattr(Progress, "note_record", interrupt_after_two)
     assert execute(compose([*tiny, "batch_cells=2"]), [*tiny, "name=a b"]) == 128 + signal.SIGTERM
     *_, stopped, last = capsys.readouterr().out.splitlines()
     assert stopped == "stopped by SIGTERM; 16 cells to do"
@@ -143,11 +143,11 @@ def test_error_of_the_disk_is_one_line_and_a_failure(here, tiny, capsys, monkeyp
     )
 
 
-def keys_with_models(folder: str) -> set[str]:
+def model_files(folder: str) -> set[str]:
     """Return the keys with a sound model, which is that of the record."""
     store = Store(folder)
-    files = store.keys_with_models()
-    records = {record.key: record for record in store.own()}
+    files = store.model_files()
+    records = {record.key: record for record in store.own_records()}
     for key, paths in files.items():
         written = store.attachment(records[key].cell.dataset, key, MODEL, records[key].model)
         assert len(paths) == 1
@@ -159,7 +159,7 @@ def test_record_has_the_spec_that_its_data_was_loaded_by(here, tiny):
     cfg = compose(tiny)
     assert execute(cfg, tiny) == 0
     (spec,) = cfg.dataset.values()
-    specs = [record.dataset_spec for record in Store("results").own()]
+    specs = [record.dataset_spec for record in Store("results").own_records()]
     assert specs
     assert all(values is not None and as_spec(values) == as_spec(spec) for values in specs)
 
@@ -170,9 +170,9 @@ WORDS = ["method=[joint_log_dlm]", "beta.values=[10,1]"]  # with two seeds
 @pytest.mark.parametrize(("keep", "count"), [("selected", 2), ("all", 4), ("none", 0)])
 def test_models_of_the_selected_cells_all_or_none_are_kept(here, tiny, keep, count):
     assert main(["run", *tiny, *WORDS, f"keep={keep}"]) == 0
-    assert len(keys_with_models("results")) == count
+    assert len(model_files("results")) == count
     if keep == "selected":
-        assert keys_with_models("results") == set(ResultsFolder("results").table["key"])
+        assert model_files("results") == set(ResultsFolder("results").table["key"])
 
 
 def test_records_do_not_depend_on_which_models_are_kept(here, tiny):
@@ -184,4 +184,4 @@ def test_records_do_not_depend_on_which_models_are_kept(here, tiny):
 def test_runs_that_know_nothing_of_each_other_keep_the_models_of_each(here, tiny):
     for betas in ("10", "1", "10,1"):
         assert main(["run", *tiny, *WORDS, f"beta.values=[{betas}]"]) == 0
-    assert len(keys_with_models("results")) == 4
+    assert len(model_files("results")) == 4

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.summary import (
     mean_and_deviation,
-    overdispersed,
+    overdispersion_lines,
     print_plan,
     print_summary,
     results_table,
@@ -187,5 +187,5 @@ def test_counts_that_vary_more_than_predicted_are_told():
             "test_dispersion": [12.0, 8.0, 1.1],
         }
     )
-    (line,) = overdispersed(rows)
+    (line,) = overdispersion_lines(rows)
     assert line.startswith("bikes elbo: squared errors are 10 times the predicted variance")

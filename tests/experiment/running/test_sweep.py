@@ -181,7 +181,7 @@ def test_cells_with_a_record_are_not_trained(tmp_path):
     result = plan(tmp_path)
     assert planned(result) == {CHILD.key}
     assert (result.done, result.failed) == ({BASE.key}, {OTHER.key})
-    assert result.again == frozenset()
+    assert result.retrained == frozenset()
 
 
 def test_failed_cells_are_trained_again_on_request(tmp_path):
@@ -195,7 +195,7 @@ def test_base_fit_without_hyperparameters_is_trained_again_for_a_pending_cell(tm
     write(tmp_path, BASE)
     result = plan(tmp_path)
     assert planned(result) == {BASE.key, CHILD.key, OTHER.key}
-    assert result.again == frozenset([BASE])
+    assert result.retrained == frozenset([BASE])
     assert result.done == set()
 
 

@@ -7,7 +7,7 @@ import pytest
 import dlmexp
 from dlmexp.experiment.records.table_baselines import read_table_baselines
 from dlmexp.experiment.running import table_baselines as module
-from dlmexp.experiment.running.table_baselines import which_is_best
+from dlmexp.experiment.running.table_baselines import lines_about_best
 
 QUICK = {"training.regression.max_iterations": 2, "training.regression.decay": 2, "M": 20}
 
@@ -68,8 +68,8 @@ def test_which_is_best_names_the_better_side():
         {"dataset": "a", "n": 9, "method": ["mean", "linear", "trees"], "test_rmse": [0.1, 1.5, 1.0],
          "test_nll": [9.0, 0.3, 0.4]}
     )  # fmt: skip
-    assert which_is_best(models, baselines) == [
+    assert lines_about_best(models, baselines) == [
         "a: lowest rmse: the baseline trees 1 (best model: elbo 2); "
         "lowest nll: dlm 0.2 (best baseline: linear 0.3)"
     ]
-    assert which_is_best(models, baselines[:0]) == []
+    assert lines_about_best(models, baselines[:0]) == []

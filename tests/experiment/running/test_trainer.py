@@ -61,13 +61,13 @@ def test_finished_batch_leaves_no_checkpoint(tmp_path, tiny):
 def test_split_is_prepared_once_for_a_batch(tmp_path, tiny):
     run = EngineRun(tmp_path, tiny)
     seeds = []
-    prepared = run.recorder.prepared
+    prepared = run.recorder.prepare_cached
 
     def counting(cell):
         seeds.append(cell.seed)
         return prepared(cell)
 
-    run.recorder.prepared = counting
+    run.recorder.prepare_cached = counting
     batches = run.pending_batches()
     run.train(batches)
     assert len(batches) == 3
@@ -100,7 +100,7 @@ def spoilt(tmp_path, tiny):
 
 def test_failed_cell_takes_only_those_along_that_start_from_it(capsys, spoilt):
     run, victim = spoilt
-    records = {record.key: record for record in run.store.own()}
+    records = {record.key: record for record in run.store.own_records()}
     reasons = {}
     for cell in run.cells:
         if not records[cell.key].done:
@@ -136,7 +136,7 @@ def test_packed_fits_are_trained_again_if_fixed_variants_need_them(tmp_path, tin
     plan = plan_sweep(sweep, Store(root), select_target("cpu", "float64"))
     planned = {(cell.variant, cell.beta) for batch in plan.batches for cell in batch}
     assert planned == {("joint", 1.0), ("fixed", 10.0)}
-    run = EngineRun(root, more_words, again=plan.again)
+    run = EngineRun(root, more_words, again=plan.retrained)
     run.train(plan.batches)
     assert run.store.keys()[0] == {cell.key for cell in sweep.cells}
 
@@ -151,7 +151,7 @@ def stopped_in_the_middle(tmp_path, tiny):
         "training.binary.tolerance=5e-3",
     ]
     run = EngineRun(tmp_path / "part", words, writer_in_thread=True)
-    run.recorder.finished = lambda record: run.stop.request(15)
+    run.recorder.on_record = lambda record: run.stop.request(15)
     with pytest.raises(Stop):
         run.run()
     return run, words
@@ -176,7 +176,9 @@ def test_checkpoint_of_a_stopped_batch_has_the_cells_without_a_record(stopped_in
     (checkpoint,) = find_checkpoints(run.store).values()
     recorded = run.store.keys()[0]
     assert 0 < len(recorded) < 6
-    assert {cell.key for cell in checkpoint.open} == {cell.key for cell in run.cells} - recorded
+    assert {cell.key for cell in checkpoint.unrecorded_cells} == {
+        cell.key for cell in run.cells
+    } - recorded
 
 
 def test_resumed_batch_equals_an_uninterrupted_one(stopped_in_the_middle, tmp_path, capsys):
@@ -225,7 +227,7 @@ def test_torn_records_are_set_aside_and_their_cells_resumed(
     recorded = run.store.keys()[0]
     for key in recorded:
         run.store.path("ringnorm_drawn", key).write_text("torn")
-        assert run.store.find("ringnorm_drawn", key) is None
+        assert run.store.verified_arrays("ringnorm_drawn", key) is None
     resume_and_compare(run, words, tmp_path / "whole")
     assert "resumes at" in capsys.readouterr().out
     assert quarantined(run) == len(recorded)

@@ -24,9 +24,9 @@ from tests.support.tidy import Made, sweep
 def run(tmp_path, monkeypatch):
     """`dlmexp plot` on made-up results."""
     results = Made(sweep())
-    results.store = SimpleNamespace(keys_with_models=set)
+    results.store = SimpleNamespace(model_files=set)
     results.root = tmp_path / "results"
-    monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns, others: results)
+    monkeypatch.setattr(records, "ResultsFolder", lambda folder, columns, pack_folders: results)
     results.root.mkdir()
     return lambda *words: main(["plot", *words, "--results", str(tmp_path / "results")])
 
@@ -70,7 +70,7 @@ def test_by_and_where_choose_rows():
     def means(**asked) -> dict[str, float]:
         return {
             s.line.method: s.points["mean"].iloc[0]
-            for s in draw(results, "class-log", Request(**asked)).measured[0].nonempty_series
+            for s in draw(results, "class-log", Request(**asked)).measured_panels[0].nonempty_series
         }
 
     plain, at_10 = means(), means(by={"beta": ["10"]})
@@ -152,7 +152,7 @@ def test_a_plugins_figure_is_drawn(monkeypatch):
     with pytest.raises(UserError, match="'tempered'"):
         draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")
-    assert [s.line.method for s in draw(Made(rows), "mine").measured[0].nonempty_series] == [
+    assert [s.line.method for s in draw(Made(rows), "mine").measured_panels[0].nonempty_series] == [
         "elbo",
         "tempered",
     ]

@@ -168,7 +168,7 @@ def test_page_without_scripts_shows_what_a_script_would(html):
 @pytest.mark.slow
 def test_command(made, tmp_path, capsys, refused, monkeypatch):
     monkeypatch.setattr(
-        "dlmexp.experiment.records.results.ResultsFolder", lambda folder, others: made
+        "dlmexp.experiment.records.results.ResultsFolder", lambda folder, pack_folders: made
     )
     monkeypatch.setattr(page, "pictures", lambda results, column: [])
     elsewhere, out = tmp_path / "elsewhere.html", tmp_path / "page.html"
