@@ -93,5 +93,5 @@ def test_announced_interval_is_at_most_a_factor_of_three_wide():
     for file in RUNS.glob("*.csv"):
         run = Replay(file)
         run.start()
-        interval = run.clock.announced(1)
+        interval = run.clock.expected_interval(1)
         assert interval is None or interval.most <= 3 * interval.least

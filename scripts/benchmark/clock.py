@@ -17,7 +17,7 @@ from pathlib import Path
 from dlmexp.common.console import duration
 from dlmexp.common.errors import UserError
 from dlmexp.experiment.running.clock import Clock, KindCount
-from dlmexp.experiment.running.cost import BatchShape, Measured, Steps
+from dlmexp.experiment.running.cost import BatchShape, Measurement, Steps
 from scripts.benchmark.recorded_run import record
 
 RUNS = Path(__file__).parent / "runs"
@@ -101,7 +101,7 @@ class Replay:
     def _note_trial(self, row: dict[str, str]) -> None:
         kind = self.clock.kinds[int(row["kind"])]
         steps = Steps(1, int(row["cells"]))
-        self.clock.trials.append(Measured(kind.shape, steps, float(row["seconds"]), alone=True))
+        self.clock.trials.append(Measurement(kind.shape, steps, float(row["seconds"]), alone=True))
 
     def _note_look(self, row: dict[str, str]) -> None:
         kind = self.clock.kinds[int(row["kind"])]
@@ -152,7 +152,7 @@ def replay(files: Sequence[Path]) -> int:
             print(f"| {run.name} | not whole |")
             continue
         run.start()
-        interval = run.clock.announced(1)
+        interval = run.clock.expected_interval(1)
         announced = "-"
         if interval is not None:
             announced = f"{duration(interval.least)} to {duration(interval.most)}"

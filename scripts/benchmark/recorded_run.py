@@ -115,18 +115,18 @@ class RecordedProgress(Progress):
         self._rows.add("end", at=self._now(), waiting=self.total - self.settled)
         self._rows.close()
 
-    def started(self, cells: Batch) -> None:
+    def note_start(self, cells: Batch) -> None:
         """Also write that a batch starts."""
-        super().started(cells)
+        super().note_start(cells)
         number = self._numbers.get(cells[0].group)
         if number is not None:
             self._rows.add("start", at=self._now(), kind=number, cells=len(cells))
 
-    def folds_selected(self, batches: Sequence[Batch]) -> None:
+    def note_selection(self, batches: Sequence[Batch]) -> None:
         """Also write the kinds of batches that are trained after the folds."""
         before = {group: kind.waiting for group, kind in self.clock.kinds.items()}
         self._write_finished()
-        super().folds_selected(batches)
+        super().note_selection(batches)
         changed = [
             group for group, kind in self.clock.kinds.items() if before.get(group) != kind.waiting
         ]
@@ -153,15 +153,15 @@ class RecordedProgress(Progress):
             batch=self._batches[id(training)],
         )
 
-    def ended(self, training: Any) -> None:
+    def note_end(self, training: Any) -> None:
         """Forget a batch: another one may get the same id."""
-        super().ended(training)
+        super().note_end(training)
         self._batches.pop(id(training), None)
         self._looked_at.pop(id(training), None)
 
-    def finished(self, record: Record) -> None:
+    def note_record(self, record: Record) -> None:
         """Also write that a cell got its record."""
-        super().finished(record)
+        super().note_record(record)
         kind = self._numbers.get(record.cell.group)
         if kind is None:
             return

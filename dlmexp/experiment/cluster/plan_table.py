@@ -182,7 +182,7 @@ def _longest(blocks: Sequence[Block], plans: Sequence[Plan], threads: int) -> Ti
     intervals: list[TimeInterval] = []
     for clock, _ in clocks:
         clock.trials = timed.trials
-        interval = clock.announced(workers=1)
+        interval = clock.expected_interval(workers=1)
         if interval is not None:
             intervals.append(interval)
     return max(intervals, key=lambda interval: interval.most, default=None)

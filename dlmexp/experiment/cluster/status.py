@@ -292,4 +292,4 @@ def _print_process(process: ProcessStatus) -> None:
         progress += f", about {duration(process.seconds_left)} left"
     print(f"running: {process.who}, {counted(process.cells, 'cell')}; {progress}")
     for batch in process.batches:
-        print(f"  {batch.what}: {batch.numbers}")
+        print(f"  {batch.what}: {batch.description}")

@@ -47,7 +47,7 @@ class Bar(ABC):
         """End the updates; what was shown last stays."""
 
 
-def bar_here(console: Console | None) -> Bar | None:
+def bar_for(console: Console | None) -> Bar | None:
     """Return a bar for a notebook or a terminal; None if only lines can be shown.
 
     Args:

@@ -66,7 +66,7 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
         )
 
     @property
-    def open(self) -> Batch:
+    def unrecorded_cells(self) -> Batch:
         """The cells that had no record when the checkpoint was written."""
         return tuple(self.cells[i] for i in self.unrecorded)
 
@@ -131,7 +131,7 @@ def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:
     return checkpoints
 
 
-def resumed_first(store: Store, batches: Sequence[Batch]) -> list[QueuedBatch]:
+def training_queue(store: Store, batches: Sequence[Batch]) -> list[QueuedBatch]:
     """Return the batches to train, in order.
 
     First come the batches of all checkpoints that contain a cell of `batches`. All of their cells
@@ -144,13 +144,13 @@ def resumed_first(store: Store, batches: Sequence[Batch]) -> list[QueuedBatch]:
     done = recorded - pending  # cells that are trained again have a record, and are not done
     resumed: list[QueuedBatch] = []
     for path, checkpoint in find_checkpoints(store).items():
-        open_keys = keys_of(checkpoint.open)
+        open_keys = keys_of(checkpoint.unrecorded_cells)
         is_finished = open_keys <= done
         if is_finished and not store.read_only:
             path.unlink(missing_ok=True)
         if is_finished or open_keys.isdisjoint(pending):
             continue
-        unrecorded = without_keys(checkpoint.open, done)
+        unrecorded = without_keys(checkpoint.unrecorded_cells, done)
         resumed.append(QueuedBatch(checkpoint.cells, unrecorded))
         pending -= open_keys
     return resumed + _fresh(batches, pending)

@@ -21,13 +21,13 @@ from dlmexp.core.training.stepper import make_stepper
 from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.records.record import Result
 from dlmexp.experiment.running.cost import (
-    USUAL_LATENCY,
+    USUAL_LATENCY_EXPONENTS,
     BatchShape,
-    Measured,
-    Shares,
+    Measurement,
+    StepShares,
     StepCost,
     Steps,
-    fitted,
+    fit_step_cost,
 )
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import Target
@@ -40,10 +40,10 @@ SHORT_RUN_WORK = {"cpu": 6e10, "cuda": 2e14}
 SHORT_RUN_LATENCY = 1e7  # multiplications that take as long as the fixed cost of a step
 # Kinds that are timed before the run, by their place among those sorted by cost: a small, a middle
 # and a large one.
-TRIAL_PLACES = (0.0, 0.5, 1.0)
+TRIAL_QUANTILES = (0.0, 0.5, 1.0)
 TRIAL_SECONDS = 0.05  # for each of them
 # A kind whose steps are expected to take longer is not timed: its cost is extrapolated.
-LONGEST_TRIAL_STEP = 0.25
+MAX_TRIAL_STEP_SECONDS = 0.25
 ALL_TRIALS_SECONDS = 3.0
 # The interval of an announcement is the estimate divided and multiplied by this number.
 UNCERTAINTY = 1.7
@@ -52,7 +52,7 @@ UNCERTAINTY = 1.7
 OVERTIME_SHARE = 0.25
 # Seconds of the run in which its expected pace counts as much as the measured one.
 PACE_SECONDS = 10.0
-STEPS_OF_PACE = 100  # of a batch, from which on they say how fast the run is, without trials
+MIN_STEPS_FOR_PACE = 100  # of a batch, from which on they say how fast the run is, without trials
 # The speed of a batch is an average over about so many seconds.
 SPEED_SECONDS = 20.0
 
@@ -129,7 +129,7 @@ class KindCount:
     shape: BatchShape
     largest: Batch = ()  # the largest of its batches, of which steps are timed
     waiting: int = 0
-    by_others: int = 0  # cells that other processes have trained
+    trained_elsewhere: int = 0  # cells that other processes have trained
     finished: int = 0  # cells that were trained here, with their iterations and seconds
     iterations: int = 0
     longest: int = 0  # iterations of the longest of them
@@ -160,7 +160,7 @@ class KindCount:
         self.longest = max(self.longest, longest)
         self.seconds += seconds
 
-    def steps(self, expected: Shares) -> StepCounts:
+    def steps(self, expected: StepShares) -> StepCounts:
         """Return the steps of the cells that have not finished here.
 
         May be called in any thread.
@@ -181,12 +181,12 @@ class KindCount:
                 sum(self._until_end(mean, reached) for reached in in_training),
             ),
             made=Steps(
-                batches_in_training * furthest + longest * self.by_others / self.shape.cells,
-                sum(in_training) + mean * self.by_others,
+                batches_in_training * furthest + longest * self.trained_elsewhere / self.shape.cells,
+                sum(in_training) + mean * self.trained_elsewhere,
             ),
         )
 
-    def seconds_of_training(self, expected: Shares) -> float | None:
+    def seconds_of_training(self, expected: StepShares) -> float | None:
         """Return how long the batches in training still take at their speed; None if unknown."""
         in_training = list(self.reached.values())
         if not in_training:
@@ -201,18 +201,18 @@ class KindCount:
         return min(until_expected_end, max(0, self.shape.limit - reached))
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> StepShares:
         """The shares of their limit that finished cells have needed."""
         limit = self.shape.limit
-        return Shares(self.iterations / self.finished / limit, self.longest / limit)
+        return StepShares(self.iterations / self.finished / limit, self.longest / limit)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> Measurement:
         """The time of the steps of finished cells."""
         of_batches = self.iterations / self.shape.cells
         if self.waiting == 0:
             of_batches = max(of_batches, self.longest * self.finished / self.shape.cells)
-        return Measured(self.shape, Steps(of_batches, self.iterations), self.seconds)
+        return Measurement(self.shape, Steps(of_batches, self.iterations), self.seconds)
 
 
 class Clock:
@@ -233,7 +233,7 @@ class Clock:
         self.later = later
         self._add(batches)
         self._add(later)
-        self.trials: list[Measured] = []
+        self.trials: list[Measurement] = []
 
     def _add(self, batches: Sequence[Batch]) -> None:
         for batch in sorted(batches, key=len, reverse=True):
@@ -271,7 +271,7 @@ class Clock:
         """
         began = perf_counter()
         timed: list[KindCount] = []
-        for place in TRIAL_PLACES:
+        for place in TRIAL_QUANTILES:
             kind = self._kind_to_time(place)
             if kind is None or kind in timed:
                 continue
@@ -286,7 +286,7 @@ class Clock:
                 if not is_error_of_plugin(error, batch[0]):
                     raise
                 continue  # in training the same error will be recorded
-            self.trials.append(Measured(kind.shape, Steps(1, len(batch)), seconds, alone=True))
+            self.trials.append(Measurement(kind.shape, Steps(1, len(batch)), seconds, alone=True))
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
 
@@ -298,15 +298,15 @@ class Clock:
         timed = [kind for kind in self.kinds.values() if kind.shape.is_timed]
         timed.sort(key=lambda kind: kind.shape.work)
         if self.trials:
-            timed = [kind for kind in timed if self._trial_seconds(kind) <= LONGEST_TRIAL_STEP]
+            timed = [kind for kind in timed if self._trial_seconds(kind) <= MAX_TRIAL_STEP_SECONDS]
         return timed[round(place * (len(timed) - 1))] if timed else None
 
     def _trial_seconds(self, kind: KindCount) -> float:
         """Return how long a step of a trial is expected to take, by the trials so far."""
         cells = 1 if self.device == "cpu" else kind.shape.cells
-        return fitted(self.trials, self.device).seconds(kind.shape, Steps(1, cells))
+        return fit_step_cost(self.trials, self.device).seconds(kind.shape, Steps(1, cells))
 
-    def announced(self, workers: int) -> TimeInterval | None:
+    def expected_interval(self, workers: int) -> TimeInterval | None:
         """Return between how many seconds the run is expected to take; None without trials.
 
         Args:
@@ -338,10 +338,10 @@ class Clock:
             if kind.seconds > 0 and kind.iterations > 0
         ]
         if finished:
-            return fitted(finished, self.device)
+            return fit_step_cost(finished, self.device)
         if not self.trials:
-            return StepCost(10 ** USUAL_LATENCY[self.device], 1.0, self.device)
-        return fitted(self.trials, self.device)
+            return StepCost(10 ** USUAL_LATENCY_EXPONENTS[self.device], 1.0, self.device)
+        return fit_step_cost(self.trials, self.device)
 
     def seconds_left(self, elapsed: float) -> float | None:
         """Return the time left of a run after `elapsed` seconds.
@@ -389,17 +389,17 @@ class Clock:
     def _trains_for_a_while(self) -> bool:
         """Return whether a batch in training has made enough steps to say what the others take."""
         for kind in self.kinds.values():
-            if max(list(kind.reached.values()), default=0) >= STEPS_OF_PACE:
+            if max(list(kind.reached.values()), default=0) >= MIN_STEPS_FOR_PACE:
                 return True
         return False
 
-    def _expected_shares(self) -> dict[Hashable, Shares]:
+    def _expected_shares(self) -> dict[Hashable, StepShares]:
         """Return the shares of its limit that cells of each kind are expected to need.
 
         They are those of the finished cells of the kind, else of finished kinds of its family and
         task with the usual shares as one more kind.
         """
-        by_family: dict[tuple[str, str], list[Shares]] = defaultdict(list)
+        by_family: dict[tuple[str, str], list[StepShares]] = defaultdict(list)
         for kind in self.kinds.values():
             if kind.finished:
                 by_family[kind.shape.family, kind.shape.task].append(kind.shares)
@@ -415,7 +415,7 @@ class Clock:
                 shares[name] = _mean_shares(alike)
         return shares
 
-    def reach(self, cell: Cell, iteration: int) -> None:
+    def note_iteration(self, cell: Cell, iteration: int) -> None:
         """Note how far a cell in training is."""
         kind = self.kinds.get(cell.group)
         if kind is not None:
@@ -427,13 +427,13 @@ class Clock:
         if kind is not None and seconds > 0:
             kind.note_speed(steps_per_second, seconds)
 
-    def stop(self, cell: Cell) -> None:
+    def note_stop(self, cell: Cell) -> None:
         """Note that a cell has made its last step; it has no record yet."""
         kind = self.kinds.get(cell.group)
         if kind is not None and kind.reached.pop(cell.key, None) is not None:
             kind.stopped.add(cell.key)
 
-    def finish(self, cell: Cell, result: Result | None) -> None:
+    def note_record(self, cell: Cell, result: Result | None) -> None:
         """Note that a cell has a record: with this result here, or (None) from another process."""
         kind = self.kinds.get(cell.group)
         if kind is None:
@@ -442,14 +442,14 @@ class Clock:
         kind.stopped.discard(cell.key)
         if result is None:
             kind.waiting -= 1
-            kind.by_others += 1
+            kind.trained_elsewhere += 1
         else:
             iterations = result.iterations or 1
             kind.note_finished(1, iterations, iterations, result.seconds or 0.0)
 
 
-def _mean_shares(several: Sequence[Shares]) -> Shares:
+def _mean_shares(several: Sequence[StepShares]) -> StepShares:
     """Return the mean of both shares."""
-    return Shares(
+    return StepShares(
         fmean(shares.mean for shares in several), fmean(shares.longest for shares in several)
     )

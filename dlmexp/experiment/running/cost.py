@@ -8,7 +8,7 @@ A step of a batch has a fixed cost, and each cell in it adds its work at a rate:
 The latency is that of launching a step's operations, the work the number of its multiplications. A
 batch makes steps until the last of its cells has stopped, so the longest cell decides how often the
 fixed cost is paid. Small batches that train at the same time on a GPU hide each other's latency.
-Both numbers follow from measured steps (`fitted`).
+Both numbers follow from measured steps (`fit_step_cost`).
 """
 
 import math
@@ -25,14 +25,14 @@ ELEMENTWISE_COLUMNS = 90  # operations that are linear in M x rows, as additiona
 FIXED_SHARE = 0.5  # of the work of a joint variant, where hyperparameters are held
 # Ratios of latency to the time of a multiplication that are tried: log10 of the multiplications
 # that take as long as the fixed cost of a step.
-LATENCIES = [4 + exponent / 4 for exponent in range(33)]
-USUAL_LATENCY = {"cpu": 7.0, "cuda": 9.5}  # measured on x86-64 cores and on an H200
+LATENCY_EXPONENTS = [4 + exponent / 4 for exponent in range(33)]
+USUAL_LATENCY_EXPONENTS = {"cpu": 7.0, "cuda": 9.5}  # measured on x86-64 cores and on an H200
 # The weight of the distance to the usual ratio; that of the measured steps is 1.
 LATENCY_PRIOR = 0.01
 # As many batches train at once on a GPU as have this many multiplications in a step together, or as
 # the engine admits (`capacity`).
-WORK_AT_ONCE = 1.6e10
-MOST_BATCHES_AT_ONCE = 12
+CONCURRENT_WORK = 1.6e10
+MAX_CONCURRENT_BATCHES = 12
 LEAST_WEIGHT = 0.1  # of a measurement that took little time
 # The share of its limit that a cell makes before it converges, by task: means over the time of
 # all published runs with a stopping rule. And that of the last cell of a batch.
@@ -82,16 +82,16 @@ class BatchShape:
         )
 
     @property
-    def usual(self) -> "Shares":
+    def usual(self) -> "StepShares":
         """Return the shares that are expected before any cell has ended."""
         if not self.may_converge:
-            return Shares(1.0, 1.0)
+            return StepShares(1.0, 1.0)
         mean = USUAL_SHARE.get(self.task, fmean(USUAL_SHARE.values()))
-        return Shares(mean, USUAL_LONGEST_SHARE)
+        return StepShares(mean, USUAL_LONGEST_SHARE)
 
 
-class Shares(NamedTuple):
-    """Shares of the limit of steps: of a cell on average, and of the last cell of a batch."""
+class StepShares(NamedTuple):
+    """StepShares of the limit of steps: of a cell on average, and of the last cell of a batch."""
 
     mean: float
     longest: float
@@ -122,7 +122,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """Seconds that steps of batches of one shape took."""
 
     shape: BatchShape
@@ -159,15 +159,15 @@ def _batches_at_once(shape: BatchShape, device: str) -> float:
     """Return how many batches of a shape train at the same time."""
     if device == "cpu":
         return 1.0
-    fill_device = WORK_AT_ONCE / (shape.cells * shape.work)
-    return min(max(1.0, fill_device), MOST_BATCHES_AT_ONCE)
+    fill_device = CONCURRENT_WORK / (shape.cells * shape.work)
+    return min(max(1.0, fill_device), MAX_CONCURRENT_BATCHES)
 
 
 def _work(shape: BatchShape, steps: Steps, latency: float) -> float:
     return latency * steps.of_batches + shape.work * steps.of_cells
 
 
-def fitted(measured: Sequence[Measured], device: str) -> StepCost:
+def fit_step_cost(measured: Sequence[Measurement], device: str) -> StepCost:
     """Return the cost of which the logarithms of measured times differ least.
 
     The ratio of latency and rate is searched on a grid, near the usual one of the device; the rate
@@ -181,42 +181,42 @@ def fitted(measured: Sequence[Measured], device: str) -> StepCost:
     """
     weights = _weights(measured)
     best_loss = math.inf
-    latency = 10 ** USUAL_LATENCY[device]
-    for exponent in LATENCIES:
+    latency = 10 ** USUAL_LATENCY_EXPONENTS[device]
+    for exponent in LATENCY_EXPONENTS:
         residuals = _residuals(measured, 10**exponent, device)
         scale = _mean(residuals, weights)
         spread = _mean([(residual - scale) ** 2 for residual in residuals], weights)
-        loss = spread + LATENCY_PRIOR * (exponent - USUAL_LATENCY[device]) ** 2
+        loss = spread + LATENCY_PRIOR * (exponent - USUAL_LATENCY_EXPONENTS[device]) ** 2
         if loss < best_loss:
             best_loss = loss
             latency = 10**exponent
     residuals = _residuals(measured, latency, device)
     scale = _mean(residuals, weights)
     residuals = [residual - scale for residual in residuals]
-    of_families = [some.shape.family for some in measured]
+    of_families = [measurement.shape.family for measurement in measured]
     families = _corrections(of_families, residuals, weights)
     unexplained = [
         residual - math.log(families[family])
         for residual, family in zip(residuals, of_families, strict=True)
     ]
-    kinds = _corrections([some.shape.kind for some in measured], unexplained, weights)
+    kinds = _corrections([measurement.shape.kind for measurement in measured], unexplained, weights)
     return StepCost(latency, math.exp(scale), device, families, kinds)
 
 
-def _residuals(measured: Sequence[Measured], latency: float, device: str) -> list[float]:
+def _residuals(measured: Sequence[Measurement], latency: float, device: str) -> list[float]:
     """Return log(seconds / work) of each measurement."""
     residuals = []
-    for some in measured:
-        at_once = 1.0 if some.alone else _batches_at_once(some.shape, device)
-        work = _work(some.shape, some.steps, latency / at_once)
-        residuals.append(math.log(max(some.seconds, 1e-12) / work))
+    for measurement in measured:
+        at_once = 1.0 if measurement.alone else _batches_at_once(measurement.shape, device)
+        work = _work(measurement.shape, measurement.steps, latency / at_once)
+        residuals.append(math.log(max(measurement.seconds, 1e-12) / work))
     return residuals
 
 
-def _weights(measured: Sequence[Measured]) -> list[float]:
+def _weights(measured: Sequence[Measurement]) -> list[float]:
     """Return the weight of each measurement: 1 for one that took the mean time."""
-    mean = fmean(some.seconds for some in measured) or 1.0
-    return [LEAST_WEIGHT + some.seconds / mean for some in measured]
+    mean = fmean(measurement.seconds for measurement in measured) or 1.0
+    return [LEAST_WEIGHT + measurement.seconds / mean for measurement in measured]
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

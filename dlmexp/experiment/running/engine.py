@@ -32,7 +32,7 @@ REDUCED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
-class CellStates:
+class KeysByState:
     """Keys of cells by their state, at one moment."""
 
     done: Set[str]  # with a result, from any process
@@ -179,13 +179,13 @@ class Engine:
         queue.extendleft(reversed(deferred))
         # 7. If only other processes have work, wait for them.
         if queue and not self.training and holder is not None:
-            self.progress.waiting(holder.description)
+            self.progress.note_waiting(holder.description)
             time.sleep(POLL_SECONDS)
 
     def _has_room_for_next(self, queue: deque[BatchJob]) -> bool:
         return bool(queue) and self.capacity.admits(queue[0].batch, self.training)
 
-    def _cell_states(self, queue: deque[BatchJob]) -> CellStates:
+    def _cell_states(self, queue: deque[BatchJob]) -> KeysByState:
         """Return the states of all cells at this moment."""
         done, failed = self.recorder.keys()
         written = self.recorder.written.keys()
@@ -194,7 +194,7 @@ class Engine:
             trained_here |= keys_of(job.batch)
         for job in self.training:
             trained_here |= job.keys
-        return CellStates(
+        return KeysByState(
             done=done,
             failed=failed,
             finished=done | written,
@@ -202,10 +202,10 @@ class Engine:
             trained_here=trained_here,
         )
 
-    def _drop_finished_cells(self, job: BatchJob, states: CellStates) -> None:
+    def _drop_finished_cells(self, job: BatchJob, states: KeysByState) -> None:
         """Remove cells that need no record any more from the pending cells of a batch."""
-        by_others = tuple(cell for cell in job.pending if cell.key in states.done_by_others)
-        self.progress.skipped(by_others)
+        recorded_elsewhere = tuple(cell for cell in job.pending if cell.key in states.done_by_others)
+        self.progress.note_records_elsewhere(recorded_elsewhere)
         job.pending = without_keys(job.pending, states.finished)
 
     def _start(self, job: BatchJob) -> None:
@@ -275,7 +275,7 @@ class Engine:
         expected = sum(bytes_of(job.pending) for job in self.training)
         limit = min(self.capacity.bytes, REDUCED_SHARE * expected)
         self.capacity = replace(self.capacity, bytes=limit)
-        self.progress.out_of_memory(counted(len(self.training), "batch"))
+        self.progress.note_out_of_memory(counted(len(self.training), "batch"))
 
     def _halves(self, job: BatchJob, cells_in_memory: int) -> list[BatchJob]:
         """Return the halves of a batch's pending cells; its checkpoints are deleted."""
@@ -284,7 +284,7 @@ class Engine:
         halves = [job.pending[middle:], job.pending[:middle]]
         # Of a single pending cell, which trained with others of a checkpoint, one half is empty.
         halves = list(filter(None, halves))
-        self.progress.out_of_memory(counted(cells_in_memory, "cell"), len(halves))
+        self.progress.note_out_of_memory(counted(cells_in_memory, "cell"), len(halves))
         for cells in (job.batch, job.pending):
-            self.recorder.discard(cells)
+            self.recorder.discard_checkpoint(cells)
         return [BatchJob(half, half) for half in halves]

@@ -51,7 +51,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     objective: float | None  # mean over the live cells; None if it is not known
 
     @property
-    def numbers(self) -> str:
+    def description(self) -> str:
         """Iteration, cells, speed and objective, for messages."""
         speed = f"{self.rate:.0f}" if self.rate >= 10 else f"{self.rate:.2g}"
         text = f"iteration {self.iteration} of {self.limit}, {self.live} live, {speed} it/s"
@@ -109,7 +109,7 @@ class Leases:
         progress: Callable[[], dict[str, Any]] = dict,
     ):
         self.folder = within(root, root / "running")
-        self.about = ActiveProcess(
+        self.process = ActiveProcess(
             host=socket.gethostname(),
             pid=os.getpid(),
             machine=machine(),
@@ -170,7 +170,7 @@ class Leases:
 
     def _create_lease(self, keys: frozenset[str]) -> Path:
         path = self.path.with_suffix(f".{_unique()}.lease")
-        lease = msgspec.structs.replace(self.about, keys=keys)
+        lease = msgspec.structs.replace(self.process, keys=keys)
         with self._lock:
             self._held[keys] = path
             with open(path, "xb", buffering=0) as file:
@@ -225,7 +225,7 @@ class Leases:
                     raise RuntimeError(
                         f"another process has taken over what this one trains ('{path}')"
                     ) from None
-        process = msgspec.structs.replace(self.about, **self.progress())
+        process = msgspec.structs.replace(self.process, **self.progress())
         write_atomically(self.path, msgspec.json.encode(process), durable=False)
 
 

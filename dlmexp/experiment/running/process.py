@@ -115,7 +115,7 @@ def default_worker_count(batches: int, device: str) -> int:
     return max(1, min(available_cores(), pairs_of_batches, MAX_DEFAULT_WORKERS))
 
 
-def threads_each(workers: int, is_short: bool = False) -> int:
+def threads_per_process(workers: int, is_short: bool = False) -> int:
     """Return the number of threads of each of `workers` processes.
 
     Together they have one thread per core; in a short run, each process has one. A single process
@@ -157,7 +157,7 @@ def extra_processes(
     spent. After an exception (a signal, for instance) they are asked to save their state and leave.
     """
     command = _command(arguments)
-    threads = str(threads_each(number + 1))
+    threads = str(threads_per_process(number + 1))
     # A number of threads in our environment takes precedence.
     variables = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
     gpus = gpus_for(number + 1, device)

@@ -149,9 +149,9 @@ def program(
     """
     first = cells[0]
     data = batch_data(cells, prepared, target)
-    data.leaves_profile = first.fold is not None
+    data.is_fold = first.fold is not None
     data.leave_one_out = first.cv == LOO
-    data.temperature = _temperatures(cells, temperature, target)
+    data.recalibration_factor = _temperatures(cells, temperature, target)
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETER_DTYPE, device=target.device)
     if first.variant == "fixed":

@@ -12,7 +12,7 @@ from dlmexp.common.console import counted, discard_stdout, duration
 from dlmexp.core.training.batch import Training
 from dlmexp.experiment.plan.cell import Batch
 from dlmexp.experiment.records.record import Record
-from dlmexp.experiment.running.bars import bar_here
+from dlmexp.experiment.running.bars import bar_for
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import SIGPIPE, StopRequest
@@ -54,7 +54,7 @@ class Progress:
         self.began = time.monotonic()
         self._line_shown_at = self.began
         self._looks: dict[int, _Look] = {}  # by the id of a training
-        self._bar = bar_here(console)
+        self._bar = bar_for(console)
 
     def __enter__(self) -> "Progress":
         if self._bar:
@@ -93,13 +93,13 @@ class Progress:
         if self._bar:
             caption = (
                 f"batch {self.batch}/{self.batches}, {self.failed} failed; "
-                f"{self.current}{self.numbers}"
+                f"{self.current}{self.description}"
             )
             self._bar.show(self.settled, self.total, self.left, caption)
         elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
             self._line_shown_at = time.monotonic()
             counts = f"{self.settled}/{self.total} cells, {self.failed} failed, {self.left} left"
-            at_present = self.numbers or f"; {self.current}"
+            at_present = self.description or f"; {self.current}"
             self.say(f"  {counts}{at_present}")
 
     @property
@@ -114,7 +114,7 @@ class Progress:
         return "?" if seconds is None else duration(seconds)
 
     @property
-    def numbers(self) -> str:
+    def description(self) -> str:
         """The numbers of the batches in training, to append to a line; '' if none trains.
 
         For one batch: iteration, cells, speed and objective. For more: cells and speed.
@@ -123,7 +123,7 @@ class Progress:
         if not batches:
             return ""
         if len(batches) == 1:
-            return f"; {batches[0].numbers}"
+            return f"; {batches[0].description}"
         live = sum(batch.live for batch in batches)
         speed = sum(batch.live * batch.rate for batch in batches)
         return f"; {len(batches)} batches at once, {live} live, {speed:.0f} model-steps/s"
@@ -132,7 +132,7 @@ class Progress:
         # A copy first: another thread may add a batch meanwhile.
         return tuple(look.progress for look in list(self._looks.values()))
 
-    def so_far(self) -> dict[str, Any]:
+    def process_fields(self) -> dict[str, Any]:
         """Return the fields of `ActiveProcess` that say how far the run is.
 
         May be called in another thread.
@@ -150,13 +150,13 @@ class Progress:
         """Return the time left of the run; None if it is not known."""
         return self.clock.seconds_left(time.monotonic() - self.began)
 
-    def started(self, cells: Batch) -> None:
+    def note_start(self, cells: Batch) -> None:
         """Note that a batch starts."""
         self.batch += 1
         self.current = describe_batch(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
-    def folds_selected(self, batches: Sequence[Batch]) -> None:
+    def note_selection(self, batches: Sequence[Batch]) -> None:
         """Note what is trained after the folds, now that they have selected."""
         before = self.clock.batches
         self.clock.replace_later(batches)
@@ -179,9 +179,9 @@ class Progress:
         cell_numbers = training.cells  # positions in `cells`
         for number, lives in zip(cell_numbers, is_live, strict=True):
             if lives:
-                self.clock.reach(cells[number], iteration)
+                self.clock.note_iteration(cells[number], iteration)
             else:
-                self.clock.stop(cells[number])
+                self.clock.note_stop(cells[number])
         first_seen_at = last.first_seen_at if last else now
         first_iteration = last.first_iteration if last else iteration
         elapsed = max(now - first_seen_at, 1e-9)
@@ -209,13 +209,13 @@ class Progress:
         pause = LOOK_SECONDS if trains_alone else CONCURRENT_LOOK_SECONDS
         return now - last.seen_at >= pause and training.iteration != last.progress.iteration
 
-    def ended(self, training: Training) -> None:
+    def note_end(self, training: Training) -> None:
         """Note that a batch does not train any more."""
         self._looks.pop(id(training), None)
 
-    def finished(self, record: Record) -> None:
+    def note_record(self, record: Record) -> None:
         """Note that a cell got its record here."""
-        self.clock.finish(record.cell, record.result)
+        self.clock.note_record(record.cell, record.result)
         if record.done:
             self.show()
             return
@@ -223,18 +223,18 @@ class Progress:
         reason = f"{record.result.reason} (iteration {record.result.iterations})"
         self.say(f"  failed: {record.cell.describe()}: {reason}", style="red")
 
-    def skipped(self, cells: Batch) -> None:
+    def note_records_elsewhere(self, cells: Batch) -> None:
         """Note that cells got their records from another process."""
         for cell in cells:
-            self.clock.finish(cell, None)
+            self.clock.note_record(cell, None)
         self.show()
 
-    def waiting(self, process: str) -> None:
+    def note_waiting(self, process: str) -> None:
         """Note that another process trains everything that is left."""
         self.current = f"waiting for cells that {process} trains"
         self.show()
 
-    def out_of_memory(self, in_memory: str, parts: int = 1) -> None:
+    def note_out_of_memory(self, in_memory: str, parts: int = 1) -> None:
         """Note that memory ran out.
 
         Args:

@@ -28,7 +28,7 @@ from dlmexp.experiment.records.manifests import (
 from dlmexp.experiment.records.results import drop_unselected
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running import process
-from dlmexp.experiment.running.checkpoints import QueuedBatch, resumed_first
+from dlmexp.experiment.running.checkpoints import QueuedBatch, training_queue
 from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.disk_errors import REMOVED, advice_after
 from dlmexp.experiment.running.engine import Engine
@@ -227,7 +227,7 @@ class PlannedRun:
         self.arguments = arguments
         self.store = Store(self.cfg.results, read_only=self.cfg.plan)
         self.plan = plan_sweep(sweep, self.store, target)
-        self.queue = resumed_first(self.store, self.plan.batches)
+        self.queue = training_queue(self.store, self.plan.batches)
         self.batches = [queued.pending for queued in self.queue]
         self.clock = Clock(self.batches, device, self.plan.later)
         self.is_short = self.clock.is_short()
@@ -235,7 +235,7 @@ class PlannedRun:
         if self.cfg.workers is None and choose_workers and not self.is_short:
             self.workers = process.default_worker_count(len(self.plan.batches), device)
         self.extra: dict[Path, Popen[bytes]] = {}
-        self.threads = process.threads_each(self.workers, self.is_short and device == "cpu")
+        self.threads = process.threads_per_process(self.workers, self.is_short and device == "cpu")
 
     def announcement(self) -> str:
         """Return the numbers of cells and batches, and their expected time if that is useful.
@@ -248,7 +248,7 @@ class PlannedRun:
         if self.is_short:
             return text
         self.clock.time_steps(prepared_splits(self.sweep), self.target, self.threads)
-        expected = self.clock.announced(self.workers)
+        expected = self.clock.expected_interval(self.workers)
         if expected is None:
             return text
         text += f": {duration(expected.least)} to {duration(expected.most)}"
@@ -306,9 +306,9 @@ class PlannedRun:
         return Recorder(
             self.sweep,
             self.store,
-            progress.finished,
+            progress.note_record,
             str(device),
-            self.plan.again,
+            self.plan.retrained,
             alone=has_device_alone,
         )
 
@@ -321,7 +321,7 @@ class PlannedRun:
         )
         with (
             stop,
-            Leases(root, stop.fail, progress.so_far) as leases,
+            Leases(root, stop.fail, progress.process_fields) as leases,
             extra_processes as self.extra,
             progress,
         ):
@@ -333,10 +333,10 @@ class PlannedRun:
 
     def _queue_of_refits(self, progress: Progress) -> list[QueuedBatch]:
         """Return the fits to all rows that folds have selected; all folds must have a record."""
-        queue = resumed_first(self.store, plan_refits(self.sweep, self.store, self.target))
+        queue = training_queue(self.store, plan_refits(self.sweep, self.store, self.target))
         refits = [queued.pending for queued in queue]
         self.batches += refits
-        progress.folds_selected(refits)
+        progress.note_selection(refits)
         return queue
 
     def _print_how_to_continue(self, request: process.Stop, recorder: Recorder) -> None:

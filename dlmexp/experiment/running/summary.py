@@ -34,9 +34,9 @@ from dlmexp.experiment.records.refits import Selections
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.records.table import as_text, candidate_cells, rows_for, tidy
 from dlmexp.experiment.running.sweep import Plan, Sweep
-from dlmexp.experiment.running.table_baselines import which_is_best
+from dlmexp.experiment.running.table_baselines import lines_about_best
 
-MOST_DISPERSION = 1.5
+MAX_DISPERSION = 1.5
 """The ratio of squared errors to the predicted variance above which a line warns of it."""
 MAX_RESULT_LINES = 60
 IN_TARGET_UNITS = [*USER_TABLE_METRICS, "test_nll"]
@@ -286,9 +286,9 @@ def _print_results(rows: pd.DataFrame, store: Store, baselines: pd.DataFrame | N
         return
     print_table(wide_console(), results_table(rows_to_show, metrics))
     print(_units(rows, metrics, collect_command))
-    for line in which_is_best(rows, baselines):
+    for line in lines_about_best(rows, baselines):
         print(line)
-    for line in overdispersed(rows):
+    for line in overdispersion_lines(rows):
         print(line)
 
 
@@ -321,7 +321,7 @@ def _units(rows: pd.DataFrame, metrics: Sequence[str], collect_command: str) -> 
     return units
 
 
-def overdispersed(rows: pd.DataFrame) -> list[str]:
+def overdispersion_lines(rows: pd.DataFrame) -> list[str]:
     """Return a line per method whose counts vary much more than it predicts."""
     if "test_dispersion" not in rows:
         return []
@@ -329,7 +329,7 @@ def overdispersed(rows: pd.DataFrame) -> list[str]:
     groups = rows.groupby(["dataset", "method"], observed=True, sort=False)
     means = groups["test_dispersion"].mean().dropna()
     for (dataset, method), dispersion in means.items():  # pyright: ignore[reportGeneralTypeIssues]
-        if dispersion > MOST_DISPERSION:
+        if dispersion > MAX_DISPERSION:
             lines.append(
                 f"{dataset} {method}: squared errors are {dispersion:.3g} times the predicted "
                 "variance: the counts vary more than Poisson counts, so intervals are too narrow"

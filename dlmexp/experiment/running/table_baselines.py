@@ -129,7 +129,7 @@ def _errors(mean: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"]) -> dict[s
     return errors
 
 
-def which_is_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:
+def lines_about_best(models: pd.DataFrame, baselines: pd.DataFrame) -> list[str]:
     """Return a line per table with the best model and the best baseline by each metric.
 
     They are compared at the largest training size.

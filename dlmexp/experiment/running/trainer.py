@@ -51,15 +51,15 @@ class BatchTrainer:
 
     def work(self, job: BatchJob) -> Iterator[None]:
         """Train, solve or measure a batch, and write a record for each of its pending cells."""
-        self.progress.started(job.pending)
+        self.progress.note_start(job.pending)
         orphans = self._cells_without_base(job.pending)
         batch = job.batch
         pending = job.pending
         if orphans:
             for cell in orphans:
-                self.recorder.failure(cell, NO_BASE)
+                self.recorder.write_failure(cell, NO_BASE)
             # A checkpoint is of no use without the orphans: the others start afresh.
-            self.recorder.discard(job.batch)
+            self.recorder.discard_checkpoint(job.batch)
             pending = without_keys(job.pending, keys_of(orphans))
             batch = pending
         if not pending:
@@ -70,7 +70,7 @@ class BatchTrainer:
             if not is_error_of_plugin(error, pending[0]):
                 raise
             self._record_error(error, pending)
-            self.recorder.discard(batch)
+            self.recorder.discard_checkpoint(batch)
 
     def _results(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
         """Compute and record the results of the pending cells of a batch."""
@@ -86,7 +86,7 @@ class BatchTrainer:
         text = raised(error)
         for cell in cells:
             if cell.key not in self.recorder.written:
-                self.recorder.failure(cell, text.reason, traceback=text.traceback or None)
+                self.recorder.write_failure(cell, text.reason, traceback=text.traceback or None)
 
     def _cells_without_base(self, cells: Batch) -> set[Cell]:
         """Return the cells that start from a base fit without a sound record."""
@@ -96,7 +96,7 @@ class BatchTrainer:
             if cell.base is None:
                 continue
             if cell.base not in has_base:
-                has_base[cell.base] = self.recorder.base(cell) is not None
+                has_base[cell.base] = self.recorder.base_hyperparameters(cell) is not None
             if not has_base[cell.base]:
                 orphans.add(cell)
         return orphans
@@ -104,7 +104,7 @@ class BatchTrainer:
     def _program(self, cells: Batch) -> Program:
         """Return the program of cells, with their data on the device."""
         recorder = self.recorder
-        return program(cells, recorder.split, recorder.base, self.target, recorder.temperature)
+        return program(cells, recorder.prepare_split, recorder.base_hyperparameters, self.target, recorder.factor_of_folds)
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
         """Record statistics of the estimators' gradients; there are no checkpoints."""
@@ -115,14 +115,14 @@ class BatchTrainer:
                 yield
                 continue
             statistics, arrays = measured
-            self.recorder.write(next(unmeasured), Result(**statistics), arrays)
+            self.recorder.write_record(next(unmeasured), Result(**statistics), arrays)
 
     def _solve(self, cells: Batch) -> None:
         """Record cells whose q has a closed form at fixed hyperparameters (`Cell.solved`)."""
         fixed = self._program(cells)
         assert isinstance(fixed, Fixed)
         for finished in solve(fixed, self.batches_at_once):
-            self.recorder.fit(cells[finished.cell], finished)
+            self.recorder.write_fit(cells[finished.cell], finished)
 
     def _train(self, batch: Batch, pending: Batch, job: BatchJob) -> Iterator[None]:
         """Train a batch until every cell has stopped; go on from its checkpoint if there is one."""
@@ -135,10 +135,10 @@ class BatchTrainer:
                 if finished is None:
                     yield
                 elif cells[finished.cell].key in pending_keys:
-                    self.recorder.fit(cells[finished.cell], finished)
+                    self.recorder.write_fit(cells[finished.cell], finished)
         finally:
-            self.progress.ended(training)
-        self.recorder.discard(cells)
+            self.progress.note_end(training)
+        self.recorder.discard_checkpoint(cells)
 
     def _start(self, cells: Batch, config: Settings) -> tuple[Training, Batch]:
         """Return a new training of these cells; their list is saved before the first step."""

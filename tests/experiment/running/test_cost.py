@@ -6,7 +6,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.experiment.running.cost import BatchShape, Measurement, StepCost, Steps, fitted
+from dlmexp.experiment.running.cost import BatchShape, Measurement, StepCost, Steps, fit_step_cost
 from tests.support.cells import PLAIN
 from tests.support.training import batch_of
 

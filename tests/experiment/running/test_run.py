@@ -67,7 +67,7 @@ def plan_lines(tiny, capsys, monkeypatch):
         interval = TimeInterval(seconds / 3, seconds) if seconds else None
         monkeypatch.setattr(Clock, "is_short", lambda *_: seconds is None)
         monkeypatch.setattr(Clock, "time_steps", lambda *_: None)
-        monkeypatch.setattr(Clock, "announced", lambda *_: interval)
+        monkeypatch.setattr(Clock, "expected_interval", lambda *_: interval)
         typed = [*tiny, *words, "plan=true"]
         assert execute(compose(typed), typed, **options) == 0
         lines = capsys.readouterr().out.splitlines()
