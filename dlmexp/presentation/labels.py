@@ -54,7 +54,7 @@ def method_label(method: str) -> str:
 def estimator_label(estimator: str, samples: float | None = None) -> str:
     """Return the label of an estimator: `bMC-10` for bmc with 10 samples.
 
-    The number is left out if there are no samples (None or NaN).
+    The number is left out if it is None, or NaN as in tables.
     """
     name = ESTIMATORS.get(estimator, estimator.replace("_", "-"))
     if samples is None or math.isnan(samples):
@@ -63,5 +63,5 @@ def estimator_label(estimator: str, samples: float | None = None) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """Return the label of a metric: `NLL` for nll; the name of a metric without a label."""
+    """Return the label of a metric: `NLL` for nll. A metric without a label keeps its name."""
     return METRICS.get(metric, metric)

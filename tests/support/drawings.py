@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.figures.axes import Tile
-from dlmexp.presentation.figures.numbers import Measured, Series, measure, panel_rows
+from dlmexp.presentation.figures.numbers import MeasuredPanel, Series, measure, panel_rows
 from dlmexp.presentation.figures.panels import Line, Panel
 from tests.support.tidy import Made
 
@@ -27,7 +27,7 @@ def rows_with(names: str, *cases: tuple[Any, ...], **facts: Any) -> list[dict[st
     return [facts | dict(zip(names.split(), case, strict=True)) for case in cases]
 
 
-def measure_panel(panel: Panel, results: ResultsFolder, **choice: Any) -> Measured:
+def measure_panel(panel: Panel, results: ResultsFolder, **choice: Any) -> MeasuredPanel:
     """Return the numbers of a panel from its rows; `choice` are further arguments of `measure`."""
     return measure(panel, results, panel_rows(panel, results, {}), **choice)
 
@@ -54,7 +54,7 @@ def points(
 def tile(panel: Panel, tables: Mapping[Line, pd.DataFrame], **facts: Any) -> Tile:
     """Return a panel with these points on the bare axes of a small figure."""
     series = [Series(line, table) for line, table in tables.items()]
-    measured = Measured(panel, "paper", [], series, protocol="paper", task="binary", **facts)
+    measured = MeasuredPanel(panel, "paper", [], series, protocol="paper", task="binary", **facts)
     picture = MatplotlibFigure(figsize=(3.0, 2.0))
     return Tile(measured, 0, 0, picture.add_subplot())
 

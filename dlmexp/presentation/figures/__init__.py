@@ -1,6 +1,10 @@
-"""Pictures from the tidy table: nothing here trains anything or loads torch.
+"""Figures of results: the tidy table as pictures with captions.
 
-Read `panels` (what a figure is made of), `declared` (all of ours), `numbers` (from rows to points),
-`kinds` (how each kind of panel measures and draws), `layout` (a whole picture), then `drawn`,
-`notes` and `plot` (what `dlmexp plot` does with them).
+A reader may take the modules in this order: `panels` (what a figure is made of), `declared` (the
+figures of this package), `numbers` (from rows of the table to points), `kinds` (how each kind of
+panel is measured and drawn), `layout` (a whole picture), then `drawn`, `notes` and `plot` (files
+and captions, as `dlmexp plot` writes them). None of these loads torch.
+
+Figures without panels have a module each: `leaderboard`, `verdicts`, and `predictions` and
+`importance`, which show a trained model.
 """

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from dlmexp.presentation.figures.looks import GREY, INK, Look
-from dlmexp.presentation.figures.numbers import Measured, Series
+from dlmexp.presentation.figures.numbers import MeasuredPanel, Series
 from dlmexp.presentation.figures.panels import Panel
 from dlmexp.presentation.figures.stats import half_width
 from dlmexp.presentation.labels import metric_label
@@ -40,7 +40,7 @@ class Tile:
         below: The axes of the differences to the ELBO; None where the panel has no differences.
     """
 
-    measured: Measured
+    measured: MeasuredPanel
     row: int
     column: int
     ax: Axes

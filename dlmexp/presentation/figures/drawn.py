@@ -1,4 +1,4 @@
-"""Keep a figure with its numbers, and make its picture, the rows of its CSV and its caption."""
+"""Make the picture, the rows of the CSV and the caption file of a measured figure."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,62 +12,65 @@ from dlmexp.presentation.figures import notes
 from dlmexp.presentation.figures.choose import Request
 from dlmexp.presentation.figures.layout import render
 from dlmexp.presentation.figures.looks import paper_style
-from dlmexp.presentation.figures.numbers import Measured
+from dlmexp.presentation.figures.numbers import MeasuredPanel
 from dlmexp.presentation.figures.panels import Figure, Line
 
 
 @dataclass
-class Drawn:
+class DrawnFigure:
     """A figure with its numbers.
 
     Attributes:
         figure: The figure.
         name: The name of its files.
-        measured: The numbers of each panel. Where protocols stand side by side, each panel has its
-            numbers under all of them before those of the next panel.
-        results: The results that it is drawn from.
-        request: The options that it is drawn with.
+        measured_panels: The panels with their numbers. Where protocols stand side by side, a panel
+            occurs under each protocol before the next panel follows.
+        results: The results that the figure is drawn from.
+        request: The options that the figure is drawn with.
         protocols: The protocols that stand side by side; empty where one protocol is drawn.
     """
 
     figure: Figure
     name: str
-    measured: list[Measured]
+    measured_panels: list[MeasuredPanel]
     results: ResultsFolder
     request: Request
     protocols: tuple[str, ...] = ()
 
     @cached_property
-    def panels_with_results(self) -> list[Measured]:
+    def panels_with_results(self) -> list[MeasuredPanel]:
         """The numbers of panels that have results."""
-        return [measured for measured in self.measured if measured.nonempty_series]
+        return [measured for measured in self.measured_panels if measured.nonempty_series]
 
     @cached_property
     def picture(self) -> MatplotlibFigure:
         """The picture, as a matplotlib figure."""
         with paper_style():
-            return render(self.figure, self.measured, self.protocols)
+            return render(self.figure, self.measured_panels, self.protocols)
 
     @cached_property
     def _table(self) -> pd.DataFrame:
-        """The numbers with all columns, a row per point."""
+        """The numbers in all columns, with a row for each point of each line."""
         descriptions: list[dict[str, Any]] = []
-        points: list[pd.DataFrame] = []
+        points_by_line: list[pd.DataFrame] = []
         for measured in self.panels_with_results:
             for series in measured.nonempty_series:
-                points.append(series.points.assign(series=len(descriptions)))
+                points_by_line.append(series.points.assign(line_number=len(descriptions)))
                 descriptions.append(_description(measured, series.line))
         table = pd.DataFrame(descriptions, dtype=object)
-        table = table.merge(pd.concat(points), left_index=True, right_on="series")
-        return table.drop(columns="series").reset_index(drop=True).dropna(axis="columns", how="all")
+        points = pd.concat(points_by_line)
+        table = table.merge(points, left_index=True, right_on="line_number")
+        table = table.drop(columns="line_number").reset_index(drop=True)
+        return table.dropna(axis="columns", how="all")
 
     @cached_property
     def constants(self) -> dict[str, Any]:
-        """The columns that are equal in all rows of learning curves, with their value.
+        """The columns that have the same value in all rows of the CSV, with this value.
 
-        The many rows of such a CSV would be long with them. Other figures keep all columns.
+        They are left out of the CSV of learning curves, which has many rows. Other figures have no
+        constants: their CSV keeps all columns.
         """
-        if any(measured.panel.kind != "curve" for measured in self.measured):
+        if any(measured.panel.kind != "curve" for measured in self.measured_panels):
             return {}
         constants: dict[str, Any] = {}
         for name, column in self._table.items():
@@ -77,7 +80,7 @@ class Drawn:
 
     @property
     def csv(self) -> pd.DataFrame:
-        """The numbers, a row per point, without the `constants`."""
+        """The rows of the CSV: the numbers of each point, without the `constants`."""
         return self._table.drop(columns=list(self.constants))
 
     @property
@@ -91,7 +94,7 @@ class Drawn:
     def commands(self) -> list[str]:
         """The commands that compute the panels, each once."""
         distinct: dict[str, None] = {}  # an ordered set
-        for measured in self.measured:
+        for measured in self.measured_panels:
             command = notes.command(measured, self.results)
             if command:
                 distinct[command] = None
@@ -99,26 +102,26 @@ class Drawn:
 
     @cached_property
     def notes(self) -> list[str]:
-        """Remarks of one line each, for the caption file and the terminal; [] without results."""
+        """Remarks for the caption file and the terminal, one line each; [] without results."""
         if not self.panels_with_results:
             return []
-        lines = [
+        remarks = [
             notes.settings(self.panels_with_results),
             *notes.repetitions(self.panels_with_results),
             *notes.stand_ins(self.panels_with_results),
             *notes.filters(self.request.by),
-            *(f"Not run: {gap}" for gap in self.missing),
-            *notes.not_drawn(self.measured, self.is_comparison),
+            *(f"Not run: {remark}" for remark in self.missing),
+            *notes.not_drawn(self.measured_panels, self.is_comparison),
             *notes.line_notes(self.panels_with_results, self.is_comparison),
             *notes.plugin_versions(self.panels_with_results, self.results),
             *notes.left_out(
-                self.figure.id, self.measured, self.results, self.request, self.protocols
+                self.figure.id, self.measured_panels, self.results, self.request, self.protocols
             ),
         ]
         if self.constants:
             constants = [f"{name} = {value}" for name, value in self.constants.items()]
-            lines.append(f"In all rows of the CSV: {', '.join(constants)}.")
-        return lines
+            remarks.append(f"In all rows of the CSV: {', '.join(constants)}.")
+        return remarks
 
     @property
     def is_comparison(self) -> bool:
@@ -128,10 +131,10 @@ class Drawn:
     @cached_property
     def missing(self) -> list[str]:
         """Remarks on panels, lines and sizes without results, with the command for each."""
-        return notes.missing_results(self.measured, self.results, self.is_comparison)
+        return notes.missing_results(self.measured_panels, self.results, self.is_comparison)
 
 
-def _description(measured: Measured, line: Line) -> dict[str, Any]:
+def _description(measured: MeasuredPanel, line: Line) -> dict[str, Any]:
     """Return the columns that are the same for all points of a line."""
     setting = measured.protocol
     if measured.changes:

@@ -25,7 +25,7 @@ from dlmexp.presentation.figures.looks import (
     TEXT_WIDTH,
 )
 from dlmexp.presentation.figures.notes import usual_repetitions
-from dlmexp.presentation.figures.numbers import Measured
+from dlmexp.presentation.figures.numbers import MeasuredPanel
 from dlmexp.presentation.figures.panels import Figure, Line, Panel
 
 # In inches: the heights of lines of the grid.
@@ -43,7 +43,7 @@ HANDLE_LETTERS = 7  # a handle of a legend is as wide as this many letters
 class Place:
     """A panel's numbers with the row and the column of panels where they are drawn, from 0."""
 
-    measured: Measured
+    measured: MeasuredPanel
     row: int
     column: int
 
@@ -62,7 +62,7 @@ class Place:
 
 
 def render(
-    figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]
+    figure: Figure, measured: Sequence[MeasuredPanel], protocols: tuple[str, ...]
 ) -> MatplotlibFigure:
     """Return a figure drawn at its printed size; call it within `paper_style()`.
 
@@ -90,7 +90,7 @@ def render(
 
 
 def _arrange(
-    figure: Figure, measured: Sequence[Measured], protocols: tuple[str, ...]
+    figure: Figure, measured: Sequence[MeasuredPanel], protocols: tuple[str, ...]
 ) -> list[Place]:
     """Return the panels that have results, with their places.
 
@@ -103,7 +103,9 @@ def _arrange(
 
 
 def _arrange_protocols(
-    measured: Sequence[Measured], with_results: Sequence[Measured], protocols: tuple[str, ...]
+    measured: Sequence[MeasuredPanel],
+    with_results: Sequence[MeasuredPanel],
+    protocols: tuple[str, ...],
 ) -> list[Place]:
     """Place panels in rows and protocols in columns.
 
@@ -124,7 +126,7 @@ def _arrange_protocols(
     return places
 
 
-def _distinct_panels(measured: Iterable[Measured]) -> list[Panel]:
+def _distinct_panels(measured: Iterable[MeasuredPanel]) -> list[Panel]:
     """Return the panels of these numbers, each once, in their order."""
     panels: dict[Panel, None] = {}  # an ordered set
     for numbers in measured:
@@ -132,7 +134,7 @@ def _distinct_panels(measured: Iterable[Measured]) -> list[Panel]:
     return list(panels)
 
 
-def _arrange_panels(figure: Figure, with_results: Sequence[Measured]) -> list[Place]:
+def _arrange_panels(figure: Figure, with_results: Sequence[MeasuredPanel]) -> list[Place]:
     """Place panels in reading order; a panel with a column of its own stands in that column.
 
     Where fewer panels have results than the figure has columns, the figure is narrower, and panels
@@ -287,7 +289,7 @@ def _set_title(
     return tile.ax.set_title(title, loc="left")
 
 
-def _letter(panel: Panel, measured: Iterable[Measured]) -> str:
+def _letter(panel: Panel, measured: Iterable[MeasuredPanel]) -> str:
     """Return `(a) ` for the first panel of a figure; '' if it has only one."""
     panels = _distinct_panels(measured)
     if len(panels) == 1:
@@ -296,7 +298,7 @@ def _letter(panel: Panel, measured: Iterable[Measured]) -> str:
     return f"({letter}) "
 
 
-def _repetitions(measured: Measured, all_measured: Iterable[Measured]) -> str:
+def _repetitions(measured: MeasuredPanel, all_measured: Iterable[MeasuredPanel]) -> str:
     """Return `R = 10`, the repetitions of a panel; '' if all panels have the same number."""
     counts = {usual_repetitions(numbers) for numbers in all_measured} - {0}
     count = usual_repetitions(measured)
@@ -304,7 +306,7 @@ def _repetitions(measured: Measured, all_measured: Iterable[Measured]) -> str:
 
 
 def _title(
-    measured: Measured, explains_stand_in: bool, repetitions: str = "", protocol: str = ""
+    measured: MeasuredPanel, explains_stand_in: bool, repetitions: str = "", protocol: str = ""
 ) -> str:
     """Return `dataset, n = 500, R = 10`, with the panel's own title after the dataset.
 

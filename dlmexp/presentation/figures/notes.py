@@ -13,13 +13,13 @@ from dlmexp.experiment.records.plugin_versions import mixed_versions
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where
 from dlmexp.presentation.figures.choose import Request
-from dlmexp.presentation.figures.numbers import WHITENED, Measured
+from dlmexp.presentation.figures.numbers import WHITENED, MeasuredPanel
 from dlmexp.presentation.labels import metric_label
 
 INTERVAL = "95 % interval of the mean (Student's t)"
 
 
-def command(measured: Measured, results: ResultsFolder) -> str:
+def command(measured: MeasuredPanel, results: ResultsFolder) -> str:
     """Return the command that computes a panel under its protocol; '' if it is not known.
 
     Nothing in the catalogue computes a panel on a user's own data. Its command is the one that made
@@ -37,7 +37,7 @@ def command(measured: Measured, results: ResultsFolder) -> str:
     return results.command(" ".join(words))
 
 
-def settings(panels: Sequence[Measured]) -> str:
+def settings(panels: Sequence[MeasuredPanel]) -> str:
     """Return a note on protocol, changes and parameterisation, with datasets where they differ."""
     datasets_by_setting: dict[str, list[str]] = {}
     for measured in panels:
@@ -56,7 +56,7 @@ def _are_equal(lists: Iterable[list[str]]) -> bool:
     return len({tuple(items) for items in lists}) == 1
 
 
-def _setting(measured: Measured) -> str:
+def _setting(measured: MeasuredPanel) -> str:
     """Return a panel's protocol with its changes, preset and parameterisation in words."""
     preset, _ = catalogue.of_preset(measured.protocol or "")
     text = f"protocol {measured.protocol}"
@@ -69,7 +69,7 @@ def _setting(measured: Measured) -> str:
     return text
 
 
-def repetitions(panels: Sequence[Measured]) -> list[str]:
+def repetitions(panels: Sequence[MeasuredPanel]) -> list[str]:
     """Return a note on the numbers of repetitions and on intervals; [] if no panel has them."""
     tasks_by_count = _tasks_by_repetitions(panels)
     if not tasks_by_count:
@@ -85,7 +85,7 @@ def repetitions(panels: Sequence[Measured]) -> list[str]:
     return [note.strip()]
 
 
-def _tasks_by_repetitions(panels: Iterable[Measured]) -> dict[str, list[str]]:
+def _tasks_by_repetitions(panels: Iterable[MeasuredPanel]) -> dict[str, list[str]]:
     """Return which tasks have `5` repetitions, or `3 to 5` where their points differ."""
     counts_by_task: dict[str, set[int]] = {}
     for measured in panels:
@@ -100,7 +100,7 @@ def _tasks_by_repetitions(panels: Iterable[Measured]) -> dict[str, list[str]]:
     return tasks_by_count
 
 
-def _repetition_counts(measured: Measured) -> set[int]:
+def _repetition_counts(measured: MeasuredPanel) -> set[int]:
     """Return the numbers of repetitions of a panel's points; empty if it has no intervals."""
     counts: set[int] = set()
     if measured.panel.panel_kind.has_intervals:
@@ -110,7 +110,7 @@ def _repetition_counts(measured: Measured) -> set[int]:
     return counts
 
 
-def usual_repetitions(measured: Measured) -> int:
+def usual_repetitions(measured: MeasuredPanel) -> int:
     """Return the number of repetitions that most points of a panel have.
 
     It is 0 for a panel without intervals or without points.
@@ -122,7 +122,7 @@ def usual_repetitions(measured: Measured) -> int:
     return int(counts.mode().max()) if len(counts) else 0
 
 
-def _interval_note(panels: Iterable[Measured]) -> str:
+def _interval_note(panels: Iterable[MeasuredPanel]) -> str:
     """Return what the intervals of a figure are; '' if it has none."""
     are_differences: list[bool] = []
     for measured in panels:
@@ -137,7 +137,7 @@ def _interval_note(panels: Iterable[Measured]) -> str:
     return f"Bands: {INTERVAL}."
 
 
-def stand_ins(panels: Iterable[Measured]) -> list[str]:
+def stand_ins(panels: Iterable[MeasuredPanel]) -> list[str]:
     """Return a note on the stand-ins among the datasets; [] if there are none."""
     texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
@@ -164,7 +164,7 @@ def filters(by: Where) -> list[str]:
     return [f"Only results with {', '.join(texts)}."]
 
 
-def line_notes(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
+def line_notes(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]:
     """Return the notes of lines with their dataset, each once.
 
     Args:
@@ -179,7 +179,7 @@ def line_notes(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
     return list(texts)
 
 
-def plugin_versions(panels: Iterable[Measured], results: ResultsFolder) -> list[str]:
+def plugin_versions(panels: Iterable[MeasuredPanel], results: ResultsFolder) -> list[str]:
     """Return a warning about each plugin of which several versions made results on the datasets."""
     datasets = {measured.panel.dataset for measured in panels}
     cells = results.candidates
@@ -187,14 +187,14 @@ def plugin_versions(panels: Iterable[Measured], results: ResultsFolder) -> list[
     return [f"Warning: {sentence}." for sentence in sentences]
 
 
-def _panel_name(measured: Measured, is_comparison: bool) -> str:
+def _panel_name(measured: MeasuredPanel, is_comparison: bool) -> str:
     """Return the dataset of a panel, with its protocol if protocols stand side by side."""
     dataset = measured.panel.dataset
     return f"{dataset} [{measured.requested_protocol}]" if is_comparison else dataset
 
 
 def missing_results(
-    panels: Iterable[Measured], results: ResultsFolder, is_comparison: bool
+    panels: Iterable[MeasuredPanel], results: ResultsFolder, is_comparison: bool
 ) -> list[str]:
     """Return panels, lines and sizes without results, each once, with the command for them."""
     texts: dict[str, None] = {}  # an ordered set
@@ -207,7 +207,7 @@ def missing_results(
     return list(texts)
 
 
-def not_drawn(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
+def not_drawn(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]:
     """Return a note, each once, on panels that have rows but none with their metric."""
     texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
@@ -220,7 +220,7 @@ def not_drawn(panels: Iterable[Measured], is_comparison: bool) -> list[str]:
     return list(texts)
 
 
-def _missing_lines(measured: Measured) -> list[str]:
+def _missing_lines(measured: MeasuredPanel) -> list[str]:
     """Return a text that says which lines of a panel were not run; [] if none is missing.
 
     The text is `: ELBO, FITC`, or '' if the whole panel was not run. Nothing is missing in a panel
@@ -236,7 +236,7 @@ def _missing_lines(measured: Measured) -> list[str]:
     return [] if was_run else [""]
 
 
-def _missing_sizes(measured: Measured) -> list[str]:
+def _missing_sizes(measured: MeasuredPanel) -> list[str]:
     """Return `: FITC at n = 500` for each line that lacks sizes which another line has.
 
     A line across the panel has no size (its x is NaN), and lacks none.
@@ -261,7 +261,7 @@ def _missing_sizes(measured: Measured) -> list[str]:
 
 def left_out(
     figure_id: str,
-    panels: Iterable[Measured],
+    panels: Iterable[MeasuredPanel],
     results: ResultsFolder,
     request: Request,
     protocols: Sequence[str],
@@ -293,7 +293,7 @@ def _plot_command(figure_id: str, request: Request) -> str:
     return " ".join(words)
 
 
-def _results_by_options(panels: Iterable[Measured]) -> dict[str, int]:
+def _results_by_options(panels: Iterable[MeasuredPanel]) -> dict[str, int]:
     """Return the number of results of each setting that is not drawn, by the options that draw it.
 
     Panels on the same dataset share most of their results. Of each dataset, only the panel with

@@ -156,16 +156,16 @@ def _default_protocol(
 ) -> str | None:
     """Return `paper` if it has rows of the requested setting, else the protocol with most of them.
 
-    None means that no protocol has any.
+    None means that no protocol has rows of the requested setting.
     """
-    fitting: list[pd.Series] = []
+    protocols_by_panel: list[pd.Series] = []
     for rows in rows_by_panel:
-        is_requested = is_in_matching_setting(rows, request.where, results.changes)
-        fitting.append(rows["protocol"][is_requested].astype(object))
-    protocols = pd.concat(fitting)
-    if (protocols == PAPER_PROTOCOL).any():
+        has_setting = is_in_matching_setting(rows, request.where, results.changes)
+        protocols_by_panel.append(rows["protocol"][has_setting].astype(object))
+    protocol_of_row = pd.concat(protocols_by_panel)
+    if (protocol_of_row == PAPER_PROTOCOL).any():
         return PAPER_PROTOCOL
-    most_frequent = protocols.mode()
+    most_frequent = protocol_of_row.mode()
     return None if most_frequent.empty else most_frequent.iloc[0]
 
 

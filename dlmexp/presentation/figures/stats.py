@@ -21,14 +21,14 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
 
     Args:
         x: The positions on the x-axis `[P]`.
-        values: A row per repetition `[R, P]`; NaN where it failed or was not run.
-        attempted: The number of repetitions that were run, for each x `[P]` or for all.
+        values: A row per repetition `[R, P]`; NaN where a repetition failed or was not run.
+        attempted: The number of repetitions that were run: an array `[P]`, or one number for all x.
         median: Whether to compute median and quartiles instead of mean, standard deviation and
             standard error.
 
     Returns:
-        The columns x; mean, std, sem (or median, q25, q75); repetitions, which is the number of
-        finite values; failed, which is the number of other attempted repetitions.
+        The columns x; mean, std, sem (or median, q25, q75); repetitions, the number of finite
+        values; failed, the number of attempted repetitions without a finite value.
     """
     values = np.where(np.isfinite(values), values, np.nan)
     repetitions = np.isfinite(values).sum(axis=0)
@@ -39,14 +39,14 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
 
 
 def _quartiles(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the median and the quartiles of each column, without its NaN."""
+    """Return the median and the quartiles of the known values of each column."""
     low, middle, high = pd.DataFrame(values).quantile([0.25, 0.5, 0.75]).to_numpy()
     return {"median": middle, "q25": low, "q75": high}
 
 
 def _moments(values: np.ndarray, repetitions: np.ndarray) -> dict[str, np.ndarray]:
-    """Return mean, standard deviation and standard error of each column, without its NaN."""
-    # 0 / 0 gives NaN: the mean of no values, and the standard deviation of a single one.
+    """Return mean, standard deviation and standard error of the known values of each column."""
+    # 0 / 0 gives NaN for the mean of no values, and for the standard deviation of a single value.
     with np.errstate(invalid="ignore"):
         mean = np.nansum(values, axis=0) / repetitions
         squares = np.nansum((values - mean) ** 2, axis=0)
@@ -58,7 +58,8 @@ def _moments(values: np.ndarray, repetitions: np.ndarray) -> dict[str, np.ndarra
 def half_width(points: pd.DataFrame) -> np.ndarray:
     """Return half the width of Student's 95 % interval around the mean of each point `[P]`.
 
-    It is NaN for a single repetition.
+    It is NaN for a single repetition, whose standard error is NaN.
     """
+    # At least 1, as `stdtrit` requires; for one repetition the product is NaN nevertheless.
     freedom = np.maximum(points["repetitions"].to_numpy() - 1, 1)
     return points["sem"].to_numpy() * stdtrit(freedom, UPPER_QUANTILE)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from dlmexp.presentation.figures.drawn import Drawn
+from dlmexp.presentation.figures.drawn import DrawnFigure
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
 from dlmexp.presentation.figures.plot import Request, draw
 from tests.support.drawings import made
 from tests.support.tidy import sweep
 
 
-def curves(**facts) -> Drawn:
+def curves(**facts) -> DrawnFigure:
     """Return a drawn figure with the learning curve of one line."""
     line = Line("joint_log_dlm", beta=0.1, names="beta")
     panel = Panel("curve", "flights", "nll", (line,), "airline")

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from dlmexp.presentation.figures.layout import _arrange, _entries_across, _in_reading_order, render
 from dlmexp.presentation.figures.looks import COLUMN_WIDTH, PAGE_HEIGHT, TEXT_WIDTH, paper_style
-from dlmexp.presentation.figures.numbers import Measured, Series
+from dlmexp.presentation.figures.numbers import MeasuredPanel, Series
 from dlmexp.presentation.figures.panels import Figure, Line, Panel, methods
 from dlmexp.presentation.figures.plot import Request, drawings
 from tests.support.drawings import made, points
@@ -21,19 +21,19 @@ def panel(dataset: str, **fields) -> Panel:
 
 def measured(
     of: Panel, protocol: str = "paper", mean: float = 1.0, n: int | None = None
-) -> Measured:
+) -> MeasuredPanel:
     """Return numbers of a panel: two points of each line, the second one higher than the first."""
     series = [Series(line, points([100, 200], [mean, mean + 1])) for line in of.lines]
-    return Measured(of, protocol, [], series, protocol=protocol, task="binary", n=n)
+    return MeasuredPanel(of, protocol, [], series, protocol=protocol, task="binary", n=n)
 
 
-def without_results(of: Panel, protocol: str = "paper") -> Measured:
+def without_results(of: Panel, protocol: str = "paper") -> MeasuredPanel:
     """Return numbers of a panel of which nothing was run."""
-    return Measured(of, protocol, [], [Series(line) for line in of.lines])
+    return MeasuredPanel(of, protocol, [], [Series(line) for line in of.lines])
 
 
 def drawn_axes(
-    figure: Figure, numbers: list[Measured], protocols: tuple[str, ...] = ()
+    figure: Figure, numbers: list[MeasuredPanel], protocols: tuple[str, ...] = ()
 ) -> list[Axes]:
     """Return the axes of panels, without those of legends."""
     with paper_style():
@@ -42,7 +42,7 @@ def drawn_axes(
 
 
 def places(
-    figure: Figure, numbers: list[Measured], protocols: tuple[str, ...] = ()
+    figure: Figure, numbers: list[MeasuredPanel], protocols: tuple[str, ...] = ()
 ) -> list[tuple[str, int, int]]:
     """Return dataset, row and column of each place."""
     arranged = _arrange(figure, numbers, protocols)
@@ -184,7 +184,7 @@ def test_titles_have_the_repetitions_where_panels_differ_in_them():
     assert not any("R =" in title for title in titles)
 
 
-def legends(figure: Figure, numbers: list[Measured]) -> list[list[str]]:
+def legends(figure: Figure, numbers: list[MeasuredPanel]) -> list[list[str]]:
     """Return the labels of each legend from left to right and from top to bottom."""
     with paper_style():
         picture = render(figure, numbers, ())
@@ -219,7 +219,7 @@ def test_lines_of_curves_are_in_the_legend_only_where_beta_tells_them_apart():
 def test_bars_are_labelled_at_their_axis_instead_of_in_a_legend():
     only = panel("banana")
     series = [Series(line, points([100], [1.0])) for line in only.lines]
-    numbers = Measured(only, "paper", [], series, protocol="paper", task="binary")
+    numbers = MeasuredPanel(only, "paper", [], series, protocol="paper", task="binary")
     assert legends(figure_of(only), [numbers]) == []
 
 

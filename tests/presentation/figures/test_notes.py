@@ -7,7 +7,7 @@ import pytest
 
 from dlmexp.presentation.figures import notes
 from dlmexp.presentation.figures.choose import Request
-from dlmexp.presentation.figures.numbers import Measured, Series
+from dlmexp.presentation.figures.numbers import MeasuredPanel, Series
 from dlmexp.presentation.figures.panels import Line, Panel, methods
 from tests.support.drawings import made, points
 from tests.support.tidy import sweep
@@ -22,14 +22,16 @@ def panel(dataset: str = "banana", **fields: Any) -> Panel:
     return Panel("sizes", dataset, "nll", methods("elbo", "fitc"), experiment, **fields)
 
 
-def measured(of: Panel | None = None, sizes: tuple[int, ...] = (100,), **fields: Any) -> Measured:
+def measured(
+    of: Panel | None = None, sizes: tuple[int, ...] = (100,), **fields: Any
+) -> MeasuredPanel:
     """Return numbers with points of the ELBO at some sizes, and none of FITC."""
     of = of or panel()
     table = points(sizes, [1.0] * len(sizes)) if sizes else points([], [])
     series = [Series(of.lines[0], table), *(Series(line) for line in of.lines[1:])]
     requested = fields.pop("requested_protocol", "paper")
     facts: dict[str, Any] = {"protocol": "paper", "task": "binary"} | fields
-    return Measured(of, requested, facts.pop("others", []), series, **facts)
+    return MeasuredPanel(of, requested, facts.pop("others", []), series, **facts)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_missing_lines_are_named_with_what_computes_them():
 
 
 def test_a_panel_without_results_is_named_as_a_whole():
-    empty = Measured(panel(), "paper", [], [Series(ELBO), Series(Line("fitc"))])
+    empty = MeasuredPanel(panel(), "paper", [], [Series(ELBO), Series(Line("fitc"))])
     assert notes.missing_results([empty], RESULTS, is_comparison=False) == [
         "banana -> dlmexp run experiment=class-log dataset=banana"
     ]
@@ -169,7 +171,7 @@ def test_sizes_that_only_other_lines_have_are_missing(x, is_noted):
 
 
 def left_out(
-    panels: list[Measured], request: Request, protocols: tuple[str, ...] = ()
+    panels: list[MeasuredPanel], request: Request, protocols: tuple[str, ...] = ()
 ) -> list[str]:
     """Return the notes on what a figure `class-log` leaves out."""
     return [*notes.left_out("class-log", panels, RESULTS, request, protocols)]

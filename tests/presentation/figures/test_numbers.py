@@ -249,7 +249,7 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
     rows = [*sweep(sorted(first)), *sweep(sorted(second), shift=1000.0, **other)]
     request = Request(compare_protocols=side_by_side and setting == "protocol")
     for drawn in drawings(made(rows), ["class-log"], request):
-        for measured in drawn.measured:
+        for measured in drawn.measured_panels:
             tables = [series.points for series in measured.nonempty_series]
             means = [mean for table in tables for mean in table["mean"]]
             assert all(mean < 100 for mean in means) or all(mean > 900 for mean in means)

@@ -47,7 +47,7 @@ def test_protocols_side_by_side_have_one_figure_with_ours_first():
     (drawn,) = drawings(made(rows), ["class-log"], Request(compare_protocols=True))
     assert drawn.name == "class-log-protocols"
     assert drawn.protocols == ("paper", "released", "mine")
-    requested = [measured.requested_protocol for measured in drawn.measured]
+    requested = [measured.requested_protocol for measured in drawn.measured_panels]
     assert requested[:3] == ["paper", "released", "mine"]
 
 

@@ -21,7 +21,7 @@ from dlmexp.presentation.figures.declared.parts import (
 from dlmexp.presentation.figures.declared.worth import effects_panel
 from dlmexp.presentation.figures.looks import PAGE_HEIGHT
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Panel, estimators, methods
-from dlmexp.presentation.figures.plot import Drawn, Request, draw, drawings, save
+from dlmexp.presentation.figures.plot import DrawnFigure, Request, draw, drawings, save
 from tests.support.tidy import METHODS, RESULTS, published
 
 pytestmark = pytest.mark.published
@@ -40,7 +40,7 @@ SHOWN = {
 
 
 @cache
-def drawn_from_paper(name: str) -> Drawn:
+def drawn_from_paper(name: str) -> DrawnFigure:
     """Return a figure of results/paper, which all tests share."""
     return draw(published("paper"), name)
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 
 from dlmexp.presentation.figures.axes import Tile
 from dlmexp.presentation.figures.kinds import histograms
-from dlmexp.presentation.figures.numbers import Measured, Series
+from dlmexp.presentation.figures.numbers import MeasuredPanel, Series
 from dlmexp.presentation.figures.panels import Line, Panel
 from dlmexp.presentation.figures.stats import statistics
 from tests.support.drawings import made, measure_panel
@@ -91,7 +91,7 @@ def drawn_tiles(metric: str, *draws: list[float], error: float = 1.0) -> list[Ti
     for values in draws:
         points = statistics([10], np.array(values)[:, None], len(values)).assign(error_of_G=error)
         series = Series(LINE, points, draws=np.array(values))
-        measured = Measured(panel_of(metric), "paper", [], [series])
+        measured = MeasuredPanel(panel_of(metric), "paper", [], [series])
         tiles.append(Tile(measured, 0, 0, MatplotlibFigure().add_subplot()))
     histograms.draw(tiles)
     return tiles

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.lines import Line2D
 
-from dlmexp.presentation.figures.drawn import Drawn
+from dlmexp.presentation.figures.drawn import DrawnFigure
 from dlmexp.presentation.figures.kinds.sizes import _ticks_in_decade
 from dlmexp.presentation.figures.panels import Line, Panel, methods
 from dlmexp.presentation.figures.plot import draw
@@ -109,7 +109,7 @@ def test_points_lie_at_their_n_and_strips_hold_their_means():
     assert [x for x in places if x] == [[100, 500], [100, 500]]
     (strip,) = [ax for ax in drawn.picture.axes if "vs ELBO" in ax.get_ylabel()]
     assert strip.get_ylabel().startswith("Δ error rate")
-    for series in drawn.measured[0].series:
+    for series in drawn.measured_panels[0].series:
         if "minus_elbo" in series.points:
             assert series.points["minus_elbo"].between(*strip.get_ylim()).all()
 
@@ -146,11 +146,13 @@ def test_a_log_axis_needs_positive_means():
 def test_a_line_far_from_all_others_stands_at_the_edge_with_its_values():
     rows = [*sweep(("elbo", "joint_log_dlm", "beta_elbo")), *sweep(("fixed_log_dlm",), shift=50.0)]
     drawn = draw(made(rows), "class-log")
-    assert len(drawn.measured[0].nonempty_series) == 4
+    assert len(drawn.measured_panels[0].nonempty_series) == 4
     strip = strip_of(drawn)
     assert strip.get_ylim()[1] < 1.0
     far = next(
-        band for band in drawn.measured[0].nonempty_series if band.line.method == "fixed_log_dlm"
+        band
+        for band in drawn.measured_panels[0].nonempty_series
+        if band.line.method == "fixed_log_dlm"
     )
     expected = [f"↑{value:.2g}" for value in far.points["minus_elbo"]]
     assert [text.get_text() for text in strip.texts] == expected
@@ -168,7 +170,7 @@ def test_a_far_point_that_cannot_be_told_from_the_elbo_does_not_set_the_frame():
     assert value.startswith("↑1")
 
 
-def strip_of(drawn: Drawn) -> Axes:
+def strip_of(drawn: DrawnFigure) -> Axes:
     """Return the axes of differences of a figure of one panel."""
     (strip,) = [ax for ax in drawn.picture.axes if "vs ELBO" in ax.get_ylabel()]
     return strip
