@@ -1,7 +1,10 @@
 """Claims about the betas that validation selects: 6 and 20.
 
-A beta is compared with 1 by its logarithm to base 2. A step of the paper's grid is 1 on this scale,
-and the logarithm of 1 is 0.
+A beta is compared with 1 by its logarithm to base 2. On this scale, beta = 1 is 0, and a step of
+the paper's grid has length 1.
+
+The decorator `claim` takes the number of a claim, its place in the paper, and the experiments that
+compute its records.
 """
 
 from collections.abc import Iterator
@@ -15,8 +18,7 @@ from dlmexp.presentation.claims.evidence import DLM, Evidence, MetricLine
 from dlmexp.presentation.claims.rules import BETTER, NO_WORSE, Relation
 from dlmexp.presentation.labels import method_label
 
-# Methods that select beta by NLL.
-SELECTING = ("beta_elbo", *DLM)
+METHODS_WITH_BETA = ("beta_elbo", *DLM)
 
 
 @claim(
@@ -31,7 +33,7 @@ SELECTING = ("beta_elbo", *DLM)
 def best_beta(evidence: Evidence) -> Iterator[Part]:
     """Compare the selected beta with 1 at the sizes that the paper names."""
     for size in ("5%", "80%"):  # 5 % of cadata's pool are 691 rows
-        for method in SELECTING:
+        for method in METHODS_WITH_BETA:
             yield _selected_beta(evidence, size, method)
 
 
@@ -47,7 +49,8 @@ def _selected_beta(evidence: Evidence, size: str, method: str) -> Part:
 
 
 # Statements about selected betas, without their subject. Each has a sign and a relation: the
-# statement is true if log2 beta times the sign has this relation to 0, the value of beta = 1.
+# statement is true if log2 beta times the sign has this relation to 0, the value of beta = 1. Lower
+# is better in all relations, so statements about high betas have the sign -1.
 PREDICATES: dict[str, tuple[float, Relation]] = {
     "selects β > 1": (-1.0, BETTER),
     "selects β < 1": (1.0, BETTER),
@@ -75,17 +78,17 @@ def _beta_against_one(
     if size:
         is_counted &= evidence.column("size") == size
     logarithm = "log2 β" if sign > 0 else "-log2 β"
+    fits = evidence.fit(dataset, method, "nll", q, value="beta")
     selected = evidence.line(
         name=f"{logarithm} of {method_label(method)}",
         dataset=dataset,
-        at=evidence.fit(dataset, method, "nll", q, "beta").positions,
+        at=fits.positions,
         values=np.where(is_counted, logarithms, np.nan),
     )
-    beta_1 = evidence.constant("β = 1", selected)
+    beta_1 = evidence.constant("β = 1", selected, value=0.0)
     statement = f"{method_label(method)} {predicate}"
-    part = evidence.compare(
-        statement, dataset, q, [(selected, beta_1)], relation, rules.BETA_MARGIN
-    )
+    pairs = [(selected, beta_1)]
+    part = evidence.compare(statement, dataset, q, pairs, relation, within=rules.BETA_MARGIN)
     if size and part.tests:
         part.statement = f"{method_label(method)} at {size} {predicate}"
         part.reason = f"selected: {_betas_in_words(selected, sign)}"
@@ -110,9 +113,9 @@ def _betas_in_words(line: MetricLine, sign: float) -> str:
 def small_betas(evidence: Evidence) -> Iterator[Part]:
     """Compare the selected beta of each method with 1, at each size.
 
-    Methods of square loss are left out: joint sq-DLM can make the effective penalty, beta / s,
-    arbitrarily small (docs/SPEC.md, section 2).
+    Methods of square loss are left out: joint sq-DLM can make its effective penalty arbitrarily
+    small, whatever beta is (docs/SPEC.md, section 2).
     """
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
-        for method in SELECTING:
+        for method in METHODS_WITH_BETA:
             yield _beta_against_one(evidence, dataset, q, method, "selects β < 1")

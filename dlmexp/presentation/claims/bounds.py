@@ -17,16 +17,21 @@ Values = Float[np.ndarray, " G"]
 GRID: Values = np.linspace(-40.0, 40.0, 40_001)
 # At this f and below it, log(1 + e^f) equals e^f in floating point.
 SOFTPLUS_IS_EXP = -30.0
-# 1 / sqrt(2 pi), the standard normal density at 0
-NORMAL_AT_0 = 1 / math.sqrt(2 * math.pi)
-# A lower bound of a rate, which keeps values finite that are not used: those where f is at most
-# SOFTPLUS_IS_EXP.
-SMALLEST = 1e-300
+NORMAL_DENSITY_AT_0 = 1 / math.sqrt(2 * math.pi)
+# Where rates are divided by or have a logarithm, they are bounded below by this value, against
+# warnings. It changes no result: where f is at most SOFTPLUS_IS_EXP, `np.where` takes the limits.
+MIN_RATE = 1e-300
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds 0 <= p <= B, b' <= p' <= B' and b'' <= p'' <= B''."""
+    """Bounds 0 <= p <= B, b' <= p' <= B' and b'' <= p'' <= B''.
+
+    Attributes:
+        B: The bound of p.
+        first: The bounds (b', B') of the first derivative.
+        second: The bounds (b'', B'') of the second derivative.
+    """
 
     B: float
     first: tuple[float, float]
@@ -53,7 +58,8 @@ def logistic(f: Values) -> TableRow:
     first = p * (1 - p)
     # p'' = p (1 - p) (1 - 2 p)
     second = first * (1 - 2 * p)
-    return TableRow(p, first, second, Bounds(1, (-0.25, 0.25), (-0.25, 0.25)))
+    bounds = Bounds(B=1, first=(-0.25, 0.25), second=(-0.25, 0.25))
+    return TableRow(p, first, second, bounds)
 
 
 def gaussian(f: Values, sigma: float) -> TableRow:
@@ -68,53 +74,58 @@ def gaussian(f: Values, sigma: float) -> TableRow:
     second = (z**2 - 1) / sigma**2 * p
     lowest = -c / sigma**2
     highest = 2 * c / (sigma**2 * math.e**1.5)
-    bounds = Bounds(c, (-steepest, steepest), (lowest, highest))
+    bounds = Bounds(B=c, first=(-steepest, steepest), second=(lowest, highest))
     return TableRow(p, first, second, bounds)
 
 
 def probit(f: Values) -> TableRow:
     """Return the row of the standard normal distribution function."""
     # p' is the normal density, highest at f = 0
-    first = NORMAL_AT_0 * np.exp(-(f**2) / 2)
+    first = NORMAL_DENSITY_AT_0 * np.exp(-(f**2) / 2)
     # p'' = -f p', extreme at f = -1 and 1
     second = -f * first
     extreme = 1 / math.sqrt(2 * math.pi * math.e)
-    bounds = Bounds(1, (-NORMAL_AT_0, NORMAL_AT_0), (-extreme, extreme))
+    first_bounds = (-NORMAL_DENSITY_AT_0, NORMAL_DENSITY_AT_0)
+    bounds = Bounds(B=1, first=first_bounds, second=(-extreme, extreme))
     return TableRow(ndtr(f), first, second, bounds)
 
 
 def poisson_softplus(f: Values, y: int) -> TableRow:
     """Return the row of a Poisson with rate g = log(1 + e^f) and count y."""
+    # s = g'
     sigmoid = 1 / (1 + np.exp(-f))
     rate = np.logaddexp(0, f)
-    # Where g equals e^f, g' / g is 1 and log g is f.
+    # Where g equals e^f, g'/g is 1 and log g is f.
     is_exp = f <= SOFTPLUS_IS_EXP
-    ratio = np.where(is_exp, 1.0, sigmoid / np.maximum(rate, SMALLEST))
-    log_rate = np.where(is_exp, f, np.log(np.maximum(rate, SMALLEST)))
-    # l = y log g - g - log y!, with g' = s and s' = s (1 - s)
+    ratio = np.where(is_exp, 1.0, sigmoid / np.maximum(rate, MIN_RATE))  # g'/g
+    log_rate = np.where(is_exp, f, np.log(np.maximum(rate, MIN_RATE)))
+    # l = log p = y log g - g - log y!, with g' = s and s' = s (1 - s)
     log_p = y * log_rate - rate - gammaln(y + 1)
     # l' = y g'/g - s
     log_first = y * ratio - sigmoid
     # l'' = y (g'/g (1 - s) - (g'/g)^2) - s (1 - s)
     log_second = y * (ratio * (1 - sigmoid) - ratio**2) - sigmoid * (1 - sigmoid)
-    bounds = Bounds(1, (-1, 1), (-2.25, 2.25))
+    bounds = Bounds(B=1, first=(-1, 1), second=(-2.25, 2.25))
     return _from_log(log_p, log_first, log_second, bounds)
 
 
 def poisson_exp(f: Values, y: int) -> TableRow:
     """Return the row of a Poisson with rate g = e^f and count y."""
     rate = np.exp(f)
-    # l = y f - g - log y!
+    # l = log p = y f - g - log y!
     log_p = y * f - rate - gammaln(y + 1)
-    # l' = y - g, l'' = -g
-    bounds = Bounds(1, (-y - 1, y), (-y - 0.25, 2 * y**2 + 3 * y + 2))
-    return _from_log(log_p, y - rate, -rate, bounds)
+    # l' = y - g
+    log_first = y - rate
+    # l'' = -g
+    log_second = -rate
+    bounds = Bounds(B=1, first=(-y - 1, y), second=(-y - 0.25, 2 * y**2 + 3 * y + 2))
+    return _from_log(log_p, log_first, log_second, bounds)
 
 
 def _from_log(log_p: Values, log_first: Values, log_second: Values, bounds: Bounds) -> TableRow:
     """Return a row from l = log p and its derivatives: p' = p l', p'' = p (l'' + l'^2)."""
     p = np.exp(log_p)
-    # Where p is 0 in floating point, its derivatives are 0 too: p falls faster than l', l'' grow.
+    # Where p is 0 in floating point, its derivatives are 0 too: p falls faster than l' and l'' grow.
     first = np.where(p > 0, p * log_first, 0.0)
     second = np.where(p > 0, p * (log_second + log_first**2), 0.0)
     return TableRow(p, first, second, bounds)
@@ -122,8 +133,9 @@ def _from_log(log_p: Values, log_first: Values, log_second: Values, bounds: Boun
 
 def student_t(f: Values, sigma: float, nu: float) -> TableRow:
     """Return the row of p = c w^(-(nu + 1) / 2), with w = 1 + f^2 / (sigma^2 nu)."""
-    ratio = math.exp(gammaln((nu + 1) / 2) - gammaln(nu / 2))
-    c = ratio / (math.sqrt(math.pi * nu) * sigma)
+    # c = Gamma((nu + 1) / 2) / Gamma(nu / 2) / (sqrt(pi nu) sigma)
+    gamma_ratio = math.exp(gammaln((nu + 1) / 2) - gammaln(nu / 2))
+    c = gamma_ratio / (math.sqrt(math.pi * nu) * sigma)
     w = 1 + f**2 / (sigma**2 * nu)
     p = c * w ** (-(nu + 1) / 2)
     # p' = -k f p / w, with k = (nu + 1) / (sigma^2 nu)
@@ -139,7 +151,8 @@ def student_t(f: Values, sigma: float, nu: float) -> TableRow:
     lowest = -c / sigma**2 * (nu + 1) / nu
     # highest: 2 c / sigma^2 (nu + 1) / nu ((nu + 2) / (nu + 5))^((nu + 5) / 2)
     highest = -2 * lowest * ((nu + 2) / (nu + 5)) ** ((nu + 5) / 2)
-    return TableRow(p, first, second, Bounds(c, (-steepest, steepest), (lowest, highest)))
+    bounds = Bounds(B=c, first=(-steepest, steepest), second=(lowest, highest))
+    return TableRow(p, first, second, bounds)
 
 
 def table_rows(f: Values = GRID) -> Iterator[tuple[str, TableRow]]:
@@ -157,7 +170,7 @@ def table_rows(f: Values = GRID) -> Iterator[tuple[str, TableRow]]:
 
 
 def excess(row: TableRow) -> float:
-    """Return how far p, p' or p'' exceed their bounds on the grid; at most 0 if none does."""
+    """Return the largest amount by which p, p' or p'' is beyond a bound; at most 0 if none is."""
     bounds = row.bounds
     lowest_first, highest_first = bounds.first
     lowest_second, highest_second = bounds.second
@@ -178,13 +191,13 @@ def largest_excess() -> dict[str, float]:
 
 @claim(17, "section 4, table 1", text="Table 1's derivative bounds hold.")
 def derivative_bounds(evidence: Evidence | None = None) -> Iterator[Part]:
-    """Compare each likelihood with its bounds on a dense grid of f."""
+    """Compare each likelihood with its bounds on a dense grid of f; no records are needed."""
     for name, largest in largest_excess().items():
         part = Part(f"{name}: B, b', B', b'', B'' hold", figures={"largest_excess": largest})
         if largest <= BOUND_TOLERANCE:
-            part.tests = [ClaimTest(Outcome.SUPPORTED)]
+            part.tests = [ClaimTest(outcome=Outcome.SUPPORTED)]
             part.reason = "inside its bounds everywhere"
         else:
-            part.tests = [ClaimTest(Outcome.CONTRADICTED)]
+            part.tests = [ClaimTest(outcome=Outcome.CONTRADICTED)]
             part.reason = f"a bound is left by {largest:.3g}"
         yield part

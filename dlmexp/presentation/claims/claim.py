@@ -1,13 +1,14 @@
 """Define claims: a sentence of the paper, and a function that yields its tests.
 
-A claim has parts, which are statements about one dataset. A part has a test for each training size.
-Every test compares a method, called `ours`, with one or more others, its rivals.
+A claim has parts, which are statements about one dataset each. A part has a test for each training
+size. A test compares one method, called `ours`, with one or more other methods, its rivals.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dlmexp.common.errors import UserError
@@ -42,7 +43,7 @@ class ClaimTest:
 
     Attributes:
         outcome: What the test says about the statement of its part; `judge` decides it.
-        n: The number of training rows; None where there are none.
+        n: The number of training rows; None for tests without data.
         direction: The relation that is asserted, such as `lower than`.
         ours_name: The label of our method.
         rival_name: The label of the nearest rival.
@@ -60,8 +61,8 @@ class ClaimTest:
         median: Whether medians replace the means above, because of outliers.
         p_values: The p-values of the outcomes that are possible.
         p: The p-value of the outcome; the smallest of `p_values` if the test can't tell.
-        p_adjusted: The same, adjusted for all tests of the table (false discovery rate).
-        reason: What the test lacks, if it cannot tell for lack of something; else ''.
+        p_adjusted: This p-value, adjusted for all tests of the table (false discovery rate).
+        reason: What is missing, such as repetitions, if the test can't tell for this reason.
     """
 
     outcome: Outcome = Outcome.UNCLEAR
@@ -94,13 +95,13 @@ class Part:
         statement: The statement, without the dataset.
         dataset: The dataset; None where no data are involved.
         q: The parameterisation of q.
-        tests: Its tests; empty where it was not run.
+        tests: Its tests; empty where there are no results for them.
         reason: A remark on the outcomes, or on what was left out.
         supplementary: Whether the statement is ours and not the paper's. Such a statement does not
             count for the verdict on the claim.
-        figures: Other numbers behind the outcomes, by name. Unlike `Claim.figures` they are not
-            plots; plugins and the JSON of claims use this name.
-        repetitions: The number of repetitions of the test that has fewest.
+        figures: Further numbers behind the outcomes, by name. (The word has another meaning in
+            `Claim.figures`, which are plots. Plugins and the JSON of claims use both names.)
+        repetitions: The smallest number of repetitions of its tests.
         origin: Which commands and commits computed the records.
         stands_for: The dataset of the paper that this one represents, if it is a stand-in; `judge`
             fills it in.
@@ -150,10 +151,11 @@ class Claim:
 
     @property
     def section(self) -> str:
-        """The first of the sections that `where` names, such as `section 6.2`."""
+        """The place in the paper that `where` names first, such as `section 6.2`."""
         return re.split("[,;]", self.where)[0]
 
 
+# The modules with the paper's claims. The registry imports them when it is first read.
 MODULES = ("methods", "betas", "sampling", "runs", "bounds")
 CLAIMS: Registry[Claim] = Registry(
     "claim", *(f"dlmexp.presentation.claims.{name}" for name in MODULES)
@@ -174,7 +176,7 @@ def claim(
         number: The number that users type; numbers from 100 on are free for plugins.
         where: Where the sentence stands in the paper.
         experiments: The experiments in `conf/experiment` that compute the records.
-        text: The sentence.
+        text: The sentence. It has a default only so that its absence raises a helpful error.
         figures: The figures that show the claim; None means those with the names of the
             experiments.
         needs: The share of conclusive tests that must support the claim (`rules.verdict_of`).
@@ -188,8 +190,15 @@ def claim(
         )
 
     def register(parts: PartsFunction) -> PartsFunction:
-        names_of_figures = experiments if figures is None else figures
-        registered = Claim(number, text, where, parts, needs, experiments, names_of_figures)
+        registered = Claim(
+            number=number,
+            text=text,
+            where=where,
+            parts=parts,
+            needs=needs,
+            experiments=experiments,
+            figures=experiments if figures is None else figures,
+        )
         CLAIMS.add(str(number), registered)
         return parts
 
@@ -199,4 +208,4 @@ def claim(
 def claims() -> list[Claim]:
     """Return all claims in the order of their numbers."""
     registered = [CLAIMS[name] for name in CLAIMS]
-    return sorted(registered, key=lambda claim: claim.number)
+    return sorted(registered, key=attrgetter("number"))

@@ -1,6 +1,7 @@
 """Choose the settings that claims are judged under, and the rows of each.
 
-A setting is a protocol with changed values. Each setting has a column in the table of verdicts.
+A setting is a protocol, with changed values if there are any. Each setting has a column in the
+table of verdicts.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.experiment.records.settings import ChangesByText, assignments
 
 # Results on a dataset that differ in one of these columns are not comparable.
-CONTENTS = ["evaluate", "data", "split"]
+COMPARABILITY_COLUMNS = ["evaluate", "data", "split"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class VerdictColumn:
     Attributes:
         protocol: The protocol.
         changes: The values that differ from the protocol's, such as `training.lr=0.01, M=50`.
-        terms: The same values one by one, as users type them.
+        terms: The values in `changes` one by one, as users type them.
         preset: Whether a preset made the runs smaller.
     """
 
@@ -65,19 +66,19 @@ def columns_of(candidates: pd.DataFrame, changes: ChangesByText) -> list[Verdict
     settings = counts.sort_values(ascending=False, kind="stable").index
     columns: list[VerdictColumn] = []
     for protocol, text_of_changes in settings:
-        preset, _ = catalogue.of_preset(protocol)
+        preset, _ = catalogue.preset_and_protocol(protocol)
         terms = tuple(assignments(changes[text_of_changes]))
         columns.append(VerdictColumn(protocol, text_of_changes, terms, preset=bool(preset)))
     return columns
 
 
 def choose_columns(
-    run: Sequence[VerdictColumn], protocol: str | None, everything: bool = False
+    available: Sequence[VerdictColumn], protocol: str | None, everything: bool = False
 ) -> list[VerdictColumn]:
     """Return the settings to judge, in the order of their columns.
 
     Args:
-        run: The settings that were run, the most frequent first.
+        available: The settings that were run, the most frequent first.
         protocol: The only protocol to judge; None means all.
         everything: Whether to judge all settings. Otherwise each protocol has one column, that with
             the fewest changes, and settings with a preset are left out if there are others.
@@ -85,28 +86,28 @@ def choose_columns(
     Raises:
         UserError: Nothing was run under the protocol.
     """
-    chosen = list(run) if protocol is None else _of_protocol(run, protocol)
+    chosen = list(available) if protocol is None else _with_protocol(available, protocol)
     if not everything:
         without_preset = [column for column in chosen if not column.preset]
         chosen = _with_fewest_changes(without_preset or chosen)
     return sorted(chosen, key=_rank)
 
 
-def _of_protocol(run: Sequence[VerdictColumn], protocol: str) -> list[VerdictColumn]:
-    """Return the settings of a protocol.
+def _with_protocol(available: Sequence[VerdictColumn], protocol: str) -> list[VerdictColumn]:
+    """Return the settings that have a protocol.
 
     Raises:
-        UserError: Nothing was run under it.
+        UserError: Nothing was run under the protocol.
     """
-    chosen = [column for column in run if column.protocol == protocol]
+    chosen = [column for column in available if column.protocol == protocol]
     if not chosen:
-        known = ", ".join(dict.fromkeys(column.protocol for column in run))
+        known = ", ".join(dict.fromkeys(column.protocol for column in available))
         raise UserError(f"--protocol {protocol}: nothing was run under it; there is {known}")
     return chosen
 
 
 def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
-    """Return for each protocol the column with the fewest changes; of several such, the last."""
+    """Return for each protocol the column with the fewest changes; of equal ones, the last."""
     chosen: dict[str, VerdictColumn] = {}
     for column in columns:
         best = chosen.get(column.protocol)
@@ -116,7 +117,7 @@ def _with_fewest_changes(columns: list[VerdictColumn]) -> list[VerdictColumn]:
 
 
 def _rank(column: VerdictColumn) -> tuple[int, str, str]:
-    """Return a sort key: the protocols of the paper in their order, then others by name."""
+    """Return a sort key: the protocols of `PROTOCOLS` in their order, then others by name."""
     if column.protocol in catalogue.PROTOCOLS:
         position = catalogue.PROTOCOLS.index(column.protocol)
     else:
@@ -127,23 +128,24 @@ def _rank(column: VerdictColumn) -> tuple[int, str, str]:
 def rows_of(frame: pd.DataFrame, column: VerdictColumn) -> pd.DataFrame:
     """Return the rows of one column.
 
-    The column of a protocol without changes also has all runs for timing, which change values of
-    the protocol. Where a dataset was run with several contents or splits, those with the most rows
-    are taken.
+    Runs for timing change values of their protocol, but they belong to the column of the protocol
+    without changes. Where results on a dataset are not comparable (`COMPARABILITY_COLUMNS`), the
+    largest comparable group of rows is taken.
     """
     of_protocol = frame[frame["protocol"] == column.protocol]
     in_column = of_protocol["changes"] == column.changes
     if not column.changes:
         in_column |= of_protocol["role"] == "timing"
-    return _with_usual_contents(of_protocol[in_column])
+    return _largest_comparable_groups(of_protocol[in_column])
 
 
-def _with_usual_contents(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each dataset and role, the rows with the most frequent contents and split."""
-    group = ["dataset", "role", *CONTENTS]
-    counts = rows.groupby(group, observed=True, dropna=False).size()
-    most_first = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
-    usual = most_first.drop_duplicates(["dataset", "role"])
-    if len(usual) == len(counts):
+def _largest_comparable_groups(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each dataset and role, the largest group of comparable rows."""
+    group_columns = ["dataset", "role", *COMPARABILITY_COLUMNS]
+    counts = rows.groupby(group_columns, observed=True, dropna=False).size()
+    largest_first = counts.sort_values(ascending=False, kind="stable").reset_index(name="rows")
+    largest = largest_first.drop_duplicates(["dataset", "role"])
+    all_are_comparable = len(largest) == len(counts)
+    if all_are_comparable:
         return rows
-    return rows.merge(usual.drop(columns="rows"), on=group)
+    return rows.merge(largest.drop(columns="rows"), on=group_columns)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dlmexp.common.catalogue import entries, family, labelled
+from dlmexp.common.catalogue import dataset_label, entries, family
 from dlmexp.common.console import counted
-from dlmexp.common.plugin_errors import raised
+from dlmexp.common.plugin_errors import describe_error
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import is_in_matching_setting, parse_where
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Origin, Part, claims
@@ -92,7 +92,7 @@ class ClaimVerdict:
     def data(self) -> list[str]:
         """The datasets that were run, each with the dataset of the paper that it represents."""
         stands_for = {part.dataset: part.stands_for for part in self._counted_parts}
-        return [labelled(name, stands_for[name]) for name in self.datasets]
+        return [dataset_label(name, stands_for[name]) for name in self.datasets]
 
     @property
     def not_available(self) -> list[str]:
@@ -314,7 +314,7 @@ def _compare(claim: Claim, evidence: Evidence) -> ComparedClaim:
     except Exception as error:
         if claim.number < FIRST_OF_PLUGINS:
             raise
-        return ComparedClaim(claim, [], raised(error).reason)
+        return ComparedClaim(claim, [], describe_error(error).reason)
 
 
 def _parts(claim: Claim, evidence: Evidence) -> list[Part]:

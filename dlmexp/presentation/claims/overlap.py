@@ -1,18 +1,19 @@
-"""Compute sizes of splits: the rows that repetitions share, and the rows for validation."""
+"""Compute sizes of splits: the share of test rows, and the number of rows for validation."""
 
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import dataset_names, read_spec
 from dlmexp.data.splits import split_sizes
 
-# A split by percentages has the same shares for any number of rows, so that 100 rows serve for all.
+# A split by percentages has the same shares for any number of rows, so 100 rows stand for any number.
 ROWS_OF_PERCENTAGES = 100
 
 
 def split_overlap(dataset: str, task: str, largest: int) -> float:
     """Return the number of test rows of a repetition, divided by that of all its other rows.
 
-    The sizes are those of the dataset's split. If the number of rows is not known, it is estimated
-    from the largest training set.
+    Repetitions share rows of the data, and this ratio corrects variances for it (Nadeau and Bengio
+    2003). The sizes are those of the dataset's split. If the number of rows is not known, it is
+    estimated from the largest training set.
 
     Args:
         dataset: The dataset.
@@ -34,7 +35,7 @@ def validation_rows(dataset: str, task: str) -> int:
 
 
 def _spec(dataset: str, task: str) -> DatasetConfig:
-    """Return the settings of a dataset; outside of the catalogue, those usual for its task."""
+    """Return the settings of a dataset; if it is not in the catalogue, the usual ones of its task."""
     if dataset in dataset_names():
         return read_spec(dataset)
     kind = "regression" if task == "regression" else "counts"
@@ -51,6 +52,8 @@ def _row_count(spec: DatasetConfig, largest: int) -> int:
     if spec.rows is not None:
         return spec.rows
     if spec.split == "airline":
-        # All rows but the test rows are trained on. At most half of all rows are test rows.
+        # All rows but the test rows are trained on. Half of all rows are test rows, but at most
+        # 100 000. Twice the training rows have as many test rows as the data.
         return largest + split_sizes(2 * largest, "airline").test
+    # Of small data, about half of the rows are test rows.
     return 2 * largest

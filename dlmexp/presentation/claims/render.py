@@ -23,7 +23,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from dlmexp.common.catalogue import labelled
+from dlmexp.common.catalogue import dataset_label
 from dlmexp.common.console import counted
 from dlmexp.presentation.claims.claim import Claim, ClaimTest, Part
 from dlmexp.presentation.claims.judge import ClaimVerdict, Judged, JudgedClaim, by_section
@@ -202,7 +202,7 @@ def statement_of_part(part: Part) -> str:
     if part.dataset and part.q:
         text = f"q {part.q}: {text}"
     if part.dataset:
-        text = f"{labelled(part.dataset, part.stands_for)}, {text}"
+        text = f"{dataset_label(part.dataset, part.stands_for)}, {text}"
     if part.reason:
         text = f"{text} ({part.reason})"
     return text
