@@ -20,8 +20,8 @@ import pandas as pd
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
-from dlmexp.common.literals import flat, literal
-from dlmexp.common.provenance import COMMAND, portable
+from dlmexp.common.literals import dotted_settings, literal
+from dlmexp.common.provenance import COMMAND_VARIABLE, portable_command
 from dlmexp.common.reading.tables import SUFFIXES
 from dlmexp.experiment.records.columns import SHOWN_TEST_METRICS, USER_TABLE_METRICS
 from dlmexp.experiment.records.results import ResultsFolder
@@ -145,7 +145,7 @@ def run(
         settings["method"] = [method] if isinstance(method, str) else method
     # Flattened, `csv={"missing": "mean"}` is added to the other settings of `csv`, and does not
     # replace them.
-    flattened = dict(flat(settings)) | dict(flat(overrides))
+    flattened = dict(dotted_settings(settings)) | dict(dotted_settings(overrides))
     words = [f"{key}={literal(value)}" for key, value in flattened.items()]
     code, groups = _execute(with_default(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
@@ -195,18 +195,18 @@ def _execute(
 ) -> "tuple[int, list[CandidateGroup]]":
     """Run one job here; return the exit code of the command, and the groups of candidates."""
     from dlmexp.common.environment import environment
-    from dlmexp.common.extensions import extended
+    from dlmexp.common.extensions import use_extensions
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, plugins_in
     from dlmexp.experiment.running.run import execute_sweep
     from dlmexp.experiment.running.sweep import prepare_sweep
 
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     stored = table.stored() if table else contextlib.nullcontext()
-    with extended(plugins=plugins_in(words)), silence, stored:
+    with use_extensions(plugins=plugins_in(words)), silence, stored:
         cfg = compose(words)
         check_table_is_used(words, [cfg])
-        command = portable(["dlmexp", "run", *words])
-        with _ctrl_c_restored(), environment(**{COMMAND: command}):
+        command = portable_command(["dlmexp", "run", *words])
+        with _ctrl_c_restored(), environment(**{COMMAND_VARIABLE: command}):
             sweep = prepare_sweep(cfg)
             return execute_sweep(sweep, words), sweep.candidates
 

@@ -46,8 +46,8 @@ from dlmexp.data.splits import (
     Normalisation,
     Prepared,
     Split,
-    most_inducing_inputs,
-    normalised,
+    max_inducing_count,
+    normalise_split,
 )
 from dlmexp.data.values import plain_values
 
@@ -196,7 +196,7 @@ class SparseGP(BaseEstimator):
         no_rows = np.arange(0)
         all_for_training = Split(np.arange(len(y)), no_rows, no_rows)
         indicators = sum(self._categories)
-        rows = normalised(X, y, self.task, all_for_training, indicators)
+        rows = normalise_split(X, y, self.task, all_for_training, indicators)
 
         trained, scores = self._trained(rows, seed)
         if trained.failed:
@@ -249,7 +249,7 @@ class SparseGP(BaseEstimator):
         """Return the model of n rows."""
         M = self.n_inducing
         if M != AUTO:
-            M = min(int(M or most_inducing_inputs(n)), n)
+            M = min(int(M or max_inducing_count(n)), n)
         kernel = KERNELS.get(self.kernel, self.kernel)
         return Model(
             kernel=with_categories(kernel, self._categories),

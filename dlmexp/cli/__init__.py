@@ -14,7 +14,7 @@ from dlmexp.cli.completion import complete_word
 from dlmexp.cli.parser import make_parser
 from dlmexp.common.console import discard_stdout, sanitized_output
 from dlmexp.common.errors import UserError, without_long_words
-from dlmexp.common.extensions import extended
+from dlmexp.common.extensions import use_extensions
 
 __all__ = ["main"]
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(words: list[str]) -> int:
     args = make_parser().parse_args(words)
     plugins = [name for name in args.plugins.split(",") if name]
-    with extended(args.config_dir, plugins):
+    with use_extensions(args.config_dir, plugins):
         command_position = words.index(args.command)
         args.typed = words[command_position + 1 :]
         return args.run(args) or DONE

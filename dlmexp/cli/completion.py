@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from dlmexp.common import catalogue
-from dlmexp.common.extensions import extended
+from dlmexp.common.extensions import use_extensions
 
 # Config groups of Hydra, with the last word in the names of packages that add to them: an installed
 # `hydra_joblib_launcher` adds `joblib` to `hydra/launcher`.
@@ -18,7 +18,7 @@ def complete_word(parser: argparse.ArgumentParser) -> None:
     """Print the completions that a shell asks for, and exit."""
     import argcomplete
 
-    with extended():
+    with use_extensions():
         argcomplete.autocomplete(parser, default_completer=known_values)  # pyright: ignore[reportArgumentType]
 
 

@@ -14,7 +14,7 @@ from dlmexp.cli.parser import (
     add_results_option,
     add_with_option,
 )
-from dlmexp.common.atomic import is_writable, within
+from dlmexp.common.atomic import is_writable, path_inside
 from dlmexp.common.console import counted, wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.common.processes import map_in_processes
@@ -448,7 +448,7 @@ def _results_and_request(
 
 def _output_folder(args: argparse.Namespace, results: "ResultsFolder") -> Path:
     default = results.root / "figures"
-    out = Path(args.out) if args.out else within(results.root, default)
+    out = Path(args.out) if args.out else path_inside(results.root, default)
     if not is_writable(out):
         raise UserError(f"can't write to '{out}': choose another path with --out")
     return out

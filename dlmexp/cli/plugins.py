@@ -32,9 +32,9 @@ def test(args: argparse.Namespace) -> int:
     Returns:
         The exit code: 1 if a check has failed.
     """
-    from dlmexp.common.extensions import extended
+    from dlmexp.common.extensions import use_extensions
 
-    with extended(plugins=[args.module]):
+    with use_extensions(plugins=[args.module]):
         from dlmexp.plugin_checks import check_plugin
 
         outcomes: Counter[str] = Counter()

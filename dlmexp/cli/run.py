@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dlmexp.cli.parser import Commands, Parser, add_command
 from dlmexp.common.catalogue import names
 from dlmexp.common.errors import UserError
-from dlmexp.common.extensions import extended
+from dlmexp.common.extensions import use_extensions
 
 if TYPE_CHECKING:
     from dlmexp.experiment.config import RunConfig
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 
     _refuse_flags(args)
     typed = expand_shorthand(args.overrides, args.multirun)
-    with extended(plugins=plugins_in(typed)):
+    with use_extensions(plugins=plugins_in(typed)):
         check_hydra_words(typed, args.multirun)
         if args.info or args.cfg in ("hydra", "all"):
             _print_by_hydra(args, with_default(typed))

@@ -24,7 +24,7 @@ WRITE_BITS = 0o222  # of owner, group and others
 MAX_PID_DIGITS = 9
 
 
-def within(root: Path, path: Path) -> Path:
+def path_inside(root: Path, path: Path) -> Path:
     """Return `path`, once it is sure that it lies in the folder `root`.
 
     Call it before the path is written or deleted. Results folders may come from strangers, whose
@@ -90,7 +90,7 @@ def replacing(path: Path) -> Iterator[Path]:
     it is removed, and the file at `path` stays as it was.
     """
     unique = uuid.uuid4().hex[:12]
-    temporary = path.with_name(f".{path.name}.{owner()}.{unique}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{this_process()}.{unique}{TEMPORARY}")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -149,13 +149,13 @@ def machine() -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
-def owner() -> str:
+def this_process() -> str:
     """Return this process as `MACHINE-PID`, for names of files."""
     return f"{machine()}-{os.getpid()}"
 
 
 def writer_of(path: Path) -> str | None:
-    """Return the process that wrote a temporary file, as `owner()` names it.
+    """Return the process that wrote a temporary file, as `this_process()` names it.
 
     None if the file is not a temporary one of `replacing`.
     """
@@ -172,17 +172,17 @@ def is_dead(process: str) -> bool | None:
     """Return whether a process has ended; None if it is not one of this machine.
 
     Args:
-        process: As `owner()` returned it in that process.
+        process: As `this_process()` returned it in that process.
     """
     process_machine, _, pid = process.partition("-")
     if process_machine != machine():
         return None
     if not pid.isascii() or not pid.isdigit() or len(pid) > MAX_PID_DIGITS:
         return None
-    return not alive(int(pid))
+    return not is_running(int(pid))
 
 
-def alive(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Return whether a process of this machine runs.
 
     A zombie, which has ended but not been waited for by its parent, does not.

@@ -99,13 +99,13 @@ def read_settings(path: Path) -> dict[str, Any]:
     return content
 
 
-def selects(method: str) -> bool:
+def has_beta_to_select(method: str) -> bool:
     """Return whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
     settings = entries("method").get(method, {})
     return settings.get("select", True)
 
 
-def of_preset(protocol: str) -> tuple[str, str]:
+def preset_and_protocol(protocol: str) -> tuple[str, str]:
     """Return the preset in the name of a protocol, '' if there is none, and the protocol itself.
 
     A preset changes the settings of a protocol, and is then added to its name: `released-quick` is
@@ -117,7 +117,7 @@ def of_preset(protocol: str) -> tuple[str, str]:
     return "", protocol
 
 
-def is_own(dataset: str) -> bool:
+def is_user_dataset(dataset: str) -> bool:
     """Return whether a dataset is a user's own: not in our `conf/`, or the table `csv`."""
     settings = _entries("dataset", (conf_dir(),)).get(dataset)
     # The name of `csv` is an interpolation, which the user's setting csv.name fills in.
@@ -153,7 +153,7 @@ def stand_ins(dataset: str) -> list[str]:
     return names
 
 
-def labelled(dataset: str, stands_for: object) -> str:
+def dataset_label(dataset: str, stands_for: object) -> str:
     """Return the name of a dataset, with the one that it stands in for.
 
     Args:

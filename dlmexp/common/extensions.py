@@ -23,7 +23,7 @@ PLUGINS = "DLMEXP_PLUGINS"
 
 
 @contextmanager
-def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
+def use_extensions(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
     """Use a conf folder and plugins in this context, and in processes that it starts.
 
     Raises:

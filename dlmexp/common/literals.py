@@ -18,7 +18,7 @@ PLAIN = re.compile(
 SPECIAL_IN_DOUBLE_QUOTES = set('"$`\\!')  # characters that a shell does not take literally there
 
 
-def setting(name: str, value: str | Sequence[str]) -> str:
+def csv_setting(name: str, value: str | Sequence[str]) -> str:
     """Return a setting of a user's table, quoted for a shell.
 
     For instance `csv.drop=[age]`, or `"csv.drop=['age, in years']"`.
@@ -36,7 +36,7 @@ def setting(name: str, value: str | Sequence[str]) -> str:
     return shlex.quote(text)
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_settings(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted names and the values of nested settings.
 
     Args:
@@ -49,7 +49,7 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
         return
     for key, inner in value.items():
-        yield from flat(inner, f"{name}.{key}" if name else key)
+        yield from dotted_settings(inner, f"{name}.{key}" if name else key)
 
 
 def literal(value: Any) -> str:

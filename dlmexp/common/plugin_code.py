@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.reading.files import MIB, content
+from dlmexp.common.reading.files import MIB, read_content
 
 DIGITS = 12  # of a hash that are kept
 MAX_FILES = 2000  # of a package; a larger one is not a plugin, and would take long to hash
@@ -24,7 +24,7 @@ def code_version(module: str) -> str | None:
     try:
         for name, path in _source_files(package):
             digest.update(f"{name}\0".encode())
-            digest.update(hashlib.sha256(content(path, MIB)).digest())
+            digest.update(hashlib.sha256(read_content(path, MIB)).digest())
     except (OSError, Unreadable):
         return None
     return digest.hexdigest()[:DIGITS]

@@ -13,7 +13,7 @@ MAX_TRACEBACK = 8000  # characters; the beginning of a longer one is cut off
 MAX_REASON = 300  # characters
 
 
-class Raised(NamedTuple):
+class ErrorText(NamedTuple):
     """An exception as text.
 
     Attributes:
@@ -25,18 +25,18 @@ class Raised(NamedTuple):
     traceback: str
 
 
-def raised(error: Exception) -> Raised:
+def describe_error(error: Exception) -> ErrorText:
     """Return an exception as text, with the innermost line of a plugin in its traceback."""
     message = shortened(error, MAX_REASON)
     if isinstance(error, UserError):
-        return Raised(message, "")
+        return ErrorText(message, "")
     line = line_of_plugin(error)
     place = f" in {line}" if line else ""
     reason = f"error{place}: {type(error).__name__}"
     if message:
         reason += f": {message}"
     text = "".join(traceback.format_exception(error))
-    return Raised(reason, text[-MAX_TRACEBACK:])
+    return ErrorText(reason, text[-MAX_TRACEBACK:])
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def plugin_errors_as_user_errors(part: str) -> Iterator[None]:
     except Exception as error:
         if line_of_plugin(error) is None:
             raise
-        raise UserError(f"{part}: {raised(error).reason}") from error
+        raise UserError(f"{part}: {describe_error(error).reason}") from error
 
 
 def line_of_plugin(error: Exception) -> str | None:

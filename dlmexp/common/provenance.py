@@ -17,8 +17,8 @@ from dlmexp import __version__
 
 # Environment variables: the command that was typed, for the jobs of a multirun, and the commit, for
 # copies of the code without their history.
-COMMAND = "DLMEXP_COMMAND"
-COMMIT = "DLMEXP_COMMIT"
+COMMAND_VARIABLE = "DLMEXP_COMMAND"
+COMMIT_VARIABLE = "DLMEXP_COMMIT"
 COMMIT_DIGITS = 12
 # Settings that say where and how fast a command runs, and do not change its results.
 MACHINE_ONLY = (
@@ -54,7 +54,7 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def provenance_here(device: str) -> Provenance:
     """Return the provenance of the records of this process, without a time."""
-    command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
+    command = os.environ.get(COMMAND_VARIABLE) or portable_command(["dlmexp", *sys.argv[1:]])
     return Provenance(
         version=__version__,
         commit=commit(),
@@ -65,7 +65,7 @@ def provenance_here(device: str) -> Provenance:
         device=device,
         host=socket.gethostname(),
         command=command,
-        job=own_job(),
+        job=slurm_job_id(),
     )
 
 
@@ -75,7 +75,7 @@ def with_timestamp(provenance: Provenance) -> Provenance:
     return msgspec.structs.replace(provenance, time=now)
 
 
-def own_job() -> str | None:
+def slurm_job_id() -> str | None:
     """Return the SLURM job of this process as squeue writes it: `12`, or `12_3` in an array."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     task = os.environ.get("SLURM_ARRAY_TASK_ID")
@@ -84,7 +84,7 @@ def own_job() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
-def portable(words: Sequence[str]) -> str:
+def portable_command(words: Sequence[str]) -> str:
     """Return a command without the settings that matter only on the machine where it ran."""
     return shlex.join(word for word in words if not _concerns_machine(word))
 
@@ -99,7 +99,7 @@ def commit() -> str | None:
 
     None for an installed wheel, unless `DLMEXP_COMMIT` names it.
     """
-    commit_of_copy = os.environ.get(COMMIT)
+    commit_of_copy = os.environ.get(COMMIT_VARIABLE)
     if commit_of_copy:
         return commit_of_copy
     checkout = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
-from dlmexp.common.atomic import is_dead, is_writable, owner
+from dlmexp.common.atomic import is_dead, is_writable, this_process
 from dlmexp.common.errors import UserError
 from dlmexp.common.reading.files import GIB, check_plain, reading
 from dlmexp.data.config import DatasetConfig
@@ -236,7 +236,7 @@ def _incoming(spec: DatasetConfig, root: Path) -> Iterator[Path]:
         )
     root.mkdir(parents=True, exist_ok=True)
     remove_leftovers(root)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
+    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{this_process()}.") as name:
         folder = Path(name)
         yield folder
         _parse_completed_groups(spec, root, folder)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.errors import UserError
 
 MEMORY_FOLDER = "tables"
@@ -70,7 +70,7 @@ class MemoryTable:
 
     def _path_inside(self) -> Path:
         """Return the path; raise `UserError` if a link leads out of the results folder."""
-        return within(self.path.parents[1], self.path)
+        return path_inside(self.path.parents[1], self.path)
 
 
 def memory_table(

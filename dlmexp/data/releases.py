@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dlmexp.common.atomic import is_writable, owner
+from dlmexp.common.atomic import is_writable, this_process
 from dlmexp.common.errors import UserError
-from dlmexp.common.reading.files import content
+from dlmexp.common.reading.files import read_content
 from dlmexp.data.acquisition import INCOMING, download, is_valid, remove_leftovers
 from dlmexp.data.dataset import FileSpec
 
@@ -56,7 +56,7 @@ def fetch_packs(address: str, root: Path, bars: Any) -> list[Path]:
         raise UserError(f"the folder {root} is read-only: choose another with --out")
     root.mkdir(parents=True, exist_ok=True)
     remove_leftovers(root)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{owner()}.") as name:
+    with tempfile.TemporaryDirectory(dir=root, prefix=f"{INCOMING}{this_process()}.") as name:
         folder = Path(name)
         packs = _listed(address, folder, bars)
         missing = [pack for pack in packs if not is_valid(pack, root / pack.name)]
@@ -73,7 +73,7 @@ def _listed(address: str, folder: Path, bars: Any) -> list[FileSpec]:
     """Return the packs that the release lists, with their addresses and checksums."""
     url = f"{address}/{CHECKSUMS}"
     download(FileSpec(CHECKSUMS, url=url), folder, bars)
-    text = content(folder / CHECKSUMS, MAX_CHECKSUMS).decode(errors="replace")
+    text = read_content(folder / CHECKSUMS, MAX_CHECKSUMS).decode(errors="replace")
     packs = []
     for line in text.splitlines():
         match = LINE.fullmatch(line)

@@ -35,7 +35,7 @@ from dlmexp.data.written import (
     Decimal,
     date_formats,
     distinct,
-    is_doubtful,
+    has_doubtful_decimal,
     match_all,
     parse_times,
     parse_written,
@@ -93,7 +93,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(f"{self.name}={level}" for level in levels)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """A description for people."""
         if self.kind == "number":
             return "time of day in hours" if self.format == TIME_OF_DAY else "number"
@@ -383,7 +383,7 @@ def _as_numbers(texts: np.ndarray, decimal: str | None) -> tuple[np.ndarray, str
     times = parse_times(texts)
     if times is not None:
         return times, TIME_OF_DAY
-    if decimal is None and is_doubtful(texts):
+    if decimal is None and has_doubtful_decimal(texts):
         return None
     if _are_plain_numbers(distinct(texts), decimal):
         return None

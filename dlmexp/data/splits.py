@@ -500,7 +500,7 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
     """
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     if spec.validation == "pool":
-        parts = pooled(parts)
+        parts = with_validation_in_pool(parts)
     size = resolve_size(n, len(parts.train))
     train = parts.train[:size]
     validation = parts.validation
@@ -518,16 +518,16 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str, fold: Fold | None 
             test=parts.test[:0],
         )
     indicators = getattr(dataset, "indicators", 0)
-    return normalised(dataset.X, dataset.y, dataset.task, rows, indicators)
+    return normalise_split(dataset.X, dataset.y, dataset.task, rows, indicators)
 
 
-def pooled(parts: Split) -> Split:
+def with_validation_in_pool(parts: Split) -> Split:
     """Return the split with the rows for validation at the end of the pool."""
     train = np.concatenate([parts.train, parts.validation])
     return Split(train, parts.validation[:0], parts.test)
 
 
-def normalised(
+def normalise_split(
     X: Float[np.ndarray, "N D"],
     y: Float[np.ndarray, " N"],
     task: str,
@@ -563,7 +563,7 @@ def normalised(
     )
 
 
-def inducing_points(n_rows: int) -> int:
+def default_inducing_count(n_rows: int) -> int:
     """Return the number of inducing points for `M: null`.
 
     It is a hundredth of the rows, as in most of the paper's table, but from 20 to 200.
@@ -571,7 +571,7 @@ def inducing_points(n_rows: int) -> int:
     return min(max(n_rows // 100, MIN_INDUCING), MAX_INDUCING)
 
 
-def most_inducing_inputs(n: int) -> int:
+def max_inducing_count(n: int) -> int:
     """Return the number of inducing inputs for n rows of a user's own data: 200, or all rows."""
     return min(MAX_INDUCING, n)
 

@@ -15,12 +15,19 @@ from jaxtyping import Float
 
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
-from dlmexp.common.literals import setting
+from dlmexp.common.literals import csv_setting
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.suspicious import Outlier, missing_marker, outlier, summands
 from dlmexp.data.values import Values, as_numbers, value_kind
-from dlmexp.data.written import LIKE_A_DATE, NUMBER, Decimal, date_formats, distinct, is_doubtful
+from dlmexp.data.written import (
+    LIKE_A_DATE,
+    NUMBER,
+    Decimal,
+    date_formats,
+    distinct,
+    has_doubtful_decimal,
+)
 
 MAX_LEVELS = 100
 """A category with more levels is probably a name or a date."""
@@ -112,7 +119,7 @@ def check_table(
 
 def _typed(settings: Settings) -> str:
     """Return settings as a user types them."""
-    return " ".join(setting(option, value) for option, value in settings.items())
+    return " ".join(csv_setting(option, value) for option, value in settings.items())
 
 
 def _problem_list(file: str, problems: Sequence[Finding], options: CsvConfig) -> str:
@@ -220,7 +227,7 @@ def _target_problem(values: np.ndarray, schema: Schema, task: str) -> str:
 def _what_it_holds(values: np.ndarray, decimal: Decimal) -> str:
     """Return a clause on what a target holds in place of numbers."""
     kind = value_kind(values)
-    if kind == "text" and is_doubtful(values):
+    if kind == "text" and has_doubtful_decimal(values):
         return _doubtful_numbers(values)
     stray = _stray_words(values, decimal) if kind == "text" else None
     if stray is not None:
@@ -249,8 +256,8 @@ def _odd_category(
 ) -> Iterator[Finding]:
     """Yield why a column of text is probably numbers, names or dates, not a category."""
     name = column.name
-    keep_as_category = f"{setting('categories', [name])} takes it as it is"
-    if column.of == "text" and is_doubtful(values):
+    keep_as_category = f"{csv_setting('categories', [name])} takes it as it is"
+    if column.of == "text" and has_doubtful_decimal(values):
         yield Finding(f"column '{name}' {_doubtful_numbers(values)}; {keep_as_category}", {}, True)
         return
     stray = _stray_words(values, decimal)
@@ -260,7 +267,7 @@ def _odd_category(
         return
     formats = date_formats(values) if column.of == "text" else []
     if len(formats) > 1:
-        typed = " or ".join(setting("date_format", format) for format in formats)
+        typed = " or ".join(csv_setting("date_format", format) for format in formats)
         dates = f"dates such as '{column.levels[0]}': where is the day? {typed}"
         yield Finding(f"column '{name}' has {dates}; {keep_as_category}", {}, True)
         return
@@ -333,7 +340,7 @@ def _stray_words(values: np.ndarray, decimal: Decimal = "point") -> StrayWords |
         f"its other {n_numbers} values are numbers"
     )
     if len(words) <= MAX_MISSING_MARKERS:
-        description += f"; {setting('na', words)} calls that missing"
+        description += f"; {csv_setting('na', words)} calls that missing"
     return StrayWords(description, words)
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError, nearest
 from dlmexp.common.limits import converted
-from dlmexp.common.literals import setting
+from dlmexp.common.literals import csv_setting
 from dlmexp.common.reading.tables import read_table, separator
 from dlmexp.core.folds import OWN_ROWS
 from dlmexp.data.config import CsvConfig, DatasetConfig
@@ -307,7 +307,7 @@ def _read_columns(
         elif numbers_rows(array):
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
         else:
-            advice = f"name it, or leave it out with {setting('drop', [*options.drop, name])}"
+            advice = f"name it, or leave it out with {csv_setting('drop', [*options.drop, name])}"
             raise UserError(f"{source_of(path)}: column {number} has no name ('{name}'): {advice}")
     is_used = np.ones(table.num_rows, dtype=bool)
     return _without_incomplete_rows(UsedColumns(values, left_out, is_used), options, path)

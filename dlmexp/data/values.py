@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.literals import setting
+from dlmexp.common.literals import csv_setting
 from dlmexp.data.written import PLAIN, Decimal, parse_written
 
 ValueKind = Literal["text", "numbers", "dates"]
@@ -97,7 +97,7 @@ def plain_values(
     with suppress(pa.ArrowException):
         converted = np.asarray(array.cast(target_type, safe=False))
         return converted.astype(target_type.to_pandas_dtype())
-    advice = f"{setting('drop', [name])} leaves it out"
+    advice = f"{csv_setting('drop', [name])} leaves it out"
     raise UserError(f"{source}: column '{name}' holds {kind}: {advice}")
 
 

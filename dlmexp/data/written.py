@@ -81,7 +81,7 @@ def _count_matches(pattern: re.Pattern[str], texts: Iterable[str]) -> int:
     return sum(pattern.fullmatch(text) is not None for text in texts)
 
 
-def is_doubtful(texts: np.ndarray) -> bool:
+def has_doubtful_decimal(texts: np.ndarray) -> bool:
     """Return whether all texts are numbers with either decimal mark, but with different values."""
     known = distinct(texts)
     if not known or not all(match_all(pattern, known) for pattern in NUMBER.values()):

@@ -22,8 +22,8 @@ from dlmexp.core.baselines import BASELINES, available_baselines, gaussian_score
 from dlmexp.data.splits import (
     Prepared,
     Split,
-    most_inducing_inputs,
-    normalised,
+    max_inducing_count,
+    normalise_split,
     permutation,
 )
 
@@ -219,7 +219,7 @@ def _splits(data: Path, name: str, count: int) -> list[Prepared]:
         order = np.random.default_rng(number).permutation(np.flatnonzero(~mask))
         test = np.flatnonzero(mask)
         rows = Split(order[:n_train], test[:0], test)
-        splits.append(normalised(table[:, :-1], table[:, -1], "regression", rows))
+        splits.append(normalise_split(table[:, :-1], table[:, -1], "regression", rows))
     return splits
 
 
@@ -257,7 +257,7 @@ def _estimator_scores(split: Prepared, device: str) -> dict[str, float]:
 def _inducing_count(candidate: Candidate, n: int) -> int:
     """Return the number of inducing inputs of a candidate with n training rows."""
     if candidate.M is None:
-        return most_inducing_inputs(n)
+        return max_inducing_count(n)
     return min(candidate.M or n, n)
 
 

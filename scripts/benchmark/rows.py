@@ -3,7 +3,7 @@
 from dlmexp.common.paths import data_root
 from dlmexp.data.dataset import read_spec
 from dlmexp.data.raw_files import load
-from dlmexp.data.splits import Prepared, Split, normalised, permutation
+from dlmexp.data.splits import Prepared, Split, normalise_split, permutation
 
 
 def drawn_rows(name: str, n: int, seed: int, most_tests: int | None = None) -> Prepared:
@@ -21,4 +21,4 @@ def drawn_rows(name: str, n: int, seed: int, most_tests: int | None = None) -> P
     order = permutation(len(data.y), seed)
     train = order[:n]
     test = order[n:][:most_tests]
-    return normalised(data.X, data.y, "regression", Split(train, order[:0], test))
+    return normalise_split(data.X, data.y, "regression", Split(train, order[:0], test))

@@ -11,14 +11,14 @@ import pytest
 
 from dlmexp.common import atomic
 from dlmexp.common.atomic import (
-    alive,
     check_output,
     is_dead,
+    is_running,
     is_writable,
     machine,
-    owner,
+    path_inside,
     replacing,
-    within,
+    this_process,
     write_atomically,
     writer_of,
 )
@@ -38,7 +38,7 @@ def test_file_appears_under_its_name_at_the_end(tmp_path):
 def test_unfinished_file_names_its_writer(tmp_path):
     with replacing(tmp_path / "file.csv") as temporary:
         assert temporary.parent == tmp_path
-        assert writer_of(temporary) == owner()
+        assert writer_of(temporary) == this_process()
         temporary.touch()
 
 
@@ -93,20 +93,20 @@ def test_path_through_a_link_to_a_folder_is_refused(tmp_path):
     (root / "link").symlink_to(tmp_path / "elsewhere")
     for path in (root / "link", root / "link" / "file", root / "link" / "deep" / "file"):
         with pytest.raises(OSError, match="symbolic link"):
-            within(root, path)
-    assert within(root, root / "plain" / "file") == root / "plain" / "file"
+            path_inside(root, path)
+    assert path_inside(root, root / "plain" / "file") == root / "plain" / "file"
 
 
 def test_root_itself_may_be_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     root = tmp_path / "root"
     root.symlink_to(tmp_path / "elsewhere")
-    assert within(root, root / "file") == root / "file"
+    assert path_inside(root, root / "file") == root / "file"
 
 
 def test_path_outside_the_root_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not in the subpath"):
-        within(tmp_path / "root", tmp_path / "file")
+        path_inside(tmp_path / "root", tmp_path / "file")
 
 
 def test_folder_without_write_bits_is_not_writable(tmp_path):
@@ -163,7 +163,7 @@ def test_process_is_dead_if_this_machine_says_so(process, expected):
 
 
 def test_this_process_is_not_dead():
-    assert is_dead(owner()) is False
+    assert is_dead(this_process()) is False
 
 
 def test_processes_of_another_boot_are_of_another_machine(monkeypatch):
@@ -175,10 +175,10 @@ def test_processes_of_another_boot_are_of_another_machine(monkeypatch):
 @pytest.mark.processes
 def test_zombie_is_not_alive():
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    assert alive(process.pid)
+    assert is_running(process.pid)
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped
-    assert not alive(process.pid)
+    assert not is_running(process.pid)
     process.wait()
 
 
@@ -187,7 +187,7 @@ def test_process_of_another_user_is_alive(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refused)
-    assert alive(1)
+    assert is_running(1)
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "link to a device"])

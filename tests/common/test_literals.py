@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.literals import flat, literal, setting, with_results_option
+from dlmexp.common.literals import csv_setting, dotted_settings, literal, with_results_option
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_hydra_reads_back_the_value_of_a_literal(value):
     ],
 )
 def test_option_of_a_table_is_quoted_for_a_shell(value, expected):
-    text = setting("drop", value)
+    text = csv_setting("drop", value)
     assert text == expected
     assert shlex.split(text) == [f"csv.drop={literal(value)}"]
 
@@ -83,7 +83,7 @@ def test_nested_settings_have_dotted_names():
         rows: int = 3
 
     settings = {"a": {"b": 1, "c": Options()}, "d": [1]}
-    assert dict(flat(settings)) == {"a.b": 1, "a.c.rows": 3, "d": [1]}
+    assert dict(dotted_settings(settings)) == {"a.b": 1, "a.c.rows": 3, "d": [1]}
 
 
 @pytest.mark.parametrize(

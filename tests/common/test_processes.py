@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dlmexp.common.atomic import alive
+from dlmexp.common.atomic import is_running
 from dlmexp.common.errors import UserError
 from dlmexp.common.processes import map_in_processes
 
@@ -46,7 +46,7 @@ list(processes.map_in_processes(work, [0, 1]))
     workers = [int(path.name) for path in tmp_path.iterdir()]
     parent.kill()
     parent.wait()
-    until(lambda: not any(alive(worker) for worker in workers))
+    until(lambda: not any(is_running(worker) for worker in workers))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -12,9 +12,9 @@ from dlmexp.common import provenance
 from dlmexp.common.provenance import (
     MACHINE_ONLY,
     commit,
-    own_job,
-    portable,
+    portable_command,
     provenance_here,
+    slurm_job_id,
     with_timestamp,
 )
 from tests.conftest import REPOSITORY
@@ -61,13 +61,13 @@ def test_timestamp_is_utc_in_seconds(monkeypatch):
 def test_slurm_job_is_named_as_by_squeue(monkeypatch, variables, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert own_job() == expected
+    assert slurm_job_id() == expected
 
 
 @pytest.mark.parametrize("name", [*MACHINE_ONLY, "hydra.launcher.partition"])
 def test_settings_of_one_machine_are_left_out_of_a_portable_command(name):
     words = ["dlmexp", "run", "name=a b", f"{name}=x", f"+{name}=x"]
-    assert portable(words) == "dlmexp run 'name=a b'"
+    assert portable_command(words) == "dlmexp run 'name=a b'"
 
 
 @pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="an sdist has no history")

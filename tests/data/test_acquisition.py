@@ -15,7 +15,7 @@ import pytest
 from rich.progress import Progress
 
 from dlmexp.cli import main
-from dlmexp.common.atomic import machine, owner
+from dlmexp.common.atomic import machine, this_process
 from dlmexp.common.catalogue import with_members
 from dlmexp.common.errors import UserError
 from dlmexp.data import acquisition
@@ -232,11 +232,11 @@ def test_import_of_what_is_no_file_is_refused(tmp_path, kind):
 
 def test_fetch_removes_what_a_killed_one_left(tmp_path):
     """Not what another process is fetching just now, here or elsewhere."""
-    for process in (f"{machine()}-999999999", owner(), "elsewhere-77", "old"):
+    for process in (f"{machine()}-999999999", this_process(), "elsewhere-77", "old"):
         (tmp_path / f".incoming-{process}.x").mkdir()
     day_ago = time.time() - 25 * 3600
     os.utime(tmp_path / ".incoming-old.x", (day_ago, day_ago))
     with serving(TABLE) as url:
         fetch(toy(url=url, sha256=SHA), tmp_path, SILENT)
     left = sorted(path.name for path in tmp_path.glob(".incoming-*"))
-    assert left == sorted([f".incoming-{owner()}.x", ".incoming-elsewhere-77.x"])
+    assert left == sorted([f".incoming-{this_process()}.x", ".incoming-elsewhere-77.x"])

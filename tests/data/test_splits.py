@@ -12,7 +12,7 @@ from dlmexp.common.errors import UserError
 from dlmexp.data import splits
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, Task
-from dlmexp.data.splits import Split, normalised, prepare, split, split_sizes
+from dlmexp.data.splits import Split, normalise_split, prepare, split, split_sizes
 
 rows, kinds, seeds = (
     st.integers(20, 3000),
@@ -137,7 +137,7 @@ def test_sizes_and_inducing_points_are_the_papers():
     assert [splits.resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], (
         "capped by the pool"
     )
-    assert [splits.inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [
+    assert [splits.default_inducing_count(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [
         53,
         37,
         74,
@@ -252,7 +252,7 @@ def test_label_of_an_arrangement_tells_them_apart():
 def test_indicators_of_categories_are_not_normalised():
     X = np.column_stack([np.arange(60.0), np.arange(60) == 3, np.zeros(60)])
     rows = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
-    prepared = normalised(X, np.arange(60.0), "regression", rows, indicators=2)
+    prepared = normalise_split(X, np.arange(60.0), "regression", rows, indicators=2)
     np.testing.assert_array_equal(prepared.X_train[:, 1:], X[:40, 1:])
     assert abs(prepared.X_train[:, 0].std() - 1) < 1e-12
     # An indicator that no training row has is kept, too: it tells an unknown level from the others.

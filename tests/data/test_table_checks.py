@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.common.literals import setting
+from dlmexp.common.literals import csv_setting
 from dlmexp.data.config import CsvConfig
 from dlmexp.data.raw_files import load
 from dlmexp.data.schema import Column
@@ -64,7 +64,7 @@ def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
     node = compose(expand_shorthand(overrides)).dataset["csv"]
     data = load(node, "data")
     assert node.options["drop"] == ["day", "id", "cents"]
-    assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date as %d_%m_%Y")
+    assert (data.X[0, -1], data.schema.columns[-1].description) == (18262, "date as %d_%m_%Y")
     logs = load(compose(expand_shorthand([*overrides, "csv.log=true"])).dataset["csv"], "data")
     np.testing.assert_array_equal(logs.y, np.log(data.y))
     assert logs.schema.log
@@ -120,7 +120,7 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
 def test_advised_settings_are_read_as_they_are():
     names = ["age", "the age, in years (est.)", "it's", "null", "1e3", "$x", "end\\", " b", "a'\"!"]
     table = ["dataset=csv", "csv.path=a.csv", "csv.task=count", "csv.target=it's $x (b"]
-    own = compose(expand_shorthand([*table, *shlex.split(setting("drop", names))])).csv
+    own = compose(expand_shorthand([*table, *shlex.split(csv_setting("drop", names))])).csv
     assert (list(own.drop), own.target) == (names, "it's $x (b")
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.literals import setting
+from dlmexp.common.literals import csv_setting
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.splits import prepare, split
 from tests.support.user_tables import (
@@ -130,7 +130,7 @@ def test_the_mean_is_that_of_the_training_rows(path):
 )
 def test_a_column_without_a_name_is_no_feature_unless_asked_for(tmp_path, name, file):
     path = written(tmp_path / file, **{name: VALUES["day"]})
-    refused(setting("drop", ["a", name]), path=path, drop=["a"])
+    refused(csv_setting("drop", ["a", name]), path=path, drop=["a"])
     assert name not in loaded(path, drop=[name]).schema.features
     assert loaded(path, columns=["a", name]).schema.features == ("a", name)
     path = written(tmp_path / file, **{name: range(ROWS)})

@@ -5,7 +5,7 @@ import pytest
 
 from dlmexp.data.written import (
     date_formats,
-    is_doubtful,
+    has_doubtful_decimal,
     parse_times,
     parse_written,
     sure_decimal,
@@ -48,7 +48,7 @@ def test_text_that_is_no_number_in_that_way_of_writing_is_not_parsed(decimal, wo
 ])  # fmt: skip
 def test_decimals_are_known_where_only_one_reading_is_possible(values, decimal, doubtful):
     assert sure_decimal(texts(*values)) == decimal
-    assert is_doubtful(texts(*values)) == doubtful
+    assert has_doubtful_decimal(texts(*values)) == doubtful
 
 
 def test_times_of_day_are_hours():

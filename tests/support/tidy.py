@@ -133,7 +133,7 @@ def sweep(
     for method, n, seed in (
         (method, n, seed) for method in methods for n in sizes for seed in seeds
     ):
-        for beta in BETAS if catalogue.selects(method) else (1.0,):
+        for beta in BETAS if catalogue.has_beta_to_select(method) else (1.0,):
             value = nll(method, n, seed, beta) + shift
             values = {"test_nll": value, "validation_nll": value + 0.001, f"test_{metric}": value}
             yield {"method": method, "n": n, "seed": seed, "beta": beta, **values, **changes}

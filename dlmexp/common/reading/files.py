@@ -87,7 +87,7 @@ def check_plain(path: Path, limit: int) -> int:
     return status.st_size
 
 
-def content(path: Path, limit: int = GIB) -> bytes:
+def read_content(path: Path, limit: int = GIB) -> bytes:
     """Return all bytes of a plain file of at most `limit` bytes."""
     size = check_plain(path, limit)
     with path.open("rb") as file:

@@ -17,11 +17,11 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from dlmexp.common.atomic import machine, within, write_atomically
+from dlmexp.common.atomic import machine, path_inside, write_atomically
 from dlmexp.common.console import counted
 from dlmexp.common.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.common.literals import with_results_option
-from dlmexp.common.reading.files import MIB, content, json_value, last_bytes
+from dlmexp.common.reading.files import MIB, json_value, last_bytes, read_content
 from dlmexp.experiment.cluster.slurm import (
     ENDED,
     OUT_OF_MEMORY,
@@ -190,8 +190,8 @@ def read_submissions(root: Path) -> list[Job]:
     jobs: list[Job] = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         with contextlib.suppress(OSError, Unreadable):  # deleted just now, or not ours
-            job = json_value(content(path), Job)
-            log = within(root, path.parent / f"{job.id}_0_log.out")
+            job = json_value(read_content(path), Job)
+            log = path_inside(root, path.parent / f"{job.id}_0_log.out")
             jobs.append(msgspec.structs.replace(job, log=str(log)))
     return sorted(jobs, key=lambda job: (job.time, job.id))
 

@@ -15,7 +15,7 @@ from typing import Any
 from dlmexp.common.environment import environment
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
-from dlmexp.common.provenance import COMMAND, portable
+from dlmexp.common.provenance import COMMAND_VARIABLE, portable_command
 from dlmexp.experiment.cluster.jobs import unfinished_jobs
 from dlmexp.experiment.cluster.node import run_block
 from dlmexp.experiment.cluster.plan_table import print_jobs
@@ -171,7 +171,7 @@ def _run_blocks(
     """
     # Jobs inherit these variables: the command that was typed, for their records, and one that
     # keeps Python from importing modules from the current folder.
-    variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
+    variables = {COMMAND_VARIABLE: portable_command(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
     with environment(**variables), StopRequest() as stop:
         if not on_cluster:
             return _run_here(blocks, stop)

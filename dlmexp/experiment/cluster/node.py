@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.provenance import own_job
+from dlmexp.common.provenance import slurm_job_id
 from dlmexp.experiment.cluster.slurm import job_states
 from dlmexp.experiment.plan.compose import compose
 from dlmexp.experiment.running.process import FAILURE, STOPPED
@@ -49,7 +49,7 @@ class BlockOnNode:
         sys.path[:] = self.search_path + entries_of_node
         code = run_block(self.overrides)
         if code >= STOPPED:
-            job_id = own_job() or ""  # empty only outside of a SLURM job
+            job_id = slurm_job_id() or ""  # empty only outside of a SLURM job
             signal_number = code - STOPPED
             if returns_to_queue(job_id, signal_number):
                 _requeue()  # does not return if SLURM requeues the job

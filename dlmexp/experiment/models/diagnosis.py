@@ -15,7 +15,7 @@ from dlmexp.core.folds import in_units_of_target
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec
 from dlmexp.data.raw_files import load
-from dlmexp.data.splits import pooled, split
+from dlmexp.data.splits import split, with_validation_in_pool
 from dlmexp.experiment.models.choice import HOW_TO_TRAIN, ChosenModel
 from dlmexp.experiment.models.file import TrainedCell
 from dlmexp.experiment.models.importance import Rows, importance
@@ -100,7 +100,7 @@ def diagnose(
     spec, data = reload_dataset(results, chosen.row, root)
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
     if spec.validation == "pool":
-        rows = pooled(rows)
+        rows = with_validation_in_pool(rows)
     test_rows = _rows_of(data, rows.test)
     predictor = Predictor([model])
     metric = "nll" if predictor.has_distribution else "mse"

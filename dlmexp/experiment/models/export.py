@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dlmexp.common.atomic import check_output, write_atomically
 from dlmexp.common.errors import UserError
-from dlmexp.common.reading.files import MIB, content
+from dlmexp.common.reading.files import MIB, read_content
 from dlmexp.core.gp.kernels import kernel_named
 from dlmexp.core.gp.mixed_kernels import Mixed
 from dlmexp.core.gp.precision import PARAMETER_DTYPE
@@ -300,7 +300,7 @@ def export(trained: TrainedCell, path: Path) -> Path:
 
 def _is_exported(script: Path) -> bool:
     """Return whether a Python file was written by `export`."""
-    text = content(script, MIB).decode(errors="replace")
+    text = read_content(script, MIB).decode(errors="replace")
     return text.startswith(MARK)
 
 

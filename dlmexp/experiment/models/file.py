@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.common.reading.files import content, json_value, read_npz
+from dlmexp.common.reading.files import json_value, read_content, read_npz
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.experiment.plan.cell import Cell
@@ -103,7 +103,7 @@ def load_file(path: Path) -> TrainedCell:
         UserError: the file cannot be read, or is not sound.
     """
     try:
-        return decoded(content(path))
+        return decoded(read_content(path))
     except (Unreadable, OSError) as error:
         reason = getattr(error, "strerror", error)
         raise UserError(f"'{path}' can't be used as a model: {reason}") from None

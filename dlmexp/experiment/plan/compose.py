@@ -21,7 +21,7 @@ from dlmexp.common.catalogue import entries, read_settings
 from dlmexp.common.console import budget_seconds
 from dlmexp.common.errors import UserError, shortened
 from dlmexp.common.extensions import import_plugins
-from dlmexp.common.literals import flat
+from dlmexp.common.literals import dotted_settings
 from dlmexp.common.paths import conf_dirs
 from dlmexp.data.dataset import USER_TABLE, Task
 from dlmexp.experiment.config import (
@@ -118,7 +118,7 @@ def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[st
     """
     training = values["training"]
     general = {name: training.pop(name) for name in FOR_ALL_KINDS}
-    single = dict(flat(typed))
+    single = dict(dotted_settings(typed))
     spread = dict(single)
     for kind in KINDS:
         for setting, value, is_typed in _general_settings(general, single):
@@ -140,7 +140,7 @@ def _general_settings(
 
     A learning rate is also that of minibatches, unless `minibatch_lr` is set for all kinds.
     """
-    for setting, value in flat(general):
+    for setting, value in dotted_settings(general):
         if value != UNSET:
             is_typed = f"training.{setting}" in typed
             yield setting, value, is_typed
@@ -189,7 +189,7 @@ def _check_has_single_effect(override: Override, text: str) -> None:
 
 def _check_names(values: dict[str, Any], cfg: RunConfig) -> None:
     """Refuse settings that the schema does not have, which were added as `+name=value`."""
-    extra = dict(flat(values)).keys() - dict(flat(cfg)).keys()
+    extra = dict(dotted_settings(values)).keys() - dict(dotted_settings(cfg)).keys()
     if extra:
         raise UserError(unknown(min(extra)))
 
@@ -222,7 +222,7 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
         cfg: The config, which is changed.
         typed: The values of overrides by their keys.
     """
-    keys = set(dict(flat(typed)))
+    keys = set(dict(dotted_settings(typed)))
     _drop_estimators(cfg, typed, keys)
     if cfg.csv.folds is not None and "seeds" not in keys:
         cfg.seeds = list(range(cfg.csv.folds))

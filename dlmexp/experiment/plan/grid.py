@@ -21,7 +21,7 @@ from dlmexp.common import catalogue
 from dlmexp.common.console import counted
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import converted
-from dlmexp.common.literals import flat
+from dlmexp.common.literals import dotted_settings
 from dlmexp.core.estimators import ESTIMATORS
 from dlmexp.core.folds import LOO, default_cv, fold_count, fold_size
 from dlmexp.core.gp.inducing import PILOT_ROWS
@@ -33,11 +33,11 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.data.splits import (
     SPLIT_VERSION,
-    inducing_points,
-    most_inducing_inputs,
-    pooled,
+    default_inducing_count,
+    max_inducing_count,
     resolve_size,
     split,
+    with_validation_in_pool,
 )
 from dlmexp.experiment.config import (
     BetaConfig,
@@ -95,7 +95,7 @@ UNTRAINED_FIELDS: dict[str, Any] = {
     "restarts": 0,
     "pilot": 0,
 }
-# The training fields of cells that L-BFGS trains; the limits of its iterations replace some of them.
+# The training fields of cells that L-BFGS trains. Its limits are set when a cell is made.
 LBFGS_FIELDS = {
     **UNTRAINED_FIELDS,
     "optimizer": "lbfgs",
@@ -271,7 +271,7 @@ class Grid:
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self._check_seeds()
         parts = split(len(data.y), dataset.split, seed=0, arrangement=data.arrangement)
-        self.pool = len(pooled(parts).train if self.cv else parts.train)
+        self.pool = len(with_validation_in_pool(parts).train if self.cv else parts.train)
         self.added_rows = len(parts.validation) if dataset.validation == "train" else 0
 
     def _check_seeds(self) -> None:
@@ -447,7 +447,7 @@ class Grid:
         }
         for name in DATASET_SETTINGS:
             values[name] = getattr(dataset, name)
-        return dict(flat(values))
+        return dict(dotted_settings(values))
 
     def _setting(self, cell: Cell) -> Setting:
         """Return the setting of a cell.
@@ -529,7 +529,7 @@ class Grid:
         M=auto is chosen on the split of seed 0, for all seeds.
         """
         is_own_table = self.dataset.loader == "table"
-        default_M = most_inducing_inputs if is_own_table else inducing_points
+        default_M = max_inducing_count if is_own_table else default_inducing_count
         M = self.cfg.M or self.dataset.M or default_M(len(self.data.y))
         if M != AUTO:
             return M
@@ -807,7 +807,7 @@ class Grid:
         if objective.takes_estimator:
             yield from self._cells_of_estimators(cell)
         elif uses_closed_form and is_fixed:
-            # Nothing is trained (`Cell.solved`), so no training setting matters.
+            # Nothing is trained (`Cell.is_solved`), so no training setting matters.
             yield replace(self._collapsed_cell(cell), evaluate="end", **UNTRAINED_FIELDS)
         elif uses_closed_form:
             yield self._collapsed_cell(cell)

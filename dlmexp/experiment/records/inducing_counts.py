@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from dlmexp.common.atomic import ABSENT, within, write_atomically
+from dlmexp.common.atomic import ABSENT, path_inside, write_atomically
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.reading.files import content, json_value
+from dlmexp.common.reading.files import json_value, read_content
 from dlmexp.experiment.plan.cell import Cell, Count, Name
 
 DEPENDS_ON = (
@@ -57,14 +57,14 @@ def write_inducing_count(root: Path, chosen: ChosenInducingCount) -> None:
     """Write a choice, unless there is one already."""
     path = chosen_folder(root, chosen.dataset) / f"{chosen.source}.json"
     if not path.exists():
-        write_atomically(within(root, path), msgspec.json.encode(chosen))
+        write_atomically(path_inside(root, path), msgspec.json.encode(chosen))
 
 
 def recorded_inducing_count(root: Path, dataset: str, source: str) -> int | None:
     """Return the M that was chosen before; None if there is no sound file of it."""
     path = chosen_folder(root, dataset) / f"{source}.json"
     try:
-        chosen = json_value(content(path), ChosenInducingCount)
+        chosen = json_value(read_content(path), ChosenInducingCount)
     except (Unreadable, *ABSENT):
         return None
     return chosen.M if chosen.source == source and chosen.M > 0 else None

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from dlmexp.common.atomic import ABSENT, within, write_atomically
+from dlmexp.common.atomic import ABSENT, path_inside, write_atomically
 from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.common.reading.files import content, json_value
+from dlmexp.common.reading.files import json_value, read_content
 from dlmexp.experiment.plan.cell import CandidateGroup, Name
 from dlmexp.experiment.records.inducing_counts import chosen_folder
 
@@ -43,13 +43,13 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     text = msgspec.json.encode(msgspec.structs.replace(manifest, candidates=groups))
     path = root / manifest.experiment / "cells" / _file_name(text)
     if _content_or_none(path) != text:
-        write_atomically(within(root, path), text)
+        write_atomically(path_inside(root, path), text)
 
 
 def _content_or_none(path: Path) -> bytes | None:
     """Return the bytes of a manifest, or None if there is none or something else in its place."""
     try:
-        return content(path)
+        return read_content(path)
     except (Unreadable, *ABSENT):
         return None
 
@@ -63,7 +63,7 @@ def read_manifests(root: Path) -> list[Manifest]:
     manifests = []
     for path in sorted(root.glob("*/cells/*.json")):
         try:
-            text = content(path)
+            text = read_content(path)
             if _file_name(text) != path.name:
                 continue
             manifest = json_value(text, Manifest)
@@ -92,8 +92,8 @@ def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = F
     text = _identity(dataset, checksum)
     if not path.exists():
         if not read_only:
-            write_atomically(within(root, path), text)
-    elif content(path) != text:
+            write_atomically(path_inside(root, path), text)
+    elif read_content(path) != text:
         changed = (
             f"dataset '{dataset}' has changed, or how its rows are divided: "
             f"its checksum is {checksum[:16]}"
@@ -112,11 +112,11 @@ def _identity(dataset: str, checksum: str) -> bytes:
 def forget_other_data(root: Path, dataset: str, checksum: str) -> None:
     """Delete all results on a user's table if the table has changed since."""
     path = root / "data" / f"{dataset}.json"
-    if not path.exists() or content(path) == _identity(dataset, checksum):
+    if not path.exists() or read_content(path) == _identity(dataset, checksum):
         return
     folders = (root / "records" / dataset, root / dataset / "cells", chosen_folder(root, dataset))
     for folder in folders:
         if folder.is_dir():
-            shutil.rmtree(within(root, folder))
+            shutil.rmtree(path_inside(root, folder))
     for file in (path, root / "tables" / f"{dataset}.baselines.json"):
-        within(root, file).unlink(missing_ok=True)
+        path_inside(root, file).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.collector import paused_collector
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
@@ -199,7 +199,7 @@ def drop_unselected(store: Store) -> int:
     unwanted = (candidates & files.keys()) - kept
     for key in unwanted:
         for path in files[key]:
-            within(store.root, path).unlink(missing_ok=True)
+            path_inside(store.root, path).unlink(missing_ok=True)
     return len(unwanted)
 
 

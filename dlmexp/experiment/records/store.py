@@ -1,8 +1,9 @@
 """The records of a results folder: a small JSON file per cell, with arrays and models in files.
 
-The store is safe with many writers and with damaged files. Readers (`read`, `cells`, `arrays`) skip
-a damaged file and leave it alone. A run (`find`, `base`) moves it to `quarantine`, so that the cell
-is trained again. A plan, whose store is `read_only`, counts it as missing.
+Many processes may write to a folder at once, and any file may be damaged. `read` raises `Unreadable`
+for a damaged record. Methods for tables and figures (`cells`, `own_records`, `arrays`) leave it out
+and log a warning. Methods for runs (`verified_arrays`, `base_hyperparameters`) move it to the folder
+`quarantine`, so that the cell is trained again; the store of a plan is `read_only` and moves nothing.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dlmexp.common.atomic import ABSENT, within, write_atomically
+from dlmexp.common.atomic import ABSENT, path_inside, write_atomically
 from dlmexp.common.errors import Unreadable, UserError
-from dlmexp.common.reading.files import content, read_npz
+from dlmexp.common.reading.files import read_content, read_npz
 from dlmexp.experiment.plan.cell import Cell
 from dlmexp.experiment.records.columns import (
     ColumnFilter,
@@ -51,14 +52,15 @@ from dlmexp.experiment.records.record import (
     with_checksum,
 )
 
-FAILED = ".failed.json"
-MAX_RECORD = 16 << 20  # bytes
-MODEL = ".model.npz"
+FAILED = ".failed.json"  # the ending of the record of a failed cell
+MODEL = ".model.npz"  # the ending of the file of a trained model
+MAX_RECORD_BYTES = 16 << 20
 CHECKSUM_DIGITS = 8  # of a checksum in the name of a file
-READ_AT_ONCE = 2000  # records in memory at a time while they become rows of a table
-# How the names of arrays begin that figures draw: curves, draws of gradients, reliability.
+RECORDS_PER_CHUNK = 2000  # records in memory at a time while they become rows of a table
+# Names of arrays that figures draw begin with these: curves, draws of gradients, reliability
+# diagrams.
 DRAWN_ARRAY_PREFIXES = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")
-# How the names of all arrays begin that are not hyperparameters.
+# Names of all arrays other than hyperparameters begin with these.
 TRAINING_ARRAY_PREFIXES = (*DRAWN_ARRAY_PREFIXES, "objective")
 
 log = logging.getLogger(__name__)
@@ -69,14 +71,14 @@ class RecordFile(NamedTuple):
 
     path: Path
     key: str  # of the cell, from the name of the file
-    failed: bool  # whether it is the record of a failure
+    is_failure: bool  # whether the cell failed, from the name of the file
 
 
-class OwnRecords(NamedTuple):
+class CachedRecords(NamedTuple):
     """The folder's own records as a table, and the versions of the files that they were read from.
 
-    The version of a file is its size and the time of its last change. A file with another version
-    is read again.
+    The version of a file is its size and the time of its last change. Once a file has another
+    version, the table is outdated.
     """
 
     table: pa.Table
@@ -90,8 +92,8 @@ class Store:
     (`.npz`) and its trained model (`.model.npz`) have their checksum in their names. So two
     processes that write the same cell do not overwrite each other's files.
 
-    Besides its own records a folder may have packs of records, which are never changed. Of a cell
-    in both, the folder's own record is taken.
+    Besides its own records, which are these files, a folder may have packs of records, which are
+    never changed. If a cell is in both, its own record is taken.
 
     Args:
         root: The folder.
@@ -109,11 +111,11 @@ class Store:
         self.read_only = read_only
         self.pack_folders = list(map(Path, pack_folders))
         self.records = self.root / "records"
-        self._own: OwnRecords | None = None
+        self._cached: CachedRecords | None = None
 
     @cached_property
     def packs(self) -> list[Pack]:
-        """The packs of the folder, then those of the other folders."""
+        """The packs of the folder, then those of `pack_folders`."""
         packs: list[Pack] = []
         for folder in (self.root, *self.pack_folders):
             packs += [Pack(path) for path in _pack_paths(folder)]
@@ -139,9 +141,7 @@ class Store:
             suffix: `.json`, `FAILED`, `.npz` or `MODEL`.
             checksum: SHA-256 of the content, for arrays and models.
         """
-        stem = key
-        if isinstance(checksum, str):  # in a table, a missing checksum is NaN
-            stem = f"{key}-{checksum[:CHECKSUM_DIGITS]}"
+        stem = key if checksum is None else f"{key}-{checksum[:CHECKSUM_DIGITS]}"
         return self.records / dataset / f"{stem}{suffix}"
 
     def write(
@@ -150,9 +150,15 @@ class Store:
         arrays: dict[str, np.ndarray] | None = None,
         model: bytes | None = None,
     ) -> None:
-        """Store a record. Its JSON is written last, as the cell counts as done when it is there."""
+        """Store a record with its arrays and the bytes of its model.
+
+        The JSON is written last: a cell counts as done once its JSON exists. Only the JSON has to
+        be on disk when this method returns (`durable`): if a crash of the machine loses the arrays,
+        the record has a checksum that no file has, and the cell is trained again.
+        """
         dataset = record.cell.dataset
         key = record.key
+        # The fields `arrays` and `model` of a record are the checksums of its files.
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
@@ -163,17 +169,17 @@ class Store:
             compressed = buffer.getvalue()
             record.arrays = hashlib.sha256(compressed).hexdigest()
             self._write(self.path(dataset, key, ".npz", record.arrays), compressed, durable=False)
-        failed = self.path(dataset, key, FAILED)
-        path = self.path(dataset, key) if record.done else failed
+        failure_path = self.path(dataset, key, FAILED)
+        path = self.path(dataset, key) if record.done else failure_path
         self._write(path, with_checksum(encoded(record)) + b"\n")
-        if record.done and failed.exists():
-            self.quarantine(failed, "retried with success")
+        if record.done and failure_path.exists():
+            self.quarantine(failure_path, "retried with success")
 
     def _write(self, path: Path, data: bytes, durable: bool = True) -> None:
-        write_atomically(within(self.root, path), data, durable)
+        write_atomically(path_inside(self.root, path), data, durable)
 
-    def _files(self) -> Iterator[RecordFile]:
-        """Yield the files of records."""
+    def _record_files(self) -> Iterator[RecordFile]:
+        """Yield the files of the folder's own records, sorted by dataset and name."""
         for folder in sorted(self.records.glob("*")):
             if not folder.is_dir():
                 continue
@@ -188,9 +194,9 @@ class Store:
         """
         done: set[str] = set()
         failed: set[str] = set()
-        for file in self._files():
-            keys = failed if file.failed else done
-            keys.add(file.key)
+        for file in self._record_files():
+            keys_of_status = failed if file.is_failure else done
+            keys_of_status.add(file.key)
         for pack in self.packs:
             done_in_pack, failed_in_pack = pack.keys
             done |= done_in_pack
@@ -204,7 +210,7 @@ class Store:
             Unreadable: The record is damaged.
         """
         try:
-            record = decoded(content(path, MAX_RECORD).removesuffix(b"\n"))
+            record = decoded(read_content(path, MAX_RECORD_BYTES).removesuffix(b"\n"))
         except ABSENT:
             return None
         if record.key != _key_in(path.name):
@@ -216,17 +222,17 @@ class Store:
     ) -> dict[str, np.ndarray] | None:
         """Check the folder's own record of a done cell, and return its arrays if they are needed.
 
-        A damaged record is moved to the quarantine.
+        A damaged record is moved to the quarantine. Arrays are needed if the record is useless
+        without them (`needs_arrays`).
 
         Args:
             dataset: Name of the dataset.
             key: Key of the cell.
-            base: Whether the arrays are needed because other cells start from this fit. They are
-                also needed for learning curves and gradients (`needs_arrays`).
+            always: Return the arrays of any cell.
 
         Returns:
-            The arrays, or an empty dictionary if they are not needed. None if there is no sound
-            record here: then the cell must be trained, or is only in packs.
+            The arrays, or an empty dictionary if they are not needed. None if the folder has no
+            sound record of its own: then the cell must be trained, or is only in packs.
 
         Raises:
             UserError: Another version of dlmexp wrote the record.
@@ -236,11 +242,11 @@ class Store:
             record = self.read(path)
             if record is None:
                 return None
-            return self._arrays(record) if base or needs_arrays(record.cell) else {}
-        except OtherFormat as why:
-            raise UserError(f"'{path}': {why}; give another folder with results=DIR") from None
-        except Unreadable as why:
-            self.quarantine(path, str(why))
+            return self._arrays(record) if always or needs_arrays(record.cell) else {}
+        except OtherFormat as error:
+            raise UserError(f"'{path}': {error}; give another folder with results=DIR") from None
+        except Unreadable as error:
+            self.quarantine(path, str(error))
             return None
 
     def record(self, dataset: str, key: str) -> Record | None:
@@ -253,10 +259,10 @@ class Store:
         return None
 
     def fold_result(self, dataset: str, key: str) -> Result | None:
-        """Return the result of a done fold, the folder's own or that of a pack.
+        """Return the result of a fit that leaves out a fold, from the folder's own record or a pack.
 
-        None means that there is no sound record. A pack has what the fit to all rows needs of it
-        (`Pack.fold`).
+        None means that the fit failed, or that there is no sound record. A pack keeps only those
+        parts of the result that the fit to all rows needs (`Pack.fold_result`).
         """
         record = self.record(dataset, key)
         if record is not None:
@@ -268,9 +274,9 @@ class Store:
         return None
 
     def base_hyperparameters(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
-        """Return the hyperparameters of a done base fit, for fixed variants to start from.
+        """Return the hyperparameters of a done base fit, from which fixed variants start.
 
-        None means that it must be fitted again.
+        None means that the base must be fitted again.
         """
         arrays = self.verified_arrays(dataset, key, always=True) or {}
         if "Z" not in arrays:
@@ -287,13 +293,14 @@ class Store:
         They are its learning curve, its reliability diagram or its draws of gradients. If they are
         damaged, a warning is logged and the result is empty.
         """
+        # The dataset, which names the folder of the record, is not known here.
         for path in self.records.glob(f"*/{key}.json"):
             try:
                 arrays = self._arrays(self.read(path))
                 if arrays:
                     return arrays
-            except Unreadable as why:
-                log.warning("skipped the arrays of %s: %s", path, why)
+            except Unreadable as error:
+                log.warning("skipped the arrays of %s: %s", path, error)
                 return {}
         return self._packed_arrays(key)
 
@@ -306,26 +313,25 @@ class Store:
         return {}
 
     def chosen_arrays(
-        self, dataset: str, key: str, checksum: str | None, wanted: Callable[[str], bool]
+        self, dataset: str, key: str, checksum: str | None, is_wanted: Callable[[str], bool]
     ) -> dict[str, np.ndarray]:
-        """Return the arrays of a cell that are wanted; its record is not read.
+        """Return the wanted arrays of a cell, without reading its record.
 
         Args:
             dataset: The dataset of the cell.
             key: The key of the cell.
             checksum: The checksum of its arrays, which is in its record; None for a packed cell.
-            wanted: Returns whether an array of this name is wanted.
+            is_wanted: Returns whether an array with a name is wanted.
         """
         if checksum is None:
             arrays = self._packed_arrays(key)
-            names = list(filter(wanted, arrays))
-            return {name: arrays[name] for name in names}
+            return {name: array for name, array in arrays.items() if is_wanted(name)}
         try:
-            written = self.attachment(dataset, key, ".npz", checksum)
-            return read_npz(written, f"'{key}.npz'", only=wanted)
-        except Unreadable as why:
+            npz = self.attachment(dataset, key, ".npz", checksum)
+            return read_npz(npz, f"'{key}.npz'", only=is_wanted)
+        except Unreadable as error:
             path = self.path(dataset, key)
-            log.warning("skipped the arrays of %s: %s", path, why)
+            log.warning("skipped the arrays of %s: %s", path, error)
             return {}
 
     def _arrays(self, record: Record | None) -> dict[str, np.ndarray]:
@@ -336,8 +342,8 @@ class Store:
         """
         if record is None or record.arrays is None:
             return {}
-        written = self.attachment(record.cell.dataset, record.key, ".npz", record.arrays)
-        return read_npz(written, f"'{record.key}.npz'")
+        npz = self.attachment(record.cell.dataset, record.key, ".npz", record.arrays)
+        return read_npz(npz, f"'{record.key}.npz'")
 
     def attachment(self, dataset: str, key: str, suffix: str, checksum: str | None) -> bytes:
         """Return the content of the file with the arrays (`.npz`) or the model of a record.
@@ -346,25 +352,28 @@ class Store:
             Unreadable: There is no such file, or its content has changed.
         """
         try:
-            written = content(self.path(dataset, key, suffix, checksum))
+            attached = read_content(self.path(dataset, key, suffix, checksum))
         except ABSENT:
             raise Unreadable("there is no such file") from None
-        if hashlib.sha256(written).hexdigest() != checksum:
+        if hashlib.sha256(attached).hexdigest() != checksum:
             raise Unreadable("its checksum does not match the record")
-        return written
+        return attached
 
     def model_files(self) -> dict[str, list[Path]]:
-        """Return the model files in the folder by the key of their cell."""
+        """Return the model files in the folder by the key of their cell.
+
+        A cell has several files if it was trained more than once.
+        """
         files: dict[str, list[Path]] = {}
         for path in sorted(self.records.glob(f"*/[!.]*{MODEL}")):
-            key, _, _ = path.name.rpartition("-")
+            key, _, _ = path.name.rpartition("-")  # what follows is the checksum
             files.setdefault(key, []).append(path)
         return files
 
     def own_records(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """Yield the folder's own sound records, done and failed; with `keys`, only of these cells.
 
-        The failure of a cell that is done is left out. A warning is logged about damaged files.
+        Failures of cells that are done by now are left out. A warning is logged about damaged files.
         """
         skipped: list[str] = []
         yield from self._sound_records(self._files_of(keys), skipped)
@@ -372,23 +381,24 @@ class Store:
 
     def _files_of(self, keys: Collection[str] | None) -> list[RecordFile]:
         """Return the files of these cells, or of all, without the failures of done cells."""
-        files = list(self._files())
-        done = {file.key for file in files if not file.failed}
+        files = list(self._record_files())
+        done = {file.key for file in files if not file.is_failure}
         chosen: list[RecordFile] = []
         for file in files:
             is_wanted = keys is None or file.key in keys
-            is_retried = file.failed and (file.key in done or file.key in self.packed)
-            if is_wanted and not is_retried:
+            is_done_by_now = file.key in done or file.key in self.packed
+            is_outdated = file.is_failure and is_done_by_now
+            if is_wanted and not is_outdated:
                 chosen.append(file)
         return chosen
 
     def _sound_records(self, files: Iterable[RecordFile], skipped: list[str]) -> Iterator[Record]:
-        """Yield the records of files; a line about each damaged one is added to `skipped`."""
+        """Yield the sound records of files; add a line about each damaged file to `skipped`."""
         for file in files:
             try:
                 record = self.read(file.path)
-            except Unreadable as why:
-                skipped.append(f"{file.path}: {why}")
+            except Unreadable as error:
+                skipped.append(f"{file.path}: {error}")
                 continue
             if record is not None:
                 yield record
@@ -404,21 +414,29 @@ class Store:
         """
         files = self._files_of(keys)
         versions = _versions(files)
-        own = self._own
-        if own is None or not versions.items() <= own.versions.items():
+        cached = self._cached
+        # The table in memory serves if it has all of these files in their present versions.
+        if cached is None or not versions.items() <= cached.versions.items():
             skipped: list[str] = []
-            tables = [arrow_table([])]
-            records = self._sound_records(files, skipped)
-            while chunk := list(islice(records, READ_AT_ONCE)):
-                tables.append(arrow_table(chunk))
-            own = OwnRecords(concatenated(tables), versions)
-            self._own = own
+            cached = CachedRecords(self._table_of(files, skipped), versions)
+            self._cached = cached
             if warn:
                 _warn_of_skipped(skipped)
-        if len(versions) == len(own.versions):
-            return own.table
-        # Some of the records in memory were not asked for.
-        return without_empty_columns(_with_keys(own.table, map(attrgetter("key"), files)))
+        if len(versions) == len(cached.versions):
+            return cached.table
+        # The table in memory also has records of other cells.
+        return without_empty_columns(_with_keys(cached.table, map(attrgetter("key"), files)))
+
+    def _table_of(self, files: Iterable[RecordFile], skipped: list[str]) -> pa.Table:
+        """Return the sound records of files as rows; add a line about each damaged file to `skipped`.
+
+        Records become rows in chunks, as rows take less memory than records.
+        """
+        tables = [arrow_table([])]  # so that the table has its columns even without any records
+        records = self._sound_records(files, skipped)
+        while chunk := list(islice(records, RECORDS_PER_CHUNK)):
+            tables.append(arrow_table(chunk))
+        return concatenated(tables)
 
     def cells(
         self, keys: Collection[str] | None = None, columns: ColumnFilter = every_column
@@ -444,25 +462,31 @@ class Store:
         count = _count_of_keys_with_two_results(cells)
         if count:
             log.warning(
-                "%d cells have two results in %s: its own are taken, or the first", count, self.root
+                "%d cells have different results in the records and packs of %s: "
+                "records come before packs, and earlier packs before later ones",
+                count,
+                self.root,
             )
         return cells.filter(~is_repeated.to_numpy())
 
-    def quarantine(self, path: Path, why: str) -> None:
-        """Move a file to `quarantine`, and write beside it why."""
+    def quarantine(self, path: Path, reason: str) -> None:
+        """Move a file to the folder `quarantine`, with a file beside it that gives the reason."""
         if self.read_only:
             return
         timestamp = time.strftime("%Y%m%dT%H%M%S")
         name = f"{timestamp}-{uuid.uuid4().hex[:8]}-{path.name}"
-        target = within(self.root, self.root / "quarantine" / name)
+        target = path_inside(self.root, self.root / "quarantine" / name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(within(self.root, path), target)
-            self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
+        with contextlib.suppress(FileNotFoundError):  # another process has moved the file
+            os.replace(path_inside(self.root, path), target)
+            self._write(target.with_name(target.name + ".why"), f"{reason}\n".encode())
 
 
 def needs_arrays(cell: Cell) -> bool:
-    """Return whether a record of the cell is useless without its arrays."""
+    """Return whether a record of the cell is useless without its arrays.
+
+    The arrays of gradient measurements and learning curves are the result itself.
+    """
     return cell.kind != "fit" or cell.evaluate != "end"
 
 
@@ -494,7 +518,7 @@ def _versions(files: Iterable[RecordFile]) -> dict[Path, tuple[int, int]]:
     """Return the version of each file: its size and the time of its last change."""
     versions: dict[Path, tuple[int, int]] = {}
     for file in files:
-        with contextlib.suppress(*ABSENT):  # removed just now
+        with contextlib.suppress(*ABSENT):  # another process has just removed the file
             status = os.stat(file.path)
             versions[file.path] = (status.st_size, status.st_mtime_ns)
     return versions
@@ -503,7 +527,7 @@ def _versions(files: Iterable[RecordFile]) -> dict[Path, tuple[int, int]]:
 def _warn_of_skipped(skipped: Sequence[str]) -> None:
     if skipped:
         log.warning(
-            "skipped %d files that are no sound records, such as %s", len(skipped), skipped[0]
+            "skipped %d files that are not sound records, such as %s", len(skipped), skipped[0]
         )
 
 

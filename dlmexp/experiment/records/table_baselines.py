@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.reading.files import content, json_value
+from dlmexp.common.reading.files import json_value, read_content
 
 IDENTITY = ("dataset", "data", "split", "n", "seed", "method")
 Scores = dict[tuple[tuple[Any, ...], str], dict[str, float]]
@@ -40,13 +40,13 @@ def row_of(split: tuple[Any, ...], method: str, scores: dict[str, float]) -> dic
 
 def baselines_path(root: Path, table: str) -> Path:
     """Return the file of the baselines of a table."""
-    return within(root, root / "tables" / f"{table}.baselines.json")
+    return path_inside(root, root / "tables" / f"{table}.baselines.json")
 
 
 def stored_baselines(root: Path, table: str) -> Scores:
     """Return the stored metrics of baselines; empty if they can't be read."""
     try:
-        stored = json_value(content(baselines_path(root, table)), list[StoredBaseline])
+        stored = json_value(read_content(baselines_path(root, table)), list[StoredBaseline])
     except (OSError, Unreadable):
         return {}
     return {(tuple(item.split), item.method): item.scores for item in stored}

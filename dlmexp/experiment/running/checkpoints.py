@@ -1,4 +1,4 @@
-"""Checkpoints of batches: saved at intervals, and resumed by the next run of the same cells."""
+"""Checkpoints of batches: a run saves them at intervals, the next run of the cells resumes them."""
 
 import hashlib
 import io
@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from dlmexp.common.atomic import within, write_atomically
+from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import json_value, read_npz
 from dlmexp.core.training.batch import Training
@@ -20,7 +20,7 @@ from dlmexp.experiment.plan.cell import Batch, keys_of, without_keys
 from dlmexp.experiment.records.store import Store
 
 Index = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
-NAME_DIGITS = 20
+NAME_DIGITS = 20  # of a hash, in the name of a checkpoint
 
 
 class QueuedBatch(NamedTuple):
@@ -28,7 +28,7 @@ class QueuedBatch(NamedTuple):
 
     Attributes:
         batch: The cells that train together.
-        pending: Those of them that need a record.
+        pending: The cells of `batch` that need a record.
     """
 
     batch: Batch
@@ -36,24 +36,25 @@ class QueuedBatch(NamedTuple):
 
 
 class Checkpoint(msgspec.Struct, omit_defaults=True):
-    """The saved state of a batch, except for its tensors, which are beside it in the file.
+    """The saved state of a batch without its tensors.
 
-    The first checkpoint of a batch is written when training starts, still without tensors. Its list
-    of cells is needed even then: the last bit of a result depends on which cells are in the batch,
-    so a resumed batch has the same cells.
+    The file of a checkpoint is an npz archive: this object as JSON (`about`), and the tensors. The
+    first checkpoint of a batch is written when training starts, and has no tensors. Its list of
+    cells is needed even then: the last bit of a result depends on which cells are in the batch, so
+    a resumed batch must have the same cells.
     """
 
     cells: Batch  # all cells of the batch when training started
     unrecorded: list[Index]  # the cells without a record
-    inside: list[Index] = []  # the cells that are still in the tensors
+    inside: list[Index] = []  # the cells of the tensors: those that have not left the batch
     seconds: list[float] = []  # the training time of each cell in `inside`
     curves: list[Curve] = []  # the learning curve of each cell in `inside`
-    alone: bool = False  # no other batch trained at the same time, so that the seconds are its own
-    iteration: int | None = None  # None: no step was made yet, and there are no tensors
+    alone: bool = False  # no other batch trained at the same time, so `seconds` were not shared
+    iteration: int | None = None  # None: before the first step, when there are no tensors
 
     @classmethod
     def of(cls, cells: Batch, training: Training) -> "Checkpoint":
-        """Return the checkpoint of a training that was started with these cells."""
+        """Return the checkpoint of a training; `cells` are all cells that it was started with."""
         unreported = np.flatnonzero(training.unreported())
         return cls(
             cells=cells,
@@ -72,14 +73,20 @@ class Checkpoint(msgspec.Struct, omit_defaults=True):
 
 
 def checkpoint_path(store: Store, cells: Batch) -> Path:
-    """Return the checkpoint file of a batch. Its name does not depend on the order of the cells."""
+    """Return the checkpoint file of a batch, whose name is the same for any order of the cells."""
     keys = "".join(sorted(cell.key for cell in cells))
     name = hashlib.sha256(keys.encode()).hexdigest()[:NAME_DIGITS]
-    return within(store.root, store.root / "checkpoints" / f"{name}.npz")
+    return path_inside(store.root, store.root / "checkpoints" / f"{name}.npz")
 
 
 def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: dict[str, np.ndarray]) -> None:
-    """Replace the checkpoint of a batch. A reader never sees a half-written file."""
+    """Write the checkpoint of a batch atomically, in place of an earlier one.
+
+    Args:
+        store: The results folder.
+        checkpoint: The state without tensors.
+        arrays: The tensors by name.
+    """
     # Python's JSON keeps NaN, where msgspec would write null.
     text = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=np.generic.item))
     text_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -89,16 +96,17 @@ def save_checkpoint(store: Store, checkpoint: Checkpoint, arrays: dict[str, np.n
 
 
 def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
-    """Return the checkpoint in a file without its tensors; None if there is none.
+    """Return the checkpoint in a file, without its tensors; None if there is no readable one.
 
-    A damaged one is moved to the quarantine, so that its cells are trained from the start.
+    A damaged checkpoint is moved to the quarantine, so that its cells are trained from the start.
     """
     try:
-        text = read_npz(path, only=lambda name: name == "about").get("about", np.empty(0))
-        checkpoint = json_value(text.tobytes(), Checkpoint)
-        _check(checkpoint, store, path)
+        arrays = read_npz(path, only=lambda name: name == "about")
+        text = arrays.get("about", np.empty(0)).tobytes()
+        checkpoint = json_value(text, Checkpoint)
+        _check_consistency(checkpoint, store, path)
     except FileNotFoundError:
-        # The process that has finished the batch may have deleted it since the folder was listed.
+        # No checkpoint was saved, or the process that finished the batch has deleted it.
         return None
     except Unreadable as error:
         store.quarantine(path, f"the checkpoint can't be read: {error}")
@@ -106,19 +114,15 @@ def read_checkpoint(store: Store, path: Path) -> Checkpoint | None:
     return checkpoint
 
 
-def _check(checkpoint: Checkpoint, store: Store, path: Path) -> None:
-    """Check that the parts of a checkpoint fit together.
-
-    Raises:
-        Unreadable: they do not.
-    """
-    groups = {cell.group for cell in checkpoint.cells}
+def _check_consistency(checkpoint: Checkpoint, store: Store, path: Path) -> None:
+    """Raise `Unreadable` if the parts of a checkpoint do not fit together, or to its file."""
+    groups = {cell.shared_values for cell in checkpoint.cells}
     if checkpoint_path(store, checkpoint.cells) != path or len(groups) > 1:
-        raise Unreadable("its cells are not those of its batch")
+        raise Unreadable("its cells are not a batch, or not the one of this file")
     largest_index = max([*checkpoint.unrecorded, *checkpoint.inside], default=0)
     lengths = {len(checkpoint.inside), len(checkpoint.seconds), len(checkpoint.curves)}
     if largest_index >= len(checkpoint.cells) or len(lengths) > 1:
-        raise Unreadable("its numbers are not those of its cells")
+        raise Unreadable("its lists of numbers do not fit its cells")
 
 
 def find_checkpoints(store: Store) -> dict[Path, Checkpoint]:
@@ -136,31 +140,33 @@ def training_queue(store: Store, batches: Sequence[Batch]) -> list[QueuedBatch]:
 
     First come the batches of all checkpoints that contain a cell of `batches`. All of their cells
     are trained, even those that this run did not request. Then come `batches` without these cells.
-    A checkpoint whose cells all have a record is deleted. Such a checkpoint is there if a process
-    was killed after it had written the last record, and before it deleted the checkpoint.
+
+    A checkpoint whose cells all have a record is deleted. It was left by a process that was killed
+    between its last record and the deletion of the checkpoint.
     """
-    pending = keys_of(chain.from_iterable(batches))
+    pending_keys = keys_of(chain.from_iterable(batches))
     recorded, _ = store.keys()
-    done = recorded - pending  # cells that are trained again have a record, and are not done
+    # Cells of `batches` are not done, even if they have a record: such cells are trained again.
+    done = recorded - pending_keys
     resumed: list[QueuedBatch] = []
     for path, checkpoint in find_checkpoints(store).items():
-        open_keys = keys_of(checkpoint.unrecorded_cells)
-        is_finished = open_keys <= done
+        unrecorded_keys = keys_of(checkpoint.unrecorded_cells)
+        is_finished = unrecorded_keys <= done
         if is_finished and not store.read_only:
             path.unlink(missing_ok=True)
-        if is_finished or open_keys.isdisjoint(pending):
+        if is_finished or unrecorded_keys.isdisjoint(pending_keys):
             continue
         unrecorded = without_keys(checkpoint.unrecorded_cells, done)
-        resumed.append(QueuedBatch(checkpoint.cells, unrecorded))
-        pending -= open_keys
-    return resumed + _fresh(batches, pending)
+        resumed.append(QueuedBatch(batch=checkpoint.cells, pending=unrecorded))
+        pending_keys -= unrecorded_keys
+    return resumed + _without_other_cells(batches, pending_keys)
 
 
-def _fresh(batches: Sequence[Batch], pending: set[str]) -> list[QueuedBatch]:
-    """Return the batches with their pending cells alone, which all need a record."""
-    fresh: list[QueuedBatch] = []
+def _without_other_cells(batches: Sequence[Batch], pending_keys: set[str]) -> list[QueuedBatch]:
+    """Return each batch with only those of its cells that are pending; empty ones are left out."""
+    reduced: list[QueuedBatch] = []
     for batch in batches:
-        cells = tuple(cell for cell in batch if cell.key in pending)
+        cells = tuple(cell for cell in batch if cell.key in pending_keys)
         if cells:
-            fresh.append(QueuedBatch(cells, cells))
-    return fresh
+            reduced.append(QueuedBatch(batch=cells, pending=cells))
+    return reduced

@@ -25,11 +25,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dlmexp.common.atomic import is_dead, machine, owner, within, write_atomically, writer_of
+from dlmexp.common.atomic import (
+    is_dead,
+    machine,
+    path_inside,
+    this_process,
+    write_atomically,
+    writer_of,
+)
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.process_table import has_open, is_python, start_time
-from dlmexp.common.provenance import own_job
-from dlmexp.common.reading.files import content, json_value
+from dlmexp.common.provenance import slurm_job_id
+from dlmexp.common.reading.files import json_value, read_content
 
 HEARTBEAT_SECONDS = 5.0
 # Without a heartbeat for this long a process counts as dead. Some network disks delay heartbeats.
@@ -108,15 +115,15 @@ class Leases:
         failed: Callable[[BaseException], None],
         progress: Callable[[], dict[str, Any]] = dict,
     ):
-        self.folder = within(root, root / "running")
+        self.folder = path_inside(root, root / "running")
         self.process = ActiveProcess(
             host=socket.gethostname(),
             pid=os.getpid(),
             machine=machine(),
             started=start_time(os.getpid()),
-            job=own_job(),
+            job=slurm_job_id(),
         )
-        self.path = self.folder / f"{owner()}.{_unique()}.json"
+        self.path = self.folder / f"{this_process()}.{_unique()}.json"
         self.progress = progress
         self._failed = failed
         self._held: dict[frozenset[str], Path] = {}
@@ -281,7 +288,7 @@ def remove_leftovers(root: Path) -> list[Path]:
     removed: list[Path] = []
     for path in leftovers:
         with contextlib.suppress(OSError):  # another user's, or removed just now
-            within(root, path).unlink()
+            path_inside(root, path).unlink()
             removed.append(path)
     return sorted(removed)
 
@@ -312,7 +319,7 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
     processes: dict[Path, ActiveProcess] = {}
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(OSError, Unreadable):
-            processes[path] = json_value(content(path), ActiveProcess)
+            processes[path] = json_value(read_content(path), ActiveProcess)
     return processes
 
 

@@ -21,7 +21,7 @@ from types import FrameType
 import torch
 
 import dlmexp
-from dlmexp.common.atomic import within
+from dlmexp.common.atomic import path_inside
 from dlmexp.common.environment import environment
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import Device, converted
@@ -167,7 +167,7 @@ def extra_processes(
             own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[i]} if gpus else {}
             log = root / "running" / f"process-{i + 1}.log"
             log.unlink(missing_ok=True)
-            with open(within(root, log), "xb") as file:
+            with open(path_inside(root, log), "xb") as file:
                 started[log] = subprocess.Popen(
                     command, stdout=file, stderr=file, env=variables | own_gpu
                 )

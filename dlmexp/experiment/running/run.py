@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import torch
 
-from dlmexp.common.atomic import within
+from dlmexp.common.atomic import path_inside
 from dlmexp.common.console import budget_seconds, counted, duration, wide_console
 from dlmexp.common.errors import UserError
 from dlmexp.common.limits import RESERVED
@@ -201,7 +201,7 @@ def make_folder(root: Path) -> None:
             f"results={root}: can't write there ({error.strerror}); choose another folder"
         ) from None
     for name in RESERVED:
-        within(root, root / name)  # raises if a link leads out of the results folder
+        path_inside(root, root / name)  # raises if a link leads out of the results folder
 
 
 class PlannedRun:

@@ -10,7 +10,7 @@ from dlmexp.core.folds import HOLDOUT, LOO
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.schema import OTHER_LEVEL
-from dlmexp.data.splits import Arrangement, pooled, split
+from dlmexp.data.splits import Arrangement, split, with_validation_in_pool
 from dlmexp.experiment.plan.cell import Cell
 
 MAX_NAMED_COLUMNS = 12
@@ -90,7 +90,7 @@ def _column_names(data: Dataset) -> str:
     names: list[str] = []
     for column in columns[:MAX_NAMED_COLUMNS]:
         name = repr(column.name) if "," in column.name else column.name
-        names.append(f"{name} ({column.words})")
+        names.append(f"{name} ({column.description})")
     if len(columns) > MAX_NAMED_COLUMNS:
         names.append(f"{len(columns) - MAX_NAMED_COLUMNS} more")
     return ", ".join(names)
@@ -115,7 +115,7 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     n_rows = len(data.y)
     rows = split(n_rows, spec.split, 0, None, data.arrangement)
     if spec.validation == "pool":
-        rows = pooled(rows)
+        rows = with_validation_in_pool(rows)
     n_train = len(rows.train)
     n_validation = len(rows.validation)
     n_test = len(rows.test[: spec.test_cap])

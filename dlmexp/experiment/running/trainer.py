@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dlmexp.common.errors import Unreadable
-from dlmexp.common.plugin_errors import raised
+from dlmexp.common.plugin_errors import describe_error
 from dlmexp.common.reading.files import read_npz
 from dlmexp.core.training.batch import Training
 from dlmexp.core.training.fixed import Fixed
@@ -76,14 +76,14 @@ class BatchTrainer:
         """Compute and record the results of the pending cells of a batch."""
         if batch[0].kind == "gradient":
             yield from self._measure_gradients(pending)
-        elif batch[0].solved:
+        elif batch[0].is_solved:
             self._solve(pending)
         else:
             yield from self._train(batch, pending, job)
 
     def _record_error(self, error: Exception, cells: Batch) -> None:
         """Record the exception as the failure of all cells that have no record yet."""
-        text = raised(error)
+        text = describe_error(error)
         for cell in cells:
             if cell.key not in self.recorder.written:
                 self.recorder.write_failure(cell, text.reason, traceback=text.traceback or None)
@@ -118,7 +118,7 @@ class BatchTrainer:
             self.recorder.write_record(next(unmeasured), Result(**statistics), arrays)
 
     def _solve(self, cells: Batch) -> None:
-        """Record cells whose q has a closed form at fixed hyperparameters (`Cell.solved`)."""
+        """Record cells whose q has a closed form at fixed hyperparameters (`Cell.is_solved`)."""
         fixed = self._program(cells)
         assert isinstance(fixed, Fixed)
         for finished in solve(fixed, self.batches_at_once):

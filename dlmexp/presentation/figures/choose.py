@@ -289,7 +289,7 @@ def _at_betas(lines: Iterable[Line], betas: list[str]) -> list[Line]:
     """Return the lines at fixed betas: a line whose beta is selected becomes a line per beta."""
     at_betas: list[Line] = []
     for line in lines:
-        selects_beta = line.beta is None and catalogue.selects(line.method)
+        selects_beta = line.beta is None and catalogue.has_beta_to_select(line.method)
         if not selects_beta:
             at_betas.append(line)
             continue

@@ -26,9 +26,9 @@ def command(measured: MeasuredPanel, results: ResultsFolder) -> str:
     its rows.
     """
     panel = measured.panel
-    if not panel.experiment or catalogue.is_own(panel.dataset):
+    if not panel.experiment or catalogue.is_user_dataset(panel.dataset):
         return results.command(measured.command) if measured.command else ""
-    preset, protocol = catalogue.of_preset(measured.requested_protocol or "paper")
+    preset, protocol = catalogue.preset_and_protocol(measured.requested_protocol or "paper")
     words = [f"dlmexp run experiment={panel.experiment} dataset={panel.dataset}"]
     if protocol != "paper":
         words.append(f"protocol={protocol}")
@@ -58,7 +58,7 @@ def _are_equal(lists: Iterable[list[str]]) -> bool:
 
 def _setting(measured: MeasuredPanel) -> str:
     """Return a panel's protocol with its changes, preset and parameterisation in words."""
-    preset, _ = catalogue.of_preset(measured.protocol or "")
+    preset, _ = catalogue.preset_and_protocol(measured.protocol or "")
     text = f"protocol {measured.protocol}"
     if measured.changes:
         text += f" with {measured.changes}"

@@ -30,7 +30,7 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
     declared: set[str] = set()
     for figure_id in FIGURES:
         declared.update(panel.dataset for panel in FIGURES[figure_id].panels)
-    return [name for name in datasets if name not in declared and catalogue.is_own(name)]
+    return [name for name in datasets if name not in declared and catalogue.is_user_dataset(name)]
 
 
 def own_figure(dataset: str, results: ResultsFolder) -> Figure:
@@ -178,7 +178,7 @@ def _lines_with_selected_beta(contents: Contents, lines: Iterable[Line]) -> tupl
     """Return the lines of methods that have a beta, if it was selected from several values."""
     if not contents.has_selection:
         return ()
-    return tuple(line for line in lines if catalogue.selects(line.method))
+    return tuple(line for line in lines if catalogue.has_beta_to_select(line.method))
 
 
 def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:

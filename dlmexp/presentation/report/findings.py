@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlmexp.common.catalogue import labelled
+from dlmexp.common.catalogue import dataset_label
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.claims.claim import Origin
 from dlmexp.presentation.claims.columns import VerdictColumn, rows_of
@@ -103,7 +103,7 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
     at = (best, size)
     half_width = comparisons.half_width(TAIL)
     return Finding(
-        dataset=labelled(dataset, evidence.stands_for.get(dataset)),
+        dataset=dataset_label(dataset, evidence.stands_for.get(dataset)),
         q=q,
         margin=float(margin[size]),
         n=int(evidence.sizes[dataset][size]),

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from dlmexp import __version__
-from dlmexp.common.catalogue import labelled
+from dlmexp.common.catalogue import dataset_label
 from dlmexp.common.console import counted, duration
 from dlmexp.common.processes import map_in_processes
 from dlmexp.experiment.records.columns import IDENTITY
@@ -130,7 +130,7 @@ def overview(results: ResultsFolder) -> Overview:
     return Overview(
         cells=len(cells),
         failed=int((cells["status"] != "done").sum()),
-        datasets=list(map(labelled, datasets["dataset"], datasets["stands_for"])),
+        datasets=list(map(dataset_label, datasets["dataset"], datasets["stands_for"])),
         experiments=sorted(set(experiments)),
         seconds=float(cells["seconds"].sum()),
         first=str(times.min())[:10] if len(times) else "",
@@ -182,7 +182,7 @@ def result_rows(results: ResultsFolder) -> pd.DataFrame:
     rows = as_text(means.join(deviations).join(other_columns).reset_index())
     rows["method"] = rows["method"].map(method_label)
     rows["estimator"] = list(map(estimator_label, rows["estimator"], rows["samples"]))
-    rows["dataset"] = list(map(labelled, rows["dataset"], rows["stands_for"]))
+    rows["dataset"] = list(map(dataset_label, rows["dataset"], rows["stands_for"]))
     return rows.sort_values(["dataset", "parameterisation", "n", "method", "estimator", "beta"])
 
 

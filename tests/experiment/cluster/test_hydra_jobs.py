@@ -56,9 +56,9 @@ def test_yaml_file_sets_training_for_all_kinds_of_data(here):
         training: {max_iterations: 60, initial: {noise: 0.5}, binary: {max_iterations: 70}}
         """)
     )
-    from dlmexp.common.extensions import extended
+    from dlmexp.common.extensions import use_extensions
 
-    with extended(str(here / "conf")):
+    with use_extensions(str(here / "conf")):
         training = compose(["experiment=mine"]).training
         typed = compose(["experiment=mine", "training.max_iterations=80"]).training
     limits = {kind: of_kind.max_iterations for kind, of_kind in training.items()}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.common.errors import UserError
-from dlmexp.common.extensions import extended
+from dlmexp.common.extensions import use_extensions
 from dlmexp.common.paths import conf_dir
 from dlmexp.experiment.plan.compose import compose, expand, parts
 from dlmexp.experiment.plan.overrides import expand_shorthand
@@ -240,7 +240,7 @@ def test_what_does_not_go_together_is_refused(words, monkeypatch, tmp_path):
     (tmp_path / "method").mkdir()
     text = "# @package method.mine\nobjective: log_dlm\nvariant: fixed\nbase: fitc\n"
     (tmp_path / "method" / "mine.yaml").write_text(text)
-    with extended(str(tmp_path)), pytest.raises(UserError) as refused:
+    with use_extensions(str(tmp_path)), pytest.raises(UserError) as refused:
         planned("dataset=banana", *words.split())
     assert REFUSED[words] in str(refused.value)
     assert "\n" not in str(refused.value)

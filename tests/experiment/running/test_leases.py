@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlmexp.common.atomic import machine, owner, replacing
+from dlmexp.common.atomic import machine, replacing, this_process
 from dlmexp.experiment.running import leases as module
 from dlmexp.experiment.running.leases import (
     ActiveProcess,
@@ -153,7 +153,7 @@ def test_file_is_stale_after_a_minute_or_when_its_process_has_ended(
 
 
 def test_file_that_is_gone_is_stale(tmp_path):
-    assert is_stale(tmp_path / f"{owner()}.json", 0.0)
+    assert is_stale(tmp_path / f"{this_process()}.json", 0.0)
 
 
 def test_unfinished_file_of_a_live_process_here_stays_however_old(tmp_path):
