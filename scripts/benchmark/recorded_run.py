@@ -118,7 +118,7 @@ class RecordedProgress(Progress):
     def note_start(self, cells: Batch) -> None:
         """Also write that a batch starts."""
         super().note_start(cells)
-        number = self._numbers.get(cells[0].group)
+        number = self._numbers.get(cells[0].shared_values)
         if number is not None:
             self._rows.add("start", at=self._now(), kind=number, cells=len(cells))
 
@@ -137,7 +137,7 @@ class RecordedProgress(Progress):
         super().tick(cells, training)
         now = self._now()
         self._write_finished_if_due(now)
-        kind = self._numbers.get(cells[0].group)
+        kind = self._numbers.get(cells[0].shared_values)
         if kind is None or not self._is_look_due(training, now):
             return
         self._looked_at[id(training)] = now
@@ -162,7 +162,7 @@ class RecordedProgress(Progress):
     def note_record(self, record: Record) -> None:
         """Also write that a cell got its record."""
         super().note_record(record)
-        kind = self._numbers.get(record.cell.group)
+        kind = self._numbers.get(record.cell.shared_values)
         if kind is None:
             return
         self._write_finished_if_due(self._now())

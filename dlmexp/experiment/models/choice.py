@@ -13,7 +13,7 @@ import pandas as pd
 from dlmexp.common.console import counted
 from dlmexp.common.errors import Unreadable, UserError
 from dlmexp.experiment.models.file import TrainedCell, decoded
-from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SELECTED, SHARED
+from dlmexp.experiment.plan.cell import FIELDS, FIRST_OPTIONS, SELECTED_FIELDS, SHARED_IN_BATCH
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import Where, check_values, is_any_of, parse_terms
 from dlmexp.experiment.records.store import MODEL
@@ -21,8 +21,10 @@ from dlmexp.experiment.records.store import MODEL
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
 SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
 """The names in the terms by which users choose."""
-DIFFERING_IN_MIXTURE = ("options", *SELECTED)
-SHARED_IN_MIXTURE = [name for name in (*SHARED, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE]
+DIFFERING_IN_MIXTURE = ("options", *SELECTED_FIELDS)
+SHARED_IN_MIXTURE = [
+    name for name in (*SHARED_IN_BATCH, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE
+]
 """The fields in which all models of one mixture agree."""
 SHOWN_KEYS = 8
 HOW_TO_TRAIN = (

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -23,8 +22,8 @@ from dlmexp.core.folds import fold_size
 KEY_VERSION = 1
 KEY_DIGITS = 20
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-# Values that are accepted in a record. Folders have these names too, so `Name` allows no path, and
-# a `Count` can be a float64 in a table.
+# The limits of values in a record. Some tables have counts as float64: a `Count` is exact in that
+# type. The names of datasets are names of folders too, so a `Name` allows no path.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
 InitialWord = Annotated[str, msgspec.Meta(pattern="^(sqrt|median)$")]
@@ -103,15 +102,15 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         It is the first 20 digits of a SHA-256 of the fields.
         """
         values: dict[str, Any] = {**msgspec.structs.asdict(self), "version": KEY_VERSION}
-        # The options that were fields in the first records stand beside the fields, also where an
-        # estimator does not have them.
+        # The first records had some options as fields; the key has them so still, with None where
+        # an estimator lacks the option.
         options = dict(values.pop("options"))
         for name in FIRST_OPTIONS:
             values[name] = options.pop(name, None)
         if options:
             values["options"] = options
         # Cells at the defaults of later fields keep the keys that they had without these fields.
-        for name, default in LATER.items():
+        for name, default in LATER_DEFAULTS.items():
             if values[name] == default:
                 del values[name]
         text = ENCODER.encode(values)
@@ -121,22 +120,19 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return hash(self.key)
 
     @cached_property
-    def group(self) -> tuple[Any, ...]:
+    def shared_values(self) -> tuple[Any, ...]:
         """The values that cells of one batch must share: all but seed, fold, beta and base.
 
-        A fit to all rows has more rows than a fit to the rows outside a fold, so the two are never
-        in one batch.
+        A fit to all rows has more rows than a fit to the rows outside a fold. Therefore a last
+        value keeps these two kinds of fits out of one batch.
         """
+        values = [_hashable(getattr(self, name)) for name in SHARED_IN_BATCH]
         is_fit_to_all_rows = self.fold is None
-        return (*self.values(SHARED), is_fit_to_all_rows)
-
-    def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        """Return the values of these fields, of which there are at least two, in hashable form."""
-        return tuple(map(_hashable, attrgetter(*names)(self)))
+        return (*values, is_fit_to_all_rows)
 
     @property
     def repetition(self) -> tuple[int, int]:
-        """Seed and fold, which tell the training rows of cells in a batch apart; -1: no fold."""
+        """Seed and fold (-1: none), which determine the training rows of a cell in a batch."""
         fold = -1 if self.fold is None else self.fold
         return self.seed, fold
 
@@ -155,9 +151,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     @property
     def model_label(self) -> str:
-        """The estimator, then all about q, noise, objective and optimiser that is not the default.
+        """The estimator, followed by what is not the default, as in `bmc-10 unwhitened noise>0.01`.
 
-        An example is `bmc-10 unwhitened noise>0.01`.
+        This may be about the parameterisation of q, the noise, the objective and the optimiser.
         """
         estimator = self.estimator
         if self.samples is not None:
@@ -188,7 +184,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.max_iterations or 0
 
     @property
-    def solved(self) -> bool:
+    def is_solved(self) -> bool:
         """Whether the cell is solved in closed form and not trained.
 
         This holds if its hyperparameters are fixed and q has a closed form.
@@ -229,11 +225,11 @@ def _later_defaults() -> dict[str, Any]:
 FIELDS = Cell.__struct_fields__
 # Options of estimators that are fields of their own in records of format 1.
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")
-LATER = _later_defaults()
-# The fields in which the candidates of one selection may differ.
-SELECTED = ("beta", "components", "split_at")
+LATER_DEFAULTS = _later_defaults()
+# The fields in which the candidates of one selection may differ: each candidate has its own values.
+SELECTED_FIELDS = ("beta", "components", "split_at")
 # The fields in which cells of one batch agree.
-SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "fold", "base"))
+SHARED_IN_BATCH = tuple(name for name in FIELDS if name not in ("beta", "seed", "fold", "base"))
 Batch = tuple[Cell, ...]
 Changes = Mapping[str, Any]  # values that differ from those of a protocol, by dotted names
 
@@ -249,7 +245,7 @@ def base_keys(cells: Iterable[Cell]) -> set[str]:
 
 
 def without_keys(cells: Iterable[Cell], keys: Set[str]) -> Batch:
-    """Return the cells whose keys are not among these."""
+    """Return the cells whose keys are not among `keys`."""
     return tuple(cell for cell in cells if cell.key not in keys)
 
 
@@ -293,8 +289,9 @@ def assignments(changes: Changes) -> list[str]:
 class CandidateGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cells among which a run selects one, the candidates.
 
-    They differ only in beta and in the number of components of q. The largest beta comes first, and
-    of equal betas the fewest components. A group has a single candidate if nothing is selected.
+    Candidates differ only in beta and in the number of components of q. The largest beta comes
+    first, and of equal betas the fewest components. If nothing is selected, a group has a single
+    candidate.
     """
 
     method: str
@@ -333,10 +330,10 @@ class CandidateGroup(msgspec.Struct, frozen=True, omit_defaults=True):
         first = cells[0]
         components = tuple(candidate.components for candidate in cells)
         return cls(
-            method,
-            first.dataset,
-            first.n,
-            first.seed,
+            method=method,
+            dataset=first.dataset,
+            n=first.n,
+            seed=first.seed,
             label=first.model_label,
             betas=tuple(candidate.beta for candidate in cells),
             keys=tuple(candidate.key for candidate in cells),
@@ -354,18 +351,18 @@ class CandidateGroup(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return one line for people about the candidate with this key."""
         fold = ""
         if key in self.folds:
-            candidate, number = divmod(self.folds.index(key), self.folds_per_candidate)
-            fold = f" fold {number + 1}"
+            candidate, fold_number = divmod(self.folds.index(key), self.folds_per_candidate)
+            fold = f" fold {fold_number + 1}"
         else:
             candidate = self.keys.index(key)
-        selected = ""
+        values_of_candidate = ""
         beta = self.betas[candidate]
         if beta is not None:
-            selected += f" beta={beta:g}"
+            values_of_candidate += f" beta={beta:g}"
         if self.components:
-            selected += f" K={self.components[candidate]}"
+            values_of_candidate += f" K={self.components[candidate]}"
         repetition = f"{self.dataset} n={self.n} seed={self.seed}{fold}"
-        return f"{repetition} {self.method} {self.label}{selected}"
+        return f"{repetition} {self.method} {self.label}{values_of_candidate}"
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -385,64 +382,67 @@ def batches(
 ) -> list[Batch]:
     """Return cells in batches of equal shape, without those whose keys are in `skip`.
 
-    The order in which cells are given does not matter. Small batches come before large ones, so
-    that first results are soon there; ELBO fits come before the fixed variants that start from
-    them. Which cells train together changes the last bit of a result. So batches are formed from
-    all cells, and only then are cells skipped: a run that goes on after an interruption forms the
-    same batches as one without.
+    Batches with little work come before those with much, so that first results are soon there;
+    base fits come before the fixed variants that start from them.
+
+    Which cells train together changes the last bit of a result. So batches are formed from all
+    cells, and only then are cells skipped: a run that goes on after an interruption forms the same
+    batches as a run without one.
 
     Args:
-        cells: All cells.
+        cells: All cells, in any order.
         skip: Keys of cells that need no training.
         cells_at_once: Returns how many cells like the given one fit into a batch.
     """
     by_key = {cell.key: cell for cell in cells}
     if by_key.keys() <= skip:
         return []
-    groups = _batch_groups(by_key)
-    complete: list[Batch] = []
-    for rank in sorted(groups, key=_order_of_batches):
-        members = groups[rank]
-        complete += _even_parts(members, cells_at_once(members[0]))
+    trained_together = _cells_to_train_together(by_key)
+    batches_of_all_cells: list[Batch] = []
+    for shared in sorted(trained_together, key=_order_of_batches):
+        members = trained_together[shared]
+        batches_of_all_cells += _even_parts(members, cells_at_once(members[0]))
     pending: list[Batch] = []
-    for batch in complete:
+    for batch in batches_of_all_cells:
         cells_to_train = without_keys(batch, skip)
         if cells_to_train:
             pending.append(cells_to_train)
     return pending
 
 
-def _batch_groups(by_key: dict[str, Cell]) -> dict[tuple, list[Cell]]:
-    """Return the cells that may train together.
+def _cells_to_train_together(by_key: dict[str, Cell]) -> dict[tuple, list[Cell]]:
+    """Return lists of cells that may train together, by what the cells of a list share.
 
-    Their key is a rank: the work of a step, the dataset, whether they start from a base fit, the
-    values that they share (`Cell.group`), and the number of their base fit.
+    That is the work of a step, the dataset, whether they start from a base fit,
+    `Cell.shared_values`, and the number of their base fit.
     """
     cells = by_key.values()
     # A batch starts from one base fit per seed and fold. Where cells of one seed and fold start
     # from several base fits, these are numbered, and only cells with equal numbers train together.
     bases: dict[tuple, set[str]] = {}
     for cell in cells:
-        bases.setdefault((cell.group, cell.repetition), set()).add(cell.base or "")
-    groups: dict[tuple, list[Cell]] = {}
+        bases.setdefault((cell.shared_values, cell.repetition), set()).add(cell.base or "")
+    trained_together: dict[tuple, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: (cell.repetition, -(cell.beta or 0.0))):
-        base_number = sorted(bases[cell.group, cell.repetition]).index(cell.base or "")
+        base_number = sorted(bases[cell.shared_values, cell.repetition]).index(cell.base or "")
         work = cell.M * cell.n
-        rank = (work, cell.dataset, cell.base is not None, cell.group, base_number)
-        groups.setdefault(rank, []).append(cell)
-    return groups
+        has_base = cell.base is not None
+        shared = (work, cell.dataset, has_base, cell.shared_values, base_number)
+        trained_together.setdefault(shared, []).append(cell)
+    return trained_together
 
 
-def _order_of_batches(rank: tuple) -> tuple:
-    """Return what batches are sorted by: work, dataset, base; then the other values as a text.
+def _order_of_batches(shared: tuple) -> tuple:
+    """Return the sort key of batches, from what their cells share.
 
-    The other values have several types and None among them, which Python does not compare.
+    It consists of the work, the dataset and whether there is a base fit, then of a text with all
+    other values: Python can't compare these, since their types differ and some are None.
     """
-    return (*rank[:3], str(rank[3:]))
+    return (*shared[:3], str(shared[3:]))
 
 
-def _even_parts(cells: list[Cell], most: int) -> list[Batch]:
-    """Return the cells in as few parts of at most `most` as possible, of almost equal sizes."""
-    count = math.ceil(len(cells) / max(1, most))
-    ends = [len(cells) * i // count for i in range(count + 1)]
-    return [tuple(cells[start:end]) for start, end in pairwise(ends)]
+def _even_parts(cells: list[Cell], max_size: int) -> list[Batch]:
+    """Return the cells in as few parts as possible, of at most `max_size` and almost equal sizes."""
+    count = math.ceil(len(cells) / max(1, max_size))
+    bounds = [len(cells) * i // count for i in range(count + 1)]
+    return [tuple(cells[start:end]) for start, end in pairwise(bounds)]

@@ -12,10 +12,10 @@ from dlmexp.experiment.config import MethodConfig, RunConfig
 
 def changed_options(method: MethodConfig) -> dict[str, float]:
     """Return the options that differ from the defaults of the objective, sorted by name."""
-    known = OBJECTIVES[method.objective].options
+    options = OBJECTIVES[method.objective].options
     changed = {}
     for name, value in sorted(method.options.items()):
-        if value != known[name].default:
+        if value != options[name].default:
             changed[name] = float(value)
     return changed
 
@@ -32,35 +32,42 @@ def components_of(method: MethodConfig, K: list[int] | None) -> list[int]:
         method: The method.
         K: The numbers for all mixtures of a run; None: the method's own.
     """
-    wanted = K if K is not None and is_mixture(method) else method.components
-    return sorted(set(wanted))
+    components = method.components
+    if K is not None and is_mixture(method):
+        components = K
+    return sorted(set(components))
 
 
 def changes_of_methods(cfg: RunConfig) -> dict[str, Any]:
     """Return the values that differ from the files of the methods, by the names of settings."""
     changes: dict[str, Any] = {}
     for name, method in cfg.method.items():
-        for setting, value in _changed_settings(method, entries("method").get(name)).items():
+        settings_in_file = entries("method").get(name)
+        for setting, value in _changed_settings(method, settings_in_file).items():
             changes[f"method.{name}.{setting}"] = value
     return changes | _changed_components(cfg)
 
 
-def _changed_settings(method: MethodConfig, file: Mapping[str, Any] | None) -> dict[str, Any]:
+def _changed_settings(
+    method: MethodConfig, settings_in_file: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return the changed settings of a method, without its components.
 
     Args:
         method: The method.
-        file: The settings in its file; None if there is none.
+        settings_in_file: The settings in the file of the method; None if it has no file.
     """
     objective = OBJECTIVES[method.objective]
-    options_of_file = dict((file or {}).get("options", {}))
     changes: dict[str, Any] = {}
-    # Without a file there is no `select` to differ from; options have the objective's defaults.
-    if file is not None and method.select != file.get("select", True):
-        changes["select"] = method.select
+    options_in_file: Mapping[str, float] = {}
+    # A method without a file is compared with the defaults of its objective, which has no `select`.
+    if settings_in_file is not None:
+        options_in_file = settings_in_file.get("options", {})
+        if method.select != settings_in_file.get("select", True):
+            changes["select"] = method.select
     for name, option in objective.options.items():
         value = method.options.get(name, option.default)
-        if value != options_of_file.get(name, option.default):
+        if value != options_in_file.get(name, option.default):
             changes[f"options.{name}"] = int(value) if option.whole else float(value)
     return changes
 
@@ -71,22 +78,26 @@ def _changed_components(cfg: RunConfig) -> dict[str, Any]:
     They are one setting `K` if all mixtures have the same numbers; else `method.NAME.components`.
     """
     changes: dict[str, Any] = {}
-    mixtures: dict[str, list[int]] = {}  # changed or not
+    components_of_mixtures: dict[str, list[int]] = {}  # changed or not
     for name, method in cfg.method.items():
         setting = f"method.{name}.components"
-        in_file = sorted(entries("method").get(name, {}).get("components", [1]))
+        components_in_file = sorted(entries("method").get(name, {}).get("components", [1]))
         components = components_of(method, cfg.K)
-        if components != in_file:
+        if components != components_in_file:
             changes[setting] = components
-        # The file says what is a mixture: a change to K=[1] leaves a single Gaussian.
-        if max(in_file) > 1:
-            mixtures[setting] = components
-    is_any_changed = any(setting in changes for setting in mixtures)
-    distinct = set(map(tuple, mixtures.values()))
-    if is_any_changed and len(distinct) == 1:
-        others = {name: value for name, value in changes.items() if name not in mixtures}
-        return {"K": list(distinct.pop()), **others}
-    return changes
+        # The file says what is a mixture: `K=[1]` may have changed it to a single Gaussian.
+        if max(components_in_file) > 1:
+            components_of_mixtures[setting] = components
+    is_any_mixture_changed = any(setting in changes for setting in components_of_mixtures)
+    distinct_components = set(map(tuple, components_of_mixtures.values()))
+    if not is_any_mixture_changed or len(distinct_components) > 1:
+        return changes
+    K = list(distinct_components.pop())
+    changes_besides_K: dict[str, Any] = {}
+    for setting, components in changes.items():
+        if setting not in components_of_mixtures:
+            changes_besides_K[setting] = components
+    return {"K": K, **changes_besides_K}
 
 
 def check_methods(cfg: RunConfig) -> None:
@@ -102,11 +113,13 @@ def check_methods(cfg: RunConfig) -> None:
 
 
 def _check_mixture(name: str, method: MethodConfig, cfg: RunConfig) -> None:
-    """Raise UserError if a method, its estimators or the measurement can't have a mixture."""
+    """Raise UserError if a method, its estimators or `measure` can't be used with a mixture."""
     objective = OBJECTIVES[method.objective]
     if objective.mixture_loss is None or method.variant == "fixed":
-        takes = f"method {name} takes a q of one Gaussian"
-        raise UserError(f"{takes}: method=mixture_log_dlm is the one for several")
+        raise UserError(
+            f"method {name} takes a q of one Gaussian: "
+            "method=mixture_log_dlm is the one for several"
+        )
     if cfg.measure == "gradient":
         raise UserError(f"measure=gradient is for a q of one Gaussian: leave method {name} out")
     if not objective.takes_estimator:

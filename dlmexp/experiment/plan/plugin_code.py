@@ -8,7 +8,7 @@ from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.plan.cell import Cell
 
-# Packages that define kernels, objectives, ... without being plugins. Every record has their versions.
+# Packages that define kernels, objectives, ... and are no plugins. Every record has their versions.
 PACKAGES_OF_OURS = ("dlmexp", "gpytorch")
 
 

@@ -23,7 +23,7 @@ from dlmexp.common.atomic import write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.provenance import Provenance
 from dlmexp.common.reading.files import json_value, reading
-from dlmexp.experiment.plan.cell import FIELDS, LATER, CandidateGroup
+from dlmexp.experiment.plan.cell import FIELDS, LATER_DEFAULTS, CandidateGroup
 from dlmexp.experiment.records.columns import (
     BY_NAME,
     ColumnFilter,
@@ -128,7 +128,7 @@ def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _without_absent_fields(table: pa.Table, present: Collection[str]) -> pa.Table:
     """Return the table without those later fields of `Cell` that are not `present`."""
-    later_fields = LATER.keys() & set(table.column_names)
+    later_fields = LATER_DEFAULTS.keys() & set(table.column_names)
     absent = later_fields.difference(present)
     return table.drop_columns(sorted(absent))
 
@@ -136,7 +136,7 @@ def _without_absent_fields(table: pa.Table, present: Collection[str]) -> pa.Tabl
 def _with_defaults(table: pa.Table, present: Iterable[str]) -> pa.Table:
     """Return the table with those `present` later fields that it lacks, at their defaults."""
     for name in present:
-        default = LATER.get(name)
+        default = LATER_DEFAULTS.get(name)
         if name in table.column_names or default is None:
             continue
         value = json.dumps(default) if isinstance(default, dict) else default

@@ -24,9 +24,9 @@ from dlmexp.experiment.running.cost import (
     USUAL_LATENCY_EXPONENTS,
     BatchShape,
     Measurement,
-    StepShares,
     StepCost,
     Steps,
+    StepShares,
     fit_step_cost,
 )
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
@@ -237,7 +237,7 @@ class Clock:
 
     def _add(self, batches: Sequence[Batch]) -> None:
         for batch in sorted(batches, key=len, reverse=True):
-            group = batch[0].group
+            group = batch[0].shared_values
             if group not in self.kinds:
                 self.kinds[group] = KindCount(BatchShape.of(batch), batch)
             self.kinds[group].waiting += len(batch)
@@ -247,7 +247,7 @@ class Clock:
     def replace_later(self, batches: Sequence[Batch]) -> None:
         """Put the batches that are known now in the place of what stood for them."""
         for batch in self.later:
-            self.kinds[batch[0].group].waiting -= len(batch)
+            self.kinds[batch[0].shared_values].waiting -= len(batch)
             self.cells -= len(batch)
         self.batches -= len(self.later)
         self.later = ()
@@ -417,25 +417,25 @@ class Clock:
 
     def note_iteration(self, cell: Cell, iteration: int) -> None:
         """Note how far a cell in training is."""
-        kind = self.kinds.get(cell.group)
+        kind = self.kinds.get(cell.shared_values)
         if kind is not None:
             kind.reached[cell.key] = iteration
 
     def note_speed(self, cell: Cell, steps_per_second: float, seconds: float) -> None:
         """Note how fast the batch of a cell has been for some seconds."""
-        kind = self.kinds.get(cell.group)
+        kind = self.kinds.get(cell.shared_values)
         if kind is not None and seconds > 0:
             kind.note_speed(steps_per_second, seconds)
 
     def note_stop(self, cell: Cell) -> None:
         """Note that a cell has made its last step; it has no record yet."""
-        kind = self.kinds.get(cell.group)
+        kind = self.kinds.get(cell.shared_values)
         if kind is not None and kind.reached.pop(cell.key, None) is not None:
             kind.stopped.add(cell.key)
 
     def note_record(self, cell: Cell, result: Result | None) -> None:
         """Note that a cell has a record: with this result here, or (None) from another process."""
-        kind = self.kinds.get(cell.group)
+        kind = self.kinds.get(cell.shared_values)
         if kind is None:
             return
         kind.reached.pop(cell.key, None)

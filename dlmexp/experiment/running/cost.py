@@ -33,7 +33,7 @@ LATENCY_PRIOR = 0.01
 # the engine admits (`capacity`).
 CONCURRENT_WORK = 1.6e10
 MAX_CONCURRENT_BATCHES = 12
-LEAST_WEIGHT = 0.1  # of a measurement that took little time
+MIN_WEIGHT = 0.1  # of a measurement that took little time
 # The share of its limit that a cell makes before it converges, by task: means over the time of
 # all published runs with a stopping rule. And that of the last cell of a batch.
 USUAL_SHARE = {"regression": 0.6, "binary": 0.4, "count": 0.85}
@@ -70,15 +70,15 @@ class BatchShape:
         cell = batch[0]
         is_gradient = cell.kind == "gradient"
         return cls(
-            kind=cell.group,
+            kind=cell.shared_values,
             family=f"{cell.kind} {cell.variant} {cell.form} {cell.objective} {cell.estimator}",
             task=cell.task,
             # Gradients are measured for one cell after the other.
             cells=1 if is_gradient else len(batch),
             work=_work_of_step(batch),
-            limit=_limit(batch),
-            may_converge=cell.window is not None and not cell.solved and not is_gradient,
-            is_timed=not is_gradient and not cell.solved,
+            limit=_step_limit(batch),
+            may_converge=cell.window is not None and not cell.is_solved and not is_gradient,
+            is_timed=not is_gradient and not cell.is_solved,
         )
 
     @property
@@ -97,11 +97,11 @@ class StepShares(NamedTuple):
     longest: float
 
 
-def _limit(batch: Batch) -> int:
+def _step_limit(batch: Batch) -> int:
     cell = batch[0]
     if cell.kind == "gradient":
         return GRADIENT_STEPS
-    if cell.solved:
+    if cell.is_solved:
         return 1
     return max(1, cell.iterations)
 
@@ -167,7 +167,7 @@ def _work(shape: BatchShape, steps: Steps, latency: float) -> float:
     return latency * steps.of_batches + shape.work * steps.of_cells
 
 
-def fit_step_cost(measured: Sequence[Measurement], device: str) -> StepCost:
+def fit_step_cost(measurements: Sequence[Measurement], device: str) -> StepCost:
     """Return the cost of which the logarithms of measured times differ least.
 
     The ratio of latency and rate is searched on a grid, near the usual one of the device; the rate
@@ -176,47 +176,47 @@ def fit_step_cost(measured: Sequence[Measurement], device: str) -> StepCost:
     those of a kind still differ by becomes the kind's.
 
     Args:
-        measured: Steps of different shapes; at least one.
+        measurements: Steps of different shapes; at least one.
         device: "cpu" or "cuda".
     """
-    weights = _weights(measured)
+    weights = _weights(measurements)
     best_loss = math.inf
     latency = 10 ** USUAL_LATENCY_EXPONENTS[device]
     for exponent in LATENCY_EXPONENTS:
-        residuals = _residuals(measured, 10**exponent, device)
+        residuals = _residuals(measurements, 10**exponent, device)
         scale = _mean(residuals, weights)
         spread = _mean([(residual - scale) ** 2 for residual in residuals], weights)
         loss = spread + LATENCY_PRIOR * (exponent - USUAL_LATENCY_EXPONENTS[device]) ** 2
         if loss < best_loss:
             best_loss = loss
             latency = 10**exponent
-    residuals = _residuals(measured, latency, device)
+    residuals = _residuals(measurements, latency, device)
     scale = _mean(residuals, weights)
     residuals = [residual - scale for residual in residuals]
-    of_families = [measurement.shape.family for measurement in measured]
+    of_families = [measurement.shape.family for measurement in measurements]
     families = _corrections(of_families, residuals, weights)
     unexplained = [
         residual - math.log(families[family])
         for residual, family in zip(residuals, of_families, strict=True)
     ]
-    kinds = _corrections([measurement.shape.kind for measurement in measured], unexplained, weights)
+    kinds = _corrections([measurement.shape.kind for measurement in measurements], unexplained, weights)
     return StepCost(latency, math.exp(scale), device, families, kinds)
 
 
-def _residuals(measured: Sequence[Measurement], latency: float, device: str) -> list[float]:
+def _residuals(measurements: Sequence[Measurement], latency: float, device: str) -> list[float]:
     """Return log(seconds / work) of each measurement."""
     residuals = []
-    for measurement in measured:
+    for measurement in measurements:
         at_once = 1.0 if measurement.alone else _batches_at_once(measurement.shape, device)
         work = _work(measurement.shape, measurement.steps, latency / at_once)
         residuals.append(math.log(max(measurement.seconds, 1e-12) / work))
     return residuals
 
 
-def _weights(measured: Sequence[Measurement]) -> list[float]:
+def _weights(measurements: Sequence[Measurement]) -> list[float]:
     """Return the weight of each measurement: 1 for one that took the mean time."""
-    mean = fmean(measurement.seconds for measurement in measured) or 1.0
-    return [LEAST_WEIGHT + measurement.seconds / mean for measurement in measured]
+    mean = fmean(measurement.seconds for measurement in measurements) or 1.0
+    return [MIN_WEIGHT + measurement.seconds / mean for measurement in measurements]
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

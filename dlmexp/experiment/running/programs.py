@@ -289,7 +289,7 @@ def cells_at_once(cell: Cell, free: float | None) -> int:
         cell: A cell.
         free: The free memory of a GPU in bytes; None on a CPU.
     """
-    if cell.solved:
+    if cell.is_solved:
         return UNLIMITED  # one eigendecomposition per seed serves all betas
     return step_size(cell).cells_at_once(free)
 

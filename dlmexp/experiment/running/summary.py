@@ -15,8 +15,8 @@ from dlmexp.common.console import counted, print_table, wide_console
 from dlmexp.common.literals import with_results_option
 from dlmexp.experiment.plan.cell import (
     FIRST_OPTIONS,
-    SELECTED,
-    SHARED,
+    SELECTED_FIELDS,
+    SHARED_IN_BATCH,
     CandidateGroup,
     Cell,
     cell_count,
@@ -62,8 +62,8 @@ PLAN_COLUMNS = (
 ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
 # Columns by which the lines of results are sorted.
 RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
-# The values that cells of one batch share (`Cell.group`). A line of the plan shows the cells that
-# have one such group; it has nothing to do with a `CandidateGroup`.
+# The values that cells of one batch share (`Cell.shared_values`). A line of the plan shows the cells
+# that have one such group; it has nothing to do with a `CandidateGroup`.
 BatchGroup = tuple[Any, ...]
 
 
@@ -80,7 +80,7 @@ def print_plan(plan: Plan, sweep: Sweep) -> None:
 
 def _plan_table(plan: Plan, sweep: Sweep) -> Table:
     """Return the table of the cells, with a line per `BatchGroup`."""
-    pending_batches = Counter(batch[0].group for batch in (*plan.batches, *plan.later))
+    pending_batches = Counter(batch[0].shared_values for batch in (*plan.batches, *plan.later))
     methods = _methods_by_group(sweep)
     table = Table(*PLAN_COLUMNS)
     for group, cells in _cells_by_group(plan.cells).items():
@@ -140,7 +140,7 @@ def _methods_by_group(sweep: Sweep) -> dict[BatchGroup, list[str]]:
         # Candidates have several batch groups if they differ in the number of components, or if
         # there are folds.
         for key in (*candidates.keys, *candidates.folds):
-            methods_of_group = methods[sweep.by_key[key].group]
+            methods_of_group = methods[sweep.by_key[key].shared_values]
             if candidates.method not in methods_of_group:
                 methods_of_group.append(candidates.method)
     return methods
@@ -156,7 +156,7 @@ def _cells_by_group(cells: Sequence[Cell]) -> dict[BatchGroup, list[Cell]]:
 
     groups = defaultdict[BatchGroup, list[Cell]](list)
     for cell in sorted(cells, key=order):
-        groups[cell.group].append(cell)
+        groups[cell.shared_values].append(cell)
     return groups
 
 
@@ -391,9 +391,9 @@ def _differing_settings(rows: pd.DataFrame) -> list[str]:
     """Return the settings in which rows of one dataset, size and method differ."""
     groups = rows.groupby(["dataset", "n", "method"], dropna=False)
     differing: list[str] = []
-    for name in (*SHARED, *FIRST_OPTIONS, "changes"):
-        # Fields that candidates differ in (`SELECTED`) have columns of selected values.
-        has_column = name in ALWAYS_SHOWN or name in SELECTED
+    for name in (*SHARED_IN_BATCH, *FIRST_OPTIONS, "changes"):
+        # Fields that candidates differ in (`SELECTED_FIELDS`) have columns of selected values.
+        has_column = name in ALWAYS_SHOWN or name in SELECTED_FIELDS
         if name not in rows or has_column:
             continue
         if (groups[name].nunique(dropna=False) > 1).any():

@@ -18,7 +18,7 @@ def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert PLAIN.key == "4e59517bd39db2406665", "later fields with their defaults are in no key"
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
     one, two = (replace(PLAIN, options=options) for options in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
-    assert (one.key, one.group) == (two.key, two.group)
+    assert (one.key, one.shared_values) == (two.key, two.shared_values)
     assert one.key != replace(PLAIN, options={"a": 1}).key
     assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
 
@@ -70,7 +70,9 @@ def test_there_and_back_through_a_record_and_a_key_that_depends_on_every_field(n
     assert (other.key == cell.key) == (before == after)
     if value != getattr(cell, name):
         is_another_fold = name == "fold" and None not in (value, cell.fold)
-        assert (other.group == cell.group) == (name in ("seed", "beta", "base") or is_another_fold)
+        assert (other.shared_values == cell.shared_values) == (
+            name in ("seed", "beta", "base") or is_another_fold
+        )
 
 
 def test_folds_are_trained_on_the_rows_outside_of_them():
@@ -112,7 +114,7 @@ def test_pending_cells_once_each_in_batches_that_depend_on_neither_order_nor_pro
     assert sum(map(len, whole)) == len(GRID)
     for batch in whole:
         assert 1 <= len(batch) <= size
-        assert len({cell.group for cell in batch}) == 1
+        assert len({cell.shared_values for cell in batch}) == 1
         assert [cell.seed for cell in batch] == sorted(cell.seed for cell in batch)
 
 

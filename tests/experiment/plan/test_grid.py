@@ -268,7 +268,7 @@ def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
     bases = {method: {cell.base for cell in cells} for method, cells in by_method.items()}
     assert bases == {"dlm_elbo_q": {dlm.key}, "fixed_log_dlm": {elbo.key}}
     assert all(
-        cell.solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"]
+        cell.is_solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"]
     )  # q in closed form
 
 

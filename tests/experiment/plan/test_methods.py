@@ -85,7 +85,7 @@ def test_candidates_of_a_mixture_are_betas_and_components():
 
 def test_candidates_with_equally_many_components_are_one_batch():
     (group,) = asked("method=mixture_log_dlm beta=[1,10] K=[1,4]")
-    assert len({cell.group for cell in group.cells}) == 2
+    assert len({cell.shared_values for cell in group.cells}) == 2
 
 
 def test_the_single_gaussian_of_a_mixture_is_the_cell_of_joint_dlm():
