@@ -171,7 +171,10 @@ def _run_blocks(
     """
     # Jobs inherit these variables: the command that was typed, for their records, and one that
     # keeps Python from importing modules from the current folder.
-    variables = {COMMAND_VARIABLE: portable_command(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
+    variables = {
+        COMMAND_VARIABLE: portable_command(["dlmexp", *sys.argv[1:]]),
+        "PYTHONSAFEPATH": "1",
+    }
     with environment(**variables), StopRequest() as stop:
         if not on_cluster:
             return _run_here(blocks, stop)
