@@ -130,7 +130,7 @@ def step_of(made: Program, name: str) -> Callable[[], None]:
     settings = Settings(lr=1e-3, iterations=100_000, window=None)
     state = State.fresh(made.initial(), settings)
     if "Gaussians" in name:
-        made.split(state)
+        made.split_gaussian(state)
     return make_stepper(made, state, settings)
 
 
@@ -151,11 +151,11 @@ def objective_and_gradient(
     settings = Settings(iterations=1, window=None)
     state = State.fresh(made.initial(), settings)
     if "Gaussians" in name:
-        made.split(state)
+        made.split_gaussian(state)
     leaves = {key: value.requires_grad_() for key, value in state.values.items()}
     value = made.objective(leaves, state.jitter, state.iteration)
     gradients = torch.autograd.grad(
-        value.objective.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
+        value.per_row.sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
     )
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    return value.objective.detach(), flat
+    return value.per_row.detach(), flat

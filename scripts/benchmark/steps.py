@@ -66,7 +66,7 @@ def mixture_step(B: int, n: int, M: int, D: int, K: int, device: str = "cpu") ->
     data = BatchData(X, y, {}, [0], [0] * B)
     program = Mixture(model, Loss(OBJECTIVES["log_dlm"], Exact()), data, beta)
     state = State.fresh(program.initial(), STEPS)
-    program.split(state)
+    program.split_gaussian(state)
     return make_stepper(program, state, STEPS)
 
 

@@ -402,7 +402,7 @@ def half_normals(
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
     wait_for_loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
-    envelope = half_normal_envelope(mode.at.curvature, mode.precision)
+    envelope = half_normal_envelope(mode.terms.curvature, mode.precision)
     extra = spares(samples)
     arrays = draws.transformed(_candidate_numbers, 3 * (extra + samples), mu.shape[-1])
     numbers = CandidateNumbers(*arrays)

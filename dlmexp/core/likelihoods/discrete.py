@@ -181,7 +181,7 @@ class Poisson(Counts):
 
         The slopes of log p and log q at the mode cancel.
         """
-        fall_of_p = x.exp().sub_(x).sub_(1).mul_(mode.at.curvature)
+        fall_of_p = x.exp().sub_(x).sub_(1).mul_(mode.terms.curvature)
         return torch.addcmul(fall_of_p, x * x, mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
@@ -193,7 +193,7 @@ class Poisson(Counts):
         reach_by_q = (2 * drop / mode.precision).sqrt()
         # By p: on the left e^x - 1 - x >= x^2/(2 - x), on the right x = log(1 + z + sqrt(2z)) has
         # e^x - 1 - x >= z.
-        z = drop / mode.at.curvature
+        z = drop / mode.terms.curvature
         left_by_p = (z + (z * (z + 8)).sqrt()) / 2
         right_by_p = torch.log1p(z + (2 * z).sqrt())
         return torch.minimum(reach_by_q, left_by_p), torch.minimum(reach_by_q, right_by_p)

@@ -47,20 +47,20 @@ class Mode(NamedTuple):
         f: The mode.
         shift: f - mu.
         precision: 1/v, the precision of q.
-        at: log p and its derivatives at the mode.
+        terms: log p and its derivatives at the mode.
         y: The targets.
     """
 
     f: Tensor
     shift: Tensor
     precision: Tensor
-    at: Terms
+    terms: Terms
     y: Tensor
 
     @property
     def height(self) -> Tensor:
         """log(q p) at the mode, without `log_constant` and the normalisation of q."""
-        return self.at.value - self.precision * self.shift.square() / 2
+        return self.terms.value - self.precision * self.shift.square() / 2
 
     def over_samples(self) -> "Mode":
         """Return the mode with a dimension for samples [..., L, N]."""
@@ -68,7 +68,7 @@ class Mode(NamedTuple):
             f=self.f.unsqueeze(-2),
             shift=self.shift.unsqueeze(-2),
             precision=self.precision.unsqueeze(-2),
-            at=self.at.over_samples(),
+            terms=self.terms.over_samples(),
             y=self.y.unsqueeze(-2),
         )
 
@@ -114,7 +114,7 @@ class LogConcave(Likelihood):
 
     def fall(self, x: Tensor, mode: Mode) -> Tensor:
         """Return how far log(q p) lies below its mode at a distance x from it, elementwise."""
-        fall_of_p = mode.at.value - self.terms(mode.f + x, mode.y).value
+        fall_of_p = mode.terms.value - self.terms(mode.f + x, mode.y).value
         # The fall of q is ((x + shift)^2 - shift^2) / (2v).
         return torch.addcmul(fall_of_p, x * (x + 2 * mode.shift), mode.precision / 2)
 
@@ -126,11 +126,11 @@ class LogConcave(Likelihood):
         log p is concave, so q p falls at least as fast as q alone, which bounds the distances.
         """
         bound = (2 * drop / mode.precision).sqrt()
-        start = (2 * drop / (mode.at.curvature + mode.precision)).sqrt()
+        start = (2 * drop / (mode.terms.curvature + mode.precision)).sqrt()
         x = torch.stack((-start, start))
         for _ in range(3):
             at = self.terms(mode.f + x, mode.y)
-            fall = mode.at.value - at.value + x * (x + 2 * mode.shift) * (mode.precision / 2)
+            fall = mode.terms.value - at.value + x * (x + 2 * mode.shift) * (mode.precision / 2)
             slope_of_fall = (x + mode.shift) * mode.precision - at.slope
             x = x - (fall - drop) / slope_of_fall
             x = torch.minimum(torch.maximum(x, -bound), bound)

@@ -1,4 +1,4 @@
-"""A batch in training: what a checkpoint holds, and what a resumed run starts from."""
+"""A batch in training: everything that a checkpoint holds and a resumed run needs."""
 
 from dataclasses import dataclass, field
 
@@ -18,11 +18,11 @@ class Training:
 
     Attributes:
         program: The objective and the data of the cells.
-        state: Their parameters, and everything else that changes.
-        cells: Their indices in the batch that was started.
+        state: The parameters of the cells, and everything else that changes in training.
+        cells: The index of each cell in the batch as it was started.
         seconds: The training time of each cell so far.
         curves: The learning curve of each cell so far.
-        alone: Whether no other batch has trained at the same time.
+        alone: Whether no other batch of this process has trained at the same time.
         iteration: The number of iterations that were made.
     """
 
@@ -34,7 +34,7 @@ class Training:
     alone: bool = True
     iteration: int = field(init=False)
     _outcome: Tensor = field(init=False)
-    """A copy of `state.outcome` that the processor reads without waiting for the device."""
+    """A copy of `state.outcome` on the host, which can be read without waiting for the device."""
 
     def __post_init__(self) -> None:
         self._mirror_state()
@@ -44,7 +44,13 @@ class Training:
         """Return the training of all cells of a program, from their initial values."""
         state = State.fresh(program.initial(), settings)
         B = len(state.outcome)
-        return cls(program, state, list(range(B)), [0.0] * B, [[] for _ in range(B)])
+        return cls(
+            program=program,
+            state=state,
+            cells=list(range(B)),
+            seconds=[0.0] * B,
+            curves=[[] for _ in range(B)],
+        )
 
     @property
     def on_gpu(self) -> bool:
@@ -52,9 +58,9 @@ class Training:
         return self.state.outcome.is_cuda
 
     def fetch(self) -> None:
-        """Copy the outcomes from the device, once it has done its work up to here.
+        """Copy the outcomes to the host, once the device has done its work up to here.
 
-        On a GPU this does not wait: the copy is there when the GPU is idle.
+        On a GPU this call does not wait: the copy is complete when the GPU is idle.
         """
         self._outcome.copy_(self.state.outcome, non_blocking=True)
 
@@ -63,23 +69,23 @@ class Training:
         return (self._outcome == RUNNING).numpy()
 
     def unreported(self) -> Bool[np.ndarray, "B"]:
-        """Return which cells are not reported yet: they still run, or have stopped."""
+        """Return which cells are not reported yet, whether they still run or have stopped."""
         return (self._outcome != REPORTED).numpy()
 
     def mark_reported(self, indices: list[int]) -> None:
-        """Mark cells as reported."""
+        """Mark these cells as reported."""
         self.state.outcome[indices] = REPORTED
         self._outcome[indices] = REPORTED
 
-    def part(self, indices: list[int]) -> tuple[Program, State]:
-        """Return program and state of some of the cells."""
+    def subset(self, indices: list[int]) -> tuple[Program, State]:
+        """Return program and state of these cells."""
         if len(indices) == len(self.cells):
             return self.program, self.state
         return self.program.keep(indices), self.state.keep(indices)
 
     def keep(self, indices: list[int]) -> None:
-        """Continue with some of the cells."""
-        self.program, self.state = self.part(indices)
+        """Continue with these cells alone."""
+        self.program, self.state = self.subset(indices)
         self._mirror_state()
         self.cells = [self.cells[i] for i in indices]
         self.seconds = [self.seconds[i] for i in indices]
@@ -96,7 +102,10 @@ class Training:
             self.seconds[i] += share
 
     def _mirror_state(self) -> None:
-        """Read the iteration, and copy the outcomes to the host (on a GPU: into pinned memory)."""
+        """Read the iteration, and copy the outcomes to the host.
+
+        A GPU can copy into pinned memory without waiting (`fetch`).
+        """
         self.iteration = int(self.state.iteration)
         outcome = self.state.outcome.cpu()
         self._outcome = outcome.pin_memory() if self.on_gpu else outcome

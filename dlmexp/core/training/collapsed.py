@@ -14,8 +14,8 @@ from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}
-"""The most entries of an array [B, M, rows] by device; where it would have more, sums over rows are
-taken in pieces."""
+"""The most entries of an array [B, M, rows], by device. Where an array of all rows would have more,
+sums over rows are computed piece by piece."""
 
 
 def rows_at_once(program: Program, B: int) -> int:
@@ -53,14 +53,18 @@ class Collapsed(Program):
     def initial(self) -> Tensors:
         """Return the initial hyperparameters.
 
-        Where there are many rows, they may come from a pilot fit to some of them (`Model.pilot`).
+        With more than `PILOT_ROWS` rows they may come from a pilot fit to some of the rows
+        (`Model.pilot`). As the pilot moves the inducing inputs, there is none where they have to
+        stay at the training rows.
         """
-        from dlmexp.core.training.pilot import started_by_pilot  # which imports this module
+        # Not at the top, as `pilot` imports this module.
+        from dlmexp.core.training.pilot import initial_values_from_pilots
 
         values = self.initial_hyperparameters()
         moves_inducing = not self.loss.objective.all_rows_inducing
-        has_pilot = self.model.pilot and moves_inducing and self.n > PILOT_ROWS
-        return started_by_pilot(self, values) if has_pilot else values
+        if self.model.pilot and moves_inducing and self.n > PILOT_ROWS:
+            return initial_values_from_pilots(self, values)
+        return values
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]
@@ -77,12 +81,20 @@ class Collapsed(Program):
         return Posterior(hyper, closed.m, closed.L, jitter)
 
     def problem(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Problem:
-        """Return the rows of the cells with these hyperparameters, as closed forms need them."""
-        return Problem(self.model.kernel, hyper, self._X, self._y, jitter, self._rows_at_once)
+        """Return rows and hyperparameters of the cells in the form that closed forms take."""
+        return Problem(
+            kernel=self.model.kernel,
+            hyper=hyper,
+            X=self._X,
+            y=self._y,
+            jitter=jitter,
+            rows_at_once=self._rows_at_once,
+        )
 
     def closed(self, hyper: Tensors, jitter: Float[Tensor, "B"]) -> Closed:
-        """Return the minimum of the objective over q, and that q."""
+        """Return the minimum of the objective over q, and the q that attains it."""
         objective = self.loss.objective
+        # Only objectives with `collapsed` are trained by this program.
         assert objective.collapsed is not None
         closed = objective.collapsed(self.problem(hyper, jitter), self.beta)
         objective.check_shape("the loss of collapsed", closed.loss, self.beta.shape)

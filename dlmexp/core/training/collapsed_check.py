@@ -14,7 +14,7 @@ from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.joint import Joint
 from dlmexp.core.training.model import Loss, Model
-from dlmexp.core.training.parameters import Q, Tensors
+from dlmexp.core.training.parameters import Q_NAMES, Tensors
 
 MAX_ROWS = 1000
 """Number of rows that are checked, or M if that is more."""
@@ -123,14 +123,14 @@ def _objective(
 ) -> Float[Tensor, ""]:
     """Return the objective per row of the only cell, differentiable in `values`."""
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
-    return program.objective(values, jitter, iteration).objective.sum()
+    return program.objective(values, jitter, iteration).per_row.sum()
 
 
 def _check_minimum(program: Joint, closed: Closed, jitter: Float[Tensor, "B"]) -> None:
     """Check that steps down the gradient in m and L do not lower the objective."""
     values = {name: value.detach() for name, value in program.initial().items()}
     values |= {"m": closed.m.detach(), "L": closed.L.detach()}
-    leaves = {name: values[name].clone().requires_grad_() for name in Q}
+    leaves = {name: values[name].clone().requires_grad_() for name in Q_NAMES}
     objective = _objective(program, {**values, **leaves}, jitter)
     gradients = torch.autograd.grad(objective, list(leaves.values()))
     norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()

@@ -30,7 +30,7 @@ def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
 
     The entry of a stopped cell is at its last iteration, and is added once.
     """
-    program, state = training.part(indices)
+    program, state = training.subset(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration=False, parts=("test",))
     if training.on_gpu:

@@ -1,4 +1,4 @@
-"""The rows of a batch: those of its splits, and those that a step sees."""
+"""The data of a batch: the rows of its splits, and the minibatch of each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,14 +17,16 @@ class BatchData:
         X: Training inputs.
         y: Training targets.
         parts: Inputs and targets of "validation" and "test", where there are such rows.
-        rows_of: The number of rows of each split, for every part in which splits differ in it.
-            Their tensors are padded to the largest number. `keep` cuts padding off.
-        leaves_profile: Whether the validation rows are a fold of cross-validation. Then they do not
-            recalibrate the cell: their profile (`recalibration.loss_profile`) is kept, and the
-            profiles of all folds recalibrate together.
+        rows_of: By part, the number of rows of each split. It has only parts whose splits differ in
+            their number of rows. The tensors of these parts are padded to the largest number;
+            `keep` cuts off padding that no split needs any more.
+        is_fold: Whether the validation rows are a fold of cross-validation. Such rows do not
+            recalibrate their cell. Their profile (`recalibration.loss_profile`) is kept instead,
+            and the profiles of all folds together give one factor.
         leave_one_out: Whether the validation rows are the training rows, each predicted from all
             others (`Objective.row_noise`).
-        temperature: The factor that recalibrates each cell, where it is known before; else NaN.
+        recalibration_factor: The factor that recalibrates each cell if it is known before training,
+            NaN where it is not; None: it is known for no cell.
         seed_of: The seed of each split, which fixes its minibatches and its random draws.
         split_of: The split of each cell.
         seeds: `seed_of` as a tensor on the device.
@@ -37,8 +39,8 @@ class BatchData:
     seed_of: list[int]
     split_of: list[int]
     rows_of: dict[str, list[int]] = field(default_factory=dict)
-    leaves_profile: bool = False
-    temperature: Float[Tensor, "B"] | None = None
+    is_fold: bool = False
+    recalibration_factor: Float[Tensor, "B"] | None = None
     leave_one_out: bool = False
     seeds: Int[Tensor, "S"] = field(init=False)
     split_index: Int[Tensor, "B"] = field(init=False)
@@ -66,15 +68,18 @@ class BatchData:
         splits = self.splits_of(cells)
         # The splits that are kept are numbered anew.
         split_of = [splits.index(self.split_of[cell]) for cell in cells]
-        temperature = None if self.temperature is None else self.temperature[list(cells)]
+        factor = self.recalibration_factor
+        if factor is not None:
+            factor = factor[list(cells)]
         if len(splits) == len(self.seed_of):
-            return replace(self, split_of=split_of, temperature=temperature)
+            return replace(self, split_of=split_of, recalibration_factor=factor)
         parts = {}
         rows_of = {}
         for name, (X, y) in self.parts.items():
             counts = [self.row_count(name, split) for split in splits]
             if len(set(counts)) > 1:
                 rows_of[name] = counts
+            # Rows beyond the largest count are padding of splits that are dropped.
             rows = slice(max(counts))
             parts[name] = (X[splits][:, rows], y[splits][:, rows])
         return BatchData(
@@ -84,8 +89,8 @@ class BatchData:
             seed_of=[self.seed_of[split] for split in splits],
             split_of=split_of,
             rows_of=rows_of,
-            leaves_profile=self.leaves_profile,
-            temperature=temperature,
+            is_fold=self.is_fold,
+            recalibration_factor=factor,
             leave_one_out=self.leave_one_out,
         )
 
@@ -120,7 +125,13 @@ class Minibatches:
 
 
 class RowSampler:
-    """The training rows of each step, which depend on the seeds and the iteration alone."""
+    """Chooses the minibatch of each step, from the seeds and the iteration alone.
+
+    Attributes:
+        data: The rows of the splits.
+        minibatches: How rows are chosen.
+        loaded: The numbers of the rows of the current step; None before the first `load`.
+    """
 
     def __init__(self, data: BatchData, minibatches: Minibatches):
         self.data = data
@@ -130,7 +141,7 @@ class RowSampler:
         self._order = data.split_index[:0]  # empty until the first epoch
 
     def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
-        """Return the row numbers of an iteration, one line per split.
+        """Return the numbers of the rows that a step sees, one line per split.
 
         Every epoch has its own order of the rows, and its steps take consecutive rows of it. The
         last n % size rows are not used. With `resample_each_step` every step is an epoch.
@@ -138,12 +149,13 @@ class RowSampler:
         n = self.data.X.shape[1]
         size = self.minibatches.size
         if self.minibatches.resample_each_step:
-            epoch, step = iteration, 0
+            epoch = iteration
+            step = 0
         else:
             epoch, step = divmod(iteration, n // size)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = shuffled(self.data.seed_of, epoch, n, self.data.X.device)
+            self._order = shuffled_order(self.data.seed_of, epoch, n, self.data.X.device)
         return self._order[:, step * size : (step + 1) * size]
 
     def load(self, iteration: int) -> None:
@@ -156,23 +168,25 @@ class RowSampler:
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
         """Return inputs and targets of the iteration that was loaded, by split."""
-        assert self.loaded is not None, "`load` must be called before"
+        assert self.loaded is not None, "`load` must be called first"
         splits = torch.arange(len(self.loaded), device=self.loaded.device)[:, None]
         return self.data.X[splits, self.loaded], self.data.y[splits, self.loaded]
 
 
-def shuffled(
+def shuffled_order(
     seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu"
 ) -> Int[Tensor, "S n"]:
     """Return the order of n rows in an epoch, one line per seed.
 
-    It is the order of the raw words of a bit generator, which numpy promises never to change. They
-    are sorted on the device: sorting on a CPU took longer than the steps of a GPU.
+    A row comes earlier the smaller its raw word from a bit generator is; numpy promises never to
+    change these words. They are sorted on the device: sorting on a CPU took longer than the steps
+    of a GPU.
     """
     words = []
     for seed in seeds:
         stream = np.random.SeedSequence([seed, epoch])
         words.append(np.random.PCG64(stream).random_raw(n))
-    # torch has no unsigned words. Flipping the first bit makes them signed, in the same order.
+    # torch can not sort unsigned words. With their first bit flipped and read as signed, they have
+    # the same order.
     signed = (np.stack(words) ^ np.uint64(1 << 63)).view(np.int64)
     return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dlmexp.core.estimators import BMC, Estimator, Exact
 from dlmexp.core.gp.cholesky import FIRST_JITTER
-from dlmexp.core.training.graphs import captured
+from dlmexp.core.training.graphs import capture
 from dlmexp.core.training.program import Program
 
 DRAWS = 100
@@ -90,12 +90,12 @@ def gradient_of(
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
 
     def gradient() -> Tensor:
-        objective = program.objective(values, jitter, iteration).objective
+        objective = program.objective(values, jitter, iteration).per_row
         return torch.autograd.grad(objective.sum(), values["m"])[0][0]
 
     compute = gradient
     if pool is not None and program.capturable:
-        compute = captured(gradient, jitter.device, pool)
+        compute = capture(gradient, jitter.device, pool)
 
     def gradient_of_draw(draw: int) -> Tensor:
         iteration.fill_(draw)

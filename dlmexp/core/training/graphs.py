@@ -10,7 +10,7 @@ import torch
 Result = TypeVar("Result")
 
 
-def captured(
+def capture(
     work: Callable[[], Result], device: torch.device, pool: Any = None
 ) -> Callable[[], Result]:
     """Do the work once, capture it as a CUDA graph, and return a function that replays the graph.

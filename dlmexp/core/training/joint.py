@@ -14,7 +14,7 @@ from dlmexp.core.gp.posterior import (
 from dlmexp.core.gp.rbf_posterior import rbf_marginals, rbf_marginals_apply
 from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.parameters import Tensors, initial_q
-from dlmexp.core.training.pilot import started_by_pilot
+from dlmexp.core.training.pilot import initial_values_from_pilots
 from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 
@@ -33,7 +33,7 @@ class Joint(Program):
         values = self.initial_hyperparameters()
         hyper = self.hyperparameters(values)
         values |= initial_q(hyper, self.model.kernel, self.model.whitened)
-        return started_by_pilot(self, values) if self.model.pilot else values
+        return initial_values_from_pilots(self, values) if self.model.pilot else values
 
     def objective(
         self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]

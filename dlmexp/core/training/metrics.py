@@ -225,7 +225,7 @@ def _evaluate_group(
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
     data = program.data
-    if data.leaves_profile or not program.loss.objective.predicts_variance:
+    if data.is_fold or not program.loss.objective.predicts_variance:
         calibration = False
     predictions = _predictions(program, posterior, parts)
     profile, factor = _recalibration(program, posterior, predictions, calibration)
@@ -268,9 +268,9 @@ def _recalibration(
     Each is None where it is not needed.
     """
     data = program.data
-    factor = data.temperature if calibration else None
+    factor = data.recalibration_factor if calibration else None
     predicts_variance = program.loss.objective.predicts_variance
-    has_profile = (data.leaves_profile or data.leave_one_out) and predicts_variance
+    has_profile = (data.is_fold or data.leave_one_out) and predicts_variance
     reads_validation = calibration or has_profile
     if "validation" not in predictions or not reads_validation:
         return None, factor

@@ -22,7 +22,7 @@ from dlmexp.core.estimators import Draws
 from dlmexp.core.gp.posterior import Marginals, component_marginals, projection
 from dlmexp.core.gp.precision import hyper_as_rows, row_mean
 from dlmexp.core.training.joint import Joint
-from dlmexp.core.training.parameters import Q, Tensors
+from dlmexp.core.training.parameters import Q_NAMES, Tensors
 from dlmexp.core.training.program import ObjectiveValue, Posterior
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
@@ -52,7 +52,7 @@ class Mixture(Joint):
         """Set `is_split`; a checkpoint at the very iteration of the split was written before it."""
         self.is_split = settings.split_at is None or iteration > settings.split_at
 
-    def split(self, state: State) -> None:
+    def split_gaussian(self, state: State) -> None:
         """Split the Gaussian: draw the mean of each component from it, and copy its factor L.
 
         Adam's moments of m and L are set to zero.
@@ -63,7 +63,7 @@ class Mixture(Joint):
         # m_k = m + L e_k
         m.copy_(m[:, :1] + e @ L[:, 0].mT)
         state.values["L"].copy_(L[:, :1].expand_as(L))
-        for name in Q:
+        for name in Q_NAMES:
             state.first[name].zero_()
             state.second[name].zero_()
         self.is_split = True

@@ -16,7 +16,7 @@ from dlmexp.core.gp.kernels import Kernel, Parameter
 Tensors = dict[str, Tensor]
 """Tensors by name; a parameter is [B, ...]."""
 
-Q = ("m", "L")
+Q_NAMES = ("m", "L")
 """The names of the parameters of q; all others are hyperparameters."""
 
 

@@ -29,7 +29,7 @@ TOLERANCE = 1e-3
 """A pilot fit stops when the last 20 steps of L-BFGS together gained less, in nats per row."""
 
 
-def started_by_pilot(program: Program, values: Tensors) -> Tensors:
+def initial_values_from_pilots(program: Program, values: Tensors) -> Tensors:
     """Return the initial values of a program from pilot fits.
 
     Where a pilot fit fails, its split keeps the usual values. The fits of different splits do not

@@ -16,7 +16,7 @@ from dlmexp.core.gp.precision import hyper_as_rows, row_mean
 from dlmexp.core.training.data import BatchData, Minibatches, RowSampler
 from dlmexp.core.training.initial import initial_values
 from dlmexp.core.training.model import Loss, Model
-from dlmexp.core.training.parameters import Q, Tensors, constrain, unconstrain
+from dlmexp.core.training.parameters import Q_NAMES, Tensors, constrain, unconstrain
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
 
@@ -25,12 +25,12 @@ class ObjectiveValue(NamedTuple):
     """The objective of every cell, and what its computation found.
 
     Attributes:
-        objective: The objective divided by the number of training rows.
+        per_row: The objective divided by the number of training rows.
         ok: Whether Kuu could be factorised; if not, the objective means nothing.
         acceptance: The share of accepted proposals; None unless the estimator draws by rejection.
     """
 
-    objective: Float[Tensor, "B"]
+    per_row: Float[Tensor, "B"]
     ok: Bool[Tensor, "B"]
     acceptance: Float[Tensor, "B"] | None = None
 
@@ -135,7 +135,7 @@ class Program(ABC):
     def resume(self, iteration: int, settings: Settings) -> None:  # noqa: B027 - optional
         """Prepare to go on after `iteration` iterations; most programs have nothing to do."""
 
-    def split(self, state: State) -> None:
+    def split_gaussian(self, state: State) -> None:
         """Split the single Gaussian that a mixture starts from (`Settings.split_at`)."""
         raise TypeError("q is no mixture: leave Settings.split_at at None")
 
@@ -158,7 +158,7 @@ class Program(ABC):
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Return the constrained hyperparameters of every cell."""
-        raw = {name: value for name, value in values.items() if name not in Q}
+        raw = {name: value for name, value in values.items() if name not in Q_NAMES}
         hyper = constrain(raw, self.parameters)
         hyper.setdefault("mean", torch.zeros_like(self.beta))
         return hyper

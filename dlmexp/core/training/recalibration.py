@@ -21,8 +21,8 @@ from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.parameters import Tensors
 
-WIDEST = 7.0
-"""The logarithm of the factor lies between -WIDEST and WIDEST."""
+MAX_LOG_FACTOR = 7.0
+"""The logarithm of the factor lies between -MAX_LOG_FACTOR and MAX_LOG_FACTOR."""
 POINTS = 17
 """Number of logarithms in the grid of a round."""
 ROUNDS = 5
@@ -67,8 +67,8 @@ def rescale(
     by_row = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
         instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
-        odds = odds_against_label(instance, mu, v, y)
-        return Recalibrated(instance, mu, v, softplus(odds / by_row))
+        log_odds = log_odds_against_label(instance, mu, v, y)
+        return Recalibrated(instance, mu, v, softplus(log_odds / by_row))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
     instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
@@ -81,7 +81,7 @@ def rescale(
     return Recalibrated(instance, mu, v, instance.log_loss(mu, v, y))
 
 
-def odds_against_label(
+def log_odds_against_label(
     likelihood: Likelihood | Mixture, mu: Tensor, v: Tensor, y: Tensor
 ) -> Float[Tensor, "B N"]:
     """Return the predicted log-odds of the class that a row does not have.
@@ -103,8 +103,8 @@ def best_factor(
     """
     mean_losses = _mean_losses(likelihood, hyper, mu, v, y)
     cells = torch.arange(len(hyper["mean"]), device=mu.device)
-    low = torch.full_like(hyper["mean"], -WIDEST)
-    high = torch.full_like(hyper["mean"], WIDEST)
+    low = torch.full_like(hyper["mean"], -MAX_LOG_FACTOR)
+    high = torch.full_like(hyper["mean"], MAX_LOG_FACTOR)
     steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
     for _ in range(ROUNDS):
         logs = low + steps[:, None] * (high - low)
@@ -137,16 +137,16 @@ def _mean_losses(
 ) -> Callable[[Float[Tensor, "P B"]], Float[Tensor, "P B"]]:
     """Return the function from logarithms of factors to the mean NLLs with these factors."""
     points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
-    odds = None  # the same for all factors, which divide them as temperatures
+    log_odds = None  # the same for all factors, which divide them as temperatures
     if likelihood.task == "binary":
         instance = predictive_likelihood(
             likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3
         )
-        odds = odds_against_label(instance, mu, v, y)
+        log_odds = log_odds_against_label(instance, mu, v, y)
 
     def losses_of_piece(logs: Float[Tensor, "p B"]) -> Float[Tensor, "p B"]:
-        if odds is not None:
-            return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
+        if log_odds is not None:
+            return row_mean(softplus(log_odds / logs.exp().to(mu.dtype)[..., None]))
         return _losses_of_copies(likelihood, hyper, logs, mu, v, y)
 
     def losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:

@@ -8,14 +8,20 @@ from dlmexp.core.training.batch import Training
 from dlmexp.core.training.finished import FinishedFit
 from dlmexp.core.training.gap import evidence_gaps
 from dlmexp.core.training.metrics import evaluate, nll_error
-from dlmexp.core.training.state import ACCEPTANCE_BLOCK, FAILED, STOPPED
+from dlmexp.core.training.state import ACCEPTANCE_BLOCK, FAILURE_REASONS, STOP_REASONS
 
 
 def report_stopped(
     training: Training, indices: list[int], calibration: bool
 ) -> Iterator[FinishedFit | None]:
-    """Evaluate cells that have stopped, and yield their results; yield None while a GPU is busy."""
-    program, state = training.part(indices)
+    """Evaluate cells that have stopped, and yield their results; yield None while a GPU is busy.
+
+    Args:
+        training: The batch.
+        indices: The positions of the stopped cells in the batch.
+        calibration: Whether calibration is measured too.
+    """
+    program, state = training.subset(indices)
     posterior = program.posterior(state.values, state.jitter)
     evaluation = evaluate(program, posterior, calibration)
     errors = nll_error(program, posterior)
@@ -34,7 +40,7 @@ def report_stopped(
         acceptance, block_acceptance = acceptance_rates(acceptance_sums[i], stopped_at[i])
         yield FinishedFit(
             cell=training.cells[index],
-            stopped=(STOPPED | FAILED)[outcomes[i]],
+            stopped=(STOP_REASONS | FAILURE_REASONS)[outcomes[i]],
             iterations=stopped_at[i],
             seconds=training.seconds[index],
             alone=training.alone,
@@ -42,7 +48,7 @@ def report_stopped(
             metrics=metrics,
             reliability=reliability,
             posterior=posteriors[i],
-            failed=outcomes[i] in FAILED,
+            failed=outcomes[i] in FAILURE_REASONS,
             curve=training.curves[index],
             acceptance=acceptance,
             block_acceptance=block_acceptance,
@@ -53,11 +59,12 @@ def report_stopped(
 
 
 def acceptance_rates(sums: np.ndarray, iterations: int) -> tuple[float | None, np.ndarray]:
-    """Return the acceptance rate over all iterations, and over each block of them.
+    """Return the mean acceptance rate of all iterations, and of each block of iterations.
+
+    The first is None where the estimator does not draw by rejection: then all sums are zero.
 
     Args:
-        sums: For every block, the sum of the rates of its iterations; zero where the estimator
-            does not draw by rejection.
+        sums: By block, the sum of the rates of its iterations (`State.acceptance`).
         iterations: The number of iterations that were made; the last block may be shorter.
     """
     starts = np.arange(0, iterations, ACCEPTANCE_BLOCK)

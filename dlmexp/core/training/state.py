@@ -1,6 +1,6 @@
 """Everything that changes while a batch trains.
 
-That is the parameters, Adam's moments, which cells run, and the objectives so far.
+These are the parameters, Adam's moments, which cells run, and the objectives so far.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,38 +13,47 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.common.errors import Unreadable
-from dlmexp.core.gp.cholesky import FIRST_JITTER
+from dlmexp.core.gp.cholesky import FIRST_JITTER, LAST_JITTER
 from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.settings import Settings
 
 ACCEPTANCE_BLOCK = 100
-"""Iterations over which the acceptance rate is averaged."""
+"""Number of iterations whose acceptance rates are recorded as one average."""
+MAX_JITTER = LAST_JITTER * (1 + 1e-9)
+"""`LAST_JITTER`, which tenfold steps from `FIRST_JITTER` reach with a rounding error."""
 
-# Values of `State.outcome`.
+# The values of `State.outcome`. A cell starts as RUNNING. When it stops, its outcome is the reason,
+# and when its result has been handed out, REPORTED. LIMIT: all iterations were made.
 RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
-# Why a cell stopped, in words.
-STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
-FAILED = {
+STOP_REASONS = {CONVERGED: "converged", LIMIT: "limit"}
+"""Why a cell that did not fail has stopped, in words."""
+FAILURE_REASONS = {
     NOT_FINITE: "the objective or its gradient is not finite",
     NOT_FACTORISED: "Kuu can't be factorised even with the largest jitter",
 }
+"""Why a cell failed, in words."""
 
 
 @dataclass
 class State:
     """Everything that a resumed run needs of B cells, and nothing else.
 
+    W is the length of the window, T the largest number of iterations, and K the number of blocks of
+    `ACCEPTANCE_BLOCK` iterations.
+
     Attributes:
         values: The unconstrained parameters that Adam moves, by name.
         first: Adam's first moments, by name.
         second: Adam's second moments, by name.
-        steps: The number of Adam's steps; an iteration in which Kuu was not factorised is none.
+        steps: The number of Adam's steps. It does not count iterations in which Kuu could not be
+            factorised, as they leave the parameters unchanged.
         jitter: What is added to the diagonal of Kuu, relative to the mean of the diagonal.
-        outcome: RUNNING; after the cell has stopped, why; REPORTED once that has been reported.
+        outcome: RUNNING, the reason why the cell has stopped, or REPORTED.
         stopped_at: The number of iterations when the cell stopped, or so far if it is live.
-        window: The last objectives: a ring buffer of W iterations.
+        window: The objectives of the last W iterations, as a ring buffer.
         history: The objective of every iteration.
-        acceptance: The acceptance rate, summed over each block of `ACCEPTANCE_BLOCK` iterations.
+        acceptance: By block, the sum over its iterations of the share of proposals that the
+            estimator's rejection sampler accepted; 0 if the estimator has no such sampler.
         iteration: The number of iterations that were made.
     """
 
@@ -74,33 +83,35 @@ class State:
         values = {name: value.clone(memory_format=contiguous) for name, value in values.items()}
         example = next(iter(values.values()))
         B = example.shape[0]
-        numbers = {"dtype": example.dtype, "device": example.device}
-        counts = {"dtype": torch.int64, "device": example.device}
+        float_options = {"dtype": example.dtype, "device": example.device}
+        int_options = {"dtype": torch.int64, "device": example.device}
         blocks = -(-settings.iterations // ACCEPTANCE_BLOCK)  # rounded up
         return cls(
             values=values,
             first={name: torch.zeros_like(value) for name, value in values.items()},
             second={name: torch.zeros_like(value) for name, value in values.items()},
-            steps=torch.zeros(B, **counts),
-            jitter=torch.full((B,), FIRST_JITTER, **numbers),
-            outcome=torch.full((B,), RUNNING, **counts),
-            stopped_at=torch.zeros(B, **counts),
-            window=torch.full((B, settings.window or 1), float("nan"), **numbers),
-            history=torch.full((B, settings.iterations), float("nan"), **numbers),
-            acceptance=torch.zeros(B, blocks, **numbers),
-            iteration=torch.zeros((), **counts),
+            steps=torch.zeros(B, **int_options),
+            jitter=torch.full((B,), FIRST_JITTER, **float_options),
+            outcome=torch.full((B,), RUNNING, **int_options),
+            stopped_at=torch.zeros(B, **int_options),
+            # Without a stopping rule the window is written but not read.
+            window=torch.full((B, settings.window or 1), float("nan"), **float_options),
+            history=torch.full((B, settings.iterations), float("nan"), **float_options),
+            acceptance=torch.zeros(B, blocks, **float_options),
+            iteration=torch.zeros((), **int_options),
         )
 
     def keep(self, cells: Sequence[int]) -> "State":
-        """Return the state of some of the cells."""
+        """Return the state of these cells alone."""
         index = torch.tensor(cells, dtype=torch.int64, device=self.outcome.device)
         return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[index])
 
-    def part(self, first: int, end: int) -> "State":
-        """Return the state of consecutive cells, as views of this one; the iteration is a copy.
+    def view_of_cells(self, first: int, end: int) -> "State":
+        """Return the state of the cells `first` to `end - 1`, as views of this state.
 
-        The views are of `.data`. Autograd counts changes of the memory that plain views share, and
-        would refuse to differentiate one part after another thread has changed another part.
+        The iteration alone is a copy. The views are slices of `.data`, which autograd does not
+        track: plain slices share a counter of changes in their memory, so that autograd would
+        refuse to differentiate one slice after another thread has changed another slice.
         """
         return self._map(
             lambda tensor: tensor.clone() if tensor.ndim == 0 else tensor[first:end].data
@@ -111,10 +122,10 @@ class State:
         return self._map(torch.clone)
 
     def copy_(self, other: "State") -> None:
-        """Copy the contents of another state in place: captured graphs refer to these tensors."""
-        theirs = other._tensors()
+        """Copy another state into the tensors of this one, to which captured graphs refer."""
+        new_values = other._tensors()
         for name, tensor in self._tensors().items():
-            tensor.copy_(theirs[name])
+            tensor.copy_(new_values[name])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return flat arrays for a checkpoint."""
@@ -133,8 +144,8 @@ class State:
             fresh: A fresh state of the same cells.
 
         Raises:
-            Unreadable: The names, shapes or types of its tensors are others than in `fresh`, or its
-                counts are out of range.
+            Unreadable: The names, shapes or types of its tensors differ from those of `fresh`, or
+                one of its counts is out of range.
         """
         tensors = self._tensors()
         mismatches = _layouts(tensors) ^ _layouts(fresh._tensors())
@@ -165,7 +176,7 @@ class State:
         return flat
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "State":
-        """Return the state whose tensors are the function's values at the tensors of this one."""
+        """Return the state with `function` applied to each tensor."""
         mapped = {name: function(tensor) for name, tensor in self._tensors().items()}
         return State._unflatten(mapped)
 

@@ -39,7 +39,7 @@ def step(program: Program, state: State, settings: Settings) -> None:
         # An objective may not depend on every parameter (square loss: on the noise); its gradient
         # there is zero (`materialize_grads`).
         gradients = torch.autograd.grad(
-            result.objective.sum(), list(leaves.values()), materialize_grads=True
+            result.per_row.sum(), list(leaves.values()), materialize_grads=True
         )
     grads = {}
     for name, gradient in zip(leaves, gradients, strict=True):
@@ -47,7 +47,7 @@ def step(program: Program, state: State, settings: Settings) -> None:
         grads[name] = gradient.detach() if gradient.requires_grad else gradient
     if result.acceptance is not None:
         _add_acceptance(state, result.acceptance)
-    objective = result.objective.detach()
+    objective = result.per_row.detach()
     if uses_triton(objective):
         from dlmexp.core.training.fused_update import update as fused_update
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlmexp.core.training.graphs import captured
+from dlmexp.core.training.graphs import capture
 from dlmexp.core.training.program import Program
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
@@ -36,7 +36,7 @@ def make_stepper(
         program: The cells.
         state: Changed in place.
         settings: How they are trained.
-        graph_pool: The memory of captured graphs (`graphs.captured`).
+        graph_pool: The memory of captured graphs (`graphs.capture`).
     """
     if state.outcome.device.type == "cpu":
         return _cpu_stepper(program, state, settings)
@@ -65,7 +65,7 @@ def _gpu_stepper(
     if program.capturable:
         before = state.clone()  # capturing makes a step, which is undone
         program.load_minibatch(int(state.iteration))
-        advance = captured(advance, state.outcome.device, graph_pool)
+        advance = capture(advance, state.outcome.device, graph_pool)
         state.copy_(before)
     return _with_minibatches(program, state, advance)
 
@@ -84,7 +84,7 @@ def parts_of_batch(program: Program, state: State) -> list[tuple[Program, State]
     ends = [B * i // count for i in range(count + 1)]
     parts = []
     for first, end in pairwise(ends):
-        parts.append((program.keep(range(first, end)), state.part(first, end)))
+        parts.append((program.keep(range(first, end)), state.view_of_cells(first, end)))
     return parts
 
 

@@ -81,9 +81,9 @@ def test_mode_is_where_the_product_density_has_no_slope(name):
     likelihood = likelihood_of(name)
     mu, v, y = grid_of_corners(name)
     mode = likelihood.mode(mu, v, y)
-    slope = mode.at.slope - mode.precision * mode.shift
+    slope = mode.terms.slope - mode.precision * mode.shift
     # In units of the width of the product density.
-    deviation = (mode.at.curvature + mode.precision).rsqrt()
+    deviation = (mode.terms.curvature + mode.precision).rsqrt()
     moderate = v <= 100
     assert (slope * deviation).abs()[moderate].max() < 1e-4
     if name == "poisson":  # in closed form
@@ -128,6 +128,6 @@ def test_mode_meets_samples_in_a_dimension_of_their_own(name):
     mode = likelihood.mode(t([0.3, -1.0]), t([0.5, 2.0]), t([1.0, 0.0]))
     over = mode.over_samples()
     for part, lifted in zip(
-        (*mode.at, *mode[:3], mode.y), (*over.at, *over[:3], over.y), strict=True
+        (*mode.terms, *mode[:3], mode.y), (*over.terms, *over[:3], over.y), strict=True
     ):
         assert torch.equal(lifted, part.unsqueeze(-2))

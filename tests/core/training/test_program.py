@@ -75,7 +75,7 @@ def test_objective_written_out(whitened):
     values = perturbed(made.initial(), 0.1)
     value = value_of(made, values)
     expected = torch.stack([_dense(made, values, i) for i in range(3)])
-    torch.testing.assert_close(value.objective, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(value.per_row, expected, rtol=1e-9, atol=1e-12)
     assert value.ok.all()
     assert value.acceptance is None
 
@@ -100,7 +100,7 @@ def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_righ
             "mean": c * values["mean"],
             "outputscale": unsoftplus(c**2 * hyper["outputscale"]),
         }
-        return float(value_of(right, scaled).objective)
+        return float(value_of(right, scaled).per_row)
 
     found = [objective(c) for c in (1.0, 2.0, 4.0, 8.0, 16.0)]
     assert all(later < earlier for earlier, later in pairwise(found))
@@ -120,7 +120,7 @@ def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbo
     for e in (1e-3, 1e-4):
         noise = unsoftplus(torch.full((3,), e**2, dtype=torch.float64))
         values = made.initial() | {"Z": X, "m": y, "L": e * EYE.repeat(3, 1, 1), "noise": noise}
-        found.append(value_of(made, values, jitter=1e-15).objective)
+        found.append(value_of(made, values, jitter=1e-15).per_row)
     change = (found[1] - found[0]).detach()
     if unbounded:
         expected = (1 - made.beta) * M * math.log(0.1) / made.n
@@ -146,7 +146,7 @@ def test_fixed_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
     everything = {**hyper, **q}
     del everything["noise"]
     ours, theirs = value_of(fixed, q, 4), value_of(joint, everything, 4)
-    torch.testing.assert_close(ours.objective, theirs.objective, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(ours.per_row, theirs.per_row, rtol=1e-11, atol=1e-12)
     jitter = torch.full_like(fixed.beta, FIRST_JITTER)
     for mine, other in zip(
         fixed.posterior(q, jitter)[1:3], joint.posterior(everything, jitter)[1:3], strict=True
@@ -163,7 +163,7 @@ def test_the_jitter_that_fixed_hyperparameters_need_is_found_once_for_all():
     assert (made.jitter > FIRST_JITTER).all()
     value = value_of(made, made.initial())
     assert value.ok.all()
-    assert value.objective.isfinite().all()
+    assert value.per_row.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["joint", "fixed"])
@@ -171,9 +171,9 @@ def test_minibatch_objectives_average_to_the_whole_one(kind):
     """30 rows in batches of 10: an epoch is three steps and every row is in exactly one of them."""
     whole, parts = program(kind), program(kind, minibatch=10)
     values = perturbed(whole.initial(), 0.3)
-    seen = [value_of(parts, values, iteration).objective for iteration in range(3)]
+    seen = [value_of(parts, values, iteration).per_row for iteration in range(3)]
     torch.testing.assert_close(
-        torch.stack(seen).mean(0), value_of(whole, values).objective, rtol=1e-12, atol=1e-12
+        torch.stack(seen).mean(0), value_of(whole, values).per_row, rtol=1e-12, atol=1e-12
     )
 
 
@@ -223,9 +223,9 @@ def _gradients(made, values):
     value = value_of(made, leaves)
     assert value.ok.all()
     gradients = torch.autograd.grad(
-        value.objective.sum(), list(leaves.values()), materialize_grads=True
+        value.per_row.sum(), list(leaves.values()), materialize_grads=True
     )
-    return value.objective.detach(), dict(zip(leaves, gradients, strict=True))
+    return value.per_row.detach(), dict(zip(leaves, gradients, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["joint", "counts", "regression"])

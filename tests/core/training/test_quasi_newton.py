@@ -17,7 +17,7 @@ from dlmexp.core.training.collapsed import Collapsed
 from dlmexp.core.training.data import BatchData
 from dlmexp.core.training.model import Loss
 from dlmexp.core.training.parameters import Tensors, constrain
-from dlmexp.core.training.quasi_newton import flat_objective, flattened, unflattened
+from dlmexp.core.training.quasi_newton import flat_objective, flat_parameters, parameters_from_flat
 
 
 def rows(n=80):
@@ -37,10 +37,10 @@ def test_positive_parameters_are_moved_by_their_logarithms():
         "noise": torch.linspace(-20, 50, 3).double(),
     }
     parameters = {"noise": Parameter(0.1, positive=True, floor=0.01)}
-    flat = flattened(values, parameters)
+    flat = flat_parameters(values, parameters)
     above_floor = constrain(values, parameters)["noise"] - 0.01
     torch.testing.assert_close(flat[:, -1], above_floor.log(), rtol=1e-6, atol=0)
-    back = unflattened(flat, values, parameters)
+    back = parameters_from_flat(flat, values, parameters)
     assert all(torch.allclose(back[name], values[name]) for name in values)
 
 
@@ -83,7 +83,7 @@ def test_objective_is_as_low_as_by_scipy_from_the_same_start(objective, seed):
     options = {"maxcor": 20, "maxfun": 3000, "maxiter": 3000, "ftol": 0, "gtol": 1e-8}
     best = minimize(
         value_and_gradient,
-        flattened(start, program.parameters)[0].numpy(),
+        flat_parameters(start, program.parameters)[0].numpy(),
         jac=True,
         method="L-BFGS-B",
         options=options,

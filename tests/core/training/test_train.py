@@ -15,7 +15,7 @@ from dlmexp.core.likelihoods import Probit
 from dlmexp.core.training import reports, train
 from dlmexp.core.training import stepper as stepper_module
 from dlmexp.core.training.batch import Training
-from dlmexp.core.training.data import shuffled
+from dlmexp.core.training.data import shuffled_order
 from dlmexp.core.training.finished import curve_arrays
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
@@ -87,7 +87,7 @@ def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at,
     """As on a GPU: stopped cells stay in the batch until there are enough, also across an
     interruption."""
     one_by_one = trained(six("joint"), SETTINGS)
-    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.5})
+    monkeypatch.setattr(train, "SHARE_TO_COMPACT", {"cpu": 0.5})
     training, ended = Training.start(six("joint"), SETTINGS), []
     if stop_at:
         ended, training = interrupted(training, SETTINGS, stop_at)
@@ -133,8 +133,8 @@ def test_learning_curves_do_not_depend_on_who_shares_the_batch(every):
 
 
 def test_the_order_of_rows_is_the_same_everywhere():
-    assert shuffled([0, 7], 0, 10)[0].tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
-    assert shuffled([3], 2, 10)[0].tolist() == [4, 0, 8, 5, 3, 9, 7, 6, 1, 2]
+    assert shuffled_order([0, 7], 0, 10)[0].tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
+    assert shuffled_order([3], 2, 10)[0].tolist() == [4, 0, 8, 5, 3, 9, 7, 6, 1, 2]
 
 
 def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
