@@ -117,8 +117,11 @@ class MeasuredPanel:
         return [series for series in self.series if not series.points.empty]
 
     @property
-    def has_single_size(self) -> bool:
-        """Whether all points have the same x. They are drawn as bars: no line can join them."""
+    def has_bars(self) -> bool:
+        """Whether a panel of kind `sizes` is drawn as bars: if all points are at one size.
+
+        No line could join such points.
+        """
         if self.panel.kind != "sizes":
             return False
         positions: set[float] = set()

@@ -222,8 +222,8 @@ def test_a_panel_without_rows_has_lines_without_points():
 
 
 def test_points_at_one_size_alone_are_a_single_size():
-    assert measure_panel(PANEL, made(sweep(sizes=(100,)))).has_single_size
-    assert not measure_panel(PANEL, made(sweep())).has_single_size
+    assert measure_panel(PANEL, made(sweep(sizes=(100,)))).has_bars
+    assert not measure_panel(PANEL, made(sweep())).has_bars
 
 
 OTHER = {

@@ -1,8 +1,8 @@
 """Define the properties of the kinds of panels, and the registry of all kinds by name.
 
-This module imports neither pandas nor matplotlib, so that figures are declared and command lines
-completed quickly. The module that measures and draws panels of a kind is imported when it is
-needed.
+This module imports neither pandas nor matplotlib, so that declaring figures and completing command
+lines takes little time. The module that measures and draws panels of a kind is imported when a
+panel needs it.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from dlmexp.common.registry import Registry
 from dlmexp.presentation import labels
 
-MODULES = "dlmexp.presentation.figures.kinds"
+PACKAGE_OF_KINDS = "dlmexp.presentation.figures.kinds"
 LOSSES = ("nll", "mse", "error", "mre")
 # The statistics of a gradient draw g, where G is the reference gradient, with their labels.
 STATISTICS = {
@@ -20,7 +20,7 @@ STATISTICS = {
     "condition_ii": "(ii) |g|²/|G|²",
     "error": "|g − G|²/|G|²",
 }
-# The methods whose differences are effects.
+# The methods whose differences are effects (module `effects`).
 EFFECT_METHODS = ("elbo", "beta_elbo", "fitc", "ppgpr", "joint_log_dlm")
 
 
@@ -28,9 +28,9 @@ EFFECT_METHODS = ("elbo", "beta_elbo", "fitc", "ppgpr", "joint_log_dlm")
 class PanelKind:
     """The properties of a kind of panel, and the name of the module that measures and draws it.
 
-    The module has two functions. `measure(panel, line, rows, results) -> Series` computes the
-    numbers of a line from its rows (`numbers.Series`). `draw(tiles)` draws all panels that share a
-    scale (`axes.Tile`: axes with their numbers).
+    The module has two functions. `measure(panel, line, rows, results)` returns the numbers of a
+    line, computed from its rows, as a `Series` (module `numbers`). `draw(tiles)` draws all panels
+    that share a scale; a `Tile` is a panel with its axes and numbers (module `axes`).
 
     Attributes:
         module: The import path of the module.
@@ -39,17 +39,19 @@ class PanelKind:
         role: The role of the rows that lines are drawn from.
         every_beta: Whether lines are drawn from all candidates instead of the selected ones.
         at_one_size: Whether a panel is drawn from the rows of one training size.
-        by_selection: Whether each group of candidates gives one row, that which was selected for
-            the metric of the panel.
+        by_selection: Whether each group of candidates gives a single row: the candidate that was
+            selected for the metric of the panel.
         methods: The methods that every line compares; empty where a line shows its own method.
         has_n_in_title: Whether the title names the training size.
         has_intervals: Whether the points have intervals over repetitions.
-        legend: The entries of the legend: `markers` for lines with their markers, `lines` for
-            lines without, `betas` for the methods of lines that differ in beta (other lines have
-            labels in the panel), `module` for what the function `legend()` of the module returns.
-        scale: The panels that share a scale: `panel` for one panel under several protocols,
-            `metric` or `task` for all panels of the same metric or task.
-        shared_limits: The axes on which these panels get the same limits.
+        legend: What the legend shows: `markers` lines with markers; `lines` lines without markers;
+            `betas` the methods of lines that differ in beta, while other lines have labels in the
+            panel; `module` the entries that the function `legend()` of the module returns.
+        scale: The panels that share a scale, and so are drawn by one call of `draw`: `panel` for
+            one panel under several protocols, `metric` or `task` for all panels of the same metric
+            or task.
+        shared_limits: With the scale `panel` or `task`, the axes on which these panels get the same
+            limits. With the scale `metric`, `draw` sets the limits.
         height: The height of a panel in inches; 0 means the usual height.
         has_strip: Whether a panel of a loss against n has the differences to the ELBO below it.
     """
@@ -84,7 +86,7 @@ PANEL_KINDS: Registry[PanelKind] = Registry("panel")
 PANEL_KINDS.add(
     "sizes",
     PanelKind(
-        f"{MODULES}.sizes",
+        f"{PACKAGE_OF_KINDS}.sizes",
         metrics=tuple(labels.METRICS),
         at_one_size=False,
         by_selection=True,
@@ -95,28 +97,29 @@ PANEL_KINDS.add(
 PANEL_KINDS.add(
     "forest",
     PanelKind(
-        f"{MODULES}.forest",
+        f"{PACKAGE_OF_KINDS}.forest",
         metrics=LOSSES,
         at_one_size=False,
         by_selection=True,
         legend="module",
         scale="metric",
-        shared_limits="x",
         height=2.0,
     ),
 )
 PANEL_KINDS.add(
     "betas",
-    PanelKind(f"{MODULES}.betas", metrics=(*LOSSES, "excess_nll"), x="beta", every_beta=True),
+    PanelKind(
+        f"{PACKAGE_OF_KINDS}.betas", metrics=(*LOSSES, "excess_nll"), x="beta", every_beta=True
+    ),
 )
 PANEL_KINDS.add(
     "curve",
-    PanelKind(f"{MODULES}.curves", metrics=LOSSES, role="curve", legend="betas"),
+    PanelKind(f"{PACKAGE_OF_KINDS}.curves", metrics=LOSSES, role="curve", legend="betas"),
 )
 PANEL_KINDS.add(
     "histogram",
     PanelKind(
-        f"{MODULES}.histograms",
+        f"{PACKAGE_OF_KINDS}.histograms",
         metrics=tuple(STATISTICS),
         x="samples",
         role="gradient",
@@ -128,12 +131,17 @@ PANEL_KINDS.add(
 )
 PANEL_KINDS.add(
     "reliability",
-    PanelKind(f"{MODULES}.reliability", metrics=("reliability",), x="predicted", by_selection=True),
+    PanelKind(
+        f"{PACKAGE_OF_KINDS}.reliability",
+        metrics=("reliability",),
+        x="predicted",
+        by_selection=True,
+    ),
 )
 PANEL_KINDS.add(
     "effects",
     PanelKind(
-        f"{MODULES}.effects",
+        f"{PACKAGE_OF_KINDS}.effects",
         metrics=LOSSES,
         x="effect",
         role="anatomy",

@@ -132,7 +132,7 @@ def _failures(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
 def draw(tiles: Sequence[Tile]) -> None:
     """Draw each panel, and the differences to the ELBO below it."""
     for tile in tiles:
-        if tile.measured.has_single_size:
+        if tile.measured.has_bars:
             _draw_as_bars(tile)
         else:
             _draw_as_lines(tile)
