@@ -121,7 +121,7 @@ def run(
         found.selected
         ```
     """
-    from dlmexp.experiment.plan.compose import with_default
+    from dlmexp.experiment.plan.compose import with_default_experiment
     from dlmexp.experiment.plan.overrides import expand_shorthand
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
@@ -147,9 +147,9 @@ def run(
     # replace them.
     flattened = dict(dotted_settings(settings)) | dict(dotted_settings(overrides))
     words = [f"{key}={literal(value)}" for key, value in flattened.items()]
-    code, groups = _execute(with_default(expand_shorthand(words)), table, verbose)
+    code, groups = _execute(with_default_experiment(expand_shorthand(words)), table, verbose)
     _warn_of_outcome(code)
-    return Results(ResultsFolder(Path(results), only=groups))
+    return Results(ResultsFolder(Path(results), shown_groups=groups))
 
 
 def _settings_of_file(

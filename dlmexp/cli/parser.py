@@ -83,10 +83,10 @@ class Parser(argparse.ArgumentParser):
         """Return `seeds=` for the word `--seeds`, if the command takes settings."""
         if not self.takes_settings:
             return []
-        from dlmexp.experiment.plan.overrides import settings
+        from dlmexp.experiment.plan.overrides import setting_types
 
         name = word.lstrip("-").partition("=")[0]
-        return [f"{name}="] if name in settings(name) else []
+        return [f"{name}="] if name in setting_types(name) else []
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is none of the argument's choices, and name similar ones."""

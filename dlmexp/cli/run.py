@@ -132,7 +132,7 @@ def _method_names() -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Run one job here, or several by a launcher; return the exit code."""
-    from dlmexp.experiment.plan.compose import hydra_settings, plugins_in, with_default
+    from dlmexp.experiment.plan.compose import hydra_settings, plugins_in, with_default_experiment
     from dlmexp.experiment.plan.overrides import check_hydra_words, expand_shorthand
 
     _refuse_flags(args)
@@ -140,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     with use_extensions(plugins=plugins_in(typed)):
         check_hydra_words(typed, args.multirun)
         if args.info or args.cfg in ("hydra", "all"):
-            _print_by_hydra(args, with_default(typed))
+            _print_by_hydra(args, with_default_experiment(typed))
             return 0
         hydra = hydra_settings(typed)
         overrides: list[list[str]] = []
@@ -153,12 +153,12 @@ def run(args: argparse.Namespace) -> int:
         if hydra.is_foreign:
             from dlmexp.experiment.cluster.hydra_jobs import run_by_hydra
 
-            return run_by_hydra(with_default(typed), hydra, args.multirun)
+            return run_by_hydra(with_default_experiment(typed), hydra, args.multirun)
         if args.multirun:
             from dlmexp.experiment.cluster.multirun import multirun
-            from dlmexp.experiment.plan.compose import launcher
+            from dlmexp.experiment.plan.compose import launcher_settings
 
-            return multirun(jobs, overrides, launcher(overrides[0]))
+            return multirun(jobs, overrides, launcher_settings(overrides[0]))
         return _run_here(jobs[0], args.typed)
 
 
@@ -170,10 +170,10 @@ def _refuse_flags(args: argparse.Namespace) -> None:
 
 def _print_by_hydra(args: argparse.Namespace, overrides: Sequence[str]) -> None:
     """Print plugins, folders or settings with Hydra's own functions."""
-    from dlmexp.experiment.plan.compose import initialized
+    from dlmexp.experiment.plan.compose import hydra_initialized
     from dlmexp.experiment.plan.overrides import hydra_errors_as_user_errors
 
-    with hydra_errors_as_user_errors(overrides), initialized() as hydra:
+    with hydra_errors_as_user_errors(overrides), hydra_initialized() as hydra:
         if args.info:
             # Hydra prints through a handler that it adds to the root logger, and leaves there.
             handlers = logging.root.handlers[:]
@@ -191,9 +191,14 @@ def _composed_jobs(
     All jobs are composed before the first one runs, so that mistakes in any of them are reported
     at once, before torch is imported.
     """
-    from dlmexp.experiment.plan.compose import check_table_is_used, compose, expand, with_default
+    from dlmexp.experiment.plan.compose import (
+        check_table_is_used,
+        compose,
+        expand,
+        with_default_experiment,
+    )
 
-    overrides = with_default(typed)
+    overrides = with_default_experiment(typed)
     overrides_of_jobs = expand(overrides) if multirun else [overrides]
     jobs = [compose(words) for words in overrides_of_jobs]
     check_table_is_used(typed, jobs)

@@ -15,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.literals import with_results_option
-from dlmexp.experiment.plan.compose import HydraSettings, compose, initialized
-from dlmexp.experiment.plan.overrides import expand_shorthand, message_of_hydra, parsed
+from dlmexp.experiment.plan.compose import HydraSettings, compose, hydra_initialized
+from dlmexp.experiment.plan.overrides import expand_shorthand, message_of_hydra, parse_overrides
 from dlmexp.experiment.records.store import Store
 from dlmexp.experiment.running.process import FAILURE
 from dlmexp.experiment.running.run import execute_sweep
@@ -35,7 +35,7 @@ def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bo
             flush=True,
         )
     _, failed_before = Store(root).keys()
-    with initialized() as hydra:
+    with hydra_initialized() as hydra:
         start = hydra.multirun if multirun else hydra.run
         try:
             start("run", train_block, list(overrides), with_log_configuration=False)
@@ -47,7 +47,7 @@ def run_by_hydra(overrides: Sequence[str], settings: HydraSettings, multirun: bo
 
 def _results_folder(overrides: Sequence[str]) -> str:
     """Return the results folder that the overrides name, or the default."""
-    for override in parsed(overrides):
+    for override in parse_overrides(overrides):
         if override.key_or_group == "results":
             return str(override.value())
     return "results"

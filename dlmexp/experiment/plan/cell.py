@@ -442,7 +442,7 @@ def _order_of_batches(shared: tuple) -> tuple:
 
 
 def _even_parts(cells: list[Cell], max_size: int) -> list[Batch]:
-    """Return the cells in as few parts as possible, of at most `max_size` and almost equal sizes."""
+    """Return the cells in the fewest parts of at most `max_size`, of almost equal sizes."""
     count = math.ceil(len(cells) / max(1, max_size))
     bounds = [len(cells) * i // count for i in range(count + 1)]
     return [tuple(cells[start:end]) for start, end in pairwise(bounds)]

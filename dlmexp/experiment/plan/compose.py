@@ -37,8 +37,8 @@ from dlmexp.experiment.config import (
 from dlmexp.experiment.plan.overrides import (
     expand_shorthand,
     hydra_errors_as_user_errors,
-    parsed,
-    unknown,
+    parse_overrides,
+    unknown_setting_message,
 )
 
 MAX_JOBS = 10_000  # of a multirun
@@ -51,7 +51,7 @@ CHANGEABLE = ("select", "options", "components")  # settings of a method that a 
 ConfigStore.instance().store(name="schema", node=HydraConfig)
 
 
-def with_default(overrides: Sequence[str]) -> list[str]:
+def with_default_experiment(overrides: Sequence[str]) -> list[str]:
     """Return the overrides, with an experiment added if they select none.
 
     If they select no data either, it is the small default experiment; if they select a user's own
@@ -74,20 +74,23 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     It is composed from our conf folder and those of users (`conf_dirs`). The overrides are added to
     each part of the experiment, so that e.g. `seeds=[0]` holds for all of them.
     """
-    overrides_of_hydra = parsed(overrides)
-    for override, text in zip(overrides_of_hydra, overrides, strict=True):
+    parsed = parse_overrides(overrides)
+    for override, text in zip(parsed, overrides, strict=True):
         _check_has_single_effect(override, text)
     composed = _composed(overrides)
     _check_table(composed)
-    typed = {override.key_or_group: override.value() for override in overrides_of_hydra}
+    typed = {override.key_or_group: override.value() for override in parsed}
     with hydra_errors_as_user_errors(overrides):
         container = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         values = cast(dict[str, Any], container)
         # Users may have added or deleted a kind of data: `+training.x.lr=1`, `~training.count`.
-        wrong_kinds = sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS})
-        if wrong_kinds:
-            wrong = shortened(wrong_kinds[0])
-            raise UserError(f"training.{wrong}: it has all of {', '.join(KINDS)}, and no others")
+        unexpected_or_missing = sorted(values["training"].keys() ^ {*KINDS, *FOR_ALL_KINDS})
+        if unexpected_or_missing:
+            kind = shortened(unexpected_or_missing[0])
+            raise UserError(
+                f"training.{kind}: the kinds of data in `training` are {', '.join(KINDS)}; "
+                "none can be added or taken out"
+            )
         typed = _spread_over_kinds(values, typed)
         cfg = checked(values)
         _check_names(values, cfg)
@@ -117,51 +120,52 @@ def _spread_over_kinds(values: dict[str, Any], typed: dict[str, Any]) -> dict[st
         The values of overrides, of which those for all kinds are repeated for each kind.
     """
     training = values["training"]
-    general = {name: training.pop(name) for name in FOR_ALL_KINDS}
-    single = dict(dotted_settings(typed))
-    spread = dict(single)
+    for_all_kinds = {name: training.pop(name) for name in FOR_ALL_KINDS}
+    typed_by_name = dict(dotted_settings(typed))
+    typed_for_each_kind = dict(typed_by_name)
     for kind in KINDS:
-        for setting, value, is_typed in _general_settings(general, single):
-            key = f"training.{kind}.{setting}"
-            if key in single:
+        for setting, value, is_typed in _set_for_all_kinds(for_all_kinds, typed_by_name):
+            name = f"training.{kind}.{setting}"
+            if name in typed_by_name:
                 continue
             if is_typed:
-                spread[key] = value
+                typed_for_each_kind[name] = value
             elif _is_set_in_file(values, kind, setting):
                 continue
             _set(training[kind], setting, value)
-    return spread
+    return typed_for_each_kind
 
 
-def _general_settings(
-    general: dict[str, Any], typed: dict[str, Any]
+def _set_for_all_kinds(
+    for_all_kinds: dict[str, Any], typed_by_name: dict[str, Any]
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yield settings for all kinds of data, their values, and whether these were typed.
 
     A learning rate is also that of minibatches, unless `minibatch_lr` is set for all kinds.
     """
-    for setting, value in dotted_settings(general):
+    for setting, value in dotted_settings(for_all_kinds):
         if value != UNSET:
-            is_typed = f"training.{setting}" in typed
+            is_typed = f"training.{setting}" in typed_by_name
             yield setting, value, is_typed
-            if setting == "lr" and general["minibatch_lr"] == UNSET:
+            if setting == "lr" and for_all_kinds["minibatch_lr"] == UNSET:
                 yield "minibatch_lr", value, is_typed
 
 
 def _is_set_in_file(values: dict[str, Any], kind: str, setting: str) -> bool:
     """Return whether a file has set a value for one kind of data.
 
-    That is so if the value is neither the protocol's nor the schema's.
+    This is the case if the value is neither the protocol's nor the schema's default.
     """
     name, _, entry = setting.partition(".")
+    protocol = protocol_config(values["protocol"], preset=None)
     value = values["training"][kind][name]
-    of_protocol = getattr(protocol_config(values["protocol"], None).training[kind], name)
+    value_of_protocol = getattr(protocol.training[kind], name)
     default = getattr(TrainingConfig(), name)
     if entry:
         value = value.get(entry)
-        of_protocol = of_protocol.get(entry)
+        value_of_protocol = value_of_protocol.get(entry)
         default = default.get(entry)
-    return value not in (of_protocol, default)
+    return value not in (value_of_protocol, default)
 
 
 def _set(node: dict[str, Any], setting: str, value: object) -> None:
@@ -174,7 +178,7 @@ def _set(node: dict[str, Any], setting: str, value: object) -> None:
 
 
 def _check_has_single_effect(override: Override, text: str) -> None:
-    """Refuse an override that stands for several jobs, and one that changes nothing."""
+    """Refuse an override that stands for several jobs, or that changes nothing."""
     if override.is_sweep_override():
         raise UserError(
             f"{text}: several values are several jobs, for which add -m; a list is written as [a,b]"
@@ -182,16 +186,18 @@ def _check_has_single_effect(override: Override, text: str) -> None:
     is_added = override.is_add() or override.is_force_add()
     if override.value() == {} and not is_added:
         raise UserError(
-            f"{text}: that changes nothing, since values are added; "
+            f"{text}: an empty mapping changes nothing, since its values are added; "
             f"~{_key(text)}.NAME takes one out"
         )
 
 
 def _check_names(values: dict[str, Any], cfg: RunConfig) -> None:
     """Refuse settings that the schema does not have, which were added as `+name=value`."""
-    extra = dict(dotted_settings(values)).keys() - dict(dotted_settings(cfg)).keys()
+    names_in_values = dict(dotted_settings(values)).keys()
+    names_in_schema = dict(dotted_settings(cfg)).keys()
+    extra = names_in_values - names_in_schema
     if extra:
-        raise UserError(unknown(min(extra)))
+        raise UserError(unknown_setting_message(min(extra)))
 
 
 def _name(cfg: RunConfig) -> str:
@@ -207,16 +213,16 @@ def _name(cfg: RunConfig) -> str:
 
 def _with_overrides(part: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """Return the overrides of a part, followed by those of the user for other settings."""
-    expanded = expand_shorthand(part)
-    keys = {"experiment", "parts"}.union(map(_key, expanded))
-    others = [text for text in overrides if _key(text) not in keys]
-    return [*expanded, *others]
+    overrides_of_part = expand_shorthand(part)
+    keys_of_part = {"experiment", "parts"}.union(map(_key, overrides_of_part))
+    further_overrides = [text for text in overrides if _key(text) not in keys_of_part]
+    return [*overrides_of_part, *further_overrides]
 
 
 def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
-    """Let a typed setting replace more special settings of the protocol or the experiment.
+    """Let a typed setting replace more specific settings of the protocol or the experiment.
 
-    A typed learning rate, for instance, replaces the protocol's learning rates of estimators.
+    For instance, a typed learning rate replaces the protocol's learning rates of estimators.
 
     Args:
         cfg: The config, which is changed.
@@ -236,16 +242,17 @@ def apply_precedence(cfg: RunConfig, typed: dict[str, Any]) -> None:
 
 
 def _drop_estimators(cfg: RunConfig, typed: dict[str, Any], keys: set[str]) -> None:
-    """Drop estimators that the user does not select, by name or by setting an option.
+    """Drop estimators that the user selects neither by name nor by setting an option.
 
-    They are there because the experiment sets an option of theirs.
+    They are in the config because the experiment sets an option of theirs.
     """
-    selected: Any = typed.get("estimator", list(cfg.estimator))
-    names = set(map(str, selected if isinstance(selected, list) else [selected]))
+    selection: Any = typed.get("estimator", list(cfg.estimator))
+    selected = set(map(str, selection if isinstance(selection, list) else [selection]))
     for key in keys:
         if key.startswith("estimator."):
-            names.add(key.split(".")[1])
-    for name in cfg.estimator.keys() - names:
+            _, name, *_ = key.split(".")
+            selected.add(name)
+    for name in cfg.estimator.keys() - selected:
         del cfg.estimator[name]
 
 
@@ -285,20 +292,21 @@ def _apply_limit(cfg: RunConfig, kind: str, keys: set[str]) -> None:
     """Make the decay of the learning rate and the limit of iterations fit each other.
 
     - Without a stopping rule, the decay ends at a typed limit.
-    - If the limit is neither typed nor a preset's, but an experiment's, and too small for the decay
-      and the window of the stopping rule, the protocol's limit is taken: with the experiment's
-      limit, the rule would never apply.
+    - An experiment's limit may be too small for the decay and the window of the stopping rule, so
+      that the rule would never apply. The protocol's limit then replaces it. Limits that are typed,
+      or come from a preset, stay.
     """
     training = cfg.training[kind]
     prefix = f"training.{kind}"
-    is_limited = f"{prefix}.max_iterations" in keys
-    has_rule = training.window is not None
-    if is_limited and training.decay and not has_rule and f"{prefix}.decay" not in keys:
+    is_limit_typed = f"{prefix}.max_iterations" in keys
+    is_decay_typed = f"{prefix}.decay" in keys
+    has_stopping_rule = training.window is not None
+    if is_limit_typed and training.decay and not has_stopping_rule and not is_decay_typed:
         training.decay = training.max_iterations
-    leaves_no_room = training.max_iterations < training.least_iterations
-    if leaves_no_room and not cfg.preset and not is_limited:
-        usual = protocol_config(cfg.protocol, None).training[kind]
-        training.max_iterations = usual.max_iterations
+    is_limit_too_small = training.max_iterations < training.least_iterations
+    if is_limit_too_small and not cfg.preset and not is_limit_typed:
+        protocol = protocol_config(cfg.protocol, preset=None)
+        training.max_iterations = protocol.training[kind].max_iterations
 
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
@@ -308,7 +316,7 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
     """
     names: list[str] = []
     overrides_of_plugins = [text for text in overrides if _key(text) == "plugins"]
-    for override in parsed(overrides_of_plugins):
+    for override in parse_overrides(overrides_of_plugins):
         value: Any = override.value()
         modules = value if isinstance(value, list) else [value]
         names += map(str, modules)
@@ -334,7 +342,8 @@ def _check_together(cfg: RunConfig) -> None:
 
 def _is_variation(method: MethodConfig, shipped: MethodConfig) -> bool:
     """Return whether a method is a shipped one, but for settings that users may change."""
-    return replace(method, **{name: getattr(shipped, name) for name in CHANGEABLE}) == shipped
+    changeable = {name: getattr(shipped, name) for name in CHANGEABLE}
+    return replace(method, **changeable) == shipped
 
 
 def _check_training(kind: str, training: TrainingConfig) -> None:
@@ -363,8 +372,8 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
         overrides.append(f"preset={preset}")
     values = cast(dict[str, Any], OmegaConf.to_container(_composed(overrides), resolve=True))
     training = values["training"]
-    general = {name: training.pop(name) for name in FOR_ALL_KINDS}
-    for setting, value, _ in _general_settings(general, {}):
+    for_all_kinds = {name: training.pop(name) for name in FOR_ALL_KINDS}
+    for setting, value, _ in _set_for_all_kinds(for_all_kinds, typed_by_name={}):
         for kind in KINDS:
             _set(training[kind], setting, value)
     return checked(values)
@@ -381,9 +390,10 @@ def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> 
 
 
 def _check_table(composed: DictConfig) -> None:
-    """Check the settings of a user's own table that other settings are derived from.
+    """Check the settings of a user's own table from which others are interpolated.
 
-    They are checked before these are resolved.
+    This comes before interpolations are resolved, so that a mistake is reported for the setting
+    that the user typed.
     """
     if USER_TABLE not in composed.dataset:
         return
@@ -397,12 +407,12 @@ def _check_table(composed: DictConfig) -> None:
             )
 
 
-def launcher(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of `hydra.launcher`, resolved.
+def launcher_settings(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of `hydra.launcher`, with interpolations resolved.
 
-    `_target_` is the class that Hydra would launch jobs with.
+    `_target_` is the path of the class that Hydra would launch jobs with.
     """
-    settings = _composed(overrides, hydra_too=True).hydra.launcher
+    settings = _composed(overrides, with_hydra=True).hydra.launcher
     with hydra_errors_as_user_errors(overrides):
         return cast(dict[str, Any], OmegaConf.to_container(settings, resolve=True))
 
@@ -413,7 +423,8 @@ class HydraSettings:
 
     Attributes:
         launcher: The name of the class that starts jobs.
-        has_own_sweeper: Whether the user chose another sweeper than Hydra's basic one.
+        has_own_sweeper: Whether the user chose a sweeper other than Hydra's basic one, or set its
+            parameters.
         has_callbacks: Whether the user added callbacks.
     """
 
@@ -428,48 +439,49 @@ class HydraSettings:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether Hydra has to run the jobs by itself."""
+        """Whether Hydra itself has to run the jobs, as `cluster` can't."""
         return self.has_own_sweeper or self.has_callbacks or self.has_own_launcher
 
 
 def hydra_settings(overrides: Sequence[str]) -> HydraSettings:
     """Return the parts of Hydra that the overrides choose."""
-    words = [text for text in overrides if _key(text).startswith(("hydra/", "hydra."))]
-    if not words:
+    overrides_of_hydra = [text for text in overrides if _key(text).startswith(("hydra/", "hydra."))]
+    if not overrides_of_hydra:
         return HydraSettings(OUR_LAUNCHERS[0], has_own_sweeper=False, has_callbacks=False)
-    hydra = _composed(words, hydra_too=True).hydra
+    hydra = _composed(overrides_of_hydra, with_hydra=True).hydra
     sweeper = hydra.sweeper
-    is_basic = sweeper["_target_"].endswith(".BasicSweeper")
-    is_plain = is_basic and not sweeper.params and not sweeper.max_batch_size
+    is_basic_sweeper = sweeper["_target_"].endswith(".BasicSweeper")
+    has_default_sweeper = is_basic_sweeper and not sweeper.params and not sweeper.max_batch_size
+    _, _, launcher_class = hydra.launcher["_target_"].rpartition(".")
     return HydraSettings(
-        launcher=hydra.launcher["_target_"].rpartition(".")[2],
-        has_own_sweeper=not is_plain,
+        launcher=launcher_class,
+        has_own_sweeper=not has_default_sweeper,
         has_callbacks=bool(hydra.callbacks),
     )
 
 
 @contextmanager
-def initialized() -> Iterator[Hydra]:
+def hydra_initialized() -> Iterator[Hydra]:
     """Initialise Hydra with our conf folder, as its own command does.
 
     Raises:
         UserError: A file of a user has the name of one of ours.
     """
-    shipped, *others = conf_dirs()
-    for folder in others:
+    shipped_folder, *user_folders = conf_dirs()
+    for folder in user_folders:
         for file in folder.glob("*/*.yaml"):
-            if (shipped / file.parent.name / file.name).exists():
+            if (shipped_folder / file.parent.name / file.name).exists():
                 raise UserError(
                     f"{file}: we have a {file.parent.name} of that name, "
                     "which is taken first; rename yours"
                 )
-            read_settings(file)
-    # Hydra is one object for the whole process. If Hydra itself runs this job, its object is put
-    # back in the end.
+            read_settings(file)  # raises UserError if the file can't be read
+    # A process has a single Hydra object. If Hydra itself runs this job, its object is put back at
+    # the end.
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(shipped), version_base="1.3"):
+        with initialize_config_dir(str(shipped_folder), version_base="1.3"):
             hydra = GlobalHydra.instance().hydra
             assert hydra is not None
             yield hydra
@@ -477,22 +489,25 @@ def initialized() -> Iterator[Hydra]:
         GlobalHydra.instance().hydra = outer
 
 
-def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
-    """Return the config that Hydra composes, with interpolations that are not resolved yet."""
-    with hydra_errors_as_user_errors(overrides), initialized():
-        return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
+def _composed(overrides: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """Return the config that Hydra composes, with unresolved interpolations.
+
+    `with_hydra` adds the settings of Hydra itself, as `hydra`.
+    """
+    with hydra_errors_as_user_errors(overrides), hydra_initialized():
+        return hydra_compose("run", overrides=list(overrides), return_hydra_config=with_hydra)
 
 
 def _key(override: str) -> str:
-    """Return the key of an override, without the sign that adds or deletes."""
+    """Return the key of an override, without the signs `+`, `++` or `~` before it."""
     return override.lstrip("+~").partition("=")[0]
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job of a multirun: the product of all `key=a,b,c`."""
+    parse_overrides(overrides)  # raises an error about a single override
     choices: list[list[str]] = []
-    parsed(overrides)  # so that an error names a single word
-    with hydra_errors_as_user_errors(overrides), initialized() as hydra:
+    with hydra_errors_as_user_errors(overrides), hydra_initialized() as hydra:
         # `glob()` chooses among files, which only the loader of this parser can list.
         parser = OverridesParser.create(config_loader=hydra.config_loader)
         for override, text in zip(parser.parse_overrides(list(overrides)), overrides, strict=True):
@@ -503,10 +518,11 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _choices(override: Override, text: str) -> list[str]:
-    """Return an override for each of the values of a multirun, at most MAX_JOBS + 1 of them."""
+    """Return an override for each value of a multirun, at most MAX_JOBS + 1 of them."""
     value = override.value()
     if isinstance(value, RangeSweep):
-        # To shuffle a range Hydra would first list all of it. Jobs have no order anyway.
+        # To shuffle a range, Hydra would first list all of it, however long. Jobs have no order, so
+        # the shuffle can be left out.
         value.shuffle = False
     if not override.is_sweep_override():
         return [text]
@@ -517,21 +533,21 @@ def _choices(override: Override, text: str) -> list[str]:
     return [f"{key}={value}" for value in values] or [text]
 
 
-def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
+def parts(cfg: RunConfig, enclosing: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
     """Return the configs that an experiment consists of.
 
-    These are its own, if it names data, and those of its `parts`.
+    These are `cfg` itself, if it names data, and the configs of its `parts`, which may have parts.
 
     Args:
         cfg: A composed config.
-        around: The parts in which this config is a part.
+        enclosing: The parts that contain this config, the outermost first.
     """
     configs = [cfg] if cfg.dataset else []
     for part in cfg.parts:
-        if part in around:
+        if part in enclosing:
             raise UserError(
                 f"the part [{', '.join(part)}] is a part of itself, without an end: "
                 "take it out of `parts`"
             )
-        configs += parts(compose(part), [*around, part])
+        configs += parts(compose(part), [*enclosing, part])
     return configs

@@ -93,11 +93,9 @@ def _changed_components(cfg: RunConfig) -> dict[str, Any]:
     if not is_any_mixture_changed or len(distinct_components) > 1:
         return changes
     K = list(distinct_components.pop())
-    changes_besides_K: dict[str, Any] = {}
-    for setting, components in changes.items():
-        if setting not in components_of_mixtures:
-            changes_besides_K[setting] = components
-    return {"K": K, **changes_besides_K}
+    for setting in components_of_mixtures:
+        changes.pop(setting, None)
+    return {"K": K, **changes}
 
 
 def check_methods(cfg: RunConfig) -> None:

@@ -27,17 +27,17 @@ from dlmexp.experiment.config import KINDS, RunConfig, TrainingConfig
 
 GROUPS = ("beta", "dataset", "estimator", "experiment", "method", "preset", "protocol")  # of `conf`
 LIST_GROUPS = ("dataset", "estimator", "method")  # the groups that take lists of names
-PATHS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
-FREE_TEXT = (*PATHS, "csv.target", "csv.by", "csv.sep", "csv.name")
-HYDRA_GROUPS = ("launcher", "sweeper", "callbacks")  # the settings of Hydra that a run reads
+PATH_SETTINGS = ("csv.path", "csv.test", "csv.splits", "results", "data_root")
+TEXT_SETTINGS = (*PATH_SETTINGS, "csv.target", "csv.by", "csv.sep", "csv.name")
+READ_HYDRA_GROUPS = ("launcher", "sweeper", "callbacks")  # Hydra's own settings that a run reads
 MAX_SEEDS = 1000
-MAX_SHOWN_SEEDS = 40  # characters of a typed number in a message
+MAX_SHOWN_DIGITS = 40  # characters of a typed number in a message
 MAX_MESSAGE = 400  # characters of an error of Hydra in a message
 MAX_SHOWN_OVERRIDES = 200  # characters of the overrides in a message
-SLURM = "hydra/launcher/submitit_slurm.yaml"
+SLURM_LAUNCHER = "hydra/launcher/submitit_slurm.yaml"
 NO_VALUE = ("null", "???", "")  # texts that Hydra or OmegaConf read as no value
-# Names that users may type for a setting, and what they should type.
-OTHER_WORDS = {
+# Names that users of other programs may type, and what they should type here.
+SYNONYMS = {
     "n": "sizes=",
     "rows": "sizes=",
     "iterations": "training.max_iterations=",
@@ -53,7 +53,7 @@ OTHER_WORDS = {
 }
 
 
-def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
+def setting_types(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Any]:
     """Return the types of all settings of the schema by their dotted names.
 
     The schema does not know the keys of dictionaries, such as the names of datasets. They are taken
@@ -64,23 +64,23 @@ def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[s
         node: The dataclass whose settings are listed.
         prefix: The dotted name of `node`, with a dot at its end.
     """
-    known: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for field in fields(node):
         name = prefix + field.name
         type_: Any = field.type
-        known[name] = type_
+        types[name] = type_
         if get_origin(type_) is dict and near.startswith(f"{name}."):
             key = near.split(".")[name.count(".") + 1]
-            _, type_ = get_args(type_)  # of keys and of values
-            # In `training.lr`, `lr` is no key: it is the setting for all kinds of data.
+            _, type_ = get_args(type_)  # the type of keys, and that of values
+            # `lr` in `training.lr` is not a key, but a setting for all kinds of data.
             if name != "training" or key in KINDS:
                 name = f"{name}.{key}"
-            known[name] = type_
+            types[name] = type_
         if isinstance(type_, type) and is_dataclass(type_):
-            known |= settings(near, type_, f"{name}.")
+            types |= setting_types(near, type_, f"{name}.")
         if name.startswith("estimator."):
-            known |= _options_of_estimator(name)
-    return known
+            types |= _options_of_estimator(name)
+    return types
 
 
 def _options_of_estimator(name: str) -> dict[str, Any]:
@@ -89,15 +89,16 @@ def _options_of_estimator(name: str) -> dict[str, Any]:
     return {f"{name}.{option}": Any for option in options}
 
 
-def _names_of_lists() -> set[str]:
+def _list_settings() -> set[str]:
     """Return the dotted names of settings that are lists of single values."""
-    lists = {name for name, type_ in settings().items() if "list[" in str(type_)}
+    types = setting_types()
+    lists = {name for name, type_ in types.items() if "list[" in str(type_)}
     lists.remove("parts")  # a list of lists
     lists.add("hydra.launcher.setup")
     return lists
 
 
-LISTS = _names_of_lists()
+LIST_SETTINGS = _list_settings()
 HYPERPARAMETERS = (
     "lengthscale",
     "outputscale",
@@ -106,9 +107,9 @@ HYPERPARAMETERS = (
     "category_lengthscale",
     "linear_variance",
 )
-# Training settings may be typed without `training.` unless a top setting has the same name.
+# Training settings may be typed without `training.` unless a setting of the run has the same name.
 TRAINING_SETTINGS = {field.name for field in fields(TrainingConfig)}
-TOP_SETTINGS = {field.name for field in fields(RunConfig)}
+RUN_SETTINGS = {field.name for field in fields(RunConfig)}
 
 
 def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[str]:
@@ -119,12 +120,12 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
         multirun: Whether `a,b` stands for the values of two jobs, and not for a list.
 
     Raises:
-        UserError: `seeds` is a number that makes no list of seeds.
+        UserError: `seeds` is 0, or a larger number than MAX_SEEDS.
     """
     expanded: list[str] = []
     for override in overrides:
         key, equals, value = override.partition("=")
-        # Programs with Hydra often need `+group=name`; here it is `group=name`.
+        # Many programs with Hydra need `+group=name`. Here it means the same as `group=name`.
         if key.removeprefix("+") in GROUPS:
             key = key.removeprefix("+")
             override = override.removeprefix("+")
@@ -133,7 +134,8 @@ def expand_shorthand(overrides: Sequence[str], multirun: bool = False) -> list[s
             expanded.append(override)
             continue
         key = _full_name(key)
-        expanded += _expanded(key, _without_tilde(key, value.strip()), multirun)
+        value = _without_tilde(key, value.strip())
+        expanded += _in_grammar_of_hydra(key, value, multirun)
     return expanded
 
 
@@ -141,7 +143,7 @@ def _full_name(key: str) -> str:
     """Return the dotted name of a setting, for which users may leave out `training.`."""
     if key in HYPERPARAMETERS:
         return f"training.initial.{key}"
-    if key in TRAINING_SETTINGS - TOP_SETTINGS:
+    if key in TRAINING_SETTINGS - RUN_SETTINGS:
         return f"training.{key}"
     return key
 
@@ -152,17 +154,21 @@ def _without_tilde(key: str, value: str) -> str:
     Shells replace `~` only at the beginning of a word, and not behind `key=`.
     """
     # For a path with NUL in it, `expanduser` would raise. It is refused later.
-    if key in PATHS and value.startswith("~") and "\0" not in value:
+    if key in PATH_SETTINGS and value.startswith("~") and "\0" not in value:
         return os.path.expanduser(value)
     return value
 
 
-def _expanded(key: str, value: str, multirun: bool) -> list[str]:
+def _in_grammar_of_hydra(key: str, value: str, multirun: bool) -> list[str]:
     """Return an override, typed with its full name, in Hydra's grammar."""
-    # These are keys of dictionaries, which the schema does not know: `++` adds them.
-    if re.search(r"\.initial\.|^training\.estimator_lr\.|^method\.[^.]+\.options\.", key):
+    # The schema does not know the keys of dictionaries: `++` adds or replaces them.
+    is_in_dictionary = re.search(
+        r"\.initial\.|^training\.estimator_lr\.|^method\.[^.]+\.options\.", key
+    )
+    if is_in_dictionary:
         return [f"++{key}={value}"]
-    if key == "beta" and re.match(r"[\[\d.+-]", value):
+    is_beta_of_numbers = key == "beta" and re.match(r"[\[\d.+-]", value)
+    if is_beta_of_numbers:
         return ["beta=list", f"beta.values={_as_list(value, multirun)}"]
     if key == "seeds":
         return [f"seeds={_seeds(value, multirun)}"]
@@ -171,27 +177,27 @@ def _expanded(key: str, value: str, multirun: bool) -> list[str]:
 
 def _hydra_value(key: str, value: str, multirun: bool) -> str:
     """Return the value of a setting in Hydra's grammar."""
-    has_values_of_jobs = multirun and "," in value
-    if has_values_of_jobs and key.startswith("hydra.launcher."):
-        # All jobs have the same launcher: `partition=a,b` is a text, not the values of two jobs.
+    may_be_values_of_jobs = multirun and "," in value
+    if may_be_values_of_jobs and key.startswith("hydra.launcher."):
+        # All jobs have the same launcher: `partition=a,b` is one text, not the values of two jobs.
         is_plain = re.match(r"[^'\"\[{(]+$", value)
         if is_plain:
             return f"'{value}'"
-    if key in FREE_TEXT and not has_values_of_jobs:
+    if key in TEXT_SETTINGS and not may_be_values_of_jobs:
         return _as_text(value)
     if key in LIST_GROUPS and not multirun:
         return _as_names(value)
-    return _as_list(value, multirun) if key in LISTS else value
+    return _as_list(value, multirun) if key in LIST_SETTINGS else value
 
 
 def _as_names(value: str) -> str:
     """Return names with commas between them as a list; a single name stays as it is."""
-    is_complete = "," not in value or value.startswith("[")
-    return value if is_complete else f"[{value}]"
+    is_name_or_list = "," not in value or value.startswith("[")
+    return value if is_name_or_list else f"[{value}]"
 
 
 def _as_text(value: str) -> str:
-    """Return a value in quotes, unless it has them or is no value."""
+    """Return a text in quotes, unless it has them already, or stands for no value (`NO_VALUE`)."""
     if value in NO_VALUE or value[0] in "'\"":
         return value
     return in_quotes(value)
@@ -216,9 +222,9 @@ def _seeds(value: str, multirun: bool) -> str:
     """Return a list of seeds; `5` stands for [0,1,2,3,4]."""
     if not (value.isascii() and value.isdigit()):
         return _as_list(value, multirun)
-    count = int(value[:10])
+    count = int(value[:10])  # enough digits to see that it is too large
     if not 0 < count <= MAX_SEEDS:
-        shown = value[:MAX_SHOWN_SEEDS]
+        shown = value[:MAX_SHOWN_DIGITS]
         raise UserError(
             f"seeds={shown}: seeds=5 means five seeds (at most {MAX_SEEDS}), seeds=[5] seed 5"
         )
@@ -229,23 +235,23 @@ def check_hydra_words(overrides: Sequence[str], multirun: bool) -> None:
     """Refuse settings of Hydra that a run does not read.
 
     Raises:
-        UserError: There is such a setting; the message says what to type in its place.
+        UserError: An override is of such a setting; the message says what to type in its place.
     """
     for text in overrides:
         key = text.lstrip("+~").partition("=")[0]
         if not key.startswith(("hydra/", "hydra.")):
             continue
-        group = re.split(r"[./=]", key)[1]
+        _, group, *_ = re.split(r"[./=]", key)  # of hydra/GROUP or hydra.GROUP.NAME
         if group in ("run", "sweep"):
             raise UserError(f"{text}: what a run writes goes to results=DIR")
-        if group not in HYDRA_GROUPS:
-            known = ", ".join(f"hydra.{name}" for name in HYDRA_GROUPS)
+        if group not in READ_HYDRA_GROUPS:
+            known = ", ".join(f"hydra.{name}" for name in READ_HYDRA_GROUPS)
             raise UserError(f"{text}: of Hydra's own settings a run reads {known}")
         if group != "callbacks" and not multirun:
             raise UserError(f"hydra/{group}= is for the jobs of a multirun: add -m")
 
 
-def parsed(overrides: Sequence[str]) -> list[Override]:
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Return the overrides as Hydra parses them.
 
     Raises:
@@ -255,21 +261,22 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
         return OverridesParser.create().parse_overrides(list(overrides))
 
 
-def unknown(key: str) -> str:
-    """Return why a setting cannot be changed, and what to type in its place.
+def unknown_setting_message(key: str) -> str:
+    """Return the message about an override whose key is not in the config.
 
-    Either there is no setting of that name, or it is part of a dataset, method, estimator or
-    dictionary that the run does not have.
+    Either there is no setting of that name; the message then says what to type in its place. Or it
+    is a setting of a dataset, method, estimator or dictionary that the run does not have.
     """
-    if key in OTHER_WORDS:
-        return f"there is no setting '{key}': write {OTHER_WORDS[key]}"
-    known = _known_settings(key)
-    if key not in known:
+    if key in SYNONYMS:
+        return f"there is no setting '{key}': write {SYNONYMS[key]}"
+    valid = _valid_keys(key)
+    if key not in valid:
         if key in DatasetConfig.__dataclass_fields__:
-            known = [f"dataset.NAME.{key}="]
-        return f"there is no setting '{key}': {nearest(key, known)}"
-    group, _, tail = key.partition(".")
-    name, _, setting = tail.partition(".")
+            valid = [f"dataset.NAME.{key}="]
+        return f"there is no setting '{key}': {nearest(key, valid)}"
+    # such as dataset.NAME.SETTING
+    group, _, path_in_group = key.partition(".")
+    name, _, setting = path_in_group.partition(".")
     advice = f"write +{key}=VALUE to add it"
     if group in LIST_GROUPS and name:
         advice = f"{group}={name} selects it"
@@ -278,12 +285,12 @@ def unknown(key: str) -> str:
     return f"'{key}' is not in this run: {advice}"
 
 
-def _known_settings(key: str) -> list[str]:
-    """Return the names that may be meant by a key."""
+def _valid_keys(key: str) -> list[str]:
+    """Return the valid keys among which the one that a user meant by `key` may be."""
     if key.startswith("hydra.launcher."):
-        node = ConfigStore.instance().load(SLURM).node
+        node = ConfigStore.instance().load(SLURM_LAUNCHER).node
         return [f"hydra.launcher.{name}" for name in node]
-    return list(dict.fromkeys([*settings(key), *GROUPS]))
+    return list(dict.fromkeys([*setting_types(key), *GROUPS]))
 
 
 @contextmanager
@@ -315,16 +322,18 @@ def message_of_hydra(error: Exception) -> str:
         return f"can't read '{typed}': {advice}"
     inner = error.__cause__ or error.__context__
     text = _joined_lines(error, inner)
-    # This was `++method.NAME.options.NAME=` for a method that the run does not have.
+    # The override was `++method.NAME.options.NAME=` for a method that the run does not have.
     if option := re.search(r"\+\+(method\.[^=]+)=.*not a subclass of MethodConfig", text):
-        return unknown(option[1])
-    if missing := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
-        return _no_such_file(*missing.groups())
+        return unknown_setting_message(option[1])
+    if file := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
+        group, name = file.groups()
+        return _missing_file_message(group, name)
     if isinstance(inner, ConfigKeyError | ConfigAttributeError):
         override = re.match(r"Could not override '(.+?)'", text)
         if override:
-            return unknown(override[1])
-        return f"{text.partition(':')[0]}: {unknown(str(inner.full_key))}"
+            return unknown_setting_message(override[1])
+        place, _, _ = text.partition(":")
+        return f"{place}: {unknown_setting_message(str(inner.full_key))}"
     return shortened(text.replace("Error merging override", "can't use"), MAX_MESSAGE)
 
 
@@ -339,8 +348,9 @@ def _joined_lines(*errors: BaseException | None) -> str:
     return "; ".join(lines)
 
 
-def _no_such_file(group: str, name: str) -> str:
+def _missing_file_message(group: str, name: str) -> str:
     """Return the message about a name without a file in a config group."""
+    # Our launchers slurm and slurm_gpu build on this file, which a package brings.
     if (group, name) == ("hydra/launcher", "submitit_slurm"):
         return "this launcher is an extra: pip install 'dlmexp[slurm]'"
     if _is_registered(group, name):

@@ -9,7 +9,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from dlmexp.cli import main
-from dlmexp.experiment.plan.compose import compose, expand, with_default
+from dlmexp.experiment.plan.compose import compose, expand, with_default_experiment
 from dlmexp.experiment.plan.overrides import expand_shorthand
 from dlmexp.experiment.records.store import Store
 
@@ -21,7 +21,7 @@ TINY = [
 
 def jobs_of(*words: str) -> list[list[str]]:
     """Return the overrides of the jobs of a multirun."""
-    return expand(with_default(expand_shorthand(words, multirun=True)))
+    return expand(with_default_experiment(expand_shorthand(words, multirun=True)))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_jobs_name_a_setting_for_all_kinds_of_data_once():
 
 def test_setting_for_all_kinds_of_data_holds_but_for_those_that_are_named():
     words = ["training.lr=0.02", "training.binary.lr=0.5", "lengthscale=3"]
-    training = compose(with_default(expand_shorthand(words))).training
+    training = compose(with_default_experiment(expand_shorthand(words))).training
     rates = {kind: (of_kind.lr, of_kind.minibatch_lr) for kind, of_kind in training.items()}
     assert rates.pop("binary") == (0.5, 0.02)
     assert set(rates.values()) == {(0.02, 0.02)}
