@@ -1,11 +1,11 @@
 """Compute the numbers of a panel from the tidy table: a `Series` for each line.
 
-`panel_rows` collects the rows of all settings of a panel, and `measure` computes means and
-intervals from those of one setting.
+`panel_rows` collects the rows of a panel in all settings. `measure` computes means and intervals
+from the rows in one setting.
 
 Means and intervals are over the repetitions with a finite metric. A repetition that failed, or
-whose metric is NaN or infinite, is counted in `failed`. A repetition of which some candidates (for
-instance values of beta) have not been run yet is not drawn, and is counted in a note.
+whose metric is NaN or infinite, is counted in `failed`. A repetition is not drawn as long as some
+of its candidates (for instance values of beta) have not been run; a note counts such repetitions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ class Series:
             columns that only some kinds of panels have.
         values: In panels of kind `sizes`, the metric with a row per seed and a column per n (or
             M); None in panels of other kinds.
-        draws: In histograms, the gradient draws of one repetition; else empty.
+        draws: In histograms, the statistic of the gradient draws of one repetition; else empty.
         notes: Remarks on the line for the caption, without its name.
     """
 
@@ -80,11 +80,12 @@ class Series:
 
 @dataclass
 class MeasuredPanel:
-    """The numbers of a panel, with the setting that they belong to.
+    """A panel with its numbers and the setting that they belong to.
 
     Attributes:
         panel: The panel.
-        requested_protocol: The protocol that was asked for, whether it has rows or not.
+        requested_protocol: The protocol to draw, even if it has no rows; None where no protocol
+            has any.
         other_settings: For each setting that is not drawn, the options of `dlmexp plot` that draw
             it and the number of its results.
         series: The numbers of each line of the panel, in the same order.
@@ -138,26 +139,27 @@ def panel_rows(
     Args:
         panel: The panel.
         results: The tidy table and its candidates.
-        by: Values that the rows should have, by column. Dataset, method and beta are not looked
-            at: they have chosen the panels and lines already.
+        by: Values that the rows should have, by column. Those of dataset, method and beta are
+            ignored here, as panels and lines were already chosen by them.
         where: Names of further columns, which are needed to choose a setting.
 
     Returns:
-        Rows with the number of their line in the column `line`. A row occurs again for each
-        further line that it belongs to.
+        Rows with the number of their line in the column `line`. A row that belongs to several
+        lines occurs once for each of them.
     """
     columns = _needed_columns(panel, where)
     # Effects compare methods: all lines share the rows of the first one.
     lines = panel.lines[:1] if panel.panel_kind.compares_methods else panel.lines
-    parts: list[pd.DataFrame] = []
+    rows_by_line: list[pd.DataFrame] = []
     for number, line in enumerate(lines):
         rows = _rows_of_line(panel, line, results, by, columns)
-        parts.append(rows.assign(line=number))
-    # Empty parts are left out, as they could change the types of columns. If all are empty, the
+        rows_by_line.append(rows.assign(line=number))
+    # Empty tables are left out, as they could change the types of columns. If all are empty, the
     # first one gives the columns.
-    nonempty = [part for part in parts if len(part)]
-    rows = pd.concat(nonempty or parts[:1], ignore_index=True)
-    return rows.copy()  # stores columns of one type together, which halves the time of filters
+    nonempty = [rows for rows in rows_by_line if len(rows)]
+    rows_of_panel = pd.concat(nonempty or rows_by_line[:1], ignore_index=True)
+    # A copy stores columns of the same type together, which halves the time of filters.
+    return rows_of_panel.copy()
 
 
 def _needed_columns(panel: Panel, where: Iterable[str]) -> set[str]:
@@ -169,7 +171,7 @@ def _needed_columns(panel: Panel, where: Iterable[str]) -> set[str]:
 
 
 def _recorded_metric(panel: Panel) -> str:
-    """Return the metric that records have: `nll` for `excess_nll`, which is computed from it."""
+    """Return the metric in records: `nll` for `excess_nll`, which is computed from the NLL."""
     return panel.metric.removeprefix("excess_")
 
 
@@ -187,14 +189,15 @@ def _rows_of_line(
         panel: The panel of the line.
         line: The line.
         results: The tidy table and its candidates.
-        by: Values that the rows should have, by column.
+        by: Values that the rows should have, by column (`panel_rows`).
         columns: The columns to return; those that the table lacks are ignored.
     """
-    rows = results.candidates if _has_every_beta(panel, line) else results.table
+    rows = results.candidates if _is_drawn_from_candidates(panel, line) else results.table
     belongs = _belongs_to_line(rows, panel, line, by)
     present_columns = [name for name in map(str, rows) if name in columns]
     rows = rows.loc[belongs, present_columns]
-    if "selected_by" not in rows:  # only the table of selected rows has this column
+    is_of_candidates = "selected_by" not in rows  # a column of the table of selected rows
+    if is_of_candidates:
         rows = best_at_each_beta(rows, "nll").assign(selected_by="nll")
     if line.role == "rivals":
         use_of_validation = "train" if line.version == "train" else ""
@@ -206,7 +209,7 @@ def _rows_of_line(
     return rows
 
 
-def _has_every_beta(panel: Panel, line: Line) -> bool:
+def _is_drawn_from_candidates(panel: Panel, line: Line) -> bool:
     """Return whether a line is drawn from all candidates instead of the selected ones."""
     return panel.panel_kind.every_beta or line.beta is not None or line.version == "short"
 
@@ -223,6 +226,7 @@ def _belongs_to_line(rows: pd.DataFrame, panel: Panel, line: Line, by: Where) ->
             belongs &= rows["samples"].fillna(0) == (line.samples or 0)
     if line.beta is not None:
         belongs &= np.isclose(rows["beta"].astype(float), line.beta)
+    # Panels and lines were already chosen by dataset, method and beta.
     for name in by.keys() - {"dataset", "method", "beta"}:
         belongs &= is_any_of(rows[name], by[name])
     return belongs
@@ -237,8 +241,8 @@ def _selected_from_short_grid(candidates: pd.DataFrame) -> pd.DataFrame:
 def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with numbers of groups that no other line has.
 
-    A row of another version of the line may have the same group, and `rows_for` keeps only one row
-    of each group. Groups are counted from 0, so numbers below 0 are free.
+    Without this, a row of another version of the line would have the same group, and `rows_for`
+    would keep only one of both rows. Groups are counted from 0, so numbers below 0 are free.
     """
     return rows.assign(group=-1 - rows["group"])
 
@@ -246,13 +250,14 @@ def _with_own_groups(rows: pd.DataFrame) -> pd.DataFrame:
 def _with_use_of_validation(rows: pd.DataFrame, use: str) -> pd.DataFrame:
     """Return the rows of splits that make a certain use of the validation rows.
 
-    The name of the split loses this word: it distinguishes lines, while a different split would be
-    a different setting.
+    The use is removed from the names of the splits: `published-train-v1` becomes `published-v1`.
+    Otherwise lines of different uses would count as different settings, and only one of these is
+    drawn.
 
     Args:
         rows: Rows of one line.
         use: `train` if the validation rows were trained on, `tenth` if a tenth of them was used,
-            '' for their usual use, to select beta.
+            '' if all of them were used to select beta, as usual.
     """
     uses = rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("")
     rows = rows[uses == use]
@@ -261,10 +266,10 @@ def _with_use_of_validation(rows: pd.DataFrame, use: str) -> pd.DataFrame:
 
 def _with_recalibrated_metric(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows with the recalibrated metric in place of the plain one."""
-    replaced: dict[str, pd.Series | float] = {}
+    recalibrated: dict[str, pd.Series | float] = {}
     for name in (f"test_{metric}", f"validation_{metric}"):
-        replaced[name] = rows.get(_recalibrated_name(name), np.nan)
-    return rows.assign(**replaced)
+        recalibrated[name] = rows.get(_recalibrated_name(name), np.nan)
+    return rows.assign(**recalibrated)
 
 
 def measure(
@@ -275,12 +280,13 @@ def measure(
     where: Where | None = None,
     parameterisation: str | None = None,
 ) -> MeasuredPanel:
-    """Return the numbers of a panel from its `panel_rows`.
+    """Return the numbers of a panel.
 
     Args:
         panel: The panel.
-        results: Its arrays have learning curves, gradient draws and reliability diagrams.
-        rows: The rows of `panel_rows`.
+        results: The folder of the rows. Its arrays have learning curves, gradient draws and
+            reliability diagrams.
+        rows: The rows of the panel (`panel_rows`).
         protocol: The protocol to draw.
         where: Values of the setting to draw, by name.
         parameterisation: The parameterisation of q to draw; None means whitened where it was run.
@@ -292,9 +298,9 @@ def measure(
         return measured
     _describe_setting(measured, rows)
     rows = _rows_to_draw(measured, rows, parameterisation)
-    for number in range(len(panel.lines)):
-        series = _measure_line(panel, number, rows, results)
-        measured.series[number] = series
+    for line_number in range(len(panel.lines)):
+        series = _measure_line(panel, line_number, rows, results)
+        measured.series[line_number] = series
         measured.notes += [f"{series.line.label}: {note}" for note in series.notes]
     _add_differences(measured.nonempty_series)
     return measured
@@ -316,7 +322,7 @@ def _rows_to_draw(
 ) -> pd.DataFrame:
     """Return the rows in one parameterisation and at the size of the panel, in order of seeds.
 
-    Sets `measured.parameterisation` and `measured.n`.
+    The parameterisation and the size, if the panel has only one, are set in `measured`.
     """
     panel = measured.panel
     kind = panel.panel_kind
@@ -335,8 +341,8 @@ def _rows_to_draw(
 def _parameterisation_to_draw(rows: pd.DataFrame, requested: str | None) -> str:
     """Return the parameterisation of q to draw.
 
-    That is the requested one. If none is requested, it is whitened, except where a task other than
-    regression was run unwhitened only.
+    The requested one is returned. If none is requested, the result is `whitened`, except where a
+    task other than regression was run unwhitened only.
     """
     if requested is not None:
         return requested
@@ -349,23 +355,24 @@ def _in_parameterisation(rows: pd.DataFrame, parameterisation: str) -> pd.DataFr
     """Return the rows in one parameterisation of q.
 
     Most methods of regression have a closed form over q, which has no parameterisation. A line of
-    regression without rows in this one keeps all of its rows.
+    regression without rows in the parameterisation keeps all of its rows.
     """
-    is_drawn = rows["parameterisation"] == parameterisation
+    is_kept = rows["parameterisation"] == parameterisation
     if rows["task"].iloc[0] == "regression":
-        lines_with_rows = rows["line"][is_drawn]
-        is_drawn |= ~rows["line"].isin(lines_with_rows)
-    return rows[is_drawn]
+        lines_with_rows = rows["line"][is_kept]
+        is_kept |= ~rows["line"].isin(lines_with_rows)
+    return rows[is_kept]
 
 
 def _without_repeated_cells(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows without repeated cells in lines that are drawn from all candidates.
 
-    A cell is a row of every group whose candidate it is, but is one point of its line.
+    A cell that is a candidate of several groups has a row in each of them, but only one point on
+    its line.
     """
     lines_of_candidates: list[int] = []
     for number, line in enumerate(panel.lines):
-        if _has_every_beta(panel, line):
+        if _is_drawn_from_candidates(panel, line):
             lines_of_candidates.append(number)
     if not lines_of_candidates:
         return rows
@@ -376,12 +383,11 @@ def _without_repeated_cells(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
 def _size_to_draw(rows: pd.DataFrame, size: str | None) -> int | None:
     """Return the training size n with the most rows; None where there are no rows.
 
-    If several have as many rows, the largest of them is returned.
+    Of several sizes with equally many rows, the largest is returned.
 
     Args:
         rows: The rows.
-        size: The only size to look at, as it is written in a command, such as '5%'; None means
-            all sizes.
+        size: The size to draw as it is written in a command, such as '5%'; None means any size.
     """
     if size is not None:
         rows = rows[rows["size"] == size]
@@ -389,20 +395,24 @@ def _size_to_draw(rows: pd.DataFrame, size: str | None) -> int | None:
     return max(counts.index, key=lambda n: (counts[n], n), default=None)
 
 
-def _measure_line(panel: Panel, number: int, rows: pd.DataFrame, results: ResultsFolder) -> Series:
+def _measure_line(
+    panel: Panel, line_number: int, rows: pd.DataFrame, results: ResultsFolder
+) -> Series:
     """Return the numbers of a line from its complete rows, with a note on incomplete ones.
 
     A row is incomplete if some of its candidates have not been run yet.
     """
-    line = panel.lines[number]
+    line = panel.lines[line_number]
+    # Where lines compare methods, they share all rows (`panel_rows`).
     if not panel.panel_kind.compares_methods:
-        rows = rows[rows["line"] == number]
+        rows = rows[rows["line"] == line_number]
     complete = rows[rows["status"] != "incomplete"]
     series = Series(line)
     if len(complete):
         series = _measured_by_kind(panel, line, complete, results)
-    if incomplete := len(rows) - len(complete):
-        repetitions = counted(incomplete, "repetition")
+    incomplete_count = len(rows) - len(complete)
+    if incomplete_count:
+        repetitions = counted(incomplete_count, "repetition")
         series.notes.insert(0, f"{repetitions} with candidates not yet run, not drawn")
     series.notes += _warnings(complete)
     return series
@@ -429,9 +439,10 @@ def _measured_by_kind(
 
 
 def _warnings(rows: pd.DataFrame) -> list[str]:
-    """Return the warning in the records of a line, with the number of results that have it.
+    """Return the first warning in the records of a line, with the number of records with warnings.
 
-    Warnings differ only in the numbers that they contain, so the first one represents all.
+    Warnings differ only in the numbers that they contain, so the first one represents all. The list
+    is empty if no record has a warning.
     """
     warnings: list[str] = []
     for note in rows.get("note", ()):
@@ -444,13 +455,14 @@ def _warnings(rows: pd.DataFrame) -> list[str]:
 
 
 def metric_values(rows: pd.DataFrame, panel: Panel, split: str = "test") -> np.ndarray:
-    """Return the metric of each row; NaN where it was not recorded, or the row is not done.
+    """Return the metric of a panel for each row; NaN where it is unknown or the row is not done.
+
+    The metric `excess_nll` is the NLL minus the NLL of the true class probabilities.
 
     Args:
         rows: Rows of one line.
-        panel: The panel, whose metric is returned. Its metric `excess_nll` is the NLL minus that
-            of the true class probabilities.
-        split: test or validation.
+        panel: The panel.
+        split: The rows of data that the metric is of, `test` or `validation`.
     """
     name = f"{split}_{_recorded_metric(panel)}"
     if name not in rows:
@@ -468,49 +480,50 @@ def by_seed(
 
     Args:
         rows: Rows of one line.
-        columns: The number of the matrix column that each row belongs to, from 0.
+        columns: The column of the matrix in which the value of each row stands, from 0.
         values: The value of each row.
 
     Returns:
-        The seeds `[R]`, and the values by seed and column `[R, P]`; NaN where there is no row.
+        The seeds `[R]`, and the matrix of values `[R, P]`; NaN where a seed has no value.
     """
-    seeds, matrix_rows = np.unique(rows["seed"], return_inverse=True)
-    table = np.full((len(seeds), columns.max() + 1), np.nan)
-    table[matrix_rows, columns] = values
-    return seeds, table
+    seeds, seed_numbers = np.unique(rows["seed"], return_inverse=True)
+    matrix = np.full((len(seeds), columns.max() + 1), np.nan)
+    matrix[seed_numbers, columns] = values
+    return seeds, matrix
 
 
 def _add_differences(lines: Sequence[Series]) -> None:
-    """Add the difference to the ELBO to the points of all other lines that have values by seed."""
-    others: list[Series] = []
-    elbo: Series | None = None
-    for series in lines:
-        if series.values is None:
-            continue
-        if not _is_elbo(series.line):
-            others.append(series)
-        elif elbo is None:
-            elbo = series
-    if elbo is None:
+    """Add the difference to the ELBO to the points of all other lines that have values by seed.
+
+    Nothing is added where no line is the ELBO. Of several such lines, the first is subtracted.
+    """
+    with_values = [series for series in lines if series.values is not None]
+    elbos = [series for series in with_values if _is_elbo(series.line)]
+    if not elbos:
         return
-    for series in others:
-        difference = _difference(series, elbo)
-        series.points = series.points.assign(**difference)
+    for series in with_values:
+        if not _is_elbo(series.line):
+            difference = _difference(series, elbos[0])
+            series.points = series.points.assign(**difference)
 
 
 def _is_elbo(line: Line) -> bool:
+    """Return whether a line shows the usual result of the ELBO, not another version of it."""
     return line.method == "elbo" and not line.version
 
 
 def _difference(series: Series, elbo: Series) -> dict[str, np.ndarray]:
     """Return the mean difference at each x with its 95 % interval and standard deviation.
 
-    The metrics of the same repetition are subtracted, before the mean is taken.
+    The metrics of the same repetition are subtracted before the mean is taken. Both lines have
+    values by seed.
     """
     assert series.values is not None
     assert elbo.values is not None
+    # pandas aligns seeds and sizes; `reindex` drops sizes that only the ELBO has.
     paired = (series.values - elbo.values).reindex(columns=series.values.columns)
-    difference = statistics(series.points["x"], paired.to_numpy(), 0)
+    # The number of attempted repetitions is not used.
+    difference = statistics(series.points["x"], paired.to_numpy(), attempted=0)
     mean = difference["mean"].to_numpy()
     half = half_width(difference)
     return {
