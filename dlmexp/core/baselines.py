@@ -1,7 +1,8 @@
 """Models that a Gaussian process has to beat: the mean, a linear model and boosted trees.
 
-They are fitted to the same rows and predict the same targets. Their predictive distributions are
-Gaussian, with the variance of the residuals in cross-validation, Bernoulli or Poisson.
+They are fitted to the same rows as the Gaussian process and predict the same targets. Their
+predictive distributions are Gaussian for regression (with the variance of the residuals of
+cross-validation), Bernoulli for binary data, and Poisson for counts.
 """
 
 import math
@@ -25,10 +26,12 @@ NEWTON_STEPS = 25
 """The most steps of Newton's method."""
 TOLERANCE = 1e-8
 """Newton's method stops when a step lowered the objective by less, relative to its value."""
+MIN_STEP_SIZE = 1e-8
+"""A Newton step that does not lower the objective is halved until it is this share of itself."""
 MAX_LOG_RATE = 30.0
 """Upper bound of the logarithm of a predicted rate."""
 MIN_PROBABILITY = 1e-6
-"""Lower bound of probabilities of a class, and of rates."""
+"""Lower bound of class probabilities and of rates, which keeps their logarithms finite."""
 MIN_VARIANCE = 1e-12
 """Lower bound of predictive variances."""
 
@@ -39,8 +42,8 @@ class Baseline:
 
     Attributes:
         task: "regression", "binary" or "count".
-        predict: The function from rows to predicted means: of numbers, the probability of class 1,
-            or mean counts.
+        predict: The function from rows to predicted means. The mean of a binary target is the
+            probability of class 1.
         variance: The variance of a new observation in regression; NaN otherwise.
     """
 
@@ -49,24 +52,24 @@ class Baseline:
     variance: float = math.nan
 
     def scores(self, X: Rows, y: Targets) -> dict[str, float]:
-        """Return the mean NLL with RMSE and MAE; for binary targets with the error rate."""
+        """Return the mean NLL, and RMSE with MAE or, for binary targets, the error rate."""
         mean = self.predict(X)
         if self.task == "regression":
             return gaussian_scores(mean, np.full(len(y), self.variance), y)
         nll = float(np.mean(_losses(self.task, mean, y)))
         if self.task == "binary":
             return {"nll": nll, "error": float(np.mean((mean > 0.5) != (y == 1)))}
-        return {"nll": nll, **_errors(mean, y)}
+        return {"nll": nll, **_rmse_and_mae(mean, y)}
 
 
 def gaussian_scores(mean: Targets, variance: Targets, y: Targets) -> dict[str, float]:
     """Return the mean NLL under Gaussian predictions, RMSE and MAE."""
     # -log N(y; mean, variance)
     nll = 0.5 * (np.log(2 * math.pi * variance) + (y - mean) ** 2 / variance)
-    return {"nll": float(nll.mean()), **_errors(mean, y)}
+    return {"nll": float(nll.mean()), **_rmse_and_mae(mean, y)}
 
 
-def _errors(mean: Targets, y: Targets) -> dict[str, float]:
+def _rmse_and_mae(mean: Targets, y: Targets) -> dict[str, float]:
     """Return RMSE and MAE."""
     error = y - mean
     return {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.abs(error).mean())}
@@ -156,7 +159,7 @@ def _linear_mean(task: str, X: Rows, weights: np.ndarray) -> Targets:
 
 
 def _penalised_weights(
-    task: str, X: Rows, y: Targets, penalty: float, weights: np.ndarray
+    task: str, X: Rows, y: Targets, penalty: float, initial_weights: np.ndarray
 ) -> np.ndarray:
     """Return the weights that minimise `sum_i loss_i + penalty / 2 |w|^2`, by damped Newton steps.
 
@@ -167,9 +170,10 @@ def _penalised_weights(
         X: Features.
         y: Targets.
         penalty: The weight of the penalty.
-        weights: The weights at the start.
+        initial_weights: The weights from which the first step starts.
     """
     design = np.column_stack([X, np.ones(len(X))])  # the last column is that of the intercept
+    weights = initial_weights
     penalties = np.full(len(weights), penalty)
     penalties[-1] = 0.0
 
@@ -184,14 +188,15 @@ def _penalised_weights(
         gradient = design.T @ (mean - y) + penalties * weights
         hessian = _hessian(task, design, mean) + np.diag(penalties)
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        # Halve the step until it lowers the objective. Not `>`, which is False for NaN.
+        # Halve the step until it does not raise the objective. `not ... <=` in place of `>`, as an
+        # objective that is NaN must be halved too.
         size = 1.0
-        while size > TOLERANCE and not objective(weights - size * step) <= value:
+        while size > MIN_STEP_SIZE and not objective(weights - size * step) <= value:
             size /= 2
         weights = weights - size * step
         last_value = value
         value = objective(weights)
-        # The objective of regression is quadratic: one step is enough.
+        # The objective of regression is quadratic: one Newton step reaches its minimum.
         if task == "regression" or last_value - value <= TOLERANCE * abs(last_value):
             break
     return weights
@@ -241,10 +246,10 @@ BASELINES: dict[str, Callable[[str, Rows, Targets], Baseline]] = {
     "linear": fit_linear,
     "trees": fit_trees,
 }
-"""Functions of task, training rows and targets, by name."""
+"""Functions that fit a baseline to a task, training rows and targets, by name of the baseline."""
 
 
 def available_baselines() -> list[str]:
-    """Return the baselines that can be fitted here: boosted trees need scikit-learn."""
+    """Return the names of the baselines that can be fitted: trees need scikit-learn."""
     has_sklearn = find_spec("sklearn") is not None
     return [name for name in BASELINES if name != "trees" or has_sklearn]

@@ -1,8 +1,8 @@
 """Choose beta without validation rows: `dlmexp.cross_validate` (docs/SPEC.md, section 6).
 
-A candidate is a pair of beta and the number of components of q. It is trained on all folds but one
-and evaluated on that one, for each fold in turn. The candidate with the lowest loss over all rows
-is trained again, on all of them.
+A candidate is a pair of beta and the number of components of q. For each fold in turn, it is
+trained on all other rows and evaluated on the fold. The candidate with the lowest loss over the
+rows of all folds is then trained on all rows.
 """
 
 import math
@@ -24,8 +24,8 @@ from dlmexp.core.folds import (
     Candidate,
     Folds,
     best_candidate,
+    fold_of_share,
     folds,
-    held_out_share,
     penalised_factor,
     pooled,
 )
@@ -43,14 +43,14 @@ BETAS = (100.0, 10.0, 1.0, 0.1)
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """The chosen candidate, trained on all rows.
+    """The chosen candidate, trained on all rows, and the losses of all candidates.
 
     Attributes:
-        fit: The model that was trained on all rows.
-        chosen: Its beta and its number of components.
+        fit: The chosen candidate, trained on all rows.
+        chosen: The beta and the number of components of the chosen candidate.
         losses: The mean loss over the held-out rows of all folds, by candidate; NaN where training
             failed in a fold.
-        fold_losses: The mean loss in each fold, by candidate; with `cv="loo"` a single one.
+        fold_losses: The mean loss in each fold, by candidate; with `cv="loo"` a single mean.
         metric: The name of the loss: "nll", "mse", "error" or "mre".
         temperature: The factor that would recalibrate predictions best, judged by the held-out rows
             of all folds (docs/SPEC.md, section 7); in regression it multiplies the predictive
@@ -87,21 +87,22 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
 ) -> CrossValidation:
     """Choose beta, and the components of q, by cross-validation; train the choice on all rows.
 
-    All folds and all betas train as one batch, one batch for each number of components.
+    For each number of components, all folds and all betas train as one batch.
 
     Args:
         X: Inputs [n, D]: an array or tensor.
         y: Targets [n].
         model: As in `dlmexp.fit`. In a fold it has at most as many inducing inputs as rows.
         objective: As in `dlmexp.fit`.
-        betas: The candidates; None: 100, 10, 1 and 0.1 if the objective has a beta.
-        seed: It orders the rows, which are then cut into folds, and the rows of the last fit.
+        betas: The betas to choose from; None: 100, 10, 1 and 0.1 if the objective has a beta.
+        seed: The seed that orders the rows before they are cut into folds, and that is the seed of
+            the fit to all rows.
         settings: As in `dlmexp.fit`.
-        test: Inputs and targets to evaluate the model of all rows on.
+        test: Inputs and targets to evaluate the fit to all rows on.
         cv: The number of folds; or the share of the rows that is held out once, such as 0.1; or
             "loo" for objectives with a closed form over q: every row is predicted from all others,
-            with the hyperparameters of the fit to all rows. Then nothing is trained again.
-        components: Candidates for the number of Gaussians of q; None: that of the model.
+            with the hyperparameters of the fit to all rows, so that no fold is trained.
+        components: The numbers of Gaussians of q to choose from; None: that of the model.
         metric: The loss on held-out rows: "nll", "mse" (regression), "error" (binary data) or "mre"
             (counts). None: "nll", or "mse" where the objective predicts no variance.
         estimator: As in `dlmexp.fit`.
@@ -138,8 +139,8 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     }
     metric = metric or loss.objective.selected_by or "nll"
     if isinstance(cv, str):
-        is_closed = loss.objective.collapsed_only or collapsed
-        _check_leave_one_out(cv, loss, model, is_closed, components)
+        uses_closed_form = loss.objective.collapsed_only or collapsed
+        _check_text_of_cv(cv, loss, model, uses_closed_form, components)
         options |= {"settings": settings, "test": test}
         return _by_leaving_one_out(X, y, model, candidate_betas, seed, metric, options)
     # 1. Train every candidate on the folds.
@@ -147,11 +148,11 @@ def cross_validate(  # noqa: PLR0913 - every argument but X and y has a default
     model = with_number_of_inducing_inputs(model, data.X, data.y, seed)
     fits: dict[Candidate, list[Fit]] = {}
     for K in sorted(set(components or [model.components])):
-        model_of_K = _model_with(model, components=K)
+        model_of_K = replace(model, components=K)
         fits |= _fits_of_folds(data, model_of_K, candidate_betas, settings, options)
     # 2. Choose the best one, and train it on all rows.
     choice = _Choice.of(fits, metric)
-    best_model = _model_with(model, components=choice.best.components)
+    best_model = replace(model, components=choice.best.components)
     (refit,) = fit(
         X,
         y,
@@ -212,17 +213,17 @@ class _Choice(NamedTuple):
         )
 
 
-def _check_leave_one_out(
-    cv: str, loss: Loss, model: Model, is_closed: bool, components: Sequence[int] | None
+def _check_text_of_cv(
+    cv: str, loss: Loss, model: Model, uses_closed_form: bool, components: Sequence[int] | None
 ) -> None:
-    """Check that `cv` is "loo", and that the model allows to leave rows out in closed form.
+    """Check that `cv` is "loo", and that rows of this model can be left out in closed form.
 
     Raises:
-        UserError: It is another word, or the model does not.
+        UserError: `cv` is another text, or the rows can not be left out.
     """
     if cv != LOO:
         raise UserError(f"cv={cv}: give a number of folds, a share of the rows, or 'loo'")
-    check_leave_one_out("cv=loo", loss.objective, model, is_closed)
+    check_leave_one_out("cv=loo", loss.objective, model, uses_closed_form)
     if set(components or [1]) != {1}:
         raise UserError("cv=loo needs a closed form over q, which a mixture does not have")
 
@@ -236,13 +237,13 @@ def _by_leaving_one_out(
     metric: str,
     options: Mapping[str, Any],
 ) -> CrossValidation:
-    """Return the best of the fits to all rows, by predictions of each row from all others."""
+    """Return the fit to all rows that predicts each row best from all others."""
     fits = fit(X, y, model, betas=betas, seeds=seed, validation=LOO, **options)
-    by_candidate = {Candidate(fit_of_beta.beta): [fit_of_beta] for fit_of_beta in fits}
-    choice = _Choice.of(by_candidate, metric)
-    (best,) = by_candidate[choice.best]
-    temperature = 1.0 if best.profile is None else penalised_factor(best.profile)
-    return choice.result(best, temperature)
+    fits_by_candidate = {Candidate(fit_of_beta.beta): [fit_of_beta] for fit_of_beta in fits}
+    choice = _Choice.of(fits_by_candidate, metric)
+    (best_fit,) = fits_by_candidate[choice.best]
+    temperature = 1.0 if best_fit.profile is None else penalised_factor(best_fit.profile)
+    return choice.result(best_fit, temperature)
 
 
 @dataclass(frozen=True)
@@ -251,26 +252,22 @@ class _FoldedData:
 
     X: Float[Tensor, "n D"]
     y: Float[Tensor, "n"]
-    rows: Folds
+    folds: Folds
 
     @classmethod
     def of(cls, X: Any, y: Any, seed: int, cv: int | float, task: str) -> "_FoldedData":
         """Return the checked rows and their folds.
 
         Raises:
-            UserError: They can't be used.
+            UserError: The rows or `cv` can't be used.
         """
         if np.ndim(X) != 2:
             raise UserError(f"X has shape {list(np.shape(X))}: give [n, D]")
         ordered = checked_splits(X, y, [seed], {}, task)
         n = ordered.y.shape[1]
-        rows = folds(n, int(cv)) if isinstance(cv, Integral) else held_out_share(n, cv)
-        return cls(ordered.X[0], ordered.y[0], rows)
-
-
-def _model_with(model: Model, **changes: Any) -> Model:
-    """Return the model with these properties changed."""
-    return Model(**{**vars(model), **changes})
+        is_count = isinstance(cv, Integral)
+        row_numbers = folds(n, int(cv)) if is_count else fold_of_share(n, cv)
+        return cls(ordered.X[0], ordered.y[0], row_numbers)
 
 
 def _fits_of_folds(
@@ -280,11 +277,11 @@ def _fits_of_folds(
     settings: Settings,
     options: Mapping[str, Any],
 ) -> dict[Candidate, list[Fit]]:
-    """Return the fits of all folds by candidate, one candidate for each beta."""
-    train, held_out = data.rows
+    """Return the fits of all folds by candidate: each beta, with the components of the model."""
+    train, held_out = data.folds
     row_count = train.shape[1]
     if isinstance(model.M, Integral):
-        model = _model_with(model, M=min(model.M, row_count))
+        model = replace(model, M=min(model.M, row_count))
     minibatches = _limited_minibatches(options["minibatches"], row_count)
     options = {**options, "minibatches": minibatches}
     fits = fit(
@@ -320,18 +317,17 @@ def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
     Raises:
         UserError: There is no such metric.
     """
-    known = fits[0].metrics["validation"]
-    if metric not in known:
-        raise UserError(f"metric={metric}: {nearest(metric, list(known))}")
+    known_metrics = list(fits[0].metrics["validation"])
+    if metric not in known_metrics:
+        raise UserError(f"metric={metric}: {nearest(metric, known_metrics)}")
     losses = []
     for fold_fit in fits:
-        has_failed = fold_fit.failed
-        losses.append(math.nan if has_failed else fold_fit.metrics["validation"][metric])
+        losses.append(math.nan if fold_fit.failed else fold_fit.metrics["validation"][metric])
     return losses
 
 
 def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str:
-    """Return the message for the case that every candidate failed in some fold."""
+    """Return the message for the user when every candidate failed in some fold."""
     for fits_of_candidate in fits.values():
         for fold_fit in fits_of_candidate:
             if fold_fit.failed:
@@ -342,7 +338,7 @@ def _why_all_failed(fits: Mapping[Candidate, Sequence[Fit]], metric: str) -> str
 def _temperature(data: _FoldedData, fits: Sequence[Fit]) -> float:
     """Return the factor that recalibrates the predictions on the held-out rows of all folds."""
     profiles = []
-    for fold_fit, held_out in zip(fits, data.rows.held_out, strict=True):
+    for fold_fit, held_out in zip(fits, data.folds.held_out, strict=True):
         mu, v = fold_fit.marginals(data.X[held_out])
         y = data.y[held_out][None].to(mu.dtype)
         profile = loss_profile(fold_fit.model.likelihood, fold_fit.posterior.hyper, mu, v, y)

@@ -1,4 +1,4 @@
-"""The device that trains."""
+"""The choice of the device that trains, and its free memory."""
 
 import torch
 
@@ -8,7 +8,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def select_device(name: str) -> torch.device:
-    """Return the device of that name; "auto" is a GPU where there is one, else the CPU.
+    """Return the device that a user has named; "auto" is a GPU where there is one, else the CPU.
 
     Raises:
         UserError: There is no such device.

@@ -62,10 +62,11 @@ class Fit:
 
     Attributes:
         beta: The weight of its penalty.
-        seed: The seed of its split or, of one data set, of the order of its rows.
+        seed: The seed of its split; for a single data set, the seed that ordered its rows.
         stopped: Why training stopped: "converged", "limit" (all iterations were made), "closed
-            form" (nothing was iterated), or why it failed.
-        failed: Whether training failed; then all other values are those where it stopped.
+            form" (no iterations were needed), or the reason why it failed.
+        failed: Whether training failed; then all other values are from the iteration at which it
+            stopped.
         iterations: Iterations until it stopped.
         seconds: Its share of the training time of its batch.
         objective: The objective per training row at every iteration.
@@ -78,12 +79,13 @@ class Fit:
         curve: The learning curve, pairs of iteration and test metrics; empty unless
             `Settings.evaluate_every` is set.
         acceptance: The share of accepted proposals; None unless the estimator draws by rejection.
-        evidence_gap: How much a larger M could raise the log evidence at most, in nats per row, at
-            these hyperparameters; None where the objective is no bound of it.
-        ends: The objective per row at the end of each start of L-BFGS (`Settings.restarts`), first
-            that of the start that was not perturbed. The fit is the lowest of them.
-        profile: With `validation="loo"`: the NLL of the rows at a grid of recalibrating factors
-            (docs/SPEC.md, section 7).
+        evidence_gap: An upper bound of how much a larger M could raise the log evidence at these
+            hyperparameters, in nats per row; None where the objective is no bound of the log
+            evidence.
+        ends: The objective per row where each start of L-BFGS ended (`Settings.restarts`). The
+            first start is the one that was not perturbed; the fit is the start with the lowest end.
+        profile: With `validation="loo"`: the NLL of the rows, summed, after recalibration by each
+            factor of a grid (docs/SPEC.md, section 7).
     """
 
     beta: float
@@ -106,7 +108,7 @@ class Fit:
 
     @cached_property
     def hyperparameters(self) -> dict[str, np.ndarray]:
-        """Return the inducing inputs "Z" [M, D] and all other hyperparameters, by name."""
+        """Return all hyperparameters by name, among them the inducing inputs "Z" [M, D]."""
         return {name: value[0].numpy() for name, value in self.posterior.hyper.items()}
 
     def predict(self, X: Any, device: str = "cpu") -> Prediction:
@@ -135,11 +137,12 @@ class Fit:
         return self._predictor_on(select_device(device)).marginals(rows)
 
     def _predictor_on(self, device: torch.device) -> MarginalPredictor | ComponentPredictor:
-        """Return the predictor on a device, which is made once."""
+        """Return the predictor on a device; it is created at the first call and then kept."""
         if device.type not in self._predictors:
             hyper = {name: value.to(device) for name, value in self.posterior.hyper.items()}
-            predictor = MarginalPredictor if self.model.components == 1 else ComponentPredictor
-            self._predictors[device.type] = predictor(
+            is_mixture = self.model.components > 1
+            predictor_class = ComponentPredictor if is_mixture else MarginalPredictor
+            self._predictors[device.type] = predictor_class(
                 self.model.kernel,
                 hyper,
                 m=self.posterior.m.to(device),
@@ -151,11 +154,11 @@ class Fit:
 
     @cached_property
     def _predictors(self) -> dict[str, MarginalPredictor | ComponentPredictor]:
-        """Predictors by device: empty at first, filled by `_predictor_on`."""
+        """Return the predictors by type of device: empty at first, filled by `_predictor_on`."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes to pickle, without cached ones that can be computed again."""
+        """Return the attributes to pickle: all but the cached ones, which can be recomputed."""
         state = dict(self.__dict__)
         state.pop("_predictors", None)
         state.pop("hyperparameters", None)
@@ -169,8 +172,8 @@ class Progress:
     Attributes:
         finished: The number of fits that have stopped.
         fits: The number of all fits.
-        iteration: The number of iterations of the batch that is training.
-        iterations: The largest number of iterations of a fit.
+        iteration: The number of iterations made so far by the batch that is training.
+        iterations: The most iterations that a fit can take (`Settings.iterations`).
     """
 
     finished: int
@@ -212,25 +215,26 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
             (`OBJECTIVES["t_pep"].with_options({"alpha": 0.2})`).
         betas: The weights of the penalty (for "power_ep" its power, 0 to 1).
         seeds: For one data set: each seed orders the rows, of which the first M are the initial
-            inducing inputs, and fixes minibatches and random draws; None: 0. For S splits: their
-            names, which fix minibatches and draws; None: 0 to S - 1.
-        settings: Adam's steps and the stopping rule.
+            inducing inputs, and fixes minibatches and random draws; None: 0. For S splits: one
+            seed for each split, which fixes minibatches and draws; None: 0 to S - 1.
+        settings: Steps of the optimizer and the stopping rule.
         test: Inputs and targets to evaluate on, of the same number of dimensions as X.
-        validation: The same, to select beta on; predictions are recalibrated on them too. "loo":
-            the training rows, each predicted from all others; for closed forms over q.
+        validation: Inputs and targets to select beta on, of the same number of dimensions as X;
+            predictions are recalibrated on them too. "loo": the training rows, each predicted from
+            all others; for objectives with a closed form over q.
         estimator: The estimator of -log E_q p(y|f): "exact", "quadrature", or an object such as
             `BMC(10)`.
-        minibatches: The number of rows of a step; None: all.
+        minibatches: The number of rows of each training step; None: all rows.
         collapsed: Whether to use the closed form over q if the objective has one.
-        hyperparameters: Hyperparameters to hold, such as `Fit.hyperparameters`: q alone is learned.
-            One mapping, or one per seed.
+        hyperparameters: Hyperparameters to hold fixed, such as `Fit.hyperparameters`: q alone is
+            learned. One mapping, or one per seed.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         dtype: The type of arrays with an entry for every row: "float64" or "float32".
         progress: Called with a `Progress` several times during training; an exception that it
             raises ends the training.
 
     Returns:
-        The fits, seed by seed, with the betas of a seed in the order that was given.
+        The fits, seed by seed; within a seed they are in the order of `betas`.
 
     Raises:
         UserError: An argument can't be used.
@@ -257,27 +261,29 @@ def fit(  # noqa: PLR0913 - every argument but X and y has a default
     if dtype not in DTYPES:
         raise UserError(f"dtype={dtype}: give one of {', '.join(DTYPES)}")
     loss = checked_loss(objective, estimator, model)
-    leave_one_out = _asks_to_leave_one_out(validation)
+    leave_one_out = _is_leave_one_out(validation)
     parts = {"validation": None if leave_one_out else validation, "test": test}
     splits = checked_splits(X, y, seeds, parts, model.likelihood.task)
     n, D = splits.X.shape[1:]
     model = with_number_of_inducing_inputs(model, splits.X[0], splits.y[0], splits.seeds[0])
     model = checked_model(model, loss, n)
     check_initial(model, D)
-    is_closed = _uses_closed_form(loss.objective, model, settings, collapsed)
+    uses_closed_form = _uses_closed_form(loss.objective, model, settings, collapsed)
     if leave_one_out:
-        check_leave_one_out("validation='loo'", loss.objective, model, is_closed)
-    held = None
+        check_leave_one_out("validation='loo'", loss.objective, model, uses_closed_form)
+    held_hyperparameters = None
     if hyperparameters is not None:
-        held = checked_hyperparameters(hyperparameters, model, len(splits.seeds), n, D)
+        held_hyperparameters = checked_hyperparameters(
+            hyperparameters, model, split_count=len(splits.seeds), n=n, D=D
+        )
     request = _Request(
         model=model,
         loss=loss,
         settings=settings,
         splits=splits,
-        minibatches=checked_minibatches(minibatches, n, is_closed),
-        collapsed=is_closed,
-        held=held,
+        minibatches=checked_minibatches(minibatches, n, uses_closed_form),
+        uses_closed_form=uses_closed_form,
+        held_hyperparameters=held_hyperparameters,
         device=select_device(device),
         dtype=dtype,
         leave_one_out=leave_one_out,
@@ -289,7 +295,7 @@ def _model_or_default(model: Model | None) -> Model:
     """Return the model, or `Model()` for None.
 
     Raises:
-        UserError: It is no `Model`.
+        UserError: The argument is no `Model`.
     """
     if model is None:
         return Model()
@@ -299,7 +305,11 @@ def _model_or_default(model: Model | None) -> Model:
 
 
 def _checked_settings(settings: Settings | None, model: Model) -> Settings:
-    """Return the settings; a q of several Gaussians is split half-way unless they say when."""
+    """Return the settings, with a `split_at` if q is a mixture.
+
+    A mixture starts as a single Gaussian. Unless `split_at` says when it is split into its
+    components, that is after half of the iterations.
+    """
     settings = Settings() if settings is None else settings
     check_settings(settings)
     if model.components != 1 and settings.split_at is None:
@@ -310,26 +320,26 @@ def _checked_settings(settings: Settings | None, model: Model) -> Settings:
 def _uses_closed_form(
     objective: Objective, model: Model, settings: Settings, collapsed: bool
 ) -> bool:
-    """Return whether the closed form over q is used.
+    """Return whether q is computed in closed form at every step, instead of being trained.
 
     Raises:
-        UserError: It is not, and the settings choose L-BFGS, which needs it.
+        UserError: It is trained, and the settings choose L-BFGS, which needs the closed form.
     """
     has_closed_form = objective.collapses(model.likelihood)
-    is_closed = objective.collapsed_only or (collapsed and has_closed_form)
-    if settings.optimizer == "lbfgs" and not is_closed:
+    uses_closed_form = objective.collapsed_only or (collapsed and has_closed_form)
+    if settings.optimizer == "lbfgs" and not uses_closed_form:
         raise UserError(
             f"Settings(optimizer=lbfgs): objective '{objective.name}' has no closed form over "
             "q here; leave optimizer out"
         )
-    return is_closed
+    return uses_closed_form
 
 
-def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
-    """Return whether each training row is to be predicted from all others.
+def _is_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
+    """Return whether `validation` is "loo": each training row is predicted from all others.
 
     Raises:
-        UserError: `validation` is another word.
+        UserError: `validation` is another text.
     """
     if not isinstance(validation, str):
         return False
@@ -342,9 +352,12 @@ def _asks_to_leave_one_out(validation: tuple[Any, Any] | str | None) -> bool:
 class _Request:
     """The checked arguments of `fit`.
 
+    A pair of a split and a beta is one fit, which is one cell of the program that trains its batch.
+
     Attributes:
-        collapsed: Whether the closed form over q is used.
-        held: Hyperparameters to hold, with a leading dimension of splits; None: they are learned.
+        uses_closed_form: Whether q is computed in closed form at every step.
+        held_hyperparameters: Hyperparameters to hold fixed, with a leading dimension of splits;
+            None: they are learned.
         leave_one_out: Whether each training row is predicted from all others.
     """
 
@@ -353,16 +366,16 @@ class _Request:
     settings: Settings
     splits: Splits
     minibatches: Minibatches | None
-    collapsed: bool
-    held: dict[str, Tensor] | None
+    uses_closed_form: bool
+    held_hyperparameters: dict[str, Tensor] | None
     device: torch.device
     dtype: str
     leave_one_out: bool
 
     @property
-    def is_solved(self) -> bool:
-        """Return whether the fits are solutions in closed form, without iterations."""
-        return self.collapsed and self.held is not None
+    def needs_no_iterations(self) -> bool:
+        """Return whether there is nothing to train: q has a closed form, the rest is held fixed."""
+        return self.uses_closed_form and self.held_hyperparameters is not None
 
     def all_fits(
         self, betas: list[float], progress: Callable[[Progress], object] | None
@@ -372,31 +385,36 @@ class _Request:
         They train in as few batches as memory allows.
         """
         pairs = list(product(range(len(self.splits.seeds)), betas))
-        pairs_at_once = len(pairs) if self.is_solved else self._pairs_at_once()
+        pairs_at_once = len(pairs) if self.needs_no_iterations else self._pairs_at_once()
         fits: list[Fit] = []
         for first in range(0, len(pairs), pairs_at_once):
             batch = pairs[first : first + pairs_at_once]
-            reporter = _Reporter(progress, len(fits), len(pairs), self.settings.iterations)
+            reporter = _Reporter(
+                progress,
+                stopped_count=len(fits),
+                fit_count=len(pairs),
+                max_iterations=self.settings.iterations,
+            )
             fits += self._fits_of_batch(batch, reporter)
         return fits
 
     def _fits_of_batch(self, pairs: list[tuple[int, float]], reporter: "_Reporter") -> list[Fit]:
         """Return the fits of these pairs of a split and a beta, in their order."""
-        # Cells finish in the order in which they stop.
-        by_cell: dict[int, FinishedFit] = {}
-        for finished in self._finished_fits(self._program(pairs), reporter):
-            by_cell[finished.cell] = finished
+        # Cells arrive in the order in which they stop, not in the order of the pairs.
+        result_of_cell: dict[int, FinishedFit] = {}
+        for result in self._results(self._program(pairs), reporter):
+            result_of_cell[result.cell] = result
         fits = []
         for cell, (split, beta) in enumerate(pairs):
             seed = self.splits.seeds[split]
-            fits.append(self._public_fit(by_cell[cell], seed, beta))
+            fits.append(self._public_fit(result_of_cell[cell], seed, beta))
         return fits
 
     def _pairs_at_once(self) -> int:
         """Return the number of fits that train side by side.
 
-        It is limited by the memory of a GPU. On a CPU it is limited by the caches: with more fits
-        the time per fit would not decrease.
+        On a GPU its memory is the limit. On a CPU the caches are: with more fits the time per fit
+        would not decrease.
         """
         n = self.splits.X.shape[1]
         samples = getattr(self.loss.estimator, "samples", 0)
@@ -415,19 +433,24 @@ class _Request:
         """Return the program whose cells are these pairs of a split and a beta."""
         split_of_cell = [split for split, _ in pairs]
         beta_of_cell = [beta for _, beta in pairs]
-        splits = sorted(set(split_of_cell))
-        data = self._data(splits, split_of_cell)
+        splits_of_batch = sorted(set(split_of_cell))
+        data = self._data(splits_of_batch, split_of_cell)
         beta = torch.tensor(beta_of_cell, dtype=PARAMETER_DTYPE, device=self.device)
-        if self.held is not None:
-            hyper = {name: value[splits].to(self.device) for name, value in self.held.items()}
+        if self.held_hyperparameters is not None:
+            hyper = {}
+            for name, value in self.held_hyperparameters.items():
+                hyper[name] = value[splits_of_batch].to(self.device)
             return Fixed(self.model, self.loss, data, beta, hyper, minibatches=self.minibatches)
-        program = Collapsed if self.collapsed else Joint
         if self.model.components > 1:
-            program = Mixture
-        return program(self.model, self.loss, data, beta, minibatches=self.minibatches)
+            program_class = Mixture
+        elif self.uses_closed_form:
+            program_class = Collapsed
+        else:
+            program_class = Joint
+        return program_class(self.model, self.loss, data, beta, minibatches=self.minibatches)
 
     def _data(self, splits: list[int], split_of_cell: list[int]) -> BatchData:
-        """Return the rows of these splits on the device."""
+        """Return the rows of these splits on the device, and which of the splits each cell has."""
         placement = {"dtype": DTYPES[self.dtype], "device": self.device}
         parts = {}
         for name, (X, y) in self.splits.parts.items():
@@ -441,47 +464,50 @@ class _Request:
             leave_one_out=self.leave_one_out,
         )
 
-    def _finished_fits(self, program: Program, reporter: "_Reporter") -> Iterator[FinishedFit]:
+    def _results(self, program: Program, reporter: "_Reporter") -> Iterator[FinishedFit]:
         """Yield the result of every cell when it has stopped."""
-        if self.is_solved:
-            assert isinstance(program, Fixed)
+        if self.needs_no_iterations:
+            assert isinstance(program, Fixed)  # `_program` returns it for held hyperparameters
             yield from solve(program)
             return
         training = Training.start(program, self.settings)
-        for finished in train(training, self.settings, reporter):
-            if finished is not None:
-                reporter.finished += 1
-                yield finished
+        for result in train(training, self.settings, reporter):
+            if result is not None:
+                reporter.stopped_count += 1
+                yield result
             elif training.on_gpu:
-                # `train` waits for a GPU here. It goes on with outcomes that are still being copied
-                # unless the stream has finished.
+                # `train` yields None while the GPU still works and copies the state of the cells
+                # to the CPU, and reads that state when it is resumed.
                 torch.cuda.current_stream(self.device).synchronize()
 
-    def _public_fit(self, finished: FinishedFit, seed: int, beta: float) -> Fit:
+    def _public_fit(self, result: FinishedFit, seed: int, beta: float) -> Fit:
         """Return the result of a cell with everything that predictions need."""
         return Fit(
             beta=beta,
             seed=seed,
-            stopped=finished.stopped,
-            failed=finished.failed,
-            iterations=finished.iterations,
-            seconds=finished.seconds,
-            objective=finished.objective,
-            metrics=finished.metrics,
-            posterior=_copied_posterior(finished.posterior),
+            stopped=result.stopped,
+            failed=result.failed,
+            iterations=result.iterations,
+            seconds=result.seconds,
+            objective=result.objective,
+            metrics=result.metrics,
+            posterior=_posterior_copy(result.posterior),
             model=self.model,
             predicts_variance=self.loss.objective.predicts_variance,
             dtype=self.dtype,
-            curve=finished.curve,
-            acceptance=finished.acceptance,
-            evidence_gap=finished.evidence_gap,
-            ends=finished.ends,
-            profile=finished.profile,
+            curve=result.curve,
+            acceptance=result.acceptance,
+            evidence_gap=result.evidence_gap,
+            ends=result.ends,
+            profile=result.profile,
         )
 
 
-def _copied_posterior(posterior: Posterior) -> Posterior:
-    """Return a copy, as the tensors of a finished fit are views of those of its whole batch."""
+def _posterior_copy(posterior: Posterior) -> Posterior:
+    """Return a copy of a cell's posterior, whose tensors are views of those of its whole batch.
+
+    A `Fit` that kept the views would keep the memory of the batch.
+    """
     hyper = {name: value.clone() for name, value in posterior.hyper.items()}
     return Posterior(hyper, posterior.m.clone(), posterior.L.clone(), posterior.jitter.clone())
 
@@ -490,24 +516,33 @@ def _copied_posterior(posterior: Posterior) -> Posterior:
 class _Reporter:
     """Calls `progress` when `training.iteration` has grown.
 
-    `train` calls the reporter after every step, but increases `training.iteration` after a stretch
-    of steps.
+    `train` calls the reporter after every step, but increases `training.iteration` only after a
+    stretch of steps.
 
     Attributes:
-        progress: The function of the user; None: there is none.
-        finished: The number of fits that have stopped.
-        fits: The number of all fits.
-        iterations: The largest number of iterations of a fit.
-        reported: The iteration that was reported last.
+        progress: The user's function; None: progress is not reported.
+        stopped_count: The number of fits that have stopped.
+        fit_count: The number of all fits.
+        max_iterations: The most iterations that a fit can take.
+        last_iteration: The iteration that was reported last.
     """
 
     progress: Callable[[Progress], object] | None
-    finished: int
-    fits: int
-    iterations: int
-    reported: int = 0
+    stopped_count: int
+    fit_count: int
+    max_iterations: int
+    last_iteration: int = 0
 
     def __call__(self, training: Training) -> None:
-        if self.progress is not None and training.iteration != self.reported:
-            self.reported = training.iteration
-            self.progress(Progress(self.finished, self.fits, training.iteration, self.iterations))
+        """Report the iteration of the batch, unless it was reported before."""
+        if self.progress is None or training.iteration == self.last_iteration:
+            return
+        self.last_iteration = training.iteration
+        self.progress(
+            Progress(
+                finished=self.stopped_count,
+                fits=self.fit_count,
+                iteration=training.iteration,
+                iterations=self.max_iterations,
+            )
+        )

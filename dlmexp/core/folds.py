@@ -1,6 +1,6 @@
-"""Cross-validation without training: the rows of folds, and the choice by their pooled losses.
+"""What cross-validation needs besides training: rows of folds, pooled losses, and the choice.
 
-Nothing here needs torch (docs/SPEC.md, section 6).
+See docs/SPEC.md, section 6. This module does not import torch, so that planning a run stays fast.
 """
 
 import math
@@ -17,29 +17,31 @@ FOLDS = 5
 HOLDOUT_FROM_ROWS = 2000
 """The default is one held-out part, not folds, from this number of rows on."""
 PROFILE_LOGS = np.linspace(-6.0, 6.0, 49)
-"""Logarithms of the factors of a profile (`recalibration.loss_profile`)."""
-STRENGTH = 2.0
-"""Nats of NLL, summed over rows, that a factor must gain per unit of its logarithm."""
+"""Logarithms of the recalibration factors at which a profile has the NLL
+(`recalibration.loss_profile`)."""
+FACTOR_PENALTY = 2.0
+"""Nats by which a recalibration factor must lower the NLL, summed over rows, per unit of its
+logarithm."""
 SPLINE_POINTS = 6001
 """Number of points at which the spline through a profile is evaluated."""
 HOLDOUT = "holdout"
 """The setting that holds out a part of the rows once."""
 LOO = "loo"
-"""The setting that predicts every row from all others, in closed form; there are no folds."""
+"""The setting that predicts every row from all others, in closed form and so without folds."""
 HOLDOUT_DIVISOR = 10
 """With "holdout", one of every HOLDOUT_DIVISOR rows is held out."""
 OWN_ROWS = 0x6F776E20726F7773
 """Tag of the random stream that orders users' own rows (the letters of "own rows").
 
-Without it the stream would be that of `numpy.random.default_rng(seed)`. A user may have drawn the
-data with it, and then rows in its order are not in a random one."""
+Without the tag the stream would be that of `numpy.random.default_rng(seed)`. If a user has drawn
+the data from that stream, an order drawn from it depends on the data and is not random."""
 
 
 class Folds(NamedTuple):
     """The row numbers of F folds.
 
     Attributes:
-        train: The rows to train on while a fold is held out.
+        train: The rows to train on while each fold is held out: all n that are not in the fold.
         held_out: The held-out rows of each fold.
     """
 
@@ -48,16 +50,16 @@ class Folds(NamedTuple):
 
 
 def row_order(n: int, seed: int, tag: int | None = OWN_ROWS) -> Int[np.ndarray, " n"]:
-    """Return a random order of n rows, which is the same everywhere.
+    """Return a random order of n rows, the same on every machine and with every version of numpy.
 
-    It sorts n raw words of a bit generator, which numpy promises never to change, unlike the
-    permutations of `Generator`.
+    The rows are sorted by n raw words of a bit generator. numpy promises never to change these
+    words, unlike the permutations of `Generator`.
 
     Args:
         n: The number of rows.
         seed: The seed of the repetition.
-        tag: The tag of the stream; None: the stream of the seed alone, as for the data sets of the
-            paper.
+        tag: The tag of the random stream; None: the stream of the seed alone, which orders the
+            data sets of the paper.
     """
     stream = seed if tag is None else np.random.SeedSequence([seed, tag])
     words = np.random.PCG64(stream).random_raw(n)
@@ -65,7 +67,7 @@ def row_order(n: int, seed: int, tag: int | None = OWN_ROWS) -> Int[np.ndarray, 
 
 
 class Candidate(NamedTuple):
-    """What cross-validation chooses: the weight of the penalty and the number of Gaussians of q."""
+    """A choice of cross-validation: the weight of the penalty and the number of Gaussians of q."""
 
     beta: float
     components: int = 1
@@ -87,7 +89,7 @@ def folds(n: int, count: int = FOLDS) -> Folds:
 
 def _folds_holding_out(n: int, held_out: Int[np.ndarray, "F s"]) -> Folds:
     """Return folds with these held-out rows, and all other rows to train on."""
-    train = [np.delete(np.arange(n), of_fold) for of_fold in held_out]
+    train = [np.delete(np.arange(n), rows_of_fold) for rows_of_fold in held_out]
     return Folds(np.stack(train), held_out)
 
 
@@ -130,8 +132,8 @@ def fold_size(n: int, cv: str) -> int:
     return n // count
 
 
-def held_out_share(n: int, share: float) -> Folds:
-    """Return a single fold: a share of n rows, the first ones, at least 1 and at most n - 1.
+def fold_of_share(n: int, share: float) -> Folds:
+    """Return a single fold: the first rows, a share of all n, at least 1 and at most n - 1.
 
     Raises:
         UserError: The share is not between 0 and 1, or there is one row alone.
@@ -149,8 +151,7 @@ def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
     """Return the mean of a metric on normalised targets in the units of the targets.
 
     Each fold divides its targets by its own standard deviation `y_std`, so that metrics of
-    different folds can be averaged only in the units of the targets. With `1 / y_std` in place of
-    `y_std` this is its own inverse.
+    different folds can be averaged only in the units of the targets.
     """
     if metric == "nll":
         return mean + math.log(y_std)
@@ -159,6 +160,14 @@ def in_units_of_target(metric: str, mean: float, y_std: float) -> float:
     if metric == "crps" or metric.startswith("width_"):
         return mean * y_std
     return mean
+
+
+def in_normalised_units(metric: str, mean: float, y_std: float) -> float:
+    """Return the mean of a metric in the units of the targets for targets divided by `y_std`.
+
+    This is the inverse of `in_units_of_target`, with the same `y_std`.
+    """
+    return in_units_of_target(metric, mean, 1 / y_std)
 
 
 def pooled(metric: str, means: Sequence[float], y_stds: Sequence[float] | None = None) -> float:
@@ -193,17 +202,18 @@ def best_candidate(losses: Mapping[Candidate, float]) -> Candidate | None:
     return min(finite, key=rank)
 
 
-def penalised_factor(profile: Float[np.ndarray, " P"], strength: float = STRENGTH) -> float:
-    """Return the factor with the lowest sum of NLL and `strength * |log factor|`.
+def penalised_factor(profile: Float[np.ndarray, " P"], strength: float = FACTOR_PENALTY) -> float:
+    """Return the recalibration factor with the lowest sum of NLL and `strength * |log factor|`.
 
-    The penalty is that of a Laplace prior of the logarithm. It has no influence where there are
-    many rows. Where there are few, a small gain does not justify a large factor. The factor is 1 if
-    the NLL is finite at fewer than two points.
+    The penalty is that of a Laplace prior on the logarithm of the factor. Where there are many
+    rows, it has hardly any influence. Where there are few, it prevents a large factor from being
+    chosen for a small gain. The factor is 1 if the NLL is finite at fewer than two points.
 
     Args:
         profile: The NLL summed over the rows of all folds, at the factors `exp(PROFILE_LOGS)`.
         strength: Nats per unit of the logarithm.
     """
+    # scipy.interpolate takes long to import, and only this function needs it.
     from scipy.interpolate import CubicSpline
 
     is_finite = np.isfinite(profile)
@@ -211,7 +221,7 @@ def penalised_factor(profile: Float[np.ndarray, " P"], strength: float = STRENGT
         return 1.0
     known_logs = PROFILE_LOGS[is_finite]
     spline = CubicSpline(known_logs, profile[is_finite])
-    # A fine grid between the known points
+    # The points of a fine grid that lie between the known points: the spline does not extrapolate.
     logs = np.linspace(PROFILE_LOGS[0], PROFILE_LOGS[-1], SPLINE_POINTS)
     logs = logs[(logs >= known_logs[0]) & (logs <= known_logs[-1])]
     penalised = spline(logs) + strength * np.abs(logs)

@@ -15,17 +15,18 @@ from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture
 
 ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}
-"""The most entries of [M, rows] arrays, by device; those of a CPU fit into its cache."""
+"""The most entries of an array [M, rows], by type of device; on a CPU, as many as its cache
+holds."""
 
 
 class MarginalPredictor:
-    """The marginals of q(f) at new rows, by one product of M x M by M x rows.
+    """The marginals of q(f) at new rows, computed by one product of M x M by M x rows.
 
     With `A = Luu^-1 Kuf`, `L L^T - I = Q diag(w) Q^T` and `P = Q^T Luu^-1`, the marginals are
 
         C = Q^T A = P Kuf,    mu_i = mean + (Q^T m) . C_i,    v_i = kff_i + w . C_i^2
 
-    Q is orthogonal, so the rounding errors are those of `gp.posterior`, which computes A.
+    As Q is orthogonal, the rounding errors are not larger than in `gp.posterior`, which computes A.
     """
 
     def __init__(
@@ -43,10 +44,11 @@ class MarginalPredictor:
         S = L @ L.mT
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
         w, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
-        # In the coordinates of the eigenvectors, the mean of q is Q^T m.
-        m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
+        QTm = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
+        # The two functions below look at the type of the rows alone.
         no_rows = torch.empty(0, dtype=row_dtype)
-        self.w, self.P, self.m = as_rows(no_rows, w, Q.mT @ Luu_inverse, m)
+        # The attribute m holds Q^T m, the mean in the coordinates of the eigenvectors.
+        self.w, self.P, self.m = as_rows(no_rows, w, Q.mT @ Luu_inverse, QTm)
         self.hyper = hyper_as_rows(no_rows, hyper)
         self.kernel = kernel
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // Z.shape[1])
@@ -80,7 +82,7 @@ class MarginalPredictor:
 
 
 class ComponentPredictor:
-    """The marginals of the components of a mixture at new rows; Kuu is factorised once."""
+    """The marginals of the components of a mixture at new rows; Kuu is factorised only once."""
 
     def __init__(
         self,
@@ -97,6 +99,7 @@ class ComponentPredictor:
         self.mean = hyper["mean"]
         self.m = m
         self.L = L
+        # Arrays are [K, M, rows] here, and m has K M entries.
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // m.numel())
 
     @torch.no_grad()
@@ -131,8 +134,8 @@ class Prediction:
             1, of counts the mean count (rate).
         variance: The variance of a new target; None for square loss, which predicts a mean only,
             and for likelihoods without `std`.
-        lower: The lower end of the central 95 % interval of a new target; None where `variance` is,
-            and for binary data.
+        lower: The lower end of the central 95 % interval of a new target; None for square loss, for
+            binary data, and for likelihoods without `interval`.
         upper: The upper end of this interval.
         latent_mean: The mean of f; of a mixture, by component [K, N].
         latent_variance: The variance of f; of a mixture, by component [K, N].
@@ -155,24 +158,26 @@ def prediction(
 ) -> Prediction:
     """Return the predictive distribution of the targets from the marginals mu and v of f.
 
-    Without `predicts_variance` it is a mean alone.
+    Without `predicts_variance`, the prediction has no variance and no interval of the targets.
     """
     mean = likelihood.mean(mu, v)
     variance = None
-    ends = None
+    lower = None
+    upper = None
     if predicts_variance:
-        ends = likelihood.interval(mu, v)
+        interval = likelihood.interval(mu, v)
+        if interval is not None:
+            lower, upper = interval
         std = likelihood.std(mu, v)
         if std is not None:
             variance = std.square()
         elif likelihood.task == "binary":
             variance = mean * (1 - mean)
-    lower, upper = (None, None) if ends is None else ends
     return Prediction(
         mean=_array(mean),
-        variance=None if variance is None else _array(variance),
-        lower=None if lower is None else _array(lower),
-        upper=None if upper is None else _array(upper),
+        variance=_array_or_none(variance),
+        lower=_array_or_none(lower),
+        upper=_array_or_none(upper),
         latent_mean=_array(mu),
         latent_variance=_array(v),
     )
@@ -181,3 +186,8 @@ def prediction(
 def _array(values: Float[Tensor, "1 *K N"]) -> np.ndarray:
     """Return the values of the single model as an array."""
     return values[0].cpu().numpy()
+
+
+def _array_or_none(values: Float[Tensor, "1 *K N"] | None) -> np.ndarray | None:
+    """Return the values of the single model as an array, and None for None."""
+    return None if values is None else _array(values)

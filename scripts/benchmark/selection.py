@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 import dlmexp
 from dlmexp.common.paths import data_root
-from dlmexp.core.folds import LOO, Candidate, best_candidate, folds, held_out_share, pooled
+from dlmexp.core.folds import LOO, Candidate, best_candidate, fold_of_share, folds, pooled
 from dlmexp.core.inputs import row_order
 from dlmexp.data.dataset import read_spec
 from dlmexp.data.raw_files import load
@@ -193,7 +193,7 @@ def fold_losses(
 ) -> Float[np.ndarray, "S B"]:
     """Return the pooled loss on held-out rows by split and beta; NaN where training failed."""
     count, n = splits.y.shape
-    rows = folds(n, rule.cv) if isinstance(rule.cv, int) else held_out_share(n, float(rule.cv))
+    rows = folds(n, rule.cv) if isinstance(rule.cv, int) else fold_of_share(n, float(rule.cv))
     folded = [part[:, chosen] for chosen in rows for part in (splits.X, splits.y)]
     # [S, F, ...] as [S F, ...]
     X, y, X_held_out, y_held_out = [part.reshape(-1, *part.shape[2:]) for part in folded]

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from dlmexp.common.errors import UserError
-from dlmexp.core.folds import Candidate, best_candidate, folds, in_units_of_target, pooled
+from dlmexp.core.folds import (
+    Candidate,
+    best_candidate,
+    folds,
+    in_normalised_units,
+    in_units_of_target,
+    pooled,
+)
 
 
 @pytest.mark.parametrize(("n", "count"), [(10, 5), (23, 5), (7, 2), (9, 9)])
@@ -45,7 +52,7 @@ def test_pooled_losses_are_those_of_targets_in_their_own_units():
 @pytest.mark.parametrize("metric", ["nll", "mse", "crps", "width_95", "coverage_95"])
 def test_the_inverse_scale_undoes_a_change_of_units(metric):
     there = in_units_of_target(metric, 0.8, 3.0)
-    assert in_units_of_target(metric, there, 1 / 3.0) == pytest.approx(0.8)
+    assert in_normalised_units(metric, there, 3.0) == pytest.approx(0.8)
 
 
 def test_a_candidate_that_failed_in_one_fold_is_not_chosen():

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import data_root
-from dlmexp.core.folds import in_units_of_target
+from dlmexp.core.folds import in_normalised_units
 from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, as_spec
 from dlmexp.data.raw_files import load
@@ -289,7 +289,7 @@ def _betas_by_folds(store: Store, model: TrainedCell, metric: str) -> pd.DataFra
     for candidate, loss in losses_of_candidates(store, model.cell.key, metric).items():
         if candidate.components == model.cell.components and np.isfinite(loss):
             betas.append(candidate.beta)
-            validation.append(in_units_of_target(metric, loss, 1 / model.y_std))
+            validation.append(in_normalised_units(metric, loss, model.y_std))
     if len(betas) < 2:
         return pd.DataFrame()
     return pd.DataFrame({"beta": betas, "validation": validation, "test": np.nan})

@@ -105,7 +105,7 @@ def test_a_pilot_that_fails_leaves_the_usual_start(monkeypatch):
 
 def test_a_pilot_is_refused_without_gaussian_noise_and_below_zero():
     X, y = rows()
-    with pytest.raises(dlmexp.UserError, match=r"^pilot: it is for Gaussian noise"):
+    with pytest.raises(dlmexp.UserError, match=r"^pilot: a pilot fit needs Gaussian noise"):
         dlmexp.fit(X, (y > 0) * 1.0, dlmexp.Model("rbf", "probit", M=8, pilot=5))
     with pytest.raises(dlmexp.UserError, match=r"^pilot=-1: give a whole number >= 0"):
         dlmexp.fit(X, y, model(pilot=-1))
