@@ -322,7 +322,10 @@ def _losses(fits: Sequence[Fit], metric: str) -> list[float]:
         raise UserError(f"metric={metric}: {nearest(metric, known_metrics)}")
     losses = []
     for fold_fit in fits:
-        losses.append(math.nan if fold_fit.failed else fold_fit.metrics["validation"][metric])
+        loss = math.nan
+        if not fold_fit.failed:
+            loss = fold_fit.metrics["validation"][metric]
+        losses.append(loss)
     return losses
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.common.provenance import Provenance, provenance_here, with_timestamp
-from dlmexp.core.folds import LOO, in_units_of_target, penalised_factor, pooled
+from dlmexp.core.folds import LOO, in_normalised_units, penalised_factor, pooled
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.training.finished import FinishedFit, curve_arrays
 from dlmexp.core.training.metrics import trivial_metrics
@@ -360,12 +360,12 @@ def with_pooled_validation(result: Result, folds: Sequence[Result]) -> Result:
     if not folds:
         return result
     y_stds = [fold.y_std or 1.0 for fold in folds]
-    unit = 1.0 / (result.y_std or 1.0)
+    y_std = result.y_std or 1.0
     validation: dict[str, float] = {}
     for name in folds[0].validation:
         values = [fold.validation[name] for fold in folds]
         mean = pooled(name, values, y_stds)  # in the units of the target
-        validation[name] = in_units_of_target(name, mean, unit)
+        validation[name] = in_normalised_units(name, mean, y_std)
     return msgspec.structs.replace(result, validation=validation)
 
 
