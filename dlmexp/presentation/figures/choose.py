@@ -1,9 +1,9 @@
 """Choose which figures to draw, and on which datasets.
 
-A declared figure names datasets of the paper. It is drawn on those that have results. Where a
-dataset has none, a stand-in takes its place: another dataset that represents it because the
-original cannot be downloaded. Users can name datasets themselves. A dataset of their own that no
-figure names has a figure to itself (`own`).
+A declared figure names datasets of the paper. It is drawn on those that have results. A dataset
+without results is replaced by its stand-in, if it has one: a stand-in is another dataset that
+represents a dataset of the paper which cannot be downloaded. Users can name datasets themselves. A
+dataset of their own that no declared figure names has a figure to itself (module `own`).
 """
 
 import math
@@ -42,13 +42,13 @@ class Request:
     """The options of `dlmexp plot` that choose results, for all figures alike.
 
     Attributes:
-        by: The values to draw, by column (`parse_terms`).
+        by: The values to draw, by column: the option `--by` (`parse_terms`).
         protocol: The protocol to draw. None means `paper`, or the protocol with most results where
             nothing was run under `paper`.
-        where: Changed settings (`parse_where`).
+        where: The values of the setting to draw, by name: the option `--where` (`parse_where`).
         parameterisation: The parameterisation of q to draw, whitened or unwhitened. None means
             whitened where it was run, and a second figure where both were run.
-        compare_protocols: Whether all protocols that were run stand side by side.
+        compare_protocols: Whether all protocols with results are drawn side by side.
     """
 
     by: Where = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Page:
     Attributes:
         figure: The figure, with the panels of this page.
         name: The name of the files, without the number of the page.
-        number: '1', '2' ... for the pages of a long figure; '' for a figure of one page.
+        number: The number of the page as a text, '1', '2' ...; '' for a figure of one page.
         results: The results that the figure is drawn from; None means all results.
     """
 
@@ -77,7 +77,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a user named, and which datasets have results.
+    """What a user named in the command, and which datasets have results.
 
     Attributes:
         figure_ids: The figures that the user named; empty if none is named.
@@ -105,18 +105,23 @@ def pages(results: ResultsFolder, ids: Sequence[str], request: Request) -> Itera
     """
     rows = results.candidates[["dataset", "task", "method", "protocol"]].drop_duplicates()
     task_of = dict(zip(rows["dataset"], rows["task"], strict=True))
-    scope = Scope(ids, request.by.get("dataset", []), task_of, own_datasets(task_of))
+    scope = Scope(
+        figure_ids=ids,
+        requested_datasets=request.by.get("dataset", []),
+        task_of=task_of,
+        own_datasets=own_datasets(task_of),
+    )
     _check_ids(scope, experiment_names(results))
     _check_filters(results, request.by)
     _check_protocol(request, sorted(rows["protocol"].unique()))
-    figures = [
+    undivided_pages = [
         *_declared_figures(scope),
         *_own_figures(scope, results),
         *_sweep_figures(scope, results),
     ]
-    _check_that_datasets_have_panels(figures, scope)
+    _check_that_datasets_have_panels(undivided_pages, scope)
     known_methods = {*catalogue.entries("method"), *rows["method"]}
-    for page in figures:
+    for page in undivided_pages:
         panels = _with_known_x(page.figure.panels, results)
         panels = _with_requested_lines(panels, request.by)
         _check_methods(page.figure, panels, known_methods)
@@ -128,26 +133,26 @@ def _check_ids(scope: Scope, sweeps: Iterable[str]) -> None:
     """Raise UserError if the user named a figure that does not exist.
 
     Args:
-        scope: The named figures, and the user's own datasets.
+        scope: The figures that the user named, and the user's own datasets.
         sweeps: The names of all sweeps.
     """
     ids_of_own_figures: dict[str, None] = {}  # an ordered set
     for name in (*scope.own_datasets, *sweeps):
         ids_of_own_figures[OWN_PREFIX + name] = None
-    valid = [*FIGURES.names(), *ids_of_own_figures]
+    valid_ids = [*FIGURES.names(), *ids_of_own_figures]
     for figure_id in scope.figure_ids:
-        if figure_id not in valid:
-            suggestions = [*valid, *LEADERBOARD_FIGURES, *MODEL_FIGURES, VERDICTS_FIGURE]
+        if figure_id not in valid_ids:
+            suggestions = [*valid_ids, *LEADERBOARD_FIGURES, *MODEL_FIGURES, VERDICTS_FIGURE]
             raise UserError(
                 f"there is no figure '{figure_id}': {nearest(figure_id, suggestions)} "
                 f"(your own data and sweeps: {OWN_PREFIX}NAME)"
             )
 
 
-def _check_that_datasets_have_panels(figures: Iterable[Page], scope: Scope) -> None:
-    """Raise UserError if the user named datasets on which no figure has a panel."""
+def _check_that_datasets_have_panels(pages_to_draw: Iterable[Page], scope: Scope) -> None:
+    """Raise UserError if the user named datasets, and no figure has a panel on any of them."""
     datasets = scope.requested_datasets
-    if not datasets or any(page.figure.panels for page in figures):
+    if not datasets or any(page.figure.panels for page in pages_to_draw):
         return
     figure_names = ", ".join(scope.figure_ids) or "any figure"
     raise UserError(
@@ -194,7 +199,7 @@ def _check_methods(figure: Figure, panels: Iterable[Panel], known: set[str]) -> 
 
 
 def _declared_figures(scope: Scope) -> Iterator[Page]:
-    """Yield the declared figures to draw, each on the datasets to draw it on."""
+    """Yield the declared figures to draw, with their panels on the datasets to draw."""
     for figure_id in _declared_ids(scope):
         figure = FIGURES[figure_id]
         name = figure.id
@@ -207,9 +212,9 @@ def _declared_ids(scope: Scope) -> list[str]:
     """Return the ids of the declared figures to draw."""
     if scope.figure_ids:
         return [figure_id for figure_id in dict.fromkeys(scope.figure_ids) if figure_id in FIGURES]
-    requested = set(scope.requested_datasets)
-    if requested and requested.issubset(scope.own_datasets):
-        return []  # such datasets have figures of their own
+    requested_datasets = set(scope.requested_datasets)
+    if requested_datasets and requested_datasets.issubset(scope.own_datasets):
+        return []  # `_own_figures` yields the figures of the user's own datasets
     return [
         figure_id
         for figure_id in FIGURES.names()
@@ -218,7 +223,7 @@ def _declared_ids(scope: Scope) -> list[str]:
 
 
 def _is_drawn_by_default(figure: Figure, datasets: Collection[str]) -> bool:
-    """Return whether a figure is drawn where the user names no figure.
+    """Return whether a figure is drawn if the user names no figure.
 
     Args:
         figure: The figure.
@@ -230,10 +235,10 @@ def _is_drawn_by_default(figure: Figure, datasets: Collection[str]) -> bool:
 
 
 def _own_figures(scope: Scope, results: ResultsFolder) -> Iterator[Page]:
-    """Yield the figures of the user's own datasets.
+    """Yield figures of the user's own datasets.
 
-    These are the figures that the user named. If none is named, they are those of the datasets
-    that the user named, or of all own datasets.
+    If the user named figures, those among them are drawn. If the user named only datasets, their
+    figures are drawn. If the user named neither, the figures of all own datasets are drawn.
     """
     for dataset in scope.own_datasets:
         figure_id = f"{OWN_PREFIX}{dataset}"
@@ -263,7 +268,7 @@ def _sweep_figures(scope: Scope, results: ResultsFolder) -> Iterator[Page]:
 def _with_known_x(panels: Iterable[Panel], results: ResultsFolder) -> list[Panel]:
     """Return the panels without those whose x-axis is a column that the tidy table lacks.
 
-    Such a column is the prediction time, which only a benchmark adds.
+    The prediction time is such a column: only a benchmark adds it to the table.
     """
     return [panel for panel in panels if panel.kind != "sizes" or panel.x in results.table]
 
@@ -279,92 +284,95 @@ def _with_requested_lines(panels: Iterable[Panel], by: Where) -> tuple[Panel, ..
         if "method" in by:
             lines = [line for line in lines if line.method in by["method"]]
         if panel.kind == "sizes" and "beta" in by:
-            lines = _at_betas(lines, by["beta"])
+            lines = _with_fixed_betas(lines, by["beta"])
         if lines:
             remaining.append(replace(panel, lines=tuple(lines)))
     return tuple(remaining)
 
 
-def _at_betas(lines: Iterable[Line], betas: list[str]) -> list[Line]:
-    """Return the lines at fixed betas: a line whose beta is selected becomes a line per beta."""
-    at_betas: list[Line] = []
+def _with_fixed_betas(lines: Iterable[Line], betas: list[str]) -> list[Line]:
+    """Return the lines with a line per beta in place of each line whose beta is selected."""
+    with_fixed_betas: list[Line] = []
     for line in lines:
         selects_beta = line.beta is None and catalogue.has_beta_to_select(line.method)
         if not selects_beta:
-            at_betas.append(line)
+            with_fixed_betas.append(line)
             continue
+        # The legend names beta only if it distinguishes lines.
         names = "beta" if len(betas) > 1 else line.names
-        at_betas += [replace(line, beta=float(beta), names=names) for beta in betas]
-    return at_betas
+        with_fixed_betas += [replace(line, beta=float(beta), names=names) for beta in betas]
+    return with_fixed_betas
 
 
 def _split_into_pages(
     page: Page, panels: tuple[Panel, ...], compare_protocols: bool
 ) -> Iterator[Page]:
-    """Yield a figure with these panels, on several pages of equal length if it is long.
+    """Yield a figure with these panels, on several pages of about equal length if it is long.
 
     A figure is long only where protocols stand side by side, as each panel takes a row there.
     Panels that compare methods take a column instead, and always fit on a page.
     """
-    in_rows = compare_protocols and not panels[0].panel_kind.compares_methods
-    if not in_rows or len(panels) <= MAX_PANELS_ON_PAGE:
+    has_row_per_panel = compare_protocols and not panels[0].panel_kind.compares_methods
+    if not has_row_per_panel or len(panels) <= MAX_PANELS_ON_PAGE:
         yield replace(page, figure=replace(page.figure, panels=panels))
         return
     page_count = math.ceil(len(panels) / MAX_PANELS_ON_PAGE)
-    length = math.ceil(len(panels) / page_count)
+    panels_per_page = math.ceil(len(panels) / page_count)
     for index in range(page_count):
-        on_page = panels[index * length : (index + 1) * length]
+        first = index * panels_per_page
+        on_page = panels[first : first + panels_per_page]
         figure = replace(page.figure, panels=on_page)
         yield replace(page, figure=figure, number=str(index + 1))
 
 
 def _panels_on_datasets(figure: Figure, scope: Scope) -> tuple[Panel, ...]:
-    """Return the panels of a figure, each on the datasets that replace its own one.
+    """Return the panels of a figure, each on the datasets to draw in place of its own dataset.
 
-    If no dataset replaces that of a panel, the panel keeps it: its notes say what was not run. But
-    if the user named a dataset that is not a stand-in, the panel is left out.
+    A panel whose dataset cannot be drawn or replaced is kept, so that the notes of the figure can
+    say what was not run. It is left out if the user named a dataset that is not a stand-in.
 
     Returns:
         No panels if the user named datasets and the figure can be drawn on none of them.
     """
-    replacements = _replacements_by_dataset(figure, scope)
-    if scope.requested_datasets and not any(replacements.values()):
+    datasets_to_draw = _datasets_to_draw(figure, scope)
+    if scope.requested_datasets and not any(datasets_to_draw.values()):
         return ()
-    keeps_others = not _requested_without_stand_ins(scope)
+    keeps_panels_without_results = not _requested_without_stand_ins(scope)
     panels: dict[Panel, None] = {}  # an ordered set
     for panel in figure.panels:
-        datasets = replacements[panel.dataset]
-        if not datasets and keeps_others:
+        datasets = datasets_to_draw[panel.dataset]
+        if not datasets and keeps_panels_without_results:
             datasets = [panel.dataset]
         for dataset in datasets:
             panels[replace(panel, dataset=dataset)] = None
     return tuple(panels)
 
 
-def _replacements_by_dataset(figure: Figure, scope: Scope) -> dict[str, list[str]]:
+def _datasets_to_draw(figure: Figure, scope: Scope) -> dict[str, list[str]]:
     """Return the datasets to draw in place of each dataset of a figure.
 
-    A dataset is drawn itself if the user named it or, where none is named, if it has results. Else
-    its stand-in is drawn; a stand-in without files is drawn only if the user named it. Failing
-    both, the datasets are those that the user named which have the same task, and are neither
-    stand-ins nor datasets of the paper.
+    1. A dataset is drawn itself if the user named it, or has results if the user named none.
+    2. Otherwise its stand-in is drawn, by the same rule. A stand-in that is sampled from a
+       definition has no files; it is drawn only if the user named it.
+    3. Otherwise the datasets of the same task are drawn that the user named, except stand-ins and
+       datasets of the paper.
     """
     requested = scope.requested_datasets
-    drawn = requested or list(scope.task_of)
+    available = requested or list(scope.task_of)
     stand_ins = _stand_ins(requested or _with_files(scope.task_of))
     not_stand_ins = _requested_without_stand_ins(scope)
-    candidates = [name for name in not_stand_ins if name not in catalogue.PAPER]
-    replacements: dict[str, list[str]] = {}
+    not_of_paper = [name for name in not_stand_ins if name not in catalogue.PAPER]
+    datasets_to_draw: dict[str, list[str]] = {}
     for panel in figure.panels:
         dataset = panel.dataset
         family = catalogue.family(dataset)
-        if dataset in drawn:
-            replacements[dataset] = [dataset]
+        if dataset in available:
+            datasets_to_draw[dataset] = [dataset]
         elif family in stand_ins:
-            replacements[dataset] = [stand_ins[family]]
+            datasets_to_draw[dataset] = [stand_ins[family]]
         else:
-            replacements[dataset] = _with_same_task(dataset, candidates, scope.task_of)
-    return replacements
+            datasets_to_draw[dataset] = _with_same_task(dataset, not_of_paper, scope.task_of)
+    return datasets_to_draw
 
 
 def _requested_without_stand_ins(scope: Scope) -> list[str]:
@@ -372,12 +380,10 @@ def _requested_without_stand_ins(scope: Scope) -> list[str]:
     return [name for name in scope.requested_datasets if not catalogue.stands_for(name)]
 
 
-def _with_same_task(
-    dataset: str, candidates: Iterable[str], task_of: Mapping[str, str]
-) -> list[str]:
-    """Return which candidates have the task of a dataset, as far as their tasks are known."""
+def _with_same_task(dataset: str, names: Iterable[str], task_of: Mapping[str, str]) -> list[str]:
+    """Return which of the named datasets have the task that the catalogue states for a dataset."""
     task = catalogue.entries("dataset").get(dataset, {}).get("task")
-    return [name for name in candidates if task_of.get(name) == task]
+    return [name for name in names if task_of.get(name) == task]
 
 
 def _with_files(datasets: Iterable[str]) -> list[str]:
