@@ -144,12 +144,13 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
     Raises:
         UserError: the file is not sound.
     """
+    checksum = row.model if isinstance(row.model, str) else None  # NaN: not in the record
     try:
-        model = decoded(results.store.attachment(row.dataset, row.key, MODEL, row.model))
+        model = decoded(results.store.attachment(row.dataset, row.key, MODEL, checksum))
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as error:
-        path = results.store.path(row.dataset, row.key, MODEL, row.model)
+        path = results.store.path(row.dataset, row.key, MODEL, checksum)
         raise UserError(f"'{path}' can't be used: {error}; {HOW_TO_TRAIN}") from None
     return model
 

@@ -4,5 +4,5 @@ Read in this order: `record` (a cell, its result, its provenance), `store` (one 
 with `packed` (many cells in one Parquet file), `manifests` (the groups of candidates that runs
 requested) with `refits` (selection by folds), `columns` (the schema of the table), `table`
 (selection of beta, the tidy table), `settings` (filters, and which of several settings is shown),
-`results` (a folder with all of these; which models are kept; what `collect` writes).
+`results` (a folder with all of these; which models are kept; what `dlmexp collect` writes).
 """

@@ -1,8 +1,8 @@
 """Manifests: the groups of candidates that runs requested, written before anything is trained.
 
-`status` finds missing cells by comparing manifests with records, and the tidy table takes its
-groups of candidates and their settings from manifests. Neither is ever concluded from records
-alone.
+`dlmexp status` finds missing cells by comparing manifests with records. The tidy table takes groups
+of candidates and their settings from manifests. Records alone do not tell: they lack the requested
+cells that were never trained, and a cell does not know which methods and experiments requested it.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Manifest(msgspec.Struct, omit_defaults=True):
 
 
 def distinct(groups: Iterable[CandidateGroup]) -> list[CandidateGroup]:
-    """Return the groups of candidates without repeats."""
+    """Return the groups of candidates without repeats: of equal groups, the last."""
     by_identity = {group.identity: group for group in groups}
     return list(by_identity.values())
 
@@ -37,17 +37,17 @@ def distinct(groups: Iterable[CandidateGroup]) -> list[CandidateGroup]:
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Write a manifest into the folder of its experiment.
 
-    The name of the file is a hash of its content, so that runs do not overwrite each other's.
+    The name of the file is a hash of its content, so that different runs write different files.
     """
     groups = distinct(manifest.candidates)
     text = msgspec.json.encode(msgspec.structs.replace(manifest, candidates=groups))
     path = root / manifest.experiment / "cells" / _file_name(text)
-    if _content_or_none(path) != text:
+    if _content_or_none(path) != text:  # new or damaged
         write_atomically(path_inside(root, path), text)
 
 
 def _content_or_none(path: Path) -> bytes | None:
-    """Return the bytes of a manifest, or None if there is none or something else in its place."""
+    """Return the bytes of a file; None if it does not exist, or is not a plain file."""
     try:
         return read_content(path)
     except (Unreadable, *ABSENT):
@@ -59,7 +59,7 @@ def _file_name(text: bytes) -> str:
 
 
 def read_manifests(root: Path) -> list[Manifest]:
-    """Return all manifests in a results folder, without files that are torn or foreign."""
+    """Return all manifests in a results folder, without files that are damaged or not manifests."""
     manifests = []
     for path in sorted(root.glob("*/cells/*.json")):
         try:
@@ -89,12 +89,12 @@ def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = F
         UserError: The folder has results of the dataset with another checksum.
     """
     path = root / "data" / f"{dataset}.json"
-    text = _identity(dataset, checksum)
+    expected = _checksum_file(dataset, checksum)
     if not path.exists():
         if not read_only:
-            write_atomically(path_inside(root, path), text)
-    elif read_content(path) != text:
-        changed = (
+            write_atomically(path_inside(root, path), expected)
+    elif read_content(path) != expected:
+        problem = (
             f"dataset '{dataset}' has changed, or how its rows are divided: "
             f"its checksum is {checksum[:16]}"
         )
@@ -102,18 +102,20 @@ def check_same_data(root: Path, dataset: str, checksum: str, read_only: bool = F
             "restore the data, give another folder with results=DIR, name a table of your own "
             "with csv.name=NAME, or forget its earlier results with csv.replace=true"
         )
-        raise UserError(f"{changed}, and '{path}' has another; {advice}")
+        raise UserError(f"{problem}, and '{path}' has another; {advice}")
 
 
-def _identity(dataset: str, checksum: str) -> bytes:
+def _checksum_file(dataset: str, checksum: str) -> bytes:
+    """Return the content of the file that keeps the checksum of a dataset."""
     return json.dumps({"dataset": dataset, "checksum": checksum}).encode()
 
 
 def forget_other_data(root: Path, dataset: str, checksum: str) -> None:
-    """Delete all results on a user's table if the table has changed since."""
+    """Delete all results on a user's table if its checksum is no longer that of the results."""
     path = root / "data" / f"{dataset}.json"
-    if not path.exists() or read_content(path) == _identity(dataset, checksum):
+    if not path.exists() or read_content(path) == _checksum_file(dataset, checksum):
         return
+    # Records, manifests (an experiment on a user's table has the name of the table), choices of M.
     folders = (root / "records" / dataset, root / dataset / "cells", chosen_folder(root, dataset))
     for folder in folders:
         if folder.is_dir():

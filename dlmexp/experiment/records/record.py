@@ -2,8 +2,8 @@
 
 On disk it is JSON with its own checksum (`with_checksum`); in a table it is a row (`columns_of`).
 
-A field may be added here with a default, which is its value in records without it. Unknown fields
-are ignored when a record is read, except in a cell: an unknown field there would mean another cell.
+Fields may be added to a record with a default, which older records then have. Unknown fields are
+ignored when a record is read, except in a cell: an unknown field there would mean another cell.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from dlmexp.common.reading.files import json_value
 from dlmexp.experiment.plan.cell import Cell, Count
 
 FORMAT = 3  # increased when a record must be read differently
-WARNING = "warning: "  # in the note of a result: what is wrong with it follows
-SEAL = b',"sha256":"%s"'
+WARNING = "warning: "  # in the note of a result, before what is wrong with the result
+CHECKSUM_FIELD = b',"sha256":"%s"'  # the end of the JSON of a record, before the last brace
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -33,21 +33,21 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
-    # By part: the metrics of a predictor that knows only the training targets.
+    # The metrics of a predictor that knows only the training targets, by part (validation, test).
     trivial: dict[str, dict[str, float]] = {}
     hyperparameters: dict[str, float] = {}
     iterations: Count | None = None
     converged: bool | None = None
     stopped: str | None = None
     seconds: float | None = None
-    alone: bool | None = None  # no other batch of the run shared the device
+    alone: bool | None = None  # whether no other batch of the run shared the device
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
     jitter: float | None = None  # added to the diagonal of Kuu, relative to its mean
-    # How much a larger M could gain at most, per row; None: not known.
+    # An upper bound of what a larger M could gain, in nats per row; None: not known.
     evidence_gap: float | None = None
-    # With restarts: the number of the start that ended lowest, and by how much it ended below the
-    # start that was not perturbed (0), per row.
+    # With restarts: the number of the start with the lowest final objective, where 0 is the start
+    # that was not perturbed; and how much lower than with start 0 the objective is, per row.
     best_start: Count | None = None
     restart_gain: float | None = None
     # Mean and standard deviation by which the training targets were normalised.
@@ -56,8 +56,8 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None  # of a failure
     traceback: str | None = None  # of an exception that a plugin raised
     note: str | None = None  # what a reader of the result must know
-    # Of a fit that leaves out a fold: its NLL on the fold for each of a grid of factors by which
-    # predictions may be recalibrated.
+    # Of a fit that leaves out a fold: its NLL on the fold by recalibration factor, for a grid of
+    # factors.
     profile: list[float] = []
     # Of a fit to all rows that folds have selected: the factor with the least NLL over all folds.
     recalibration_factor: float | None = None
@@ -67,7 +67,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     bias: float | None = None
     bias_quadrature: float | None = None
     norm2_G: float | None = None  # noqa: N815 -- G as in the paper; published records have it
-    norm2_G_quadrature: float | None = None  # noqa: N815 -- as above
+    norm2_G_quadrature: float | None = None  # noqa: N815 -- as for norm2_G
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -104,8 +104,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.status == "done"
 
 
-class Version(msgspec.Struct):
-    """The format of a record, which can be read from a record of any format."""
+class FormatOnly(msgspec.Struct):
+    """The only field of a record that can be read from records of every format."""
 
     format: int | None = None
 
@@ -115,18 +115,19 @@ class OtherFormat(Unreadable):
 
 
 JSON_FIELDS = ("options", "initial", "objective_options")  # dictionaries of a cell
-# Fields of a result that are no columns of tables: they have several values, or many lines.
+# Fields of a result that are not columns of tables: they have several values, or many lines.
 NON_COLUMN_FIELDS = ("validation", "test", "trivial", "hyperparameters", "profile", "traceback")
 RESULT_COLUMNS = tuple(name for name in Result.__struct_fields__ if name not in NON_COLUMN_FIELDS)
 
 
 def with_checksum(content: bytes) -> bytes:
-    """Return a JSON object with its own checksum as the last field.
+    """Return a JSON object with its checksum as a last field.
 
-    The checksum is the SHA-256 of the object without that field.
+    The checksum is the SHA-256 of the object without this field.
     """
     checksum = hashlib.sha256(content).hexdigest()
-    return content[:-1] + SEAL % checksum.encode() + b"}"
+    without_brace = content[:-1]
+    return without_brace + CHECKSUM_FIELD % checksum.encode() + b"}"
 
 
 def encoded(record: Record) -> bytes:
@@ -138,22 +139,23 @@ def encoded(record: Record) -> bytes:
 
 
 def decoded(text: bytes) -> Record:
-    """Return the record of a sealed JSON text.
+    """Return the record of a JSON text with its checksum.
 
     Raises:
-        OtherFormat: Another version of dlmexp reads it.
-        Unreadable: It is no record, or its checksum does not fit.
+        OtherFormat: Another version of dlmexp wrote the record.
+        Unreadable: The text is not a record, or does not match its checksum.
     """
     try:
         record: Record = json_value(text, Record)
     except Unreadable:
-        version = json_value(text, Version).format
+        # Is it a sound record of another format, or damaged?
+        version = json_value(text, FormatOnly).format
         if version not in (None, FORMAT):
             raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
         raise
-    seal = SEAL % str(record.sha256).encode()
-    unsealed = text.replace(seal, b"", 1)
-    if hashlib.sha256(unsealed).hexdigest() != record.sha256:
+    checksum_field = CHECKSUM_FIELD % str(record.sha256).encode()
+    without_checksum = text.replace(checksum_field, b"", 1)
+    if hashlib.sha256(without_checksum).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")
     return record
 
@@ -164,8 +166,9 @@ class _NumberColumn:
 
     Attributes:
         column: The name of the column.
-        part: The dictionary with the number: a field of the result, or of its `trivial`.
-        name: The name of the number there.
+        part: The name of the dictionary with the number, which is a field of the result or, for the
+            trivial predictor, an entry of its field `trivial`.
+        name: The name of the number in this dictionary.
         is_trivial: Whether it is a metric of the trivial predictor.
     """
 
@@ -175,7 +178,7 @@ class _NumberColumn:
     is_trivial: bool = False
 
     def values(self, results: Iterable[Result]) -> list[float | None]:
-        """Return the number in each result, None if it is not there."""
+        """Return the number of each result, or None for a result without it."""
         if self.is_trivial:
             return [result.trivial.get(self.part, {}).get(self.name) for result in results]
         part_of = attrgetter(self.part)
@@ -191,15 +194,15 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """
     cells = [record.cell for record in records]
     results = [record.result for record in records]
-    made = [record.made for record in records]
+    provenances = [record.made for record in records]
     columns = _attributes(records, ("key", "status", "model", "arrays"))
     columns |= _attributes(cells, Cell.__struct_fields__)
     for name in JSON_FIELDS:
         columns[name] = _as_json(columns[name])
     columns |= _attributes(results, RESULT_COLUMNS)
-    columns |= _attributes(made, Provenance.__struct_fields__)
-    for numbers in _number_columns(results):
-        columns[numbers.column] = numbers.values(results)
+    columns |= _attributes(provenances, Provenance.__struct_fields__)
+    for number_column in _number_columns(results):
+        columns[number_column.column] = number_column.values(results)
     return columns
 
 
@@ -211,28 +214,28 @@ def _attributes(items: Sequence[object], names: Iterable[str]) -> dict[str, list
 def _as_json(dictionaries: Sequence[dict[str, Any]]) -> list[str]:
     """Return dictionaries as JSON with sorted names.
 
-    As few of them are distinct, each distinct one is written once.
+    Few of many dictionaries are distinct, and each distinct dictionary is encoded once.
     """
     json_by_repr: dict[str, str] = {}
     texts: list[str] = []
     for dictionary in dictionaries:
-        # Equal dictionaries may differ in their JSON, since 1 == 1.0, but then their repr differs.
-        literal = repr(dictionary)
-        if literal not in json_by_repr:
-            json_by_repr[literal] = json.dumps(dictionary, sort_keys=True)
-        texts.append(json_by_repr[literal])
+        # A dictionary can't be a key. Its repr can, and dictionaries of equal repr have equal JSON.
+        representation = repr(dictionary)
+        if representation not in json_by_repr:
+            json_by_repr[representation] = json.dumps(dictionary, sort_keys=True)
+        texts.append(json_by_repr[representation])
     return texts
 
 
 def _number_columns(results: Iterable[Result]) -> list[_NumberColumn]:
     """Return the columns of all metrics and hyperparameters in results, in their order."""
     columns: dict[_NumberColumn, None] = {}  # as an ordered set
-    # Most results have the same names, whose columns are added once.
-    seen: set[tuple[Any, ...]] = set()
+    # Most results have the same names: the columns of each combination of names are added once.
+    combinations: set[tuple[Any, ...]] = set()
     for result in results:
         names = _number_names(result)
-        if names not in seen:
-            seen.add(names)
+        if names not in combinations:
+            combinations.add(names)
             columns |= dict.fromkeys(_number_columns_of(result))
     return list(columns)
 
@@ -251,6 +254,7 @@ def _number_names(result: Result) -> tuple[Any, ...]:
 
 
 def _number_columns_of(result: Result) -> Iterator[_NumberColumn]:
+    """Yield the columns of the metrics and hyperparameters of one result."""
     for part, metrics in (("validation", result.validation), ("test", result.test)):
         for name in metrics:
             yield _NumberColumn(f"{part}_{name}", part, name)

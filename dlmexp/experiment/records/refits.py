@@ -1,15 +1,13 @@
 """Selection by folds: which candidates are trained on all rows (docs/SPEC.md, section 6).
 
 A run with `cv` first trains every candidate on every fold. It then selects candidates by the losses
-in the records of the folds, and trains only the selected ones on all rows; these fits are called
-refits. This module is the only place that decides which they are. Runs plan by it, tables show by
-it, and `dlmexp status` counts by it what is missing.
+in the records of the folds, and trains only the selected ones on all rows. These fits are called
+refits. Only this module decides which fits are refits: runs, tables and `dlmexp status` ask it.
 """
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -22,14 +20,16 @@ from dlmexp.experiment.records.store import Store
 
 METRICS = ("nll", "mse")
 """The metrics that select: each of them selects a candidate."""
-COLUMNS = ("key", "y_std", "validation_nll", "validation_mse")
+FOLD_COLUMNS = ("key", "y_std", "validation_nll", "validation_mse")
+"""The columns of records that a `FoldResult` is read from."""
 
 
 class FoldResult(NamedTuple):
     """The result of a fit that leaves out a fold: its mean losses on the rows of the fold.
 
     Attributes:
-        y_std: The standard deviation of the training targets, which the losses are relative to.
+        y_std: The standard deviation by which the targets were normalised. The losses are those of
+            normalised targets.
         losses: The losses by metric; empty if the fit has failed.
     """
 
@@ -43,8 +43,8 @@ class Selections:
 
     Attributes:
         recorded: The keys of all cells with a record.
-        results: The results of folds by key, of the groups whose folds all have a record.
-        packed: Method and key of selected fits in packs, which leave out the folds.
+        results: The results of folds by key, for groups whose folds all have a record.
+        packed: Method and key of the refits in packs that lack the folds.
     """
 
     recorded: frozenset[str]
@@ -66,20 +66,23 @@ class Selections:
         return cls(recorded, _fold_results(store, keys), _packed_selections(store))
 
     def refits(self, group: CandidateGroup) -> tuple[str, ...] | None:
-        """Return the keys of the fits to all rows that are trained; None if it is not known yet.
+        """Return the keys of the refits of a group; None if they are not known yet.
 
-        There are none if every candidate has failed in some fold.
+        The result is empty if every candidate has failed in some fold.
         """
         if self._has_all_folds(group):
             numbers = sorted(self._selected(group))
             return tuple(group.keys[number] for number in numbers)
-        # Without folds, only a pack can say which fits were selected. A record of a fit to all rows
-        # says nothing: it may be there because another method selected it.
+        # Without folds, only a pack can tell which fits were selected. The record of a fit to all
+        # rows does not tell, since another method may have selected the fit.
         selected = tuple(key for key in group.keys if (group.method, key) in self.packed)
         return selected or None
 
     def _has_all_folds(self, group: CandidateGroup) -> bool:
-        """Return whether all folds of all candidates have a record."""
+        """Return whether all folds of all candidates have a record.
+
+        `results` has the folds of a group only if all of them have a record (`of`).
+        """
         return self.results.keys() >= set(group.folds)
 
     def _selected(self, group: CandidateGroup) -> set[int]:
@@ -88,13 +91,13 @@ class Selections:
             return {0}
         best_by_nll = self._best(group, "nll")
         best_by_mse = self._best(group, "mse")
-        # A protocol may select by NLL also for other reported metrics.
-        if group.setting.selection == "nll" and best_by_nll is not None:
-            best_by_mse = None
         selected: set[int] = set()
-        for number in (best_by_nll, best_by_mse):
-            if number is not None:
-                selected.add(number)
+        if best_by_nll is not None:
+            selected.add(best_by_nll)
+        # A protocol may select by NLL alone. Objectives without an NLL select by MSE all the same.
+        is_by_nll_alone = group.setting.selection == "nll" and best_by_nll is not None
+        if best_by_mse is not None and not is_by_nll_alone:
+            selected.add(best_by_mse)
         return selected
 
     def _best(self, group: CandidateGroup, metric: str) -> int | None:
@@ -104,41 +107,44 @@ class Selections:
         return None if best is None else list(losses).index(best)
 
     def losses(self, group: CandidateGroup, metric: str) -> dict[Candidate, float]:
-        """Return the mean loss over the rows of all folds for each candidate, in their order.
+        """Return the mean loss over the rows of all folds for each candidate of a group.
 
-        It is in the units of the target, and NaN if the fit to a fold has failed. The result is
-        empty if a fold has no record.
+        Losses are in the units of the target, and NaN for a candidate that failed in a fold. They
+        are in the order of `group.keys`. The result is empty if a fold has no record.
         """
         if not self._has_all_folds(group):
             return {}
+        # Candidate by candidate, with `folds_per_candidate` results each.
         results = [self.results[key] for key in group.folds]
-        count = group.folds_per_candidate
         losses: dict[Candidate, float] = {}
         for number, beta in enumerate(group.betas):
             components = group.components[number] if group.components else 1
             candidate = Candidate(1.0 if beta is None else beta, components)
-            results_of_candidate = results[number * count : (number + 1) * count]
+            first = number * group.folds_per_candidate
+            results_of_candidate = results[first : first + group.folds_per_candidate]
             losses[candidate] = _pooled_loss(results_of_candidate, metric)
         return losses
 
     def needed(self, group: CandidateGroup) -> tuple[str, ...]:
-        """Return the keys of the cells that have to be trained for a group, as far as is known.
+        """Return the keys of the cells that have to be trained for a group.
 
-        While the selected candidates are not known, the first fit to all rows stands for theirs.
+        While the refits are not known, the first fit to all rows stands for them.
         """
         if not group.folds:
             return group.keys
         refits = self.refits(group)
         if refits is None:
             return (*group.folds, *group.keys[:1])
-        # Refits from a pack need no folds.
-        return (*group.folds, *refits) if self._has_all_folds(group) else refits
+        if not self._has_all_folds(group):
+            return refits  # which are known from a pack that lacks the folds
+        return (*group.folds, *refits)
 
     def shown(self, group: CandidateGroup) -> CandidateGroup:
-        """Return the group as tables show it: with the selected fits as its only cells.
+        """Return the group as tables show it: with the refits as its only cells.
 
-        The group itself is returned while the selected fits are not known or have no record. If
-        every candidate has failed in some fold, the first fold is shown as the failure.
+        The group itself is returned while the refits are not known or have no record. If every
+        candidate has failed in some fold, there are no refits, and the first fold is shown: it
+        represents the failure.
         """
         if not group.folds:
             return group
@@ -150,20 +156,20 @@ class Selections:
 
 
 def _packed_selections(store: Store) -> frozenset[tuple[str, str]]:
-    """Return method and key of selected fits in packs, which leave out the folds."""
+    """Return method and key of the refits in packs that lack the folds."""
     selections: set[tuple[str, str]] = set()
     for pack in store.packs:
         for group in pack.groups:
             if group.only_selected:
-                selections.update(product([group.method], group.keys))
+                selections.update((group.method, key) for key in group.keys)
     return frozenset(selections)
 
 
 def _fold_results(store: Store, keys: Collection[str]) -> dict[str, FoldResult]:
-    """Return the results of folds by key, without those that have no sound record."""
+    """Return the results of those folds with these keys that have a sound record, by key."""
     if not keys:
         return {}
-    table = store.cells(keys, columns_with(COLUMNS))
+    table = store.cells(keys, columns_with(FOLD_COLUMNS))
     return {row["key"]: _fold_result(row) for row in table.to_pylist()}
 
 
@@ -173,11 +179,12 @@ def _fold_result(row: Mapping[str, Any]) -> FoldResult:
         loss = row.get(f"validation_{metric}")
         if loss is not None:
             losses[metric] = loss
-    return FoldResult(row.get("y_std") or 1.0, losses)
+    y_std = row.get("y_std") or 1.0  # a failed fit has no y_std, and no losses to scale
+    return FoldResult(y_std, losses)
 
 
 def _pooled_loss(results: Sequence[FoldResult], metric: str) -> float:
-    """Return the mean loss over the rows of all folds; NaN if the fit to one of them has failed."""
+    """Return the mean loss over the rows of all folds; NaN if the fit for a fold has failed."""
     means: list[float] = []
     y_stds: list[float] = []
     for result in results:
@@ -187,15 +194,15 @@ def _pooled_loss(results: Sequence[FoldResult], metric: str) -> float:
 
 
 def losses_of_candidates(store: Store, key: str, metric: str) -> dict[Candidate, float]:
-    """Return the losses (`Selections.losses`) of a fit to all rows and of its rivals.
+    """Return the losses (`Selections.losses`) of all candidates that a refit was selected from.
 
-    Of several groups that the fit was selected from, the largest is taken. The result is empty if
-    there is none.
+    If it is a candidate of several groups, the largest group is taken; the result is empty if it is
+    a candidate of none.
 
     Args:
         store: The records.
-        key: The key of the fit to all rows.
-        metric: The loss.
+        key: The key of the refit.
+        metric: The name of the loss: nll or mse.
     """
     groups = [group for group in _groups_with_folds(store) if key in group.keys]
     if not groups:
@@ -205,23 +212,23 @@ def losses_of_candidates(store: Store, key: str, metric: str) -> dict[Candidate,
 
 
 def unneeded_refits(store: Store) -> set[str]:
-    """Return the keys of those fits to all rows that the manifests list and no run trains.
+    """Return the keys of fits to all rows that manifests list, but that no run trains.
 
     They are the fits of candidates that are not selected. While a selection is not known yet, one
     of its fits counts as needed.
     """
     groups = _groups_with_folds(store)
     selections = Selections.of(store, groups)
-    refits: set[str] = set()
+    fits_to_all_rows: set[str] = set()
     needed: set[str] = set()
     for group in groups:
-        refits.update(group.keys)
+        fits_to_all_rows.update(group.keys)
         needed.update(selections.needed(group))
-    return refits - needed
+    return fits_to_all_rows - needed
 
 
 def _groups_with_folds(store: Store) -> list[CandidateGroup]:
-    """Return the groups in the manifests of a folder that folds select from."""
+    """Return those groups in the manifests of a folder whose candidates are selected by folds."""
     groups: list[CandidateGroup] = []
     for manifest in read_manifests(store.root):
         groups += [group for group in manifest.candidates if group.folds]

@@ -1,7 +1,7 @@
 """A results folder as figures, claims and Python users read it: tidy table, candidates, arrays.
 
-This module also deletes trained models that no run keeps (`drop_unselected`), and writes what
-`dlmexp collect` writes (`collect_table`, `collect_packed`).
+This module also deletes trained models that no run keeps (`drop_unselected`), and writes the tidy
+table and packs for `dlmexp collect` (`collect_table`, `collect_packed`).
 """
 
 import io
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class TidyResults(Protocol):
-    """What figures, claims and the report read from a results folder."""
+    """The interface by which figures, claims and the report read a results folder."""
 
     @property
     def root(self) -> Path:
@@ -83,10 +83,10 @@ class ResultsFolder:
         folder: The folder.
         columns: The columns of records to read.
         pack_folders: Folders whose packed records and baselines are read as well.
-        only: The groups of candidates to show; None: all that runs have requested.
+        shown_groups: The groups of candidates to show; None: all that runs have requested.
 
     Raises:
-        UserError: The folder has no records, or another one has no packs.
+        UserError: The folder has no records, or one of `pack_folders` has no packs.
     """
 
     def __init__(
@@ -94,42 +94,42 @@ class ResultsFolder:
         folder: str | Path,
         columns: ColumnFilter = every_column,
         pack_folders: Iterable[str | Path] = (),
-        only: Iterable[CandidateGroup] | None = None,
+        shown_groups: Iterable[CandidateGroup] | None = None,
     ):
-        self._only = None if only is None else list(only)
+        self._shown_groups = None if shown_groups is None else list(shown_groups)
         self.store = Store(folder, pack_folders=pack_folders)
         self.root = self.store.root
-        for other in self.store.pack_folders:
-            check_has_packs(other)
+        for pack_folder in self.store.pack_folders:
+            check_has_packs(pack_folder)
         cells = self.store.cells(columns=columns)
         self.candidates = candidate_cells(cells, self.groups)
         self._warn_of_unknown_records(set(cells["key"].to_pylist()))
         for warning in mixed_versions(self.candidates):
             log.warning("%s", warning)
         if self.candidates.empty:
-            computes = (
-                f"`{self.command('dlmexp run')}` computes some, --results names another folder"
-            )
-            raise UserError(f"there are no records in '{folder}': {computes}")
+            run = self.command("dlmexp run")
+            advice = f"`{run}` computes some, --results names another folder"
+            raise UserError(f"there are no records in '{folder}': {advice}")
 
     def _warn_of_unknown_records(self, recorded: set[str]) -> None:
         """Warn of records that no manifest and no pack lists, which therefore are in no table."""
         unknown = recorded - _keys(self._requested_groups)
         if unknown:
-            why = (
-                "belong to no run that is written down there; "
-                "give its command again, which trains nothing twice"
+            log.warning(
+                "%d records in %s are left out: no manifest in this folder lists them; repeat the "
+                "command of their run, which writes the manifest and trains nothing twice",
+                len(unknown),
+                self.root,
             )
-            log.warning("%d records in %s are left out: they %s", len(unknown), self.root, why)
 
     @cached_property
     def groups(self) -> list[CandidateGroup]:
         """The groups of candidates that runs have requested, as tables show them.
 
-        Where folds select, they have the selected fits in place of the candidates
-        (`Selections.shown`).
+        A group whose candidates are selected by folds has the selected fits in place of the
+        candidates (`Selections.shown`).
         """
-        groups = self._requested_groups if self._only is None else self._only
+        groups = self._requested_groups if self._shown_groups is None else self._shown_groups
         selections = Selections.of(self.store, groups)
         return distinct(map(selections.shown, groups))
 
@@ -178,7 +178,7 @@ class ResultsFolder:
 
 
 def drop_unselected(store: Store) -> int:
-    """Delete the models that no run in the folder keeps; return how many cells had one.
+    """Delete the models that no run in the folder keeps; return how many cells lost their model.
 
     Every fit writes its model, since it is not known yet whether the fit will be selected. Which
     models are deleted follows from manifests and records alone, so any process may do it, at any
@@ -190,12 +190,14 @@ def drop_unselected(store: Store) -> int:
     candidates: set[str] = set()
     kept: set[str] = set()
     for manifest in read_manifests(store.root):
+        # Runs that keep no models write none, so they do not decide on the models of other runs.
         if manifest.keep == "none":
             continue
         with_models = [group for group in manifest.candidates if files.keys() & set(group.keys)]
         if with_models:
             candidates |= _keys(with_models)
             kept |= _kept_keys(store, manifest, with_models)
+    # Models of cells that none of these manifests lists stay: nothing is known about them.
     unwanted = (candidates & files.keys()) - kept
     for key in unwanted:
         for path in files[key]:
@@ -231,7 +233,7 @@ def _kept_keys(store: Store, manifest: Manifest, groups: list[CandidateGroup]) -
 def collect_table(
     results: str, csv: bool = False, pack_folders: Iterable[str | Path] = ()
 ) -> tuple[Path, int]:
-    """Write the tidy table of a folder into it; return the file and its number of rows."""
+    """Write the tidy table of a folder into this folder; return the file and its number of rows."""
     folder = ResultsFolder(results, pack_folders=pack_folders)
     table = without_internal_columns(as_text(folder.table))
     path = Path(results, TABLE)
@@ -251,14 +253,14 @@ def collect_packed(
 ) -> int:
     """Write all records of a folder, those in packs included, as one pack; return their number.
 
-    Reliability diagrams are kept for the cells that are selected, or may still be. Profiles are
-    kept for the folds of selections that are not complete: the fits to all rows will need them.
+    Reliability diagrams are packed for cells that are selected, or may still be selected. Profiles
+    are packed for the folds of incomplete selections, whose fits to all rows will need them.
 
     Args:
         results: The folder.
         path: The Parquet file to write.
-        protocol: The protocol whose cells are packed, without changes of its values; None: all
-            cells.
+        protocol: The protocol whose cells are packed. Fits and learning curves with changed values
+            are left out. None: all cells.
         pack_folders: Folders whose packed records are packed as well.
 
     Raises:
@@ -276,20 +278,27 @@ def collect_packed(
     arrays: dict[str, dict[str, np.ndarray]] = {}
     for row in cells.select(["key", "dataset", "arrays", "fold"]).to_pylist():
         key = row["key"]
+        dataset = row["dataset"]
         if row["fold"] is not None:
-            fold = folder.store.fold_result(row["dataset"], key)
-            arrays[key] = {PROFILE: np.array(fold.profile)} if fold and fold.profile else {}
-            continue
-        wanted = _is_drawn if key in shown else _is_drawn_unselected
-        arrays[key] = folder.store.chosen_arrays(row["dataset"], key, row["arrays"], wanted)
+            result = folder.store.fold_result(dataset, key)
+            arrays[key] = {PROFILE: np.array(result.profile)} if result and result.profile else {}
+        else:
+            is_packed = _is_drawn if key in shown else _is_drawn_unselected
+            arrays[key] = folder.store.chosen_arrays(dataset, key, row["arrays"], is_packed)
     write_pack(Path(path), cells, arrays, groups)
     return len(cells)
 
 
 def _under_protocol(groups: list[CandidateGroup], protocol: str) -> list[CandidateGroup]:
-    """Return the groups under a protocol; fits and curves only if no value was changed."""
+    """Return the groups under a protocol, without fits and learning curves with changed values.
+
+    Roles that experiments name, such as `anatomy`, may have changed values.
+
+    Raises:
+        UserError: There is no such group.
+    """
     under_protocol: list[CandidateGroup] = []
-    protocols: dict[str, None] = {}  # as an ordered set
+    protocols: dict[str, None] = {}  # of all groups, as an ordered set
     for group in groups:
         setting = group.setting
         protocols[setting.protocol] = None
@@ -298,17 +307,17 @@ def _under_protocol(groups: list[CandidateGroup], protocol: str) -> list[Candida
             under_protocol.append(group)
     if not under_protocol:
         raise UserError(
-            f"--protocol {protocol}: no record was made under it as it stands; "
-            f"there are {', '.join(protocols)}"
+            f"--protocol {protocol}: there are no records under it without changed values; "
+            f"the records are under {', '.join(protocols)}"
         )
     return under_protocol
 
 
 def _is_drawn(name: str) -> bool:
-    """Return whether some figure draws the array of this name."""
+    """Return whether figures draw the array with this name."""
     return name.startswith(DRAWN_ARRAY_PREFIXES)
 
 
 def _is_drawn_unselected(name: str) -> bool:
-    """Return whether some figure draws this array of a cell that no selection shows."""
+    """Return whether figures draw the array with this name even for cells that are not selected."""
     return _is_drawn(name) and not name.startswith("reliability_")

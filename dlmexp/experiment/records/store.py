@@ -1,9 +1,10 @@
 """The records of a results folder: a small JSON file per cell, with arrays and models in files.
 
-Many processes may write to a folder at once, and any file may be damaged. `read` raises `Unreadable`
-for a damaged record. Methods for tables and figures (`cells`, `own_records`, `arrays`) leave it out
-and log a warning. Methods for runs (`verified_arrays`, `base_hyperparameters`) move it to the folder
-`quarantine`, so that the cell is trained again; the store of a plan is `read_only` and moves nothing.
+Many processes may write to a folder at once, and any file may be damaged. For a damaged record
+`read` raises `Unreadable`. Methods for tables and figures (`cells`, `own_records`, `arrays`) leave
+it out and log a warning. Methods for runs (`verified_arrays`, `base_hyperparameters`) move it to
+the folder `quarantine`, so that the cell is trained again; the store of a plan is `read_only`, and
+moves nothing.
 """
 
 import contextlib
@@ -153,8 +154,8 @@ class Store:
         """Store a record with its arrays and the bytes of its model.
 
         The JSON is written last: a cell counts as done once its JSON exists. Only the JSON has to
-        be on disk when this method returns (`durable`): if a crash of the machine loses the arrays,
-        the record has a checksum that no file has, and the cell is trained again.
+        survive a loss of power (`durable`). If arrays or a model do not, their checksums in the
+        JSON tell.
         """
         dataset = record.cell.dataset
         key = record.key
@@ -259,7 +260,7 @@ class Store:
         return None
 
     def fold_result(self, dataset: str, key: str) -> Result | None:
-        """Return the result of a fit that leaves out a fold, from the folder's own record or a pack.
+        """Return the result of a fit that leaves out a fold, from its own record or from a pack.
 
         None means that the fit failed, or that there is no sound record. A pack keeps only those
         parts of the result that the fit to all rows needs (`Pack.fold_result`).
@@ -373,7 +374,8 @@ class Store:
     def own_records(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """Yield the folder's own sound records, done and failed; with `keys`, only of these cells.
 
-        Failures of cells that are done by now are left out. A warning is logged about damaged files.
+        Failures of cells that are done by now are left out. A warning is logged about damaged
+        files.
         """
         skipped: list[str] = []
         yield from self._sound_records(self._files_of(keys), skipped)
@@ -428,7 +430,7 @@ class Store:
         return without_empty_columns(_with_keys(cached.table, map(attrgetter("key"), files)))
 
     def _table_of(self, files: Iterable[RecordFile], skipped: list[str]) -> pa.Table:
-        """Return the sound records of files as rows; add a line about each damaged file to `skipped`.
+        """Return the sound records of files as rows, and add a line per damaged file to `skipped`.
 
         Records become rows in chunks, as rows take less memory than records.
         """
