@@ -190,7 +190,7 @@ def claims(args: argparse.Namespace) -> None:
     if args.form in (JSON, MARKDOWN, COUNTS):
         print(_as_text(judged, args.form), end="")
     elif numbers or args.form == DETAILS:
-        print("\n".join(render.in_full(judged)))
+        print("\n".join(render.detail_lines(judged)))
     else:
         _print_table(judged)
 
@@ -210,7 +210,7 @@ def _as_text(judged: "Judged", form: str) -> str:
 def _print_table(judged: "Judged") -> None:
     from dlmexp.presentation.claims import render
 
-    tested, not_tested = render.tested_and_not(judged)
+    tested, not_tested = render.split_by_tested(judged)
     if tested:
         wide_console(FILE_WIDTH).print(render.as_table(judged))
     if not_tested:

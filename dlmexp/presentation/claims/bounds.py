@@ -125,7 +125,8 @@ def poisson_exp(f: Values, y: int) -> TableRow:
 def _from_log(log_p: Values, log_first: Values, log_second: Values, bounds: Bounds) -> TableRow:
     """Return a row from l = log p and its derivatives: p' = p l', p'' = p (l'' + l'^2)."""
     p = np.exp(log_p)
-    # Where p is 0 in floating point, its derivatives are 0 too: p falls faster than l' and l'' grow.
+    # Where p is 0 in floating point, its derivatives are 0 too: p falls faster than l' and l''
+    # grow.
     first = np.where(p > 0, p * log_first, 0.0)
     second = np.where(p > 0, p * (log_second + log_first**2), 0.0)
     return TableRow(p, first, second, bounds)

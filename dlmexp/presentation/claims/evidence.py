@@ -37,21 +37,22 @@ DLM = ("joint_log_dlm", "fixed_log_dlm")
 PARAMETERISATIONS = ("whitened", "unwhitened")
 MAX_COMMANDS = 3  # that an `Origin` lists
 DEFAULT_BETA = 0.1  # the beta at which the paper compares estimators
-# The roles of runs that change one setting, and of runs for timing.
+# The roles of runs that change one setting, and of runs for timing. The kind of their rows is the
+# role.
 OTHER_ROLES = ("zero-mean", "ups-lr", "timing")
 Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where missing
 Positions = Int[np.ndarray, " N"]  # positions of rows in `Evidence.frame`
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without `eq`, lines with arrays can be keys of a dict
 class MetricLine:
     """One side of a comparison: the values of a method by size and seed. Lower is better.
 
     Attributes:
         name: The label of the method.
         values: The values; NaN where a repetition is missing or not finite.
-        positions: The positions of its rows in `Evidence.frame`; empty for lines that are computed
-            from other rows.
+        positions: The positions of its rows in `Evidence.frame`; empty for constants and for times,
+            which have no rows there.
         lost: The number of repetitions that failed or are not finite.
     """
 
@@ -62,7 +63,7 @@ class MetricLine:
 
     @property
     def was_run(self) -> bool:
-        """Whether it has any rows or values. Lines of timings have values without positions."""
+        """Whether it has any rows or values. Lines of times have values without positions."""
         return len(self.positions) > 0 or bool(np.isfinite(self.values).any())
 
 
@@ -71,6 +72,9 @@ Pairs = Sequence[tuple[MetricLine, MetricLine]]  # each is ours and a rival
 
 class Evidence:
     """The rows of one column of verdicts, that is of one setting.
+
+    It is made from the results folder, the selected rows of the tidy table (`table`) and the rows
+    of all cells (`candidates`).
 
     Attributes:
         results: The results folder.
@@ -130,22 +134,25 @@ class Evidence:
     def _stand_ins(self, datasets: Sequence[str]) -> list[str]:
         """Return the stand-ins with records for these datasets of the paper, or for their families.
 
-        A stand-in for a subset, such as `peds1_dir2`, serves for all of its family.
+        A stand-in for a subset, such as `peds1_dir2`, serves for all subsets of its family.
         """
         families = {family(name) for name in datasets}
-        stand_ins = sorted(self.stands_for.items())
-        return [name for name, paper in stand_ins if family(paper) in families]
+        stand_ins: list[str] = []
+        for stand_in, represented in sorted(self.stands_for.items()):
+            if family(represented) in families:
+                stand_ins.append(stand_in)
+        return stand_ins
 
     def _parameterisations(self, dataset: str, kind: str) -> list[str]:
         """Return the parameterisations of q that a dataset was run in, for rows of a kind.
 
         Return `whitened` where there are no such rows.
         """
-        run: set[str] = set()
-        for line_kind, line_dataset, q, *_ in self._positions:
+        with_rows: set[str] = set()
+        for line_kind, line_dataset, q, *_ in self._positions:  # see LINE_COLUMNS
             if (line_kind, line_dataset) == (kind, dataset):
-                run.add(q)
-        return [q for q in PARAMETERISATIONS if q in run] or ["whitened"]
+                with_rows.add(q)
+        return [q for q in PARAMETERISATIONS if q in with_rows] or ["whitened"]
 
     def arrays(self, row: int) -> dict[str, np.ndarray]:
         """Return the arrays of the record of a row of `frame`."""
@@ -170,7 +177,16 @@ class Evidence:
     def at(
         self, kind: str, dataset: str, q: str, method: str, estimator: str, samples: float | None
     ) -> Positions:
-        """Return the positions of the rows of a line."""
+        """Return the positions in `frame` of the rows of a line.
+
+        Args:
+            kind: The kind of the rows (`frame`).
+            dataset: The dataset.
+            q: The parameterisation of q.
+            method: The method, a name in `conf/method`.
+            estimator: The estimator of the gradient.
+            samples: Its number of samples; None if it takes none.
+        """
         samples_key = NO_SAMPLES if samples is None else float(samples)
         key = (kind, dataset, q, method, estimator, samples_key)
         return self._positions.get(key, np.array([], dtype=int))
@@ -196,7 +212,10 @@ class Evidence:
     def by_size_and_seed(
         self, dataset: str, n: np.ndarray, seed: np.ndarray, values_of_rows: np.ndarray
     ) -> Values:
-        """Return values of rows of a dataset in a matrix by size and seed; NaN without a row."""
+        """Return the values of rows of a dataset as a matrix by size and seed; NaN without a row.
+
+        Of several rows with the same size and seed, the last one counts.
+        """
         sizes = self.sizes.get(dataset, np.array([]))
         seeds = self.seeds.get(dataset, np.array([]))
         values = np.full((len(sizes), len(seeds)), np.nan)
@@ -219,11 +238,11 @@ class Evidence:
         """
         kind = "mse" if metric == "mse" else "nll"
         if self.tasks.get(dataset) == "count" and method in DLM:
-            at = self.at(kind, dataset, q, method, "bmc", 10)
+            rows = self.at(kind, dataset, q, method, estimator="bmc", samples=10)
         else:
-            at = self.at(kind, dataset, q, method, "exact", None)
+            rows = self.at(kind, dataset, q, method, estimator="exact", samples=None)
         values = self.column(value or f"test_{metric}")
-        return self.line(method_label(method), dataset, at, values)
+        return self.line(method_label(method), dataset, rows, values)
 
     def curve(
         self,
@@ -248,11 +267,11 @@ class Evidence:
             name: The name of the line; '' means the method with its beta.
             value: The column of the values.
         """
-        at = self.at("curve", dataset, q, method, estimator, samples)
-        betas = self.column("beta")[at].astype(float)
-        at = at[np.isclose(betas, beta)]
+        rows_at_all_betas = self.at("curve", dataset, q, method, estimator, samples)
+        betas = self.column("beta")[rows_at_all_betas].astype(float)
+        rows = rows_at_all_betas[np.isclose(betas, beta)]
         label = name or f"{method_label(method)}, β={beta:g}"
-        return self.line(label, dataset, at, self.column(value))
+        return self.line(label, dataset, rows, self.column(value))
 
     def estimator(
         self,
@@ -266,14 +285,15 @@ class Evidence:
         label = estimator_label(estimator, samples)
         if beta != DEFAULT_BETA:
             label += f", β={beta:g}"
-        return self.curve(dataset, "joint_log_dlm", beta, q, estimator, samples, label)
+        return self.curve(dataset, "joint_log_dlm", beta, q, estimator, samples, name=label)
 
     def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
         """Return the smallest difference that counts, by size.
 
-        It is a share of what the ELBO explains, and at most a share of the ELBO's metric if 0 is
-        the best value of the metric (`rules.EXPLAINED_SHARE`, `rules.METRIC_SHARE`). It is NaN
-        where the ELBO was not run at beta = 1, or explains nothing.
+        It is a share of what the ELBO explains, that is of the metric of the trivial predictor
+        minus that of the ELBO (`rules.EXPLAINED_SHARE`). If 0 is the best value of the metric, it
+        is also at most a share of the ELBO's metric (`rules.METRIC_SHARE`). It is NaN where the
+        ELBO was not run at beta = 1, or explains nothing.
         """
         elbo = self._values_of_elbo(dataset, metric, q, f"test_{metric}")
         trivial = self._values_of_elbo(dataset, metric, q, f"trivial_test_{metric}")
@@ -300,7 +320,8 @@ class Evidence:
     def constant(self, name: str, line: MetricLine, value: float = 0.0) -> MetricLine:
         """Return a line with the same value in every repetition that another line has."""
         values = np.where(np.isnan(line.values), np.nan, value)
-        return MetricLine(name, values, line.positions[:0])
+        no_rows = line.positions[:0]
+        return MetricLine(name, values, no_rows)
 
     def compare(
         self,
@@ -320,7 +341,7 @@ class Evidence:
             q: The parameterisation of q of all lines.
             pairs: Pairs of ours and a rival.
             relation: The relation of ours to all rivals, such as `BETTER`.
-            within: The margin, or the metric that it is computed from.
+            within: The margin as a number, or the metric that it is computed from (`margin`).
             overlap: The number of test rows of a repetition, divided by that of its other rows;
                 None means that of the dataset's split.
         """
@@ -335,7 +356,7 @@ class Evidence:
         if not comparisons.repetitions.any():
             return part
 
-        margin = self._margin_of_tests(dataset, q, within)
+        margin = self._margin_by_size(dataset, q, within)
         if overlap is None:
             overlap = self._overlap(dataset)
         corrected = comparisons.corrected(overlap)
@@ -347,7 +368,7 @@ class Evidence:
             part.reason = f"{lost} failed or not finite, left out"
         return part
 
-    def _margin_of_tests(self, dataset: str, q: str | None, within: str | float) -> Margin:
+    def _margin_by_size(self, dataset: str, q: str | None, within: str | float) -> Margin:
         """Return the margin by size, from a metric or a number, times the factor on margins."""
         if isinstance(within, str):
             margin = self.margin(dataset, within, q or PARAMETERISATIONS[0])
@@ -393,7 +414,7 @@ def _unique_by_dataset(candidates: pd.DataFrame, column: str) -> dict[str, np.nd
 
 
 def _distinct_lines(pairs: Pairs) -> list[MetricLine]:
-    """Return the lines of all pairs, each once."""
+    """Return the lines of all pairs, each once: several pairs may share a line."""
     lines: dict[MetricLine, None] = {}  # an ordered set
     for ours, rival in pairs:
         lines[ours] = None
@@ -424,24 +445,24 @@ def _tests(
     for size in np.flatnonzero(comparisons.repetitions.any(axis=0)).tolist():
         nearest = nearest_pairs[size]
         ours, rival = pairs[nearest]
-        at = (nearest, size)
-        difference = float(comparisons.difference[at])
+        position = (nearest, size)  # in the arrays [K, S] of `Comparisons`
+        difference = float(comparisons.difference[position])
         test = ClaimTest(
             n=int(sizes[size]),
             direction=relation.words,
             ours_name=ours.name,
             rival_name=rival.name,
             rivals=len(pairs),
-            ours=float(comparisons.ours[at]),
-            rival=float(comparisons.rival[at]),
+            ours=float(comparisons.ours[position]),
+            rival=float(comparisons.rival[position]),
             difference=difference,
-            low=difference - float(half_width[at]),
-            high=difference + float(half_width[at]),
+            low=difference - float(half_width[position]),
+            high=difference + float(half_width[position]),
             margin=float(margin[size]),
-            effect=float(comparisons.effect[at]),
-            repetitions=int(comparisons.repetitions[at]),
-            won=int(comparisons.won[at]),
-            median=bool(comparisons.by_median[at]),
+            effect=float(comparisons.effect[position]),
+            repetitions=int(comparisons.repetitions[position]),
+            won=int(comparisons.won[position]),
+            median=bool(comparisons.by_median[position]),
             p_values=_p_values_at(p_values, size),
             reason=_reason(pairs, comparisons, margin, size),
         )

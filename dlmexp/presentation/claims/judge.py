@@ -30,7 +30,7 @@ from dlmexp.presentation.claims.rules import (
     verdict_of,
 )
 
-FIRST_OF_PLUGINS = 100  # claims from this number on are those of plugins
+FIRST_PLUGIN_NUMBER = 100  # claims from this number on are those of plugins
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class ClaimVerdict:
         return list(dict.fromkeys(names))
 
     @property
-    def data(self) -> list[str]:
-        """The datasets that were run, each with the dataset of the paper that it represents."""
+    def dataset_labels(self) -> list[str]:
+        """The datasets that were run; stand-ins with the dataset that they represent."""
         stands_for = {part.dataset: part.stands_for for part in self._counted_parts}
         return [dataset_label(name, stands_for[name]) for name in self.datasets]
 
@@ -100,10 +100,10 @@ class ClaimVerdict:
 
         A stand-in for any dataset of a family, such as Peds1, replaces one dataset of this family.
         """
-        run = self.datasets
+        datasets_run = self.datasets
         not_run: dict[str, None] = {}  # an ordered set
         for part in self.parts:
-            if part.dataset and not part.stands_for and part.dataset not in run:
+            if part.dataset and not part.stands_for and part.dataset not in datasets_run:
                 not_run[part.dataset] = None
         represented = [part.stands_for for part in self._counted_parts if part.stands_for]
         return _without_represented(not_run, represented)
@@ -140,11 +140,11 @@ def _without_represented(datasets: Iterable[str], represented: Iterable[str]) ->
     """
     remaining = list(datasets)
     for name in dict.fromkeys(represented):
-        of_family = [other for other in remaining if family(other) == family(name)]
+        same_family = [dataset for dataset in remaining if family(dataset) == family(name)]
         if name in remaining:
             remaining.remove(name)
-        elif of_family:
-            remaining.remove(of_family[0])
+        elif same_family:
+            remaining.remove(same_family[0])
     return remaining
 
 
@@ -161,10 +161,10 @@ class Judged:
 
     Attributes:
         columns: The settings under which claims were judged.
-        verdicts: The verdicts, column by column, on each claim.
-        left_out: The options of `dlmexp claims` that show other settings.
-        with_results_option: The function that completes a command so that it reads the same
-            results folder.
+        verdicts: The verdicts on all claims in the first column, then those in the second, etc.
+        left_out: The settings without a column, as the options of `dlmexp claims` that show them.
+        with_results_option: The function that adds the option `--results` to a command, so that it
+            reads the same results folder.
     """
 
     columns: list[VerdictColumn]
@@ -217,7 +217,10 @@ def _fields(verdict: ClaimVerdict) -> dict[str, Any]:
 
 
 def by_section(judged: Judged) -> list[tuple[str, list[JudgedClaim]]]:
-    """Return the claims with their verdicts by section of the paper, its supplement last."""
+    """Return the claims with their verdicts by section of the paper, sorted by its name.
+
+    So the supplement comes after all sections.
+    """
     sections: dict[str, list[JudgedClaim]] = {}
     for judged_claim in judged.by_claim():
         section = judged_claim.claim.section
@@ -242,7 +245,7 @@ def judge(
         margins: A factor on all margins.
 
     Raises:
-        UserError: Nothing was run under the protocol, or no record has these values.
+        UserError: Nothing was run under the protocol, or no record has the values in `where`.
     """
     table = results.table
     candidates = results.candidates
@@ -281,15 +284,17 @@ def verdicts_on(
     be judged together, also those that the user does not ask for. Claims of plugins are decided
     apart, so that they change no verdict on the paper's claims.
     """
-    compared = [_compare(claim, evidence) for claim in claims]
-    decide(_tests(claim for claim in compared if not claim.is_of_plugin))
-    decide(_tests(claim for claim in compared if claim.is_of_plugin))
-    return [_verdict_on(claim, evidence.results, column) for claim in compared]
+    compared_claims = [_compare(claim, evidence) for claim in claims]
+    of_paper = [compared for compared in compared_claims if not compared.is_of_plugin]
+    of_plugins = [compared for compared in compared_claims if compared.is_of_plugin]
+    decide(_tests_of(of_paper))
+    decide(_tests_of(of_plugins))
+    return [_verdict_on(compared, evidence.results, column) for compared in compared_claims]
 
 
 @dataclass(frozen=True)
 class ComparedClaim:
-    """A claim with its tests, which `decide` gives their outcomes later.
+    """A claim with its tests. Their outcomes are set later, by `decide`.
 
     Attributes:
         claim: The claim.
@@ -304,21 +309,21 @@ class ComparedClaim:
     @property
     def is_of_plugin(self) -> bool:
         """Whether it is the claim of a plugin."""
-        return self.claim.number >= FIRST_OF_PLUGINS
+        return self.claim.number >= FIRST_PLUGIN_NUMBER
 
 
 def _compare(claim: Claim, evidence: Evidence) -> ComparedClaim:
     """Compare a claim with records; an exception in a plugin's claim becomes its `error`."""
     try:
-        return ComparedClaim(claim, _parts(claim, evidence))
+        return ComparedClaim(claim, _parts_of(claim, evidence))
     except Exception as error:
-        if claim.number < FIRST_OF_PLUGINS:
+        if claim.number < FIRST_PLUGIN_NUMBER:
             raise
-        return ComparedClaim(claim, [], describe_error(error).reason)
+        return ComparedClaim(claim, parts=[], error=describe_error(error).reason)
 
 
-def _parts(claim: Claim, evidence: Evidence) -> list[Part]:
-    """Return the parts of a claim, with the datasets that stand-ins among theirs represent."""
+def _parts_of(claim: Claim, evidence: Evidence) -> list[Part]:
+    """Return the parts of a claim; those on a stand-in with the dataset that it represents."""
     parts = []
     for part in claim.parts(evidence):
         stands_for = evidence.stands_for.get(str(part.dataset))
@@ -326,11 +331,11 @@ def _parts(claim: Claim, evidence: Evidence) -> list[Part]:
     return parts
 
 
-def _tests(compared: Iterable[ComparedClaim]) -> list[ClaimTest]:
-    """Return the tests of all parts of claims."""
+def _tests_of(compared_claims: Iterable[ComparedClaim]) -> list[ClaimTest]:
+    """Return the tests of all parts of all claims."""
     tests: list[ClaimTest] = []
-    for claim in compared:
-        for part in claim.parts:
+    for compared in compared_claims:
+        for part in compared.parts:
             tests += part.tests
     return tests
 
@@ -352,6 +357,8 @@ def decide(tests: Sequence[ClaimTest]) -> None:
     """
     possible = _possible_outcomes(tests)
     adjusted = false_discovery_rate(np.array([candidate.p for candidate in possible]))
+    # Each test gets the numbers of its outcome with the smallest adjusted p-value. It starts from
+    # infinity, so that the first outcome is smaller.
     for test in tests:
         if test.p_values:
             test.p_adjusted = math.inf
@@ -376,13 +383,14 @@ def _verdict_on(
 ) -> ClaimVerdict:
     """Return the verdict on a claim whose tests have outcomes."""
     parts = compared.parts
-    on_paper = [part for part in parts if not part.supplementary and part.stands_for is None]
+    not_supplementary = [part for part in parts if not part.supplementary]
+    on_paper_data = [part for part in not_supplementary if part.stands_for is None]
     return ClaimVerdict(
         claim=compared.claim,
         column=column.label,
         parts=parts,
         origin=_common_origin(parts),
-        missing=_missing_commands(compared.claim, on_paper, results, column),
+        missing=_missing_commands(compared.claim, on_paper_data, results, column),
         error=compared.error,
     )
 
@@ -403,12 +411,12 @@ def _common_origin(parts: list[Part]) -> Origin:
 def _missing_commands(
     claim: Claim, parts: list[Part], results: ResultsFolder, column: VerdictColumn
 ) -> list[str]:
-    """Return the commands that compute those of the parts that were not run."""
+    """Return the commands that compute the parts that were not run."""
     not_run = [part.dataset for part in parts if part.dataset and not part.was_run]
     commands: list[str] = []
     for dataset in dict.fromkeys(not_run):
         for experiment in claim.experiments:
-            if computes(experiment, dataset):
+            if is_about_same_task(experiment, dataset):
                 command = _run_command(experiment, dataset, column)
                 commands.append(results.command(command))
     return commands
@@ -422,8 +430,11 @@ def _run_command(experiment: str, dataset: str, column: VerdictColumn) -> str:
     return " ".join([*words, *column.terms])
 
 
-def computes(experiment: str, dataset: str) -> bool:
-    """Return whether an experiment is about datasets of the same task, or about any datasets."""
+def is_about_same_task(experiment: str, dataset: str) -> bool:
+    """Return whether an experiment has datasets of the same task as a dataset.
+
+    An experiment that names no datasets takes any.
+    """
     settings = entries("dataset")
     tasks = {settings[name]["task"] for name in datasets_of(experiment) if name in settings}
     return not tasks or settings[dataset]["task"] in tasks
@@ -433,7 +444,8 @@ def datasets_of(experiment: str) -> list[str]:
     """Return the datasets of an experiment, from the `defaults` of its file in `conf/experiment`.
 
     An entry of `defaults` that is a text names another experiment, which this one starts from. An
-    entry `override /dataset` has the name of a dataset, or a list of names. The last one counts.
+    entry `override /dataset` has the name of a dataset, or a list of names. The last entry of these
+    two kinds that names datasets counts.
     """
     settings = entries("experiment").get(experiment, {})
     datasets: list[str] = []

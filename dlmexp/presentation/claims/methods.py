@@ -1,7 +1,10 @@
 """Claims that compare methods.
 
-1 to 5 and 32 are about regression, 7 to 10, 28 and 31 about classification and counts, and 21 to 23
-about all datasets.
+Claims 1 to 5 and 32 are about regression, 7 to 10, 28 and 31 about classification and counts, and
+21 to 23 about all datasets.
+
+The decorator `claim` takes the number of a claim, its place in the paper, and the experiments that
+compute its records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +26,7 @@ BASELINES = ("elbo", "beta_elbo")
 BASELINES_IN_WORDS = "ELBO and β-ELBO"
 
 
-def related(
+def compare_with_rivals(
     evidence: Evidence,
     datasets: Sequence[str],
     method: str,
@@ -37,31 +40,37 @@ def related(
     Args:
         evidence: The records.
         datasets: The datasets that the claim names.
-        method: Our method.
-        rivals: The methods to compare with; ours may be among them, and is left out.
+        method: The method that the claim is about.
+        rivals: The methods to compare it with. The method itself may be in this list; it is left
+            out.
         metric: The metric.
-        relation: The relation of ours to the rivals that is tested.
-        predicate: The statement without its subject, which is our method.
+        relation: The relation of the method to the rivals that is tested.
+        predicate: The statement without its subject, the method.
     """
     statement = f"{method_label(method)} {predicate}"
+    rivals = [rival for rival in rivals if rival != method]
     for dataset, q in evidence.datasets_and_q(*datasets):
         ours = evidence.fit(dataset, method, metric, q)
-        others = [name for name in rivals if name != method]
-        pairs = [(ours, evidence.fit(dataset, name, metric, q)) for name in others]
-        yield evidence.compare(statement, dataset, q, pairs, relation, metric)
+        pairs = [(ours, evidence.fit(dataset, rival, metric, q)) for rival in rivals]
+        yield evidence.compare(statement, dataset, q, pairs, relation, within=metric)
 
 
-def lowest(evidence: Evidence, method: str, metric: str, *datasets: str) -> Iterator[Part]:
-    """Yield tests of whether a method has the lowest value of a metric."""
+def has_lowest(
+    evidence: Evidence, method: str, metric: str, datasets: Sequence[str]
+) -> Iterator[Part]:
+    """Yield tests of whether a method has the lowest value of a metric.
+
+    Methods of square loss are rivals in MSE only.
+    """
     rivals = LOG_METHODS if metric == "nll" else ALL_METHODS
     predicate = f"has the lowest {metric_label(metric)}"
-    return related(evidence, datasets, method, rivals, metric, BETTER, predicate)
+    return compare_with_rivals(evidence, datasets, method, rivals, metric, BETTER, predicate)
 
 
 def beats(evidence: Evidence, method: str, rival: str, metric: str, dataset: str) -> Iterator[Part]:
     """Yield tests of whether a method has a lower value of a metric than a rival."""
     predicate = f"beats {method_label(rival)} in {metric_label(metric)}"
-    return related(evidence, [dataset], method, [rival], metric, BETTER, predicate)
+    return compare_with_rivals(evidence, [dataset], method, [rival], metric, BETTER, predicate)
 
 
 @claim(
@@ -72,13 +81,15 @@ def beats(evidence: Evidence, method: str, rival: str, metric: str, dataset: str
 )
 def joint_log_lowest(evidence: Evidence) -> Iterator[Part]:
     """Compare joint log-DLM with all methods trained on log loss."""
-    yield from lowest(evidence, "joint_log_dlm", "nll", "pol", "sarcos", "song")
+    yield from has_lowest(
+        evidence, "joint_log_dlm", metric="nll", datasets=("pol", "sarcos", "song")
+    )
 
 
 @claim(2, "supplement A", "reg-log", text="cadata: fixed log-DLM has the lowest NLL.")
 def fixed_log_lowest(evidence: Evidence) -> Iterator[Part]:
     """Compare fixed log-DLM with all methods trained on log loss."""
-    yield from lowest(evidence, "fixed_log_dlm", "nll", "cadata")
+    yield from has_lowest(evidence, "fixed_log_dlm", metric="nll", datasets=("cadata",))
 
 
 @claim(
@@ -89,8 +100,10 @@ def fixed_log_lowest(evidence: Evidence) -> Iterator[Part]:
 )
 def square_lowest(evidence: Evidence) -> Iterator[Part]:
     """Compare sq-DLM with all methods."""
-    yield from lowest(evidence, "joint_sq_dlm", "mse", "pol", "sarcos", "song")
-    yield from lowest(evidence, "fixed_sq_dlm", "mse", "cadata")
+    yield from has_lowest(
+        evidence, "joint_sq_dlm", metric="mse", datasets=("pol", "sarcos", "song")
+    )
+    yield from has_lowest(evidence, "fixed_sq_dlm", metric="mse", datasets=("cadata",))
 
 
 @claim(
@@ -102,14 +115,20 @@ def square_lowest(evidence: Evidence) -> Iterator[Part]:
 def square_beats_all(evidence: Evidence) -> Iterator[Part]:
     """Compare joint sq-DLM with every method trained on log loss."""
     predicate = f"beats all methods of log loss in {metric_label('mse')}"
-    yield from related(evidence, ["sarcos"], "joint_sq_dlm", LOG_METHODS, "mse", BETTER, predicate)
+    yield from compare_with_rivals(
+        evidence, ["sarcos"], "joint_sq_dlm", LOG_METHODS, "mse", BETTER, predicate
+    )
 
 
 @claim(4, "section 6.2, figure 1(b)", "reg-sq", text="sarcos: sq-DLM beats log-DLM in MSE.")
 def square_beats_log(evidence: Evidence) -> Iterator[Part]:
     """Compare sq-DLM with log-DLM of the same variant."""
-    yield from beats(evidence, "joint_sq_dlm", "joint_log_dlm", "mse", "sarcos")
-    yield from beats(evidence, "fixed_sq_dlm", "fixed_log_dlm", "mse", "sarcos")
+    yield from beats(
+        evidence, "joint_sq_dlm", rival="joint_log_dlm", metric="mse", dataset="sarcos"
+    )
+    yield from beats(
+        evidence, "fixed_sq_dlm", rival="fixed_log_dlm", metric="mse", dataset="sarcos"
+    )
 
 
 @claim(
@@ -121,8 +140,8 @@ def square_beats_log(evidence: Evidence) -> Iterator[Part]:
 )
 def beta_beats_plain(evidence: Evidence) -> Iterator[Part]:
     """Compare β-ELBO with ELBO in both metrics."""
-    yield from beats(evidence, "beta_elbo", "elbo", "nll", "sarcos")
-    yield from beats(evidence, "beta_elbo", "elbo", "mse", "sarcos")
+    yield from beats(evidence, "beta_elbo", rival="elbo", metric="nll", dataset="sarcos")
+    yield from beats(evidence, "beta_elbo", rival="elbo", metric="mse", dataset="sarcos")
 
 
 @claim(
@@ -133,11 +152,13 @@ def beta_beats_plain(evidence: Evidence) -> Iterator[Part]:
 )
 def ringnorm_and_others(evidence: Evidence) -> Iterator[Part]:
     """Compare both DLMs with ELBO on ringnorm, and with both baselines on the other datasets."""
-    others = ("banana", "thyroid", "twonorm")
+    other_datasets = ("banana", "thyroid", "twonorm")
     predicate = f"is comparable to {BASELINES_IN_WORDS} in NLL"
     for method in DLM:
-        yield from beats(evidence, method, "elbo", "nll", "ringnorm")
-        yield from related(evidence, others, method, BASELINES, "nll", COMPARABLE, predicate)
+        yield from beats(evidence, method, rival="elbo", metric="nll", dataset="ringnorm")
+        yield from compare_with_rivals(
+            evidence, other_datasets, method, BASELINES, "nll", COMPARABLE, predicate
+        )
 
 
 @claim(
@@ -152,7 +173,9 @@ def no_loss(evidence: Evidence) -> Iterator[Part]:
     for metric, datasets in (("error", BINARY), ("mre", COUNTS)):
         predicate = f"loses no {metric_label(metric)} against {BASELINES_IN_WORDS}"
         for method in DLM:
-            yield from related(evidence, datasets, method, BASELINES, metric, NO_WORSE, predicate)
+            yield from compare_with_rivals(
+                evidence, datasets, method, BASELINES, metric, NO_WORSE, predicate
+            )
 
 
 @claim(
@@ -173,9 +196,10 @@ def counts_lowest(evidence: Evidence) -> Iterator[Part]:
         elbo = evidence.fit(dataset, "elbo", "nll", q)
         beta_elbo = evidence.fit(dataset, "beta_elbo", "nll", q)
         pairs = [(joint, elbo), (joint, beta_elbo), (joint, fixed)]
-        yield evidence.compare("joint DLM has the lowest NLL", dataset, q, pairs, BETTER, "nll")
+        statement = "joint DLM has the lowest NLL"
+        yield evidence.compare(statement, dataset, q, pairs, BETTER, within="nll")
         statement = "fixed DLM is at least as good as ELBO"
-        part = evidence.compare(statement, dataset, q, [(fixed, elbo)], NO_WORSE, "nll")
+        part = evidence.compare(statement, dataset, q, [(fixed, elbo)], NO_WORSE, within="nll")
         yield replace(part, supplementary=True)
 
 
@@ -205,7 +229,10 @@ def dlm_errs_less(evidence: Evidence) -> Iterator[Part]:
 
 
 def _dlm_beats_elbo_on_airline(evidence: Evidence, metric: str) -> Iterator[Part]:
-    """Yield tests of whether a DLM beats beta-ELBO at the same beta, and ELBO."""
+    """Yield tests of whether a DLM beats beta-ELBO at the same beta, and ELBO.
+
+    At beta = 1, beta-ELBO is ELBO.
+    """
     value = f"test_{metric}"
     for dataset, q in evidence.datasets_and_q("airline", kind="curve"):
         elbo = evidence.curve(dataset, "beta_elbo", 1.0, q, value=value)
@@ -220,7 +247,7 @@ def _dlm_beats_elbo_on_airline(evidence: Evidence, metric: str) -> Iterator[Part
                 ours = evidence.curve(dataset, method, beta, q, value=value)
                 statement = f"{ours.name} beats {names_of_rivals} in {metric_label(metric)}"
                 pairs = [(ours, rival) for rival in rivals]
-                yield evidence.compare(statement, dataset, q, pairs, BETTER, metric)
+                yield evidence.compare(statement, dataset, q, pairs, BETTER, within=metric)
 
 
 @claim(
@@ -246,34 +273,34 @@ def better_dlm(evidence: Evidence) -> Iterator[Part]:
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
         joint_validation = evidence.fit(dataset, "joint_log_dlm", "nll", q, "validation_nll").values
         fixed_validation = evidence.fit(dataset, "fixed_log_dlm", "nll", q, "validation_nll").values
-        known = np.isfinite(joint_validation) & np.isfinite(fixed_validation)
-        take_joint = joint_validation <= fixed_validation
+        both_known = np.isfinite(joint_validation) & np.isfinite(fixed_validation)
+        joint_is_selected = joint_validation <= fixed_validation
 
         joint = evidence.fit(dataset, "joint_log_dlm", "nll", q)
         fixed = evidence.fit(dataset, "fixed_log_dlm", "nll", q)
-        selected = np.where(take_joint, joint.values, fixed.values)
+        selected = np.where(joint_is_selected, joint.values, fixed.values)
         ours = replace(
             joint,
             name="DLM (variant by validation)",
-            values=np.where(known, selected, np.nan),
+            values=np.where(both_known, selected, np.nan),
             lost=joint.lost + fixed.lost,
         )
         pairs = [(ours, evidence.fit(dataset, name, "nll", q)) for name in BASELINES]
-        part = evidence.compare(statement, dataset, q, pairs, NO_WORSE, "nll")
-        if known.any():
-            part.figures = {"joint_selected": float(take_joint[known].mean())}
+        part = evidence.compare(statement, dataset, q, pairs, NO_WORSE, within="nll")
+        if both_known.any():
+            part.figures = {"joint_selected": float(joint_is_selected[both_known].mean())}
         yield part
 
 
 # Metrics of calibration by dataset. Coverage is judged by its distance from the nominal level.
-CALIBRATION = {
+CALIBRATION_METRICS = {
     REGRESSION: ("coverage_50", "coverage_90", "coverage_95", "crps"),
     BINARY: ("ece", "brier"),
     COUNTS: ("coverage_95",),
 }
-# Metrics whose margin is computed from the ELBO's values. Other metrics have a constant margin, as
-# even a trivial predictor has values near 0.
-WITH_COMPUTED_MARGIN = ("crps", "brier")
+# Metrics whose margin is computed from the ELBO's values. Other metrics of calibration have a
+# constant margin: even a trivial predictor has values near 0, so that the ELBO explains nothing.
+METRICS_WITH_COMPUTED_MARGIN = ("crps", "brier")
 
 
 @claim(
@@ -290,7 +317,7 @@ WITH_COMPUTED_MARGIN = ("crps", "brier")
 )
 def better_calibrated(evidence: Evidence) -> Iterator[Part]:
     """Compare each DLM, with the beta that NLL selects, with ELBO in every metric."""
-    for datasets, metrics in CALIBRATION.items():
+    for datasets, metrics in CALIBRATION_METRICS.items():
         for dataset, q in evidence.datasets_and_q(*datasets):
             for metric in metrics:
                 for method in DLM:
@@ -300,15 +327,20 @@ def better_calibrated(evidence: Evidence) -> Iterator[Part]:
 def _calibrated(evidence: Evidence, dataset: str, q: str, metric: str, method: str) -> Part:
     """Return tests of whether a method has a lower value of a metric of calibration than ELBO."""
     is_coverage = metric.startswith("coverage")
-    level = int(metric.removeprefix("coverage_")) / 100 if is_coverage else 0.0
-    label = f"coverage error at {level:.0%}" if is_coverage else metric_label(metric)
-    margin = metric if metric in WITH_COMPUTED_MARGIN else rules.PROBABILITY_MARGIN
+    if is_coverage:
+        level = int(metric.removeprefix("coverage_")) / 100
+        label = f"coverage error at {level:.0%}"
+    else:
+        level = 0.0  # other metrics are at least 0, which is their best value
+        label = metric_label(metric)
+    margin = metric if metric in METRICS_WITH_COMPUTED_MARGIN else rules.PROBABILITY_MARGIN
 
-    ours = evidence.fit(dataset, method, "nll", q, f"test_{metric}")
-    elbo = evidence.fit(dataset, "elbo", "nll", q, f"test_{metric}")
+    # Beta is selected by NLL for all of these metrics.
+    ours = evidence.fit(dataset, method, "nll", q, value=f"test_{metric}")
+    elbo = evidence.fit(dataset, "elbo", "nll", q, value=f"test_{metric}")
     pairs = [(_distance_from(level, ours), _distance_from(level, elbo))]
     statement = f"{ours.name} has a lower {label} than ELBO"
-    part = evidence.compare(statement, dataset, q, pairs, BETTER, margin)
+    part = evidence.compare(statement, dataset, q, pairs, BETTER, within=margin)
     if part.tests and is_coverage:
         error = float(np.nanmean(ours.values)) - level
         error_elbo = float(np.nanmean(elbo.values)) - level
@@ -338,7 +370,7 @@ def joint_is_unstable(evidence: Evidence) -> Iterator[Part]:
     for dataset, q in evidence.datasets_and_q(*REGRESSION, *BINARY, *COUNTS):
         fixed = evidence.fit(dataset, "fixed_log_dlm", "nll", q)
         joint = evidence.fit(dataset, "joint_log_dlm", "nll", q)
-        yield evidence.compare(statement, dataset, q, [(fixed, joint)], BETTER, "nll")
+        yield evidence.compare(statement, dataset, q, [(fixed, joint)], BETTER, within="nll")
 
 
 @claim(
@@ -352,10 +384,12 @@ def joint_is_unstable(evidence: Evidence) -> Iterator[Part]:
 def constant_mean(evidence: Evidence) -> Iterator[Part]:
     """Compare ELBO with a constant and with a zero mean (experiment `zero-mean`)."""
     statement = "a constant mean beats a zero mean in NLL"
-    values = evidence.column("test_nll")
+    nll = evidence.column("test_nll")
     for dataset, q in evidence.datasets_and_q(*BINARY):
-        rows_with_constant = evidence.at("nll", dataset, q, "elbo", "exact", None)
-        rows_with_zero = evidence.at("zero-mean", dataset, q, "elbo", "exact", None)
-        constant = evidence.line("ELBO, constant mean", dataset, rows_with_constant, values)
-        zero = evidence.line("ELBO, zero mean", dataset, rows_with_zero, values)
-        yield evidence.compare(statement, dataset, q, [(constant, zero)], BETTER, "nll")
+        rows_with_constant = evidence.at("nll", dataset, q, "elbo", estimator="exact", samples=None)
+        rows_with_zero = evidence.at(
+            "zero-mean", dataset, q, "elbo", estimator="exact", samples=None
+        )
+        constant = evidence.line("ELBO, constant mean", dataset, rows_with_constant, nll)
+        zero = evidence.line("ELBO, zero mean", dataset, rows_with_zero, nll)
+        yield evidence.compare(statement, dataset, q, [(constant, zero)], BETTER, within="nll")

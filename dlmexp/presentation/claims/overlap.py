@@ -4,7 +4,7 @@ from dlmexp.data.config import DatasetConfig
 from dlmexp.data.dataset import dataset_names, read_spec
 from dlmexp.data.splits import split_sizes
 
-# A split by percentages has the same shares for any number of rows, so 100 rows stand for any number.
+# A split by percentages has the same shares for any number of rows, so 100 rows represent all.
 ROWS_OF_PERCENTAGES = 100
 
 
@@ -35,7 +35,7 @@ def validation_rows(dataset: str, task: str) -> int:
 
 
 def _spec(dataset: str, task: str) -> DatasetConfig:
-    """Return the settings of a dataset; if it is not in the catalogue, the usual ones of its task."""
+    """Return the settings of a dataset; outside of the catalogue, the usual ones of its task."""
     if dataset in dataset_names():
         return read_spec(dataset)
     kind = "regression" if task == "regression" else "counts"
@@ -55,5 +55,5 @@ def _row_count(spec: DatasetConfig, largest: int) -> int:
         # All rows but the test rows are trained on. Half of all rows are test rows, but at most
         # 100 000. Twice the training rows have as many test rows as the data.
         return largest + split_sizes(2 * largest, "airline").test
-    # Of small data, about half of the rows are test rows.
+    # Of small data, nearly half of the rows are trained on (`split_sizes`).
     return 2 * largest

@@ -26,17 +26,17 @@ PairFlags = Bool[np.ndarray, "K S"]
 SizeValues = Float[np.ndarray, " S"]
 # A standard deviation below this share of the mean difference is a rounding error. Such differences
 # have no scatter.
-ROUNDING = 1e-12
-# A lower bound for the mean difference when it is compared with a deviation, as the mean may be
-# zero.
-SMALLEST = 1e-300
+ROUNDING_SHARE = 1e-12
+# A lower bound for the absolute mean or median difference when a deviation is compared with a share
+# of it. If all differences are 0, so is their deviation.
+SMALLEST_CENTRE = 1e-300
 # With fewer repetitions, outliers cannot be recognised.
 MIN_REPETITIONS_FOR_OUTLIERS = 10
-# An outlier is more than this many robust deviations away from the median.
-OUTLIER = 10.0
-# The standard deviation of a normal, divided by its median absolute deviation (MAD).
+# An outlier is more than this many robust standard deviations away from the median.
+OUTLIER_DISTANCE = 10.0
+# The standard deviation of a normal distribution, divided by its median absolute deviation (MAD).
 DEVIATION_OVER_MAD = 1.4826
-# The standard error of the median of normals, divided by that of their mean.
+# The standard error of the median of normal values, divided by that of their mean: sqrt(pi / 2).
 ERROR_OF_MEDIAN_OVER_MEAN = 1.2533
 
 
@@ -103,6 +103,7 @@ class Comparisons:
             overlap: The number of test rows of a repetition, divided by that of its other rows; one
                 value, or a value for each size.
         """
+        # s^2 (1 / R + overlap) = (s^2 / R) (1 + R overlap)
         inflation = np.sqrt(1 + self.repetitions * overlap)
         return replace(self, error=self.error * inflation)
 
@@ -113,8 +114,8 @@ class Comparisons:
     def _one_sided(self, distance: PairValues) -> PairValues:
         """Return p-values for `distance > 0`.
 
-        Without scatter they are 0 or 1, by the sign of the distance. With fewer than two
-        repetitions they are 1.
+        Without scatter, a p-value is 0 where the distance is positive, else 1. With fewer than two
+        repetitions it is 1.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             p = stdtr(self._degrees_of_freedom, -distance / self.error)
@@ -140,7 +141,7 @@ def compare(ours: Repeated, rival: Repeated) -> Comparisons:
     error_factor = np.where(by_median, ERROR_OF_MEDIAN_OVER_MEAN, 1.0)
     our_values = np.where(common, ours, np.nan)
     rival_values = np.where(common, rival, np.nan)
-    has_no_scatter = deviation <= ROUNDING * np.maximum(abs(centre), SMALLEST)
+    has_no_scatter = deviation <= ROUNDING_SHARE * np.maximum(abs(centre), SMALLEST_CENTRE)
     effect_without_scatter = np.where(centre == 0, 0.0, np.copysign(np.inf, centre))
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(has_no_scatter, 0.0, error_factor * deviation / np.sqrt(repetitions))
@@ -171,7 +172,8 @@ def _mean_and_deviation(
 def _median_and_deviation(differences: Repeated) -> tuple[PairValues, PairValues]:
     """Return the median and the robust standard deviation over repetitions.
 
-    The latter is the median absolute deviation, scaled so that both deviations of normals agree.
+    The robust deviation is the median absolute deviation, scaled so that it estimates the standard
+    deviation of normal values.
     """
     median = _nan_median(differences)
     distances = abs(differences - median[..., None])
@@ -186,11 +188,11 @@ def _has_outliers(
     Args:
         differences: The paired differences.
         repetitions: The number of differences of each comparison.
-        median: Their median.
-        deviation: Their robust standard deviation.
+        median: The median of these differences.
+        deviation: The robust standard deviation of these differences.
     """
     distances = np.where(np.isfinite(differences), abs(differences - median[..., None]), 0.0)
-    is_far = distances.max(axis=-1, initial=0.0) > OUTLIER * deviation
+    is_far = distances.max(axis=-1, initial=0.0) > OUTLIER_DISTANCE * deviation
     return (repetitions >= MIN_REPETITIONS_FOR_OUTLIERS) & (deviation > 0) & is_far
 
 

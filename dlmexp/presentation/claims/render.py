@@ -42,8 +42,8 @@ def summaries(judged: Judged) -> list[str]:
     """Return a line per column with the number of claims of each verdict, then remarks."""
     lines = []
     for column, verdicts in judged.by_column().items():
-        words = _counts_in_words(_verdict_counts(verdicts))
-        lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {words}")
+        counts = _counts_in_words(_verdict_counts(verdicts))
+        lines.append(f"{column}: {counted(len(verdicts), 'claim')}: {counts}")
     if any(column.preset for column in judged.columns):
         lines.append(
             "A preset's run is a small one of its own: its verdicts are not those of the paper's "
@@ -55,7 +55,7 @@ def summaries(judged: Judged) -> list[str]:
 
 
 def _verdict_counts(verdicts: Iterable[ClaimVerdict]) -> dict[Verdict, int]:
-    """Return the number of claims of each verdict, 0 among them."""
+    """Return the number of claims of each verdict, also of verdicts that no claim has."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     return {verdict: counts[verdict] for verdict in Verdict}
 
@@ -65,7 +65,7 @@ def _counts_in_words(counts: Mapping[Verdict, int] | Mapping[Outcome, int]) -> s
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
-def tested_and_not(judged: Judged) -> tuple[list[JudgedClaim], list[Claim]]:
+def split_by_tested(judged: Judged) -> tuple[list[JudgedClaim], list[Claim]]:
     """Return the claims with a test or an error in any column, and those without."""
     tested = []
     not_tested = []
@@ -102,7 +102,11 @@ def data_counts(verdicts: Iterable[ClaimVerdict]) -> list[str]:
     The numbers are those of the verdict with the most datasets; '' means 0.
     """
     verdict = max(verdicts, key=lambda verdict: len(verdict.datasets))
-    groups = (verdict.datasets, verdict.stand_ins, verdict.not_available)
+    groups = (
+        verdict.datasets,
+        verdict.stand_ins,
+        verdict.not_available,
+    )  # in the order of HEADINGS
     return [str(len(datasets) or "") for datasets in groups]
 
 
@@ -131,14 +135,14 @@ def _table_cells(judged_claim: JudgedClaim) -> list[str | Text]:
     return [*cells, *data_counts(verdicts), claim.text]
 
 
-def in_full(judged: Judged) -> list[str]:
+def detail_lines(judged: Judged) -> list[str]:
     """Return the lines of a Markdown text with the tests, figures and commands of each claim."""
     lines = []
     for claim, by_column in judged.by_claim():
         lines += ["", f"## {claim.number}. {claim.text}", "", f"Where: {claim.where}"]
         for column, verdict in by_column.items():
             lines += ["", f"### {column}: {verdict.words}", ""]
-            lines += _verdict_in_full(verdict)
+            lines += _verdict_lines(verdict)
         if any(verdict.tally.tests for verdict in by_column.values()):
             commands = [f"dlmexp plot {name}" for name in claim.figures]
             commands = [judged.with_results_option(command) for command in commands]
@@ -146,7 +150,7 @@ def in_full(judged: Judged) -> list[str]:
     return lines[1:]  # without the empty line before the first claim
 
 
-def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
+def _verdict_lines(verdict: ClaimVerdict) -> list[str]:
     """Return lines with the tests, data and commands of a verdict."""
     lines = []
     tally = verdict.tally
@@ -154,7 +158,7 @@ def _verdict_in_full(verdict: ClaimVerdict) -> list[str]:
         lines += [tally_words(tally), ""]
     for part in verdict.parts_run:
         lines += part_lines(part)
-    lines += _paragraph("Data", verdict.data)
+    lines += _paragraph("Data", verdict.dataset_labels)
     lines += _paragraph("Not available", verdict.not_available)
     lines += _paragraph("Commands for these records", _quoted(verdict.origin.commands))
     lines += _paragraph("Not run", _quoted(verdict.missing))
@@ -241,7 +245,7 @@ def as_markdown(judged: Judged) -> str:
     """Return a Markdown table of the tested claims, and the line on the other claims."""
     labels = [column.label for column in judged.columns]
     rows = [["#", "claim", *labels, *HEADINGS]]
-    tested, not_tested = tested_and_not(judged)
+    tested, not_tested = split_by_tested(judged)
     for claim, by_column in tested:
         verdicts = by_column.values()
         words = [verdict.words for verdict in verdicts]
@@ -286,17 +290,17 @@ def _markdown(rows: list[list[str]]) -> str:
     for row in rows:
         cells = [_escaped(text) for text in row]
         lines.append(f"| {' | '.join(cells)} |")
-    rule = "|" + "---|" * len(rows[0])
-    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+    separator = "|" + "---|" * len(rows[0])
+    return "\n".join([lines[0], separator, *lines[1:]]) + "\n"
 
 
 def _escaped(text: str) -> str:
-    """Return a text for the cell of a Markdown table, which ends at a bar or a line break."""
+    """Return a text without the bars and line breaks that would end a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_json(judged: Judged) -> list[dict[str, Any]]:
-    """Return all claims with their verdicts and tests, as the docstring of this module says."""
+    """Return all claims with their verdicts and tests, in the fields that this module documents."""
     return [six_digits(_claim_fields(judged_claim)) for judged_claim in judged.by_claim()]
 
 
@@ -346,6 +350,7 @@ def _part_fields(part: Part) -> dict[str, Any]:
 
 
 def _test_fields(test: ClaimTest) -> dict[str, Any]:
+    """Return the fields of a test, but for `p_values`: the field `p` has that of the outcome."""
     fields = asdict(test)
     del fields["p_values"]
     return fields

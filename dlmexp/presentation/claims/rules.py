@@ -31,8 +31,8 @@ MOST = 0.5
 THREE_OF_FOUR = 0.75
 # For claims that say `in some cases`, one supporting test is enough.
 SOME = 0.0
-# At least this share of all tests must be conclusive for a claim to be reproduced.
-HALF = 0.5
+# At least half of all tests must be conclusive for a claim to be reproduced.
+MIN_CONCLUSIVE_SHARE = 0.5
 # The margin is at most 5 % of what the model explains, which is the metric of the trivial predictor
 # minus that of the ELBO at the same size. Such a share has no unit, so it suits NLL, error rate and
 # MRE on all data.
@@ -55,18 +55,16 @@ BETA_MARGIN = 1.0
 ZERO_BETA = 0.005
 # Condition (i), g.G/|G|^2, is `about 1` within 20 %: the paper reads 'roughly 1' off histograms
 # that are a few tenths wide.
-ABOUT_ONE = 0.2
+CONDITION_I_MARGIN = 0.2
 # `Approximately 2` rejected tries per accepted one are between 1 and 3.
-REJECTED = 2.0
-ABOUT_TWO = 1.0
-# A rejection sampler starts at the prior, where most tries fail. Rates are recorded for blocks of
-# 100 steps, and the first block is left out.
-FIRST_ITERATIONS = 100
-# `Almost all runs` converge: 19 in 20. Less than nine in ten contradict it.
-ALMOST_ALL = 0.95
-NOT_ALMOST_ALL = 0.90
-# Times are compared as ratios, with a margin of 10 %, as timings scatter by so much.
-COST_MARGIN = 1.1
+REJECTED_PER_ACCEPTED = 2.0
+REJECTED_MARGIN = 1.0
+# `Almost every run converges` is supported if at least 19 in 20 do, and contradicted if fewer than
+# nine in ten do.
+ALMOST_ALL_CONVERGED = 0.95
+TOO_FEW_CONVERGED = 0.90
+# Times are compared as ratios. Timings scatter by about 10 %, so smaller differences do not count.
+COST_RATIO = 1.1
 # The rounding error that is allowed when a derivative is compared with its bound.
 BOUND_TOLERANCE = 1e-9
 
@@ -94,7 +92,7 @@ class Verdict(StrEnum):
 
 Margin = SizeValues  # the smallest difference that counts, by size; NaN where it is unknown
 SizeFlags = Bool[np.ndarray, " S"]
-Positions = Int[np.ndarray, " S"]
+RivalPositions = Int[np.ndarray, " S"]
 
 
 class PValues(NamedTuple):
@@ -112,16 +110,16 @@ class Relation:
     Attributes:
         words: The relation in words, such as `lower than`.
         p_values: The function that computes the p-values of tests of the relation. Its arguments
-            are the comparisons, which of them have enough repetitions, and the margin.
+            are the comparisons, flags of those with enough repetitions, and the margin.
         support: The function that returns how much a difference, rival minus ours, supports the
-            relation.
+            relation: the larger, the more.
     """
 
     words: str
     p_values: Callable[[Comparisons, PairFlags, Margin], PValues]
     support: Callable[[PairValues], PairValues]
 
-    def nearest(self, comparisons: Comparisons) -> Positions:
+    def nearest(self, comparisons: Comparisons) -> RivalPositions:
         """Return, by size, the position of the rival whose difference supports the relation least.
 
         This rival decides the outcome.
@@ -130,77 +128,78 @@ class Relation:
         return np.where(np.isfinite(support), support, np.inf).argmin(axis=0)
 
 
-# In the functions below, `enough` tells which comparisons have enough repetitions.
+# In the functions below, `has_enough` tells which comparisons have enough repetitions.
 
 
-def _p_lower(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_lower(comparisons: Comparisons, has_enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours is lower than every rival, or else that it is higher than some rival.
 
-    A difference counts only if it is at least the margin. The differences decide which of both
-    outcomes is tested for, so its p-value is two-sided.
+    A difference counts only if it is at least the margin. The signs of the differences decide which
+    of these two outcomes is tested for, so its p-value is two-sided.
     """
     difference = comparisons.difference
     lower = np.where(difference >= margin, comparisons.p, 1.0)
     higher = np.where(-difference >= margin, comparisons.p, 1.0)
-    all_lower = np.all((difference > 0) | ~enough, axis=0)
-    # No difference: ours is above no rival by the margin, and it is not below every rival by it.
-    not_higher = _against_every_rival(comparisons.p_above(-margin), enough)
-    not_lower = _against_some_rival(comparisons.p_below(margin), enough)
+    all_lower = np.all((difference > 0) | ~has_enough, axis=0)
+    # No difference: ours is above no rival by the margin, and it is not below every rival by the
+    # margin.
+    not_higher = _against_every_rival(comparisons.p_above(-margin), has_enough)
+    not_lower = _against_some_rival(comparisons.p_below(margin), has_enough)
     return PValues(
-        supported=np.where(all_lower, _against_every_rival(lower, enough), np.nan),
-        contradicted=np.where(all_lower, np.nan, _against_some_rival(higher, enough)),
+        supported=np.where(all_lower, _against_every_rival(lower, has_enough), np.nan),
+        contradicted=np.where(all_lower, np.nan, _against_some_rival(higher, has_enough)),
         no_difference=np.maximum(not_higher, not_lower),
     )
 
 
-def _p_equal(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_equal(comparisons: Comparisons, has_enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours differs from every rival by less than the margin, in both directions.
 
-    These are two one-sided tests (Schuirmann 1987).
+    Against each rival these are two one-sided tests (Schuirmann 1987).
     """
     inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
     beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
     return PValues(
-        supported=_against_every_rival(inside, enough),
-        contradicted=_against_some_rival(beyond, enough),
+        supported=_against_every_rival(inside, has_enough),
+        contradicted=_against_some_rival(beyond, has_enough),
         no_difference=np.full_like(margin, np.nan),
     )
 
 
-def _p_different(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_different(comparisons: Comparisons, has_enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours differs from every rival by the margin or more."""
     inside = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
     beyond = np.where(abs(comparisons.difference) >= margin, comparisons.p, 1.0)
     return PValues(
-        supported=_against_every_rival(beyond, enough),
-        contradicted=_against_some_rival(inside, enough),
+        supported=_against_every_rival(beyond, has_enough),
+        contradicted=_against_some_rival(inside, has_enough),
         no_difference=np.full_like(margin, np.nan),
     )
 
 
-def _p_no_higher(comparisons: Comparisons, enough: PairFlags, margin: Margin) -> PValues:
+def _p_no_higher(comparisons: Comparisons, has_enough: PairFlags, margin: Margin) -> PValues:
     """Test that ours is lower than every rival, or higher by less than the margin."""
     higher = np.where(-comparisons.difference >= margin, comparisons.p, 1.0)
     return PValues(
-        supported=_against_every_rival(comparisons.p_above(-margin), enough),
-        contradicted=_against_some_rival(higher, enough),
+        supported=_against_every_rival(comparisons.p_above(-margin), has_enough),
+        contradicted=_against_some_rival(higher, has_enough),
         no_difference=np.full_like(margin, np.nan),
     )
 
 
-def _against_every_rival(p: PairValues, enough: PairFlags) -> SizeValues:
+def _against_every_rival(p: PairValues, has_enough: PairFlags) -> SizeValues:
     """Return the p-value of a statement about every rival, by size.
 
     It is the largest p-value of a rival. As all tests must reject, no correction is needed
     (intersection-union test).
     """
-    return np.where(enough, p, 0.0).max(axis=0)
+    return np.where(has_enough, p, 0.0).max(axis=0)
 
 
-def _against_some_rival(p: PairValues, enough: PairFlags) -> SizeValues:
+def _against_some_rival(p: PairValues, has_enough: PairFlags) -> SizeValues:
     """Return the p-value of a statement about some rival, by size, with Bonferroni's correction."""
-    rivals = enough.sum(axis=0)
-    smallest = np.where(enough, p, 1.0).min(axis=0)
+    rivals = has_enough.sum(axis=0)
+    smallest = np.where(has_enough, p, 1.0).min(axis=0)
     return np.minimum(1.0, rivals * smallest)
 
 
@@ -226,10 +225,10 @@ def p_values_of_tests(comparisons: Comparisons, margin: Margin, relation: Relati
     Where the margin is unknown, no outcome is tested for. Where only some rivals have enough
     repetitions, these can contradict the relation, but nothing can support it.
     """
-    enough = comparisons.repetitions >= MIN_REPETITIONS
-    some_have_enough = np.any(enough, axis=0) & np.isfinite(margin)
-    all_have_enough = np.all(enough, axis=0) & some_have_enough
-    p_values = relation.p_values(comparisons, enough, margin)
+    has_enough = comparisons.repetitions >= MIN_REPETITIONS
+    some_have_enough = np.any(has_enough, axis=0) & np.isfinite(margin)
+    all_have_enough = np.all(has_enough, axis=0) & some_have_enough
+    p_values = relation.p_values(comparisons, has_enough, margin)
     return PValues(
         supported=np.where(all_have_enough, p_values.supported, np.nan),
         contradicted=np.where(some_have_enough, p_values.contradicted, np.nan),
@@ -287,7 +286,7 @@ def verdict_of(tally: Tally, needs: float = NEARLY_ALL) -> Verdict:
         return Verdict.NOT_TESTED
     share = tally.supported / tally.conclusive
     is_supported = share > needs if needs in (MOST, SOME) else share >= needs
-    enough_are_conclusive = tally.conclusive >= HALF * tally.tests or needs == SOME
+    enough_are_conclusive = tally.conclusive >= MIN_CONCLUSIVE_SHARE * tally.tests or needs == SOME
     if is_supported and enough_are_conclusive:
         return Verdict.REPRODUCED
     if share <= NEARLY_NONE:

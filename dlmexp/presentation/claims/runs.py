@@ -1,6 +1,9 @@
 """Claims about runs: the rejection sampler (16, 26), convergence (18) and cost (19, 33).
 
 uPS (unbiased product sampling) and bMC (biased Monte Carlo) are estimators of gradients.
+
+The decorator `claim` takes the number of a claim, its place in the paper, and the experiments that
+compute its records.
 """
 
 import math
@@ -24,10 +27,12 @@ from dlmexp.presentation.claims.rules import BETTER, COMPARABLE, NO_WORSE, Outco
 from dlmexp.presentation.labels import estimator_label
 
 # The samplers that reject the same proposals as the sampler of the paper.
-REJECTING = ("rejection", "hybrid", "individual")
+REJECTION_SAMPLERS = ("rejection", "hybrid", "individual")
 # `Evidence.compare` corrects tests for the rows of the data that repetitions share. The time of a
 # step does not depend on these rows, so it needs no correction.
 NO_OVERLAP = 0.0
+# Times are compared by their logarithms, so the margin is a logarithm too.
+LOG_COST_MARGIN = math.log(rules.COST_RATIO)
 
 
 @claim(
@@ -43,7 +48,7 @@ def rejections(evidence: Evidence) -> Iterator[Part]:
     A record that has no rates by block, but a single rate for all iterations, does not count.
     """
     statement = "the rejection sampler rejects about 2 tries per sample"
-    is_rejecting = np.isin(evidence.column("sampler").astype(str), REJECTING)
+    is_rejecting = np.isin(evidence.column("sampler").astype(str), REJECTION_SAMPLERS)
     has_rate = evidence.column("acceptance").astype(float) > 0
     rows = np.flatnonzero(is_rejecting & has_rate)
     if not len(rows):
@@ -56,40 +61,44 @@ def rejections(evidence: Evidence) -> Iterator[Part]:
     for (dataset, parameterisation), rows_of_group in groups:
         # The index of `evidence.frame` counts from 0, so labels are positions, also after `iloc`.
         positions = rows_of_group.index.to_numpy()
-        yield _rejected(evidence, statement, str(dataset), str(parameterisation), positions)
+        yield _compare_rejections(
+            evidence, statement, str(dataset), str(parameterisation), positions
+        )
 
 
 def _not_run(statement: str) -> Part:
     """Return a part without tests, on the dataset of the experiments of these claims."""
-    return Part(statement, "abalone", "whitened")
+    return Part(statement, dataset="abalone", q="whitened")
 
 
-def _rejected(
+def _compare_rejections(
     evidence: Evidence, statement: str, dataset: str, parameterisation: str, rows: Positions
 ) -> Part:
     """Return the part that tests whether about two tries are rejected per accepted one."""
-    overall = _rejected_per_accepted(evidence.column("acceptance")[rows].astype(float)).mean()
+    acceptance = evidence.column("acceptance")[rows].astype(float)
+    over_all_iterations = _rejected_per_accepted(acceptance).mean()
     after_first_block = np.full(len(evidence.frame), np.nan)
+    # Rates are recorded for blocks of 100 steps. The first block is left out, as training starts at
+    # the prior, where the sampler rejects most tries.
     for row in rows:
-        # Rates of acceptance by block of `rules.FIRST_ITERATIONS` steps.
-        rates = evidence.arrays(row).get("acceptance", [])
-        if len(rates) > 1:
-            after_first_block[row] = _rejected_per_accepted(np.mean(rates[1:]))
+        rates_by_block = evidence.arrays(row).get("acceptance", [])
+        if len(rates_by_block) > 1:
+            after_first_block[row] = _rejected_per_accepted(np.mean(rates_by_block[1:]))
     with_blocks = rows[np.isfinite(after_first_block[rows])]
     line = evidence.line("rejected per accepted", dataset, with_blocks, after_first_block)
-    two = evidence.constant("2", line, value=rules.REJECTED)
+    target = evidence.constant("2", line, value=rules.REJECTED_PER_ACCEPTED)
     part = evidence.compare(
         statement,
         dataset,
         parameterisation,
-        [(line, two)],
+        [(line, target)],
         relation=COMPARABLE,
-        within=rules.ABOUT_TWO,
+        within=rules.REJECTED_MARGIN,
     )
-    part.figures = {"rejected_over_all_iterations": float(overall)}
+    part.figures = {"rejected_over_all_iterations": float(over_all_iterations)}
     if not part.tests:
         part.tests = [ClaimTest(reason="rates by 100 steps were not recorded")]
-        part.reason = f"{overall:.3g} over all iterations"
+        part.reason = f"{over_all_iterations:.3g} over all iterations"
         part.origin = evidence.origin(rows)
         part.repetitions = len(set(evidence.column("seed")[rows]))
     return part
@@ -143,12 +152,12 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
         if evidence.capped:
             test = ClaimTest(reason="the preset ends runs early")
         else:
-            test = ClaimTest(_outcome_of_share(converged / len(rows)))
+            test = ClaimTest(outcome=_outcome_of_share(converged / len(rows)))
         yield Part(
             str(statement),
-            str(dataset),
-            str(parameterisation),
-            [test],
+            dataset=str(dataset),
+            q=str(parameterisation),
+            tests=[test],
             reason=reason,
             supplementary=statement == SAMPLED,
             figures={"converged": converged, "runs": len(rows)},
@@ -162,31 +171,32 @@ def _outcome_of_share(share: float) -> Outcome:
 
     The share is that of all runs and not of a sample, so it needs no statistical test.
     """
-    if share >= rules.ALMOST_ALL:
+    if share >= rules.ALMOST_ALL_CONVERGED:
         return Outcome.SUPPORTED
-    if share < rules.NOT_ALMOST_ALL:
+    if share < rules.TOO_FEW_CONVERGED:
         return Outcome.CONTRADICTED
     return Outcome.NO_DIFFERENCE
 
 
 def _runs_with_stopping_rule(evidence: Evidence) -> pd.DataFrame:
     """Return the runs with a stopping rule on the paper's data and stand-ins, with a row each."""
-    # All fits count, not only those that validation selected, which `evidence.frame` has.
+    # `evidence.frame` has only those fits that validation selected. Here all fits count.
     rows = evidence.candidates
     stand_ins = list(evidence.stands_for)
     is_on_paper_data = rows["dataset"].isin([*PAPER, *stand_ins])
     has_rule = rows["window"].notna() & rows["max_iterations"].notna()
-    has_fit = rows["role"].isin(["fit", "curve"])
-    counted_rows = is_on_paper_data & has_rule & has_fit
-    return rows.loc[counted_rows, CONVERGENCE_COLUMNS].drop_duplicates("key")
+    is_fit_or_curve = rows["role"].isin(["fit", "curve"])
+    is_counted = is_on_paper_data & has_rule & is_fit_or_curve
+    return rows.loc[is_counted, CONVERGENCE_COLUMNS].drop_duplicates("key")
 
 
 REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
 WITHOUT_REJECTION = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
-# A part of claim 19 is about runs with equal values in these columns,
+# A part of claim 19 is about runs with equal values in these columns.
 PART_COLUMNS = ["dataset", "parameterisation", "samples"]
-# and it compares pairs of runs that also have equal values in these.
+# Times are compared between pairs of runs with equal values in these columns.
 PAIR_COLUMNS = [
+    *PART_COLUMNS,
     "device",
     "host",
     "commit",
@@ -200,7 +210,6 @@ PAIR_COLUMNS = [
 ]
 TIMING_COLUMNS = [
     "key",
-    *PART_COLUMNS,
     *PAIR_COLUMNS,
     "seconds",
     "iterations",
@@ -247,47 +256,65 @@ def cost(evidence: Evidence) -> Iterator[Part]:
         return
 
     # Only runs that had the device to themselves are compared.
-    equal = [*PART_COLUMNS, *PAIR_COLUMNS]
-    bmc_alone = bmc.loc[bmc["alone"], [*equal, "log_seconds"]]
-    pairs = ups[ups["alone"]].merge(bmc_alone, on=equal, suffixes=("", "_bmc"))
+    bmc_alone = bmc.loc[bmc["alone"], [*PAIR_COLUMNS, "log_seconds"]]
+    pairs = ups[ups["alone"]].merge(bmc_alone, on=PAIR_COLUMNS, suffixes=("", "_bmc"))
     pairs_by_part = dict(list(_groups(pairs, key_columns)))
     for dataset, parameterisation, samples, template in parts.itertuples(index=False):
         pairs_of_part = pairs_by_part.get((dataset, parameterisation, samples, template))
         statement = template.format(samples)
-        is_ours = template == WITHOUT_REJECTION
+        is_supplementary = template == WITHOUT_REJECTION
         if pairs_of_part is None:
             test = ClaimTest(
                 reason="no two runs that could be compared had the device to themselves"
             )
-            yield Part(statement, dataset, parameterisation, [test], supplementary=is_ours)
+            yield Part(
+                statement,
+                dataset,
+                parameterisation,
+                tests=[test],
+                supplementary=is_supplementary,
+            )
             continue
         for device, pairs_on_device in _groups(pairs_of_part, "device"):
-            yield _cost(evidence, f"{statement}, on {device}", pairs_on_device, is_ours)
+            yield _compare_cost(
+                evidence, f"{statement}, on {device}", pairs_on_device, is_supplementary
+            )
 
 
-def _cost(evidence: Evidence, statement: str, pairs: pd.DataFrame, is_ours: bool) -> Part:
+def _compare_cost(
+    evidence: Evidence, statement: str, pairs: pd.DataFrame, is_supplementary: bool
+) -> Part:
     """Compare seconds per step of uPS and bMC over pairs of runs.
 
     Args:
         evidence: The records.
         statement: The statement.
         pairs: A row for each pair of runs, with the log seconds of both.
-        is_ours: Whether the statement is ours, that uPS without rejection costs no more than bMC,
-            and not the paper's, that uPS by rejection is slower.
+        is_supplementary: Whether the statement is our own, that uPS without rejection costs no more
+            than bMC. Otherwise it is the paper's, that uPS by rejection is slower.
     """
     dataset = str(pairs["dataset"].iloc[0])
     parameterisation = str(pairs["parameterisation"].iloc[0])
     ups = _line_of_runs(evidence, "log seconds, uPS", dataset, pairs, "log_seconds")
     bmc = _line_of_runs(evidence, "log seconds, bMC", dataset, pairs, "log_seconds_bmc")
-    # The estimator that is said to be faster, or no slower, comes first.
-    pair = (ups, bmc) if is_ours else (bmc, ups)
-    relation = NO_WORSE if is_ours else BETTER
-    margin = math.log(rules.COST_MARGIN)
+    # In a pair, the estimator that the statement calls faster, or no slower, comes first.
+    if is_supplementary:
+        pair = (ups, bmc)
+        relation = NO_WORSE
+    else:
+        pair = (bmc, ups)
+        relation = BETTER
     part = evidence.compare(
-        statement, dataset, parameterisation, [pair], relation, within=margin, overlap=NO_OVERLAP
+        statement,
+        dataset,
+        parameterisation,
+        [pair],
+        relation,
+        within=LOG_COST_MARGIN,
+        overlap=NO_OVERLAP,
     )
     ratio = math.exp((pairs["log_seconds"] - pairs["log_seconds_bmc"]).mean())
-    part.supplementary = is_ours
+    part.supplementary = is_supplementary
     part.origin = _origin(pairs)
     part.figures = {"ratio": ratio}
     part.reason = f"a step takes {ratio:.2f} times as long"
@@ -317,13 +344,15 @@ def hybrid_halves(evidence: Evidence) -> Iterator[Part]:
     statement = "twice the time of the hybrid sampler is no more than that of sampling row by row"
     runs = _timed_runs(evidence)
     runs_alone = runs[runs["alone"]]
-    equal = [*PART_COLUMNS, *PAIR_COLUMNS]
-    hybrid = runs_alone[runs_alone["sampler"] == "hybrid"]
-    individual = runs_alone[runs_alone["sampler"] == "individual"][[*equal, "log_seconds"]]
-    pairs = hybrid.merge(individual, on=equal, suffixes=("", "_individual"))
+    is_hybrid = runs_alone["sampler"] == "hybrid"
+    is_individual = runs_alone["sampler"] == "individual"
+    hybrid = runs_alone[is_hybrid]
+    individual = runs_alone.loc[is_individual, [*PAIR_COLUMNS, "log_seconds"]]
+    pairs = hybrid.merge(individual, on=PAIR_COLUMNS, suffixes=("", "_individual"))
     if pairs.empty:
         yield _not_run(statement)
         return
+    # The logarithm of twice the time of the hybrid sampler.
     pairs = pairs.assign(log_twice=pairs["log_seconds"] + math.log(2))
     groups = _groups(pairs, ["dataset", "parameterisation", "device"])
     for (dataset, parameterisation, device), rows in groups:
@@ -337,7 +366,7 @@ def hybrid_halves(evidence: Evidence) -> Iterator[Part]:
             parameterisation,
             [(ours, rival)],
             NO_WORSE,
-            within=math.log(rules.COST_MARGIN),
+            within=LOG_COST_MARGIN,
             overlap=NO_OVERLAP,
         )
         ratio = math.exp((rows["log_seconds"] - rows["log_seconds_individual"]).mean())
@@ -347,7 +376,7 @@ def hybrid_halves(evidence: Evidence) -> Iterator[Part]:
         yield part
 
 
-TRADE_SAMPLES = (1, 10, 100)
+TRADE_SAMPLES = (1, 10, 100)  # the numbers of samples at which claim 33 compares both estimators
 
 
 @claim(
@@ -376,16 +405,20 @@ def reaches_sooner(evidence: Evidence) -> Iterator[Part]:
         margin_of_nll = evidence.margin(dataset, "nll", parameterisation)  # [sizes]
         targets = final_nll + margin_of_nll[:, None]  # [sizes, seeds]
         for samples in TRADE_SAMPLES:
-            bmc = _log_seconds_to(evidence, targets, dataset, parameterisation, "bmc", samples)
-            ups = _log_seconds_to(evidence, targets, dataset, parameterisation, "ups", samples)
+            bmc = _log_seconds_to_targets(
+                evidence, targets, dataset, parameterisation, "bmc", samples
+            )
+            ups = _log_seconds_to_targets(
+                evidence, targets, dataset, parameterisation, "ups", samples
+            )
             statement = f"bMC-{samples} is sooner than uPS-{samples}"
-            margin = math.log(rules.COST_MARGIN)
+            pairs = [(bmc, ups)]
             yield evidence.compare(
-                statement, dataset, parameterisation, [(bmc, ups)], BETTER, margin
+                statement, dataset, parameterisation, pairs, BETTER, within=LOG_COST_MARGIN
             )
 
 
-def _log_seconds_to(
+def _log_seconds_to_targets(
     evidence: Evidence,
     targets: np.ndarray,
     dataset: str,
@@ -393,7 +426,7 @@ def _log_seconds_to(
     estimator: str,
     samples: int,
 ) -> MetricLine:
-    """Return the log seconds of training until the test NLL is at most the target.
+    """Return the log seconds of training until the test NLL first is at most the target.
 
     Args:
         evidence: The records.
@@ -414,8 +447,9 @@ def _log_seconds_to(
         curve = evidence.arrays(row)
         if "test_nll" not in curve or np.isnan(target):
             continue
-        at_target = np.flatnonzero(curve["test_nll"] <= target)
-        evaluation = at_target[0] if len(at_target) else -1
+        evaluations_at_target = np.flatnonzero(curve["test_nll"] <= target)
+        # Without such an evaluation, the last one counts.
+        evaluation = evaluations_at_target[0] if len(evaluations_at_target) else -1
         # The first evaluation is at iteration 0, whose logarithm is not finite.
         iterations = max(float(curve["evaluated_at"][evaluation]), 1.0)
         share_of_run = iterations / float(evidence.column("iterations")[row])

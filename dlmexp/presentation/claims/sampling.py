@@ -385,7 +385,9 @@ def _condition_i_is_about_one(
     target = evidence.constant("1", condition_i, value=1.0)
     statement = f"{estimator_label(*sampler)}: condition (i) is about 1"
     pairs = [(condition_i, target)]
-    return evidence.compare(statement, dataset, q, pairs, COMPARABLE, within=rules.ABOUT_ONE)
+    return evidence.compare(
+        statement, dataset, q, pairs, COMPARABLE, within=rules.CONDITION_I_MARGIN
+    )
 
 
 @claim(

@@ -106,7 +106,7 @@ def test_a_verdict_counts_datasets_repetitions_and_records():
     result = verdict(rows, 1)
     assert result.verdict == "reproduced"
     assert result.repetitions == [4, 5]
-    assert result.data == ["pol", "sarcos"]
+    assert result.dataset_labels == ["pol", "sarcos"]
     assert result.not_available == ["song"]
     assert result.origin.records == 5 * 3 * (5 + 4)
     assert result.origin.commits == ["abc"]
@@ -118,7 +118,7 @@ def test_tests_on_stand_ins_count_and_are_named():
     rows += lines("pol", **LOG_METHODS | {"joint_log_dlm": LOW})
     result = verdict(rows, 1)
     assert result.words == "partly (3 of 6 tests)"
-    assert result.data == ["pol", "sarcos_test (stand-in for sarcos)"]
+    assert result.dataset_labels == ["pol", "sarcos_test (stand-in for sarcos)"]
     assert result.datasets == ["pol", "sarcos_test"]
     assert result.stand_ins == ["sarcos_test"]
     assert result.not_available == ["song"]
@@ -136,7 +136,7 @@ def on_counts(dataset: str) -> Rows:
 
 def test_a_claim_without_data_names_none():
     result = verdict(GOOD, 17)
-    assert (result.data, result.not_available, result.repetitions) == ([], [], [])
+    assert (result.dataset_labels, result.not_available, result.repetitions) == ([], [], [])
 
 
 def test_tests_that_can_not_tell_are_counted_where_there_are_no_others():

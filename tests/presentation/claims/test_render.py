@@ -112,7 +112,7 @@ def test_summaries_name_presets_and_other_settings():
 
 def test_claims_without_tests_are_one_line():
     everything = judge(Made(GOOD))
-    tested, others = render.tested_and_not(everything)
+    tested, others = render.split_by_tested(everything)
     assert {7, 17, 18} <= {claim.number for claim, _ in tested}
     assert len(tested) + len(others) == 33
     assert render.not_tested_words(others[:2], everything.with_results_option) == (
@@ -146,7 +146,7 @@ def test_counts_have_a_row_per_protocol_with_verdicts_and_outcomes(both):
 
 
 def test_a_claim_in_full_has_tests_pictures_and_commands(both):
-    text = render.in_full(both)
+    text = render.detail_lines(both)
     assert text[0] == "## 7. " + both.verdicts[0].claim.text
     assert "### paper: reproduced (6 of 6 tests)" in text
     assert "6 tests: 6 supported" in text
