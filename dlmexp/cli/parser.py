@@ -32,9 +32,9 @@ EPILOG = "Start with 'dlmexp run' (about a minute, on synthetic data), then 'dlm
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `UserError`, and has the two options of every command."""
+    """A parser that raises `UserError`, with the options `--plugins` and `--config-dir`."""
 
-    takes_settings = False  # whether all further words are settings of a run, `key=value`
+    takes_settings = False  # whether the arguments are settings of a run, `key=value`
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -52,18 +52,20 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error, which `main` prints in one line like all others."""
+        """Raise UserError; `main` prints it in one line, as all errors of users."""
         raise UserError(f"{message}; see '{self.prog} --help'")
 
     def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse arguments; refuse unknown ones, with the options of this command as suggestions."""
         arguments, unknown = super().parse_known_args(args, namespace)
         if self.takes_settings:
-            # Where options stand between settings, argparse takes only the settings before the
-            # first option; all others are in `unknown`.
+            # argparse takes only the settings before the first option. It returns settings between
+            # or after options as unknown words.
             arguments.overrides += [word for word in unknown if not word.startswith("-")]
             unknown = [word for word in unknown if word.startswith("-")]
-        if unknown and self.prog != "dlmexp":
+        # The parser of a command refuses unknown words before they come to the top parser.
+        is_parser_of_command = self.prog != "dlmexp"
+        if unknown and is_parser_of_command:
             self._refuse(unknown[0])
         return arguments, unknown
 
@@ -89,7 +91,10 @@ class Parser(argparse.ArgumentParser):
         return [f"{name}="] if name in setting_types(name) else []
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is none of the argument's choices, and name similar ones."""
+        """Refuse a value that is not among the argument's choices, and name similar ones.
+
+        argparse calls this.
+        """
         if action.choices is None or value in action.choices:
             return
         name = "/".join(action.option_strings)
@@ -124,14 +129,14 @@ def add_command(
     """Add a command and return its parser.
 
     Args:
-        commands: The commands that it joins.
+        commands: The commands to which it is added.
         name: What the user types.
-        run: What the command does; returns an exit code, or None for 0.
-        summary: One line in the list of all commands.
+        run: The function of the command; it returns an exit code, or None for 0.
+        summary: One line for the list of all commands.
         description: The help text of the command.
         lines_as_written: Keep the line breaks of the description; otherwise it is filled to the
             width of the terminal.
-        usage: The line of usage, if argparse should not write it.
+        usage: The line of usage; None: argparse writes it.
     """
     formatter = argparse.HelpFormatter
     if lines_as_written:
@@ -155,10 +160,10 @@ def add_results_option(parser: Parser) -> None:
 
 
 def add_with_option(parser: Parser) -> None:
-    """Add `--with`, the option of commands that read packed records of other folders as well."""
+    """Add `--with`, which names further folders whose packed records are read."""
     parser.add_argument(
         "--with",
-        dest="others",
+        dest="pack_folders",
         action="append",
         default=[],
         metavar="DIR",

@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from dlmexp.presentation.figures.plot import DrawnFigure
 
 DESCRIPTION = """\
-Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to
-be said about them as Markdown: the caption, setting, repetitions, what was not run and the
-command that computes it. Without an ID: all figures with any results. Stand-ins for the paper's
-datasets are shown under their own names. All lines of a panel are of one setting: a protocol as
-it stands, or with the same changes; others are left out and counted, with the command that
-draws them. The figure 'predictions' shows one trained model on its test rows, 'importance' how much
-each column of your own table matters to it: the one with the best validation NLL, or the one that
---by chooses. 'ranks', 'gains' and 'cost' compare methods
-over all datasets (see 'dlmexp rank'); they are drawn where they are named."""
-MODEL_TITLES = {  # of the figures of one trained model
+Draws figures from the results under --results. Each is a PNG, with its numbers as CSV and a text
+as Markdown: the caption, setting, repetitions, what was not run and the command that computes
+it. Without an ID: all figures with any results. Stand-ins for the paper's datasets are shown
+under their own names. All lines of a panel have one setting: an unchanged protocol, or one with
+the same changes. Lines of other settings are left out; a note counts them and has the command
+that draws them. The figures 'predictions' and 'importance' are of one trained model: the one with
+the best validation NLL, or the one that --by chooses. 'predictions' shows it on its test rows,
+'importance' how much each column of your own table matters to it. The figures 'ranks', 'gains' and
+'cost' compare methods over all datasets (see 'dlmexp rank'), 'claims' has the verdicts on the
+paper's claims. These five are drawn only if they are named."""
+# The figures of one trained model, with their titles.
+MODEL_FIGURE_TITLES = {
     "predictions": "One trained model on its test rows.",
     "importance": "How much each column of your own table matters to one trained model.",
 }
@@ -74,9 +76,10 @@ def _add_output_options(parser: Parser) -> None:
 
 
 class TermsAction(argparse.Action):
-    """Sorts the words after an option: terms `NAME=VALUE` are its values, others ids of figures.
+    """Sorts the words after an option into its terms `NAME=VALUE`, and ids of figures.
 
-    argparse gives the option all words that follow it, as in `--by dataset=pol reg-log`.
+    argparse gives an option all words that follow it: after `--by dataset=pol reg-log`, `reg-log`
+    is a figure to draw.
     """
 
     def __call__(
@@ -88,10 +91,10 @@ class TermsAction(argparse.Action):
     ) -> None:
         """Add the terms to the values of the option, and the ids to `more_ids`."""
         # The first word belongs to the option even without `=`: it is reported as a wrong term.
-        first, *others = values
-        terms = [first]
+        first_word, *further_words = values
+        terms = [first_word]
         ids = []
-        for word in others:
+        for word in further_words:
             if "=" in word:
                 terms.append(word)
             else:
@@ -128,26 +131,26 @@ def _add_choosing_options(parser: Parser) -> None:
         default=[],
         metavar="SETTING=VALUE",
         help="draw results made with another value than the protocol's, such as training.lr=0.01; "
-        "of the figure 'predictions': which model, as for 'dlmexp predict'",
+        "for the figures 'predictions' and 'importance': choose the model, as in 'dlmexp predict'",
     )
     parser.add_argument(
         "--parameterisation",
         choices=["whitened", "unwhitened"],
-        help="parameterisation of q for binary and count data (default: a file for each that was "
-        "run)",
+        help="parameterisation of q for binary and count data (default: a file for each "
+        "parameterisation that was run)",
     )
     parser.add_argument(
         "--data-root",
         metavar="DIR",
-        help="of the figure 'predictions': the folder that the run read its data from (default: "
-        "$DLMEXP_DATA, else ./data)",
+        help="for the figures 'predictions' and 'importance': the folder that the run read its "
+        "data from (default: $DLMEXP_DATA, else ./data)",
     )
 
 
 def plot(args: argparse.Namespace) -> None:
     """Draw figures, or list them."""
-    # Nearly all objects of this command live to its end, so that the garbage collector would find
-    # little, and cost a tenth of the time.
+    # Nearly all objects of this command live to its end: the garbage collector would find little,
+    # and take a tenth of the time.
     gc.disable()
     from dlmexp.presentation.figures.panels import (
         LEADERBOARD_FIGURES,
@@ -180,25 +183,26 @@ def _plot_model(args: argparse.Namespace, formats: list[str]) -> None:
     from dlmexp.presentation.figures.panels import MODEL_FIGURES, PREDICTIONS
     from dlmexp.presentation.figures.plot import save
 
-    if not set(args.ids) <= set(MODEL_FIGURES) or args.compare_protocols or args.list:
+    has_other_figures = not set(args.ids) <= set(MODEL_FIGURES)
+    if has_other_figures or args.compare_protocols or args.list:
         raise UserError(
-            f"the figures {' and '.join(MODEL_FIGURES)} are of one model: draw them without "
-            "others, and without --compare-protocols and --list"
+            f"the figures {' and '.join(MODEL_FIGURES)} are of one model: draw them without other "
+            "figures, and without --compare-protocols and --list"
         )
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     out = _output_folder(args, results)
     option = "--where" if args.where else "--by"
     (chosen,) = choose_models(results, _terms_of_model(args), option=option)
     diagnosis = diagnose(results, chosen, args.data_root)
-    model = f"Model {chosen.description}."
+    model_sentence = f"Model {chosen.description}."
     for figure in dict.fromkeys(args.ids):
         module = predictions if figure == PREDICTIONS else importance
         picture = module.render(diagnosis)
         numbers = module.numbers(diagnosis)
-        caption = module.text(diagnosis, model)
+        caption = module.text(diagnosis, model_sentence)
         files = save(out, f"{figure}-{chosen.row.dataset}", picture, numbers, caption, formats)
         print(files)
-    print(f"  {model}")
+    print(f"  {model_sentence}")
 
 
 def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
@@ -210,12 +214,12 @@ def _plot_boards(args: argparse.Namespace, formats: list[str]) -> None:
     from dlmexp.presentation.ranking.board import main_boards
 
     has_other_figures = not set(args.ids) <= set(LEADERBOARD_FIGURES)
-    if args.where or _chooses_lines(args) or has_other_figures:
+    if args.where or _has_options_of_line_figures(args) or has_other_figures:
         raise UserError(
             f"the figures {', '.join(LEADERBOARD_FIGURES)} are over all datasets: draw them "
-            "without others, and with no option but --protocol to choose by"
+            "without other figures, and with no option but --protocol to choose by"
         )
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     out = _output_folder(args, results)
     boards = main_boards(results, args.protocol)
     for name in dict.fromkeys(args.ids):
@@ -231,15 +235,16 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
     """Draw the verdicts on the paper's claims by data set."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.claims.judge import judge
+    from dlmexp.presentation.figures.panels import VERDICTS_FIGURE
     from dlmexp.presentation.figures.plot import save
     from dlmexp.presentation.figures.verdicts import CAPTION, draw_verdicts
 
-    if len(args.ids) > 1 or _chooses_lines(args):
+    if len(args.ids) > 1 or _has_options_of_line_figures(args):
         raise UserError(
-            "the figure 'claims' is over all datasets: draw it alone, and with no option but "
-            "--protocol and --where to choose by"
+            f"the figure '{VERDICTS_FIGURE}' is over all datasets: draw it alone, and with no "
+            "option but --protocol and --where to choose by"
         )
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     out = _output_folder(args, results)
     judged = judge(results, protocol=args.protocol, where=args.where)
     for drawn in draw_verdicts(judged):
@@ -249,10 +254,10 @@ def _plot_verdicts(args: argparse.Namespace, formats: list[str]) -> None:
         print(f"  {CAPTION}")
 
 
-def _chooses_lines(args: argparse.Namespace) -> bool:
-    """Return whether an option was typed that chooses lines of a figure of single datasets.
+def _has_options_of_line_figures(args: argparse.Namespace) -> bool:
+    """Return whether an option was typed that figures over all datasets do not have.
 
-    Figures over all datasets have no such options.
+    These options choose lines of figures of single datasets, or list figures.
     """
     return bool(args.by or args.parameterisation or args.compare_protocols or args.list)
 
@@ -281,8 +286,8 @@ def _print_figures(figures: Iterable[ListedFigure]) -> None:
 
 
 def _listed_figures(args: argparse.Namespace) -> Iterable[ListedFigure]:
-    by = _parsed_by(args)
-    if not Path(args.results).is_dir() and not args.others:
+    by = _values_to_filter_by(args)
+    if not Path(args.results).is_dir() and not args.pack_folders:
         return _figures_without_results()
     results, request = _results_and_request(args, by)
     return _figures_with_results(results, args.ids, request)
@@ -293,7 +298,7 @@ def _figures_without_results() -> Iterable[ListedFigure]:
     from dlmexp.presentation.figures.panels import FIGURES, VERDICTS_FIGURE
     from dlmexp.presentation.figures.verdicts import TITLE as VERDICTS_TITLE
 
-    for name, title in MODEL_TITLES.items():
+    for name, title in MODEL_FIGURE_TITLES.items():
         yield ListedFigure(name, NOT_RUN, title)
     yield ListedFigure(VERDICTS_FIGURE, NOT_RUN, VERDICTS_TITLE)
     for figure in BOARD_FIGURES.values():
@@ -312,7 +317,7 @@ def _figures_with_results(
 
     if not ids:
         models = counted(len(results.store.model_files()), "model")
-        for name, title in MODEL_TITLES.items():
+        for name, title in MODEL_FIGURE_TITLES.items():
             yield ListedFigure(name, models, title)
         data_sets = counted(results.candidates["dataset"].nunique(), "dataset")
         yield ListedFigure(VERDICTS_FIGURE, data_sets, VERDICTS_TITLE)
@@ -340,10 +345,10 @@ def _plot_figures(args: argparse.Namespace, formats: list[str]) -> None:
     """Draw figures with their numbers and captions, and print what was written."""
     from dlmexp.presentation.figures.plot import drawings, save
 
-    results, request = _results_and_request(args, _parsed_by(args))
+    results, request = _results_and_request(args, _values_to_filter_by(args))
     out = _output_folder(args, results)
-    # To measure all figures takes some seconds, in which the user sees that it goes on.
-    spinner = wide_console().status("measuring what the figures show")
+    # The numbers of all figures take some seconds; a spinner shows that the command is at work.
+    spinner = wide_console().status("computing the numbers of the figures")
     with nullcontext() if args.ids else spinner:
         figures = list(drawings(results, args.ids, request))
     with_results = [drawn for drawn in figures if drawn.panels_with_results]
@@ -373,11 +378,12 @@ def _print_remark(
     """Print a line on figures that have no results.
 
     Raises:
-        UserError: no figure has results.
+        UserError: No figure has results.
     """
+    remark = ""
     if args.ids:
         remark = _remark_on_named_figures(without_results)
-    else:
+    elif with_results:
         remark = _remark_on_all_figures(results, with_results, without_results)
     if not with_results:
         by = " ".join(args.by)
@@ -388,7 +394,10 @@ def _print_remark(
 
 
 def _remark_on_named_figures(without_results: Sequence["DrawnFigure"]) -> str:
-    """Return that figures which the user named have no results, and the commands that run them."""
+    """Return a line with those named figures that have no results, and commands that compute them.
+
+    It is empty if all have results.
+    """
     from dlmexp.presentation.figures.plot import no_results
 
     if not without_results:
@@ -404,15 +413,23 @@ def _remark_on_all_figures(
     with_results: Sequence["DrawnFigure"],
     without_results: Sequence["DrawnFigure"],
 ) -> str:
-    """Return how many figures have no results; empty if none, or only own data were drawn."""
-    if not without_results or all(_is_of_own_data(drawn) for drawn in with_results):
+    """Return a line about how many figures have no results.
+
+    It is empty if all have results, or if only a user's own data were drawn: then the figures
+    of the paper are beside the point.
+    """
+    has_only_own_data = all(_is_of_own_data(drawn) for drawn in with_results)
+    if not without_results or has_only_own_data:
         return ""
     count = counted(len(_figure_ids(without_results)), "other figure")
     return f"no results yet for {count}: {results.command('dlmexp plot --list')}"
 
 
 def _figure_ids(figures: Iterable["DrawnFigure"]) -> list[str]:
-    """Return the ids of figures; one with several files, as for q's parameterisations, once."""
+    """Return the ids of figures, each once.
+
+    A figure has several files if it is drawn for each parameterisation of q.
+    """
     return list(dict.fromkeys(drawn.figure.id for drawn in figures))
 
 
@@ -421,7 +438,8 @@ def _is_of_own_data(drawn: "DrawnFigure") -> bool:
     return drawn.figure.id.startswith("own-")
 
 
-def _parsed_by(args: argparse.Namespace) -> "Where":
+def _values_to_filter_by(args: argparse.Namespace) -> "Where":
+    """Return the values of the option `--by`."""
     from dlmexp.experiment.records.settings import parse_terms
     from dlmexp.presentation.figures.choose import FILTER_COLUMNS
 
@@ -438,11 +456,17 @@ def _results_and_request(
     from dlmexp.presentation.figures.choose import Request
     from dlmexp.presentation.figures.numbers import FIGURE_COLUMNS
 
-    # Only the columns that figures need are read, unless `--where` names any other setting.
+    # Only the columns that figures need are read. Settings of `--where` may be in any column.
     columns = every_column if args.where else columns_with(FIGURE_COLUMNS, ("test", "validation"))
-    results = ResultsFolder(args.results, columns, args.others)
+    results = ResultsFolder(args.results, columns, args.pack_folders)
     where = parse_where(args.where, results.candidates, results.changes)
-    request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
+    request = Request(
+        by,
+        protocol=args.protocol,
+        where=where,
+        parameterisation=args.parameterisation,
+        compare_protocols=args.compare_protocols,
+    )
     return results, request
 
 

@@ -69,7 +69,7 @@ def rank(args: argparse.Namespace) -> None:
     from dlmexp.presentation.ranking.metrics import METRICS as METRIC_BY_NAME
     from dlmexp.presentation.ranking.render import as_json
 
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     metric = METRIC_BY_NAME[args.metric]
     leaderboards = boards(results, metric, args.against, args.protocol)
     if args.json:
@@ -101,7 +101,7 @@ def anchors(args: argparse.Namespace) -> None:
     from dlmexp.presentation.anchors import render
     from dlmexp.presentation.anchors.compare import anchors as compare
 
-    comparison = compare(ResultsFolder(args.results, pack_folders=args.others))
+    comparison = compare(ResultsFolder(args.results, pack_folders=args.pack_folders))
     if args.json:
         content = render.as_json(comparison)
         print(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))

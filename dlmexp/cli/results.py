@@ -147,14 +147,14 @@ def collect(args: argparse.Namespace) -> None:
             raise UserError(
                 f"--protocol {args.protocol} needs --pack FILE, as in --pack records.parquet"
             )
-        path, rows = collect_table(args.results, args.csv, args.others)
+        path, rows = collect_table(args.results, args.csv, args.pack_folders)
         print(f"{path}: {counted(rows, 'row')}")
         return
     pack = Path(args.pack)
     check_replaceable(pack, f"--pack {args.pack}")
     if not is_writable(pack.parent):
         raise UserError(f"--pack {args.pack}: can't write there; choose another path")
-    count = collect_packed(args.results, args.pack, args.protocol, args.others)
+    count = collect_packed(args.results, args.pack, args.protocol, args.pack_folders)
     print(f"{args.pack}: {counted(count, 'record')}, {_megabytes(pack)}")
 
 
@@ -167,7 +167,7 @@ def _collect_as(args: argparse.Namespace) -> None:
         raise UserError(f"--as {args.form} writes a file of its own: leave other options out")
     if args.metric and args.form != "bencheval":
         raise UserError(f"--as {args.form} has all metrics: leave --metric out")
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     score_format = FORMATS[args.form]
     content = score_format.content(results, args.metric or "crps")
     path = Path(args.results, score_format.file)
@@ -185,7 +185,7 @@ def claims(args: argparse.Namespace) -> None:
     numbers = [CLAIM_BY_NAME[name].number for name in args.numbers]
     if not 0 < args.margins < math.inf:
         raise UserError(f"--margins {args.margins:g}: give a factor above 0, such as 0.5")
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     judged = judge(results, numbers, args.protocol, args.where, args.margins)
     if args.form in (JSON, MARKDOWN, COUNTS):
         print(_as_text(judged, args.form), end="")
@@ -232,7 +232,7 @@ def report(args: argparse.Namespace) -> None:
         check_output(path, f"--out {args.out}")
     else:
         path = Path(args.results) / "report.html"
-    results = ResultsFolder(args.results, pack_folders=args.others)
+    results = ResultsFolder(args.results, pack_folders=args.pack_folders)
     html = page(results)
     write_atomically(path, html.encode())
     print(f"{path} ({_megabytes(path)})")

@@ -44,7 +44,7 @@ def test_list_without_results_has_every_figure(here, capsys):
     "words", ["predictions class-log", "predictions --list", "predictions --compare-protocols"]
 )
 def test_predictions_are_drawn_alone(elbo_on_ringnorm, refused, words):
-    refused(["plot", *words.split()], "draw them without others")
+    refused(["plot", *words.split()], "draw them without other figures")
 
 
 def test_folder_that_cannot_be_written_is_refused(elbo_on_ringnorm, refused):
