@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from rich.console import Console, RenderableType  # noqa: TID251 -- its type is only hinted at
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType  # noqa: TID251 -- for annotations only
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from dlmexp.common.console import is_notebook, sanitized
 
-# <pre> shows both lines in the font of printed text; the browser chooses the width of the bar.
+# In <pre> both lines have the font of printed text; the browser chooses the width of the bar.
 NOTEBOOK_BAR = """\
 <pre style="margin:0">cells <progress value="{settled}" max="{total}"></progress> \
 {settled}/{total}, {left} left
@@ -48,10 +48,10 @@ class Bar(ABC):
 
 
 def bar_for(console: Console | None) -> Bar | None:
-    """Return a bar for a notebook or a terminal; None if only lines can be shown.
+    """Return a bar for a notebook or a terminal; None where only plain lines can be shown.
 
     Args:
-        console: the console of the standard output; None if nothing shall be shown there.
+        console: the console of the standard output; None if no bar is wanted.
     """
     if console is None:
         return None
@@ -74,7 +74,7 @@ class TerminalBar(Bar):
             TextColumn("{task.fields[left]} left"),
             console=console,
         )
-        self._bar.add_task("cells", total=None, left="?")
+        self._task = self._bar.add_task("cells", total=None, left="?")
 
     def start(self) -> None:
         """Show the bar."""
@@ -83,7 +83,7 @@ class TerminalBar(Bar):
     def show(self, settled: int, total: int, left: str, caption: str) -> None:
         """Update the bar and the line below it."""
         self._bar.caption = caption
-        self._bar.update(TaskID(0), completed=settled, total=total, left=left)
+        self._bar.update(self._task, completed=settled, total=total, left=left)
 
     def say(self, line: str, style: str | None) -> None:
         """Print a line above the bar."""
@@ -95,7 +95,7 @@ class TerminalBar(Bar):
 
 
 class _RichBar(RichProgress):
-    """A bar with a line of text below it."""
+    """Rich's bar with a line of text below it."""
 
     caption = ""
 
@@ -107,18 +107,20 @@ class _RichBar(RichProgress):
 class NotebookBar(Bar):
     """A bar in the output of a notebook's cell.
 
-    It is HTML that IPython replaces, so it needs no widgets, and the last state is saved with the
-    notebook.
+    The bar is HTML that IPython replaces at each update. So it needs no widgets, and its last state
+    is saved with the notebook.
     """
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._handle: Any = None  # of the output in the notebook, to replace it
 
     def start(self) -> None:
         """Show the bar."""
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
-        self._handle = display(self._html(0, 1, "?", ""), display_id=True)
+        self._handle = display(
+            self._html(settled=0, total=1, left="?", caption=""), display_id=True
+        )
 
     def show(self, settled: int, total: int, left: str, caption: str) -> None:
         """Update the bar and the line below it."""

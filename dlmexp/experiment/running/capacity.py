@@ -9,15 +9,16 @@ import torch
 from dlmexp.experiment.plan.cell import Batch, keys_of
 from dlmexp.experiment.running.programs import bytes_of, entries_of, must_train_alone
 
-# Measured on an H200: with this many entries of [B, M, n] arrays in training for each processor,
-# further batches at the same time gain nothing.
+# Entries of the [B, M, n] arrays of all batches in training, per multiprocessor of a GPU. Above
+# this number, training one more batch at the same time gains nothing (measured on an H200).
 ENTRIES_PER_PROCESSOR = 400_000
-# A batch uses up to two streams, its own and one that an estimator forks off. As torch has only 32,
-# 12 batches do not have to share any. One thread launches the kernels of all batches.
+# A batch uses up to two streams: its own, and one that an estimator forks off. 12 batches use 24 of
+# the 32 streams that torch has, so no two of them share one. Many more would not help, as a single
+# thread launches the kernels of all batches.
 MAX_CONCURRENT_BATCHES = 12
 MEMORY_SHARE = 0.8  # of the memory that is free when the run starts
-# Up to this many of the batches in training are those with the most steps. The others start in the
-# order of the queue.
+# How many of the batches in training are chosen because they have the most steps. The others start
+# in the order of the queue.
 MAX_LONG_BATCHES = 2
 
 
@@ -25,26 +26,28 @@ MAX_LONG_BATCHES = 2
 class BatchJob:
     """A batch that waits or trains.
 
-    On a GPU a batch in training has a stream: its kernels run in order, at the same time as those
-    of other batches.
+    On a GPU each batch in training has a stream. The kernels of one stream run in order, and at the
+    same time as those of other streams.
     """
 
     batch: Batch
     pending: Batch  # the cells of `batch` that need a record
-    live_cells: int = 0  # cells that have not left the batch in training
+    live_cells: int = 0  # while it trains: cells that have not left it
     stream: torch.cuda.Stream | None = None
-    work: Iterator[None] = field(default_factory=lambda: iter(()))  # yields to wait for the device
+    work: Iterator[None] = field(
+        default_factory=lambda: iter(())
+    )  # yields None while the device works
 
     @property
     def keys(self) -> frozenset[str]:
         """The keys of the pending cells."""
         return frozenset(keys_of(self.pending))
 
-    # The next three properties are equal for all cells of a batch, so the first cell has them.
+    # All cells of a batch agree in the next three properties, so they are read from the first.
 
     @property
     def iterations(self) -> int:
-        """The limit of steps of each cell."""
+        """The largest number of steps that a cell may make."""
         return self.batch[0].iterations
 
     @property
@@ -65,20 +68,21 @@ class BatchJob:
     def advance(self) -> bool:
         """Work until the batch waits for the device again. Return False when it has ended."""
         with torch.cuda.stream(self.stream):  # without a stream, this does nothing
-            # `work` yields None when it waits for the device. After its end `next` returns "ended".
+            # `work` yields None when it waits for the device. When it is exhausted, `next` returns
+            # its default, which is not None.
             return next(self.work, "ended") is None
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Limits for the batches in training together.
+    """Limits for all batches in training together.
 
-    With a single batch at a time, as on a CPU, the limits of entries and bytes are not used.
+    The limits of entries and bytes are not used where `batches` is 1, as on a CPU.
     """
 
     batches: int = 1
-    entries: float = 0.0  # of the largest arrays of all batches
-    bytes: float = 0.0
+    entries: float = 0.0  # of the largest arrays
+    bytes: float = 0.0  # of memory
 
     @classmethod
     def of(cls, device: torch.device) -> "Capacity":
@@ -99,11 +103,11 @@ class Capacity:
         return self.batches > 1
 
     def admits(self, batch: Batch, training: Sequence[BatchJob]) -> bool:
-        """Return whether a batch may start while others are in training.
+        """Return whether a batch may start while the batches `training` are in training.
 
-        The first batch always may. Another one may while the batches in training leave processors
-        idle, and if its memory is free. Cells that have left their batch take no time, but their
-        memory stays allocated.
+        It may if nothing trains. Otherwise it may if the batches in training leave processors idle
+        and enough memory. Cells that have left their batch take no time, but their memory stays
+        allocated.
         """
         if not training:
             return True
@@ -125,16 +129,16 @@ class Capacity:
 
         A long batch costs little time while others train at the same time, and much if it trains
         alone at the end. So `MAX_LONG_BATCHES` batches in training should have at least as many
-        steps as any batch in the queue. If there are fewer in training, the others are moved.
+        steps as any batch in the queue. As many as are missing for that move to the front.
         """
-        longest = max((job.iterations for job in queue), default=0)
-        long_in_training = [job for job in training if job.iterations >= longest]
-        wanted = MAX_LONG_BATCHES - len(long_in_training)
-        if not self.is_concurrent or wanted <= 0:
+        most_iterations = max((job.iterations for job in queue), default=0)
+        long_in_training = [job for job in training if job.iterations >= most_iterations]
+        missing = MAX_LONG_BATCHES - len(long_in_training)
+        if not self.is_concurrent or missing <= 0:
             return
-        candidates = [job for job in queue if not job.must_train_alone]
-        candidates.sort(key=lambda job: job.iterations, reverse=True)
-        chosen = candidates[:wanted]
-        for job in chosen:
+        movable = [job for job in queue if not job.must_train_alone]
+        movable.sort(key=lambda job: job.iterations, reverse=True)
+        longest = movable[:missing]
+        for job in longest:
             queue.remove(job)
-        queue.extendleft(reversed(chosen))
+        queue.extendleft(reversed(longest))  # `extendleft` reverses the order

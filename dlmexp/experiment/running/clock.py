@@ -1,10 +1,13 @@
 """The time that a run takes: an interval before it starts, and the time left while it runs.
 
-The run is a sum over kinds of batches: cells, times steps of a cell, times seconds of a step.
-`cost` says what a step takes, at first from timed steps of three kinds, then from the cells that
-have finished. How many steps a cell makes before it converges is known of kinds of which cells have
-finished, and is guessed from these and from earlier runs for all others. Replays of recorded runs
-are the test: `scripts/benchmark/clock.py`.
+The time is a sum over kinds of batches: cells, times steps of a cell, times seconds of a step.
+
+- Seconds of a step: `cost` estimates them, first from timed steps of three kinds (trials), then
+  from the cells that have finished.
+- Steps of a cell until it converges: the mean of the finished cells of its kind. Before any of them
+  has finished, they are guessed from similar kinds and from earlier runs.
+
+`scripts/benchmark/clock.py` tests the estimates by replays of recorded runs.
 """
 
 import math
@@ -31,76 +34,84 @@ from dlmexp.experiment.running.cost import (
 )
 from dlmexp.experiment.running.plugin_errors import is_error_of_plugin
 from dlmexp.experiment.running.process import Target
-from dlmexp.experiment.running.programs import Splits, program, settings
+from dlmexp.experiment.running.programs import PrepareSplit, program, settings
 
-TRIAL_STEPS = 10_000  # the limit of steps in a trial, even if the batch makes fewer
-# A run with less work is not timed. If nothing converges, it takes some 20 seconds on a slow
-# machine, or a minute on an H200.
+# The limit of steps in a trial, which may be above that of the batch, so that steps can be timed
+# for long enough.
+TRIAL_STEPS = 10_000
+# Multiplications of a run; steps are not timed before a run with fewer. If no cell converges, such
+# a run takes some 20 seconds on a slow machine, or a minute on an H200.
 SHORT_RUN_WORK = {"cpu": 6e10, "cuda": 2e14}
-SHORT_RUN_LATENCY = 1e7  # multiplications that take as long as the fixed cost of a step
-# Kinds that are timed before the run, by their place among those sorted by cost: a small, a middle
-# and a large one.
+SHORT_RUN_LATENCY = 1e7  # the fixed cost of a step in multiplications, for `is_short`
+# The kinds that are timed before the run, as quantiles of the work of a step: the smallest, a
+# middle and the largest one.
 TRIAL_QUANTILES = (0.0, 0.5, 1.0)
-TRIAL_SECONDS = 0.05  # for each of them
+TRIAL_SECONDS = 0.05  # for each of these kinds
 # A kind whose steps are expected to take longer is not timed: its cost is extrapolated.
 MAX_TRIAL_STEP_SECONDS = 0.25
-ALL_TRIALS_SECONDS = 3.0
-# The interval of an announcement is the estimate divided and multiplied by this number.
+ALL_TRIALS_SECONDS = 3.0  # for all trials together
+# The expected interval reaches from the estimate divided by this factor to the estimate times it.
 UNCERTAINTY = 1.7
-# A cell that has outlived the mean of its kind is expected to take at least this share of the mean
-# number of iterations more.
+# A cell that has made more steps than expected is expected to go on for at least this share of the
+# steps that it has made.
 OVERTIME_SHARE = 0.25
-# Seconds of the run in which its expected pace counts as much as the measured one.
+# After this many seconds of a run, the pace that the trials predict and the measured one count
+# equally.
 PACE_SECONDS = 10.0
-MIN_STEPS_FOR_PACE = 100  # of a batch, from which on they say how fast the run is, without trials
-# The speed of a batch is an average over about so many seconds.
+# Without trials, the pace is known once a batch has made this many steps.
+MIN_STEPS_FOR_PACE = 100
+# The speed of a batch is an exponential moving average with this time constant.
 SPEED_SECONDS = 20.0
 
 
 class TimeInterval(NamedTuple):
-    """Between how many seconds a run is expected to take."""
+    """The shortest and the longest time that a run is expected to take, in seconds."""
 
     least: float
     most: float
 
 
 def step_seconds(
-    cells: Batch, prepared: Splits, target: Target, threads: int = 1, seconds: float = TRIAL_SECONDS
+    cells: Batch,
+    prepare_split: PrepareSplit,
+    target: Target,
+    threads: int = 1,
+    seconds: float = TRIAL_SECONDS,
 ) -> float:
     """Return the mean seconds of a step of a batch that trains alone.
 
-    A step is objective, gradient, Adam and stopping rule (on a GPU a replayed graph), and its share
-    of the evaluations during training.
+    A step consists of objective, gradient, Adam and stopping rule; on a GPU it is a replayed graph.
+    Its share of the evaluations during training is added.
 
     Args:
         cells: the batch.
-        prepared: returns the data of a cell.
+        prepare_split: returns the data of a cell.
         target: the device.
-        threads: CPU threads.
+        threads: the number of CPU threads.
         seconds: how long to measure.
     """
-    # It takes a while to load, and short runs do not need it.
+    # Imported here as it takes a while to load, and short runs do not need it.
     from torch.utils.benchmark import Timer
 
     config = settings(cells[0], target)
     config = replace(config, iterations=max(config.iterations, TRIAL_STEPS))
-    batch = program(cells, prepared, None, target)
+    batch = program(cells, prepare_split, None, target)
     state = State.fresh(batch.initial(), config)
 
     def mean_seconds(call: Callable[[], object]) -> float:
-        call()  # the first call is slower
+        call()  # not measured: the first call is slower
         began = perf_counter()
         call()
-        once = perf_counter() - began
-        if once > seconds:
-            return once
+        seconds_of_call = perf_counter() - began
+        if seconds_of_call > seconds:
+            return seconds_of_call
         timer = Timer("call()", globals={"call": call}, num_threads=threads)
-        # Not the best: in the run, too, other programs take their part of the machine.
+        # The mean and not the minimum, as other programs slow down the run, too.
         return timer.blocked_autorange(min_run_time=seconds).mean
 
     def evaluate_test_rows() -> object:
         posterior = batch.posterior(state.values, state.jitter)
-        return evaluate(batch, posterior, False, ("test",))
+        return evaluate(batch, posterior, calibration=False, parts=("test",))
 
     total = mean_seconds(make_stepper(batch, state, config))
     if config.evaluate_every:
@@ -109,12 +120,12 @@ def step_seconds(
 
 
 class StepCounts(NamedTuple):
-    """Steps of the cells of one kind, without those that have finished here.
+    """Steps of the cells of one kind that have not finished in this process.
 
     Attributes:
-        of_waiting: Those of batches that have not started.
-        of_training: Those that batches in training still make.
-        made: Those that cells in training, and other processes, have made.
+        of_waiting: The steps of batches that have not started.
+        of_training: The steps that batches in training have yet to make.
+        made: The steps that batches in training, and other processes, have made.
     """
 
     of_waiting: Steps
@@ -127,19 +138,19 @@ class KindCount:
     """The cells of one kind of batch: how many have no record, and what the finished ones took."""
 
     shape: BatchShape
-    largest: Batch = ()  # the largest of its batches, of which steps are timed
-    waiting: int = 0
-    trained_elsewhere: int = 0  # cells that other processes have trained
-    finished: int = 0  # cells that were trained here, with their iterations and seconds
-    iterations: int = 0
-    longest: int = 0  # iterations of the longest of them
-    seconds: float = 0.0
-    reached: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
-    stopped: set[str] = field(default_factory=set)  # cells that only wait for their record
-    speed: float | None = None  # steps per second of a batch in training, of late
+    largest: Batch = ()  # the largest of its batches, whose steps are timed
+    waiting: int = 0  # number of cells without a record, also of those in training
+    trained_elsewhere: int = 0  # number of cells that other processes have trained
+    finished: int = 0  # number of cells that this process has trained
+    iterations: int = 0  # sum over the finished cells
+    longest: int = 0  # iterations of the longest finished cell
+    seconds: float = 0.0  # sum over the finished cells
+    reached: dict[str, int] = field(default_factory=dict)  # iterations of cells in training, by key
+    stopped: set[str] = field(default_factory=set)  # keys of cells that only wait for their record
+    speed: float | None = None  # recent steps per second of a batch in training
 
     def note_speed(self, steps_per_second: float, seconds: float) -> None:
-        """Note how fast a batch has been for some seconds: what was before counts less and less."""
+        """Note how fast a batch was in the last seconds (an exponential moving average)."""
         if self.speed is None:
             self.speed = steps_per_second
         share = 1 - math.exp(-seconds / SPEED_SECONDS)
@@ -149,10 +160,10 @@ class KindCount:
         """Note that cells were trained here.
 
         Args:
-            cells: How many.
+            cells: The number of cells.
             iterations: The sum of their iterations.
-            longest: The largest number of iterations of one of them.
-            seconds: The sum of their shares of the time.
+            longest: The iterations of the longest cell.
+            seconds: The sum of their shares of the training time.
         """
         self.waiting -= cells
         self.finished += cells
@@ -161,70 +172,87 @@ class KindCount:
         self.seconds += seconds
 
     def steps(self, expected: StepShares) -> StepCounts:
-        """Return the steps of the cells that have not finished here.
+        """Return the steps of the cells that have not finished in this process.
 
         May be called in any thread.
 
         Args:
-            expected: What a cell, and the last cell of a batch, are expected to need.
+            expected: The expected steps of a cell, and of the last cell of a batch.
         """
         mean = expected.mean * self.shape.limit
         longest = expected.longest * self.shape.limit
-        in_training = list(self.reached.values())
+        in_training = list(self.reached.values())  # a copy, as another thread may change `reached`
         waiting = max(0, self.waiting - len(in_training) - len(self.stopped))
         batches_in_training = math.ceil(len(in_training) / self.shape.cells)
         furthest = max(in_training, default=0)
         return StepCounts(
             of_waiting=Steps(longest * waiting / self.shape.cells, mean * waiting),
             of_training=Steps(
-                batches_in_training * self._until_end(longest, furthest),
-                sum(self._until_end(mean, reached) for reached in in_training),
+                batches_in_training * self._remaining_steps(longest, furthest),
+                sum(self._remaining_steps(mean, reached) for reached in in_training),
             ),
             made=Steps(
-                batches_in_training * furthest + longest * self.trained_elsewhere / self.shape.cells,
+                batches_in_training * furthest
+                + longest * self.trained_elsewhere / self.shape.cells,
                 sum(in_training) + mean * self.trained_elsewhere,
             ),
         )
 
     def seconds_of_training(self, expected: StepShares) -> float | None:
-        """Return how long the batches in training still take at their speed; None if unknown."""
+        """Return how long the batches in training still take at their speed.
+
+        None if no speed has been measured.
+        """
         in_training = list(self.reached.values())
         if not in_training:
             return 0.0
         if not self.speed:
             return None
-        return self._until_end(expected.longest * self.shape.limit, max(in_training)) / self.speed
+        longest = expected.longest * self.shape.limit
+        return self._remaining_steps(longest, max(in_training)) / self.speed
 
-    def _until_end(self, expected: float, reached: int) -> float:
-        """Return how many steps more are expected of something that has made some."""
-        until_expected_end = max(expected - reached, OVERTIME_SHARE * reached)
-        return min(until_expected_end, max(0, self.shape.limit - reached))
+    def _remaining_steps(self, expected: float, reached: int) -> float:
+        """Return the expected number of steps that are left.
+
+        Args:
+            expected: The number of steps that was expected in all.
+            reached: The number of steps made so far.
+        """
+        remaining = max(expected - reached, OVERTIME_SHARE * reached)
+        remaining_to_limit = max(0, self.shape.limit - reached)
+        return min(remaining, remaining_to_limit)
 
     @property
     def shares(self) -> StepShares:
-        """The shares of their limit that finished cells have needed."""
+        """The steps of the finished cells as shares of their limit."""
         limit = self.shape.limit
-        return StepShares(self.iterations / self.finished / limit, self.longest / limit)
+        return StepShares(
+            mean=self.iterations / self.finished / limit, longest=self.longest / limit
+        )
 
     @property
     def measured(self) -> Measurement:
         """The time of the steps of finished cells."""
-        of_batches = self.iterations / self.shape.cells
+        steps_of_batches = self.iterations / self.shape.cells
         if self.waiting == 0:
-            of_batches = max(of_batches, self.longest * self.finished / self.shape.cells)
-        return Measurement(self.shape, Steps(of_batches, self.iterations), self.seconds)
+            # All batches have ended, each after the steps of its longest cell. Only the longest
+            # cell of all is known, and stands for that of each batch.
+            steps_of_longest_cells = self.longest * self.finished / self.shape.cells
+            steps_of_batches = max(steps_of_batches, steps_of_longest_cells)
+        return Measurement(self.shape, Steps(steps_of_batches, self.iterations), self.seconds)
 
 
 class Clock:
-    """What is known of the time that batches take. `Progress` notes what happens."""
+    """Estimates the time that batches take, from the events that `Progress` notes."""
 
     def __init__(self, batches: Sequence[Batch], device: str = "cpu", later: Sequence[Batch] = ()):
-        """Begin with what is planned.
+        """Count the planned cells.
 
         Args:
-            batches: What is trained.
-            device: Where.
-            later: What stands for the batches that are known after these have been trained.
+            batches: The batches to train.
+            device: "cpu" or "cuda".
+            later: Placeholders for batches that are known only when `batches` have been trained
+                (`Plan.later`).
         """
         self.batches = 0
         self.cells = 0
@@ -245,7 +273,7 @@ class Clock:
         self.batches += len(batches)
 
     def replace_later(self, batches: Sequence[Batch]) -> None:
-        """Put the batches that are known now in the place of what stood for them."""
+        """Count these batches in place of their placeholders."""
         for batch in self.later:
             self.kinds[batch[0].shared_values].waiting -= len(batch)
             self.cells -= len(batch)
@@ -261,56 +289,59 @@ class Clock:
             work += kind.waiting * kind.shape.limit * step
         return work < SHORT_RUN_WORK[self.device]
 
-    def time_steps(self, prepared: Splits, target: Target, threads: int) -> None:
-        """Time steps of kinds of a small, a middle and a large cost, within a few seconds.
+    def time_steps(self, prepare_split: PrepareSplit, target: Target, threads: int) -> None:
+        """Time steps of a cheap, a middle and an expensive kind, within a few seconds.
 
         Args:
-            prepared: returns the data of a cell.
+            prepare_split: returns the data of a cell.
             target: the device.
-            threads: CPU threads of each process.
+            threads: the number of CPU threads of each process.
         """
         began = perf_counter()
         timed: list[KindCount] = []
-        for place in TRIAL_QUANTILES:
-            kind = self._kind_to_time(place)
+        for quantile in TRIAL_QUANTILES:
+            kind = self._kind_to_time(quantile)
             if kind is None or kind in timed:
                 continue
             timed.append(kind)
             batch = kind.largest
             if self.device == "cpu":
-                # Each thread trains a part of the batch, and its cells take turns: one is enough.
+                # Each thread trains some cells of a batch one after another, so timing one cell per
+                # thread is enough.
                 batch = batch[:threads]
             try:
-                seconds = step_seconds(batch, prepared, target, threads)
+                seconds = step_seconds(batch, prepare_split, target, threads)
             except Exception as error:
                 if not is_error_of_plugin(error, batch[0]):
                     raise
-                continue  # in training the same error will be recorded
+                continue  # training will raise and record the same error
             self.trials.append(Measurement(kind.shape, Steps(1, len(batch)), seconds, alone=True))
+            # The next trial may take as long as all trials so far.
             if perf_counter() - began > ALL_TRIALS_SECONDS / 2:
                 break
 
-    def _kind_to_time(self, place: float) -> KindCount | None:
-        """Return the kind at a place among those sorted by cost; None if there is none.
+    def _kind_to_time(self, quantile: float) -> KindCount | None:
+        """Return the kind at a quantile of the work of a step; None if no kind can be timed.
 
-        Those are left out whose steps would take too long, by the trials so far.
+        Kinds whose steps would take too long, by the trials so far, are left out.
         """
-        timed = [kind for kind in self.kinds.values() if kind.shape.is_timed]
-        timed.sort(key=lambda kind: kind.shape.work)
+        kinds = [kind for kind in self.kinds.values() if kind.shape.is_timed]
+        kinds.sort(key=lambda kind: kind.shape.work)
         if self.trials:
-            timed = [kind for kind in timed if self._trial_seconds(kind) <= MAX_TRIAL_STEP_SECONDS]
-        return timed[round(place * (len(timed) - 1))] if timed else None
+            kinds = [kind for kind in kinds if self._trial_seconds(kind) <= MAX_TRIAL_STEP_SECONDS]
+        return kinds[round(quantile * (len(kinds) - 1))] if kinds else None
 
     def _trial_seconds(self, kind: KindCount) -> float:
         """Return how long a step of a trial is expected to take, by the trials so far."""
+        # On a CPU a trial has a cell per thread, and takes as long as one cell.
         cells = 1 if self.device == "cpu" else kind.shape.cells
         return fit_step_cost(self.trials, self.device).seconds(kind.shape, Steps(1, cells))
 
     def expected_interval(self, workers: int) -> TimeInterval | None:
-        """Return between how many seconds the run is expected to take; None without trials.
+        """Return how long the run is expected to take; None without trials.
 
         Args:
-            workers: processes that train.
+            workers: the number of processes that train.
         """
         if not self.trials:
             return None
@@ -318,19 +349,20 @@ class Clock:
         total = 0.0
         longest_batch = 0.0
         for kind in self.kinds.values():
-            seconds = cost.seconds(kind.shape, kind.steps(kind.shape.usual).of_waiting)
+            seconds = cost.seconds(kind.shape, kind.steps(kind.shape.usual_shares).of_waiting)
             total += seconds
             if kind.waiting:
-                longest_batch = max(longest_batch, seconds * kind.shape.cells / kind.waiting)
+                seconds_of_batch = seconds * kind.shape.cells / kind.waiting
+                longest_batch = max(longest_batch, seconds_of_batch)
         # Work is divided evenly, except that the longest batch may train while the other
         # processes have nothing left to do.
         expected = total / workers + longest_batch * (1 - 1 / workers)
         return TimeInterval(expected / UNCERTAINTY, expected * UNCERTAINTY)
 
     def _cost(self) -> StepCost:
-        """Return the cost of steps, from finished cells, or before there are any from trials.
+        """Return the cost of steps: from finished cells, or as long as there are none, from trials.
 
-        Without both the seconds mean nothing, but their ratios do.
+        Without either, only the ratios of its seconds have a meaning.
         """
         finished = [
             kind.measured
@@ -346,77 +378,80 @@ class Clock:
     def seconds_left(self, elapsed: float) -> float | None:
         """Return the time left of a run after `elapsed` seconds.
 
-        None before anything is known: without trials, before a cell has made steps. May be called
-        in any thread.
+        None as long as nothing is known: no trial was made, no cell has finished, and no batch has
+        made `MIN_STEPS_FOR_PACE` steps. May be called in any thread.
         """
         has_finished = any(kind.seconds > 0 for kind in self.kinds.values())
         if not has_finished and not self.trials and not self._trains_for_a_while():
             return None
         cost = self._cost()
         shares = self._expected_shares()
+        # 1. Add up the seconds that the cost of a step predicts.
         spent = 0.0
         of_waiting = 0.0
         of_training = 0.0
-        until_end: list[float | None] = []
+        at_measured_speed: list[float | None] = []  # of the batches in training, by kind
         for kind in self.kinds.values():
             expected = shares[kind.shape.kind]
             steps = kind.steps(expected)
             of_waiting += cost.seconds(kind.shape, steps.of_waiting)
             of_training += cost.seconds(kind.shape, steps.of_training)
             spent += kind.seconds + cost.seconds(kind.shape, steps.made)
-            until_end.append(kind.seconds_of_training(expected))
-        if has_finished or not self.trials:
-            pace = elapsed / spent if spent else None
-        else:
-            # Before a cell has finished, the pace is partly that of the trials.
-            pace = (elapsed + PACE_SECONDS) / (spent + PACE_SECONDS)
+            at_measured_speed.append(kind.seconds_of_training(expected))
+        # 2. Correct them by the pace of the run.
+        pace = self._pace(elapsed, spent, has_finished)
         if pace is None:
             return None
         of_waiting *= pace
         of_training *= pace
-        if not of_training:
-            return of_waiting
-        known = [seconds for seconds in until_end if seconds is not None]
-        if len(known) < len(until_end):
-            return of_waiting + of_training
-        # The fewer batches wait, the more the slowest of those in training decides. At its speed
-        # it would take longer than it will, as it gets faster when others end: the geometric mean
-        # is the best guess in recorded runs.
-        share = of_waiting / (of_waiting + of_training)
-        end = math.sqrt(of_training * max(known))
-        return of_waiting + share * of_training + (1 - share) * end
+        # 3. Take the slowest batch in training into account.
+        return _with_slowest_batch(of_waiting, of_training, at_measured_speed)
+
+    def _pace(self, elapsed: float, spent: float, has_finished: bool) -> float | None:
+        """Return the ratio of real to predicted seconds of a run so far; None if not known.
+
+        Args:
+            elapsed: The seconds that the run has taken.
+            spent: The predicted seconds of the steps that it has made.
+            has_finished: Whether a cell has finished.
+        """
+        if has_finished or not self.trials:
+            return elapsed / spent if spent else None
+        # Before a cell has finished, the pace is partly that of the trials, which is 1.
+        return (elapsed + PACE_SECONDS) / (spent + PACE_SECONDS)
 
     def _trains_for_a_while(self) -> bool:
-        """Return whether a batch in training has made enough steps to say what the others take."""
+        """Return whether a batch in training has made enough steps to measure the pace."""
         for kind in self.kinds.values():
             if max(list(kind.reached.values()), default=0) >= MIN_STEPS_FOR_PACE:
                 return True
         return False
 
     def _expected_shares(self) -> dict[Hashable, StepShares]:
-        """Return the shares of its limit that cells of each kind are expected to need.
+        """Return the steps that cells of each kind are expected to make, as shares of their limit.
 
-        They are those of the finished cells of the kind, else of finished kinds of its family and
-        task with the usual shares as one more kind.
+        They are the shares of the finished cells of the kind. If there are none, they are the mean
+        over the kinds with finished cells that have the same family and task, and over the usual
+        shares as one more kind.
         """
-        by_family: dict[tuple[str, str], list[StepShares]] = defaultdict(list)
+        by_family_and_task: dict[tuple[str, str], list[StepShares]] = defaultdict(list)
         for kind in self.kinds.values():
             if kind.finished:
-                by_family[kind.shape.family, kind.shape.task].append(kind.shares)
-        shares = {}
+                by_family_and_task[kind.shape.family, kind.shape.task].append(kind.shares)
+        shares: dict[Hashable, StepShares] = {}
         for name, kind in self.kinds.items():
             shape = kind.shape
-            alike = [*by_family[shape.family, shape.task], shape.usual]
+            similar_kinds = by_family_and_task[shape.family, shape.task]
             if not shape.may_converge:
-                shares[name] = shape.usual
+                shares[name] = shape.usual_shares
             elif kind.finished:
                 shares[name] = kind.shares
             else:
-                shares[name] = _mean_shares(alike)
+                shares[name] = _mean_shares([*similar_kinds, shape.usual_shares])
         return shares
 
     def note_iteration(self, cell: Cell, iteration: int) -> None:
-        """Note how far a cell in training is."""
+        """Note the iteration that a cell in training has reached."""
         kind = self.kinds.get(cell.shared_values)
         if kind is not None:
             kind.reached[cell.key] = iteration
@@ -434,7 +469,12 @@ class Clock:
             kind.stopped.add(cell.key)
 
     def note_record(self, cell: Cell, result: Result | None) -> None:
-        """Note that a cell has a record: with this result here, or (None) from another process."""
+        """Note that a cell has a record.
+
+        Args:
+            cell: The cell.
+            result: Its result; None if another process has trained the cell.
+        """
         kind = self.kinds.get(cell.shared_values)
         if kind is None:
             return
@@ -445,11 +485,42 @@ class Clock:
             kind.trained_elsewhere += 1
         else:
             iterations = result.iterations or 1
-            kind.note_finished(1, iterations, iterations, result.seconds or 0.0)
+            kind.note_finished(
+                cells=1,
+                iterations=iterations,
+                longest=iterations,
+                seconds=result.seconds or 0.0,
+            )
 
 
-def _mean_shares(several: Sequence[StepShares]) -> StepShares:
-    """Return the mean of both shares."""
+def _with_slowest_batch(
+    of_waiting: float, of_training: float, at_measured_speed: Sequence[float | None]
+) -> float:
+    """Return the time left of a run, with regard to the slowest batch in training.
+
+    The fewer batches wait, the more the slowest batch in training decides. At its present speed it
+    would take longer than it will, as it gets faster when others end. The geometric mean of this
+    time and of the predicted one is the best guess in recorded runs.
+
+    Args:
+        of_waiting: The predicted seconds of batches that have not started.
+        of_training: The predicted seconds of batches in training.
+        at_measured_speed: The seconds that the batches in training of each kind take at their
+            present speed; None where it has not been measured.
+    """
+    if not of_training:
+        return of_waiting
+    known = [seconds for seconds in at_measured_speed if seconds is not None]
+    if len(known) < len(at_measured_speed):
+        return of_waiting + of_training
+    waiting_share = of_waiting / (of_waiting + of_training)
+    slowest = math.sqrt(of_training * max(known))
+    return of_waiting + waiting_share * of_training + (1 - waiting_share) * slowest
+
+
+def _mean_shares(shares: Sequence[StepShares]) -> StepShares:
+    """Return the mean of several shares."""
     return StepShares(
-        fmean(shares.mean for shares in several), fmean(shares.longest for shares in several)
+        mean=fmean(share.mean for share in shares),
+        longest=fmean(share.longest for share in shares),
     )

@@ -1,7 +1,7 @@
 """The engine: trains a queue of batches, each from its start to its records.
 
-On a CPU one batch trains at a time. On a GPU as many train at the same time as fill it, each on a
-stream of its own.
+On a CPU one batch trains at a time. On a GPU several batches train at the same time, as many as
+fill it, each on its own stream.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from dlmexp.experiment.running.capacity import BatchJob, Capacity
 from dlmexp.experiment.running.checkpoints import QueuedBatch, checkpoint_path
 from dlmexp.experiment.running.leases import ActiveProcess, Leases
 from dlmexp.experiment.running.process import Stop, StopRequest, Target, is_out_of_memory
-from dlmexp.experiment.running.programs import bytes_of, must_train_alone
+from dlmexp.experiment.running.programs import bytes_of
 from dlmexp.experiment.running.progress import Progress
 from dlmexp.experiment.running.recording import Recorder
 from dlmexp.experiment.running.trainer import BatchTrainer
 
-POLL_SECONDS = 2.0  # between looks at other processes
-DEVICE_POLL_SECONDS = 2e-4
-# The new limit of memory after it ran out, as a share of the expected bytes that did not fit.
+POLL_SECONDS = 2.0  # between checks whether other processes have finished
+DEVICE_POLL_SECONDS = 2e-4  # between checks whether the device has finished
+# After memory ran out, the new limit is this share of the expected bytes that did not fit.
 REDUCED_SHARE = 0.8
 
 
@@ -36,13 +36,13 @@ class KeysByState:
     """Keys of cells by their state, at one moment."""
 
     done: Set[str]  # with a result, from any process
-    failed: Set[str]
+    failed: Set[str]  # in any process
     finished: Set[str]  # done, or failed in this process
-    done_by_others: Set[str]
+    done_by_others: Set[str]  # with a result from another process
     trained_here: Set[str]  # in training or in the queue of this process
 
     def unfinished_bases(self, cells: Batch) -> set[str]:
-        """Return the base fits that these cells start from and that have no record yet."""
+        """Return the keys of the base fits of these cells that have no record yet."""
         return base_keys(cells) - self.done - self.failed
 
 
@@ -50,7 +50,7 @@ class KeysByState:
 class Engine:
     """Trains batches.
 
-    Other processes may train batches of the same results folder: `leases` says which.
+    Other processes may train batches of the same results folder; `leases` says which ones.
     """
 
     target: Target
@@ -86,43 +86,44 @@ class Engine:
     ) -> None:
         """Train batches.
 
-        Batches that need the whole device come after those that can share it. Last come those that
-        another process trains; should it die, they are trained here.
+        Batches that need the whole device come after those that can share it. Batches that another
+        process trains come last. If that process dies, they are trained here.
 
         Args:
             batches: The batches to train first.
-            follow_up: Called when they all have their records; returns further batches.
+            follow_up: A function that returns further batches. It is called when all cells of
+                `batches` have a record.
         """
         with self.writer:
             self._train_all(self._queue(batches))
             if follow_up is not None:
-                # An empty job has run when all jobs before it have written their records.
+                # Wait for the records: the writer runs this empty job after all jobs before it.
                 self.writer.do(lambda: None, wait=True)
                 self._train_all(self._queue(follow_up()))
 
     def _queue(self, batches: Iterable[QueuedBatch]) -> deque[BatchJob]:
         """Return jobs for batches, those that need the whole device last."""
-        queue = [BatchJob(queued.batch, queued.pending) for queued in batches]
+        queue = [BatchJob(batch=queued.batch, pending=queued.pending) for queued in batches]
         if self.capacity.is_concurrent:
-            queue.sort(key=lambda job: must_train_alone(job.batch[0]))  # False before True
+            queue.sort(key=lambda job: job.must_train_alone)  # False before True
         return deque(queue)
 
     def _train_all(self, queue: deque[BatchJob]) -> None:
         """Train the batches of a queue."""
-        load_at_last_start = None  # `_load` when batches were started last
+        counts_at_last_start = None
         while queue or self.training:
-            # 1. Stop at once if nothing trains. A batch in training stops by itself, after it
-            #    has saved its state.
+            # 1. Obey a request to stop here if nothing trains. A batch in training obeys it by
+            #    itself, after it has saved its state.
             if not self.training:
                 self.stop.raise_if_requested()
-            # 2. Start batches if nothing trains, or if there may be room or a base fit that was
-            #    not there when batches were started last.
-            has_changed = self._load() != load_at_last_start
+            # 2. Start batches if nothing trains, or if there may be more room, or a new base fit,
+            #    than when batches were started last.
+            has_changed = self._counts_that_matter() != counts_at_last_start
             if not self.training or (has_changed and not self.stop.requested):
                 self._start_batches(queue)
-                load_at_last_start = self._load()
-            # 3. Let every batch go on that does not wait for the device. If all of them wait, give
-            #    it a moment.
+                counts_at_last_start = self._counts_that_matter()
+            # 3. Let every batch go on that does not wait for the device. If all batches wait, give
+            #    the device a moment.
             is_device_busy = self._advance_ready(queue) == 0
             if self.training and is_device_busy:
                 time.sleep(DEVICE_POLL_SECONDS)
@@ -134,10 +135,10 @@ class Engine:
             self._advance(job, queue)
         return len(ready)
 
-    def _load(self) -> tuple[int, int]:
+    def _counts_that_matter(self) -> tuple[int, int]:
         """Return the numbers of cells in training and of recorded base fits.
 
-        Unless one of them has changed, no further batch can start.
+        As long as neither of them changes, no further batch can start.
         """
         live_cells = sum(job.live_cells for job in self.training)
         return live_cells, len(self.recorder.bases)
@@ -146,14 +147,13 @@ class Engine:
         """Start batches from the queue while the device has room for them."""
         # 1. The longest batches go first, so that none of them is left over at the end.
         self.capacity.move_longest_forward(queue, self.training)
-        # 2. Without room, return before all records are listed: that takes a while if there are
-        #    many.
+        # 2. Without room, return before the records are listed, as many records take a while.
         if not self._has_room_for_next(queue):
             return
         states = self._cell_states(queue)
         deferred: list[BatchJob] = []
         holder: ActiveProcess | None = None
-        # 3. Look at every batch of the queue once, as long as there is room.
+        # 3. Go through the queue once, as long as there is room.
         for _ in range(len(queue)):
             if not self._has_room_for_next(queue):
                 break
@@ -170,13 +170,13 @@ class Engine:
                 continue
             # 6. A batch whose cells or base fits another process trains goes to the end of the
             #    queue: by the time it comes up again, it may be finished.
-            other = self.leases.take(job.keys, bases)
-            if other is not None:
+            other_process = self.leases.take(job.keys, bases)
+            if other_process is not None:
                 queue.append(job)
-                holder = other
+                holder = other_process
                 continue
             self._start(job)
-        queue.extendleft(reversed(deferred))
+        queue.extendleft(reversed(deferred))  # `extendleft` reverses the order
         # 7. If only other processes have work, wait for them.
         if queue and not self.training and holder is not None:
             self.progress.note_waiting(holder.description)
@@ -203,13 +203,18 @@ class Engine:
         )
 
     def _drop_finished_cells(self, job: BatchJob, states: KeysByState) -> None:
-        """Remove cells that need no record any more from the pending cells of a batch."""
-        recorded_elsewhere = tuple(cell for cell in job.pending if cell.key in states.done_by_others)
+        """Remove cells that need no record any more from the pending cells of a batch.
+
+        Only results of other processes are accepted: cells that failed there are trained here.
+        """
+        recorded_elsewhere = tuple(
+            cell for cell in job.pending if cell.key in states.done_by_others
+        )
         self.progress.note_records_elsewhere(recorded_elsewhere)
         job.pending = without_keys(job.pending, states.finished)
 
     def _start(self, job: BatchJob) -> None:
-        """Start a batch; `_advance` then makes it work."""
+        """Prepare a batch for training, which `_advance` then does step by step."""
         job.live_cells = len(job.pending)
         job.stream = self._free_streams.pop()
         job.work = self.trainer.work(job)
@@ -234,9 +239,10 @@ class Engine:
             raise
         self.training.remove(job)
         self._free_streams.append(job.stream)
-        # Replacements lease the same cells again: wait until this lease is released.
+        # Release the lease after the records are written. Replacements will lease the same cells
+        # again: then wait for the release.
         self.writer.do(partial(self.leases.release, job.keys), wait=bool(replacements))
-        queue.extendleft(replacements)  # the last of them comes first
+        queue.extendleft(replacements)
 
     def _stop_others(self, stopped: BatchJob) -> None:
         """Let all other batches work until they have saved their state and stopped."""
@@ -250,8 +256,10 @@ class Engine:
     def _replace_after_out_of_memory(self, job: BatchJob) -> list[BatchJob]:
         """Return what to train instead of a batch that did not fit into memory.
 
-        If other batches are in training, it is the same batch, under a lower limit of memory. If it
-        trained alone, it is cut into halves.
+        If other batches are in training, the same batch is returned, and the limit of memory is
+        lowered. A batch that trained alone is cut into halves.
+
+        The order is that of `extendleft`: the first batch to train is the last in the list.
 
         Raises:
             UserError: a single cell does not fit.
@@ -267,7 +275,7 @@ class Engine:
         torch.cuda.empty_cache()
         if len(self.training) > 1:
             self._lower_memory_limit()
-            return [BatchJob(cells, job.pending)]
+            return [BatchJob(batch=cells, pending=job.pending)]
         return self._halves(job, len(cells))
 
     def _lower_memory_limit(self) -> None:
@@ -278,13 +286,15 @@ class Engine:
         self.progress.note_out_of_memory(counted(len(self.training), "batch"))
 
     def _halves(self, job: BatchJob, cells_in_memory: int) -> list[BatchJob]:
-        """Return the halves of a batch's pending cells; its checkpoints are deleted."""
+        """Return the second and the first half of a batch's pending cells; delete its checkpoints.
+
+        A single pending cell, which trained with the other cells of a checkpoint, is not divided.
+        """
         middle = len(job.pending) // 2
-        # The second half is first in this list, as `extendleft` will reverse the order.
         halves = [job.pending[middle:], job.pending[:middle]]
-        # Of a single pending cell, which trained with others of a checkpoint, one half is empty.
-        halves = list(filter(None, halves))
-        self.progress.note_out_of_memory(counted(cells_in_memory, "cell"), len(halves))
+        halves = [half for half in halves if half]
+        self.progress.note_out_of_memory(counted(cells_in_memory, "cell"), parts=len(halves))
+        # A resumed batch has its checkpoint under all cells, a fresh one under the pending cells.
         for cells in (job.batch, job.pending):
             self.recorder.discard_checkpoint(cells)
-        return [BatchJob(half, half) for half in halves]
+        return [BatchJob(batch=half, pending=half) for half in halves]

@@ -22,22 +22,23 @@ class InducingCounts:
     """Chooses the number of inducing inputs on one dataset.
 
     Args:
-        root: The results folder; choices that are recorded there are not made again.
+        root: The results folder, which may have records of earlier choices.
         data: The rows of the dataset.
-        new: A list to which new choices are added. They are written after the whole run has been
-            checked.
+        new_choices: A list to which new choices are added. They are written after the whole run has
+            been checked.
     """
 
-    def __init__(self, root: Path, data: Dataset, new: list[ChosenInducingCount]):
+    def __init__(self, root: Path, data: Dataset, new_choices: list[ChosenInducingCount]):
         self.root = root
         self.data = data
-        self.new = new
+        self.new_choices = new_choices
 
     def choose(self, cell: Cell, spec: DatasetConfig, tolerance: float) -> int:
         """Return M for cells like this one.
 
         Args:
-            cell: A cell on the split from which M is chosen. Its own M is the largest choice.
+            cell: A cell on the split from which M is chosen. Its own M is the largest that can be
+                chosen.
             spec: The settings of the dataset.
             tolerance: The most that a larger M may gain, in nats per row.
 
@@ -45,18 +46,18 @@ class InducingCounts:
             UserError: The likelihood is not Gaussian.
         """
         source = source_of(cell, tolerance)
-        recorded = recorded_inducing_count(self.root, cell.dataset, source)
-        if recorded is not None:
-            return recorded
-        for chosen in self.new:
-            if chosen.source == source:
-                return chosen.M
+        recorded_M = recorded_inducing_count(self.root, cell.dataset, source)
+        if recorded_M is not None:
+            return recorded_M
+        for choice in self.new_choices:
+            if choice.source == source:
+                return choice.M
         if not process.is_extra():
             print(f"{cell.dataset}: choosing M with n = {cell.n} (M=auto) ...", flush=True)
         rows = prepare(self.data, spec, cell.seed, cell.n)
         X = torch.from_numpy(rows.X_train)
         y = torch.from_numpy(rows.y_train)
-        auto = AutoM(tolerance, cell.M)
+        auto = AutoM(tolerance=tolerance, most=cell.M)
         M = chosen_inducing_count(programs.model(cell), X, y, auto, cell.seed)
-        self.new.append(ChosenInducingCount(cell.dataset, source, M))
+        self.new_choices.append(ChosenInducingCount(cell.dataset, source, M))
         return M

@@ -3,12 +3,12 @@
 The folder has a lease for every batch in training, and a file for every process. A lease is a file
 under a name that is used once, created with O_EXCL, touched every few seconds, and removed when its
 batch has ended. A process trains only cells that it holds a lease on, and it looks for other leases
-after it has created its own: of two that want the same cells at the same moment, at least one sees
-the lease of the other.
+after it has created its own. So if two processes want the same cells at the same moment, at least
+one of them sees the lease of the other.
 
 A lease is stale if it has not been touched for a minute, or if its process has ended on this
-machine. A process that wants its cells removes it. Ages are differences between dates that the
-folder's file system gives, so the clocks of hosts do not matter.
+machine. Another process that wants these cells removes it. Ages are differences between dates that
+the folder's file system gives, so the clocks of hosts do not matter.
 """
 
 import contextlib
@@ -39,21 +39,23 @@ from dlmexp.common.provenance import slurm_job_id
 from dlmexp.common.reading.files import json_value, read_content
 
 HEARTBEAT_SECONDS = 5.0
-# Without a heartbeat for this long a process counts as dead. Some network disks delay heartbeats.
+# A process without a heartbeat for this long counts as dead. It is many heartbeats, as some network
+# disks delay them.
 STALE_SECONDS = 60.0
-# A temporary file that another machine has not changed for this long is not being written any more.
+# A temporary file of another machine that has not changed for this long counts as abandoned.
 QUIET_SECONDS = 600.0
-MAX_RETRY_SECONDS = 0.1  # until a process that has given way to another tries again
+# The longest pause before a process that gave way to another one tries again.
+MAX_RETRY_SECONDS = 0.1
 
 
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a batch in training is."""
 
-    what: str  # the batch in one line
-    cells: int
-    live: int  # cells that have not stopped yet
+    what: str  # a description of the batch
+    cells: int  # number of cells
+    live: int  # number of cells that have not stopped yet
     iteration: int
-    limit: int  # the iteration at which the last cell stops if it does not converge before
+    limit: int  # the iteration at which cells stop that have not converged
     rate: float  # iterations per second
     objective: float | None  # mean over the live cells; None if it is not known
 
@@ -68,22 +70,22 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run.
+    """A process of a run: the content of its file and of each of its leases.
 
-    It is the content of the process's file, and of each of its leases. In a lease, `keys` are those
-    of the leased cells, and the fields from `settled` on are not set. In the file, they say how far
-    the run was at the last heartbeat.
+    In a lease, `keys` are the keys of the leased cells, and the fields from `settled` on are not
+    set. In the file of the process, `keys` is empty, and these fields say how far the run was at
+    the last heartbeat.
     """
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
-    machine: str = ""  # where `pid` is valid
+    machine: str = ""  # the machine on which `pid` is valid
     started: int | None = None  # `start_time` of the process; None if it is not known
-    job: str | None = None  # SLURM job
+    job: str | None = None  # id of the SLURM job; None outside of jobs
     keys: frozenset[str] = frozenset()
-    settled: int = 0  # cells with a record
-    total: int = 0
-    failed: int = 0
+    settled: int = 0  # cells of the run with a record
+    total: int = 0  # cells of the run
+    failed: int = 0  # cells of the run that failed
     seconds_left: float | None = None  # at the speed so far; None if it is not known
     batches: tuple[BatchProgress, ...] = ()  # in training
 
@@ -101,18 +103,18 @@ class FolderRemovedError(RuntimeError):
 
 
 class Leases:
-    """The file of this process and its leases, which exist while the context is entered.
+    """The file and the leases of this process, as a context: at its end they are removed.
 
     Every few seconds a thread touches the leases, and writes the fields that `progress` returns
-    into the file. If that fails, for whatever reason, the thread calls `failed` with the error.
-    Inside the context the process keeps the folder of leases open, so that other processes can see
-    that it belongs to this folder (`is_run_of`).
+    into the file of the process. If that fails, for whatever reason, the thread calls `on_failure`
+    with the error. Inside the context the process keeps the folder of leases open, so that other
+    processes can see that it belongs to this folder (`is_run_of`).
     """
 
     def __init__(
         self,
         root: Path,
-        failed: Callable[[BaseException], None],
+        on_failure: Callable[[BaseException], None],
         progress: Callable[[], dict[str, Any]] = dict,
     ):
         self.folder = path_inside(root, root / "running")
@@ -125,10 +127,10 @@ class Leases:
         )
         self.path = self.folder / f"{this_process()}.{_unique()}.json"
         self.progress = progress
-        self._failed = failed
-        self._held: dict[frozenset[str], Path] = {}
-        self._lock = threading.Lock()  # of `_held` and its files
-        self._descriptor: int | None = None  # of the folder
+        self._on_failure = on_failure
+        self._held: dict[frozenset[str], Path] = {}  # leases by the keys of their cells
+        self._lock = threading.Lock()  # for `_held` and the lease files
+        self._descriptor: int | None = None  # of the folder, which stays open
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
@@ -153,25 +155,26 @@ class Leases:
 
         Args:
             keys: The keys of the cells.
-            needed: Keys of base fits; the cells are not leased while another process trains these.
+            needed: The keys of base fits. While another process trains one of them, the batch is
+                not leased.
 
         Returns:
-            None if the batch is leased, else the other process.
+            None if the batch is leased, else the process that trains one of the cells or base fits.
         """
         keys = frozenset(keys)
         wanted = keys.union(needed)
         while True:
-            # 1. Another process may have some of the cells.
-            other = self._holder(wanted)
-            if other is not None:
-                return other
-            # 2. Create the lease first, and look again after that: two processes that both found
-            #    the cells free cannot both miss the lease of the other.
+            # 1. Another process may have a lease on some of the cells.
+            holder = self._holder(wanted)
+            if holder is not None:
+                return holder
+            # 2. Create the lease, and look again after that: two processes that both found the
+            #    cells free cannot both miss the lease of the other.
             path = self._create_lease(keys)
             if self._holder(wanted, except_lease=path) is None:
                 return None
-            # 3. Another process wants them at the same moment. Give way, and try again after a
-            #    random pause, so that the two do not meet for ever.
+            # 3. Another process wants the cells at the same moment. Give way, and try again after a
+            #    random pause, so that the two do not collide for ever.
             self.release(keys)
             time.sleep(random.uniform(0, MAX_RETRY_SECONDS))
 
@@ -188,7 +191,7 @@ class Leases:
         self, wanted: frozenset[str], except_lease: Path | None = None
     ) -> ActiveProcess | None:
         """Return a process that has a lease on some of the wanted cells; remove stale leases."""
-        for path, process in _read(self.folder, "*.lease").items():
+        for path, process in _read_processes(self.folder, "*.lease").items():
             if path == except_lease or not process.keys & wanted:
                 continue
             if not is_stale(path, disk_time(self.folder)):
@@ -209,10 +212,10 @@ class Leases:
             while not self._stop.wait(HEARTBEAT_SECONDS):
                 self._beat()
         except BaseException as error:
-            self._failed(error)
+            self._on_failure(error)
 
     def _check_folder(self) -> None:
-        """Raise `FolderRemovedError` if the folder is not the one in which this process began."""
+        """Raise `FolderRemovedError` if the folder was removed, even if it exists again."""
         if self._descriptor is None:
             return
         try:
@@ -220,9 +223,11 @@ class Leases:
         except FileNotFoundError:
             is_same = False
         if not is_same:
+            # The run prints "stopped by" before this text.
             raise FolderRemovedError(f"the removal of '{self.folder}'")
 
     def _beat(self) -> None:
+        """Touch all leases, and write how far the run is into the file of the process."""
         self._check_folder()
         with self._lock:
             for path in self._held.values():
@@ -243,14 +248,14 @@ def _unique() -> str:
 def active_processes(root: Path) -> list[ActiveProcess]:
     """Return the live processes of a results folder with the keys of the cells that they train."""
     folder = root / "running"
-    processes = _read(folder, "*.json")
-    leases = _read(folder, "*.lease")
+    processes = _read_processes(folder, "*.json")
+    leases = _read_processes(folder, "*.lease")
     now = disk_time(folder) if processes else 0.0
     active: list[ActiveProcess] = []
     for path, process in processes.items():
         if is_stale(path, now):
             continue
-        # The names of a process's leases begin like that of its file.
+        # The leases of a process begin with the name of its file (`Leases._create_lease`).
         prefix = f"{path.stem}."
         keys: set[str] = set()
         for lease_path, lease in leases.items():
@@ -261,11 +266,11 @@ def active_processes(root: Path) -> list[ActiveProcess]:
 
 
 def is_run_of(process: ActiveProcess, root: Path) -> bool:
-    """Return whether a process is a run of this machine that trains for a results folder.
+    """Return whether a process runs on this machine and trains for a results folder.
 
-    The file of a process is not proof enough, since anybody who can write into the folder can name
-    any process there. So the operating system must confirm that the process is a Python, that it
-    started when the file says, and that it has the folder of leases open.
+    The file of a process is no proof, since anybody who can write into the folder can name any
+    process there. So the operating system must confirm that the process is a Python process, that
+    it started when the file says, and that it has the folder of leases open.
     """
     return (
         process.machine == machine()
@@ -279,15 +284,15 @@ def is_run_of(process: ActiveProcess, root: Path) -> bool:
 def remove_leftovers(root: Path) -> list[Path]:
     """Delete files of dead processes in a results folder, and return the deleted files.
 
-    These are their files and leases in `running`, and unfinished files under temporary names. A
-    temporary file of another machine is deleted when it has not changed for a while. Checkpoints
-    stay, as the next run goes on from them.
+    Deleted are the files and leases of the processes in `running`, and unfinished files under
+    temporary names. A temporary file of another machine is deleted when it has not changed for a
+    while. Checkpoints stay, as the next run goes on from them.
     """
     now = disk_time(root)
     leftovers = [*_stale_files(root, now), *_abandoned_files(root, now)]
     removed: list[Path] = []
     for path in leftovers:
-        with contextlib.suppress(OSError):  # another user's, or removed just now
+        with contextlib.suppress(OSError):  # it belongs to another user, or was removed just now
             path_inside(root, path).unlink()
             removed.append(path)
     return sorted(removed)
@@ -306,16 +311,19 @@ def _abandoned_files(root: Path, now: float) -> Iterator[Path]:
         for name in names:
             path = Path(folder, name)
             writer = writer_of(path)
-            # `is_dead` is None for a process of another machine. A file of a live process of this
-            # machine stays, however old it is.
+            # `is_dead` is None for a process of another machine. A file that a live process of this
+            # machine writes stays, however old it is.
             if not writer or is_dead(writer) is False:
                 continue
             if is_stale(path, now, writer, QUIET_SECONDS):
                 yield path
 
 
-def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
-    """Return the processes in files and leases. Damaged and just removed ones are left out."""
+def _read_processes(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
+    """Return the processes in the files that match a pattern, by path.
+
+    Files that are damaged, or that were removed just now, are left out.
+    """
     processes: dict[Path, ActiveProcess] = {}
     for path in sorted(folder.glob(pattern)):
         with contextlib.suppress(OSError, Unreadable):
@@ -324,29 +332,30 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
 
 
 def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_SECONDS) -> bool:
-    """Return whether no process changes a file any more.
+    """Return whether a file belongs to a process that has ended.
 
-    A file is stale if its process has ended on this machine, or has not touched it for a while. A
-    date in the future, from a clock that was wrong, counts as stale too: a live process corrects it
-    with its next heartbeat.
+    This is known of processes on this machine. Any process counts as ended if it has not touched
+    the file for a while. A date far in the future, from a clock that was wrong, counts as stale
+    too: a live process corrects it with its next heartbeat.
 
     Args:
         path: the file.
         now: the `disk_time` of its folder.
-        process: the process that owns the file; '': the one in its name.
+        process: the process that owns the file (`owner`); '': the one in the name of the file.
         seconds: the longest time between two touches of a live process.
     """
     try:
         is_silent = abs(now - path.stat().st_mtime) >= seconds
-    except OSError:
+    except OSError:  # it was removed, or can't be accessed
         is_silent = True
-    return is_silent or bool(is_dead(process or path.name.partition(".")[0]))
+    process = process or path.name.partition(".")[0]
+    return is_silent or bool(is_dead(process))
 
 
 def disk_time(folder: Path) -> float:
     """Return the time by the clock of the folder's file system, which dates its files.
 
-    Without permission to write a file there, it is the time of this host.
+    Without permission to write into the folder, return the time of this host.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -9,10 +9,11 @@ from dlmexp.experiment.running.process import Stop, is_out_of_memory
 def is_error_of_plugin(error: Exception, cell: Cell) -> bool:
     """Return whether an exception in the training of a cell is attributed to a plugin.
 
-    Errors that any cell can meet are not: lack of memory, a missing file, a request to stop.
+    Errors that any cell can meet are not attributed to one: lack of memory, a missing file, a
+    request to stop.
     """
     if isinstance(error, Stop) or is_out_of_memory(error):
         return False
-    if isinstance(error, OSError):  # of a plugin's own file, or of ours
+    if isinstance(error, OSError):  # the file may be the plugin's own or ours
         return line_of_plugin(error) is not None
     return bool(plugin_packages(cell))

@@ -13,14 +13,14 @@ from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
 
 def try_plugins(sweep: Sweep, target: Target) -> None:
-    """Make a step with each objective of a plugin, and check the result.
+    """Make a training step with each objective of a plugin, and check its result.
 
-    Exceptions that the plugin itself raises are ignored here: they will be raised again in training
-    and recorded for each cell.
+    Other exceptions of a plugin are ignored here: training will raise them again and record them as
+    the failures of cells.
 
     Raises:
-        UserError: The objective returns something of another shape or type, or its closed form
-            gives another value.
+        UserError: An objective returns something of a wrong shape or type, or its closed form has
+            another value than the objective itself.
     """
     cell_by_objective = {(cell.objective, cell.form): cell for cell in sweep.cells}
     for cell in cell_by_objective.values():
@@ -28,7 +28,7 @@ def try_plugins(sweep: Sweep, target: Target) -> None:
         if module.partition(".")[0] in PACKAGES_OF_OURS:
             continue
         try:
-            _try(cell, sweep, target)
+            _try_objective(cell, sweep, target)
         except UserError:
             raise
         except Exception as error:
@@ -36,10 +36,11 @@ def try_plugins(sweep: Sweep, target: Target) -> None:
                 raise
 
 
-def _try(cell: Cell, sweep: Sweep, target: Target) -> None:
-    """Make a step of a cell, and compare a closed form over q with the objective itself."""
-    prepared = prepared_splits(sweep)
-    step_seconds((cell,), prepared, target, seconds=0.0)  # for the step, not for its duration
+def _try_objective(cell: Cell, sweep: Sweep, target: Target) -> None:
+    """Make a step of a cell, and compare the closed form of its objective, if any, with it."""
+    prepare_split = prepared_splits(sweep)
+    # Called for the errors that a step raises. Its duration does not matter.
+    step_seconds((cell,), prepare_split, target, seconds=0.0)
     if cell.form == "collapsed":
-        data = batch_data((cell,), prepared, target)
+        data = batch_data((cell,), prepare_split, target)
         check_collapsed(model(cell), loss(cell), data)

@@ -34,8 +34,8 @@ from dlmexp.experiment.plan.cell import Batch, Cell
 from dlmexp.experiment.running.process import Target
 
 Hyperparameters = dict[str, np.ndarray]
-Splits = Callable[[Cell], Prepared]
-"""Returns the normalised data of a cell."""
+PrepareSplit = Callable[[Cell], Prepared]
+"""A function that returns the normalised data of a cell."""
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between checks which cells have stopped
 UNLIMITED = 1_000_000  # cells in a batch of cells that are solved
 
@@ -131,7 +131,7 @@ def must_train_alone(cell: Cell) -> bool:
 
 def program(
     cells: Batch,
-    prepared: Splits,
+    prepare_split: PrepareSplit,
     base: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
     temperature: Callable[[Cell], float | None] = lambda _: None,
@@ -140,7 +140,7 @@ def program(
 
     Args:
         cells: Cells that agree in everything but seed, fold, beta and base.
-        prepared: Returns the data of a cell.
+        prepare_split: Returns the data of a cell.
         base: Returns the hyperparameters of the base fit of a cell, at which a fixed variant keeps
             them. None: it keeps them at their initial values.
         target: The device, and the type of the rows.
@@ -148,7 +148,7 @@ def program(
             not known before training.
     """
     first = cells[0]
-    data = batch_data(cells, prepared, target)
+    data = batch_data(cells, prepare_split, target)
     data.is_fold = first.fold is not None
     data.leave_one_out = first.cv == LOO
     data.recalibration_factor = _temperatures(cells, temperature, target)
@@ -179,13 +179,13 @@ def _class_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
     return Collapsed if cell.form == "collapsed" else Joint
 
 
-def batch_data(cells: Batch, prepared: Splits, target: Target) -> BatchData:
+def batch_data(cells: Batch, prepare_split: PrepareSplit, target: Target) -> BatchData:
     """Return the rows of all repetitions (seeds and folds) of a batch on the device."""
     first_of_repetition = _first_of_repetition(cells)
     repetitions = list(first_of_repetition)
 
     def arrays(cell: Cell) -> dict[str, np.ndarray]:
-        split = prepared(cell)
+        split = prepare_split(cell)
         return {
             "X": split.X_train,
             "y": split.y_train,

@@ -62,8 +62,8 @@ PLAN_COLUMNS = (
 ALWAYS_SHOWN = ["dataset", "n", "M", "method"]
 # Columns by which the lines of results are sorted.
 RESULT_ORDER = [*ALWAYS_SHOWN, "estimator", "samples", "parameterisation"]
-# The values that cells of one batch share (`Cell.shared_values`). A line of the plan shows the cells
-# that have one such group; it has nothing to do with a `CandidateGroup`.
+# The values that cells of one batch share (`Cell.shared_values`). A line of the plan shows the
+# cells that have one such group; it has nothing to do with a `CandidateGroup`.
 BatchGroup = tuple[Any, ...]
 
 

@@ -104,7 +104,13 @@ class BatchTrainer:
     def _program(self, cells: Batch) -> Program:
         """Return the program of cells, with their data on the device."""
         recorder = self.recorder
-        return program(cells, recorder.prepare_split, recorder.base_hyperparameters, self.target, recorder.factor_of_folds)
+        return program(
+            cells,
+            recorder.prepare_split,
+            recorder.base_hyperparameters,
+            self.target,
+            recorder.factor_of_folds,
+        )
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
         """Record statistics of the estimators' gradients; there are no checkpoints."""

@@ -83,7 +83,7 @@ def test_announcement_is_an_interval_about_the_expected_time(now, monkeypatch, w
     cost = clock._cost()
     seconds = {}
     for name, kind in clock.kinds.items():
-        usual = kind.shape.usual
+        usual = kind.shape.usual_shares
         of_batch = usual.longest * kind.shape.limit
         of_cells = usual.mean * kind.shape.limit * kind.shape.cells
         seconds[name] = cost.seconds(kind.shape, Steps(of_batch, of_cells))
@@ -132,7 +132,7 @@ def test_time_left_without_timed_steps_follows_from_the_steps_of_cells_in_traini
     """A tenth of the way of all cells took ten seconds."""
     clock = Clock([CELLS])
     (kind,) = clock.kinds.values()
-    usual = kind.shape.usual
+    usual = kind.shape.usual_shares
     assert usual.mean < usual.longest
     for cell in CELLS:
         clock.note_iteration(cell, LIMIT // 10)
@@ -209,7 +209,7 @@ def test_time_of_other_kinds_follows_by_their_steps_and_work():
         cost = clock._cost()
         shapes = [kind.shape for kind in clock.kinds.values()]
         # A kind without finished cells is halfway between those that have and the usual shares.
-        usual = shapes[1].usual
+        usual = shapes[1].usual_shares
         of_batch = (300 + usual.longest * LIMIT) / 2
         of_cells = 4 * (300 + usual.mean * LIMIT) / 2
         ratio = cost.seconds(shapes[1], Steps(of_batch, of_cells)) / (4 * 3.0)

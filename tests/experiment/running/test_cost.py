@@ -67,8 +67,8 @@ def test_gradients_are_measured_for_one_cell_after_the_other():
 def test_only_a_stopping_rule_ends_training_early(values, may_converge, is_timed):
     of_batch = BatchShape.of(batch_of(2, **values))
     assert (of_batch.may_converge, of_batch.is_timed) == (may_converge, is_timed)
-    assert (of_batch.usual.mean < 1) == may_converge
-    assert (of_batch.usual.longest < 1) == may_converge
+    assert (of_batch.usual_shares.mean < 1) == may_converge
+    assert (of_batch.usual_shares.longest < 1) == may_converge
 
 
 def one_step(of_shape: BatchShape) -> Steps:

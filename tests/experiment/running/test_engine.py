@@ -95,7 +95,7 @@ def test_fixed_variants_start_as_soon_as_their_base_fits_are_there(
 def test_batches_that_need_the_whole_device_come_after_the_others(
     tmp_path, tiny, two_at_once, started, monkeypatch
 ):
-    monkeypatch.setattr(engine_module, "must_train_alone", lambda cell: cell.n == 20)
+    monkeypatch.setattr(capacity_module, "must_train_alone", lambda cell: cell.n == 20)
     monkeypatch.setattr(Capacity, "move_longest_forward", lambda *_: None)
     EngineRun(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40]", "method=[elbo]"]).run()
     assert [cell.n for cell in started] == [30, 40, 20]

@@ -100,7 +100,7 @@ def test_writer_waits_for_a_job_on_request():
 
 @pytest.fixture
 def recorder(tmp_path):
-    """A recorder of cells on PLAIN's split; `finished` collects its records."""
+    """A recorder of cells on PLAIN's split; `on_record` collects its records."""
     records: list[Any] = []
     spec = read_spec("banana")
     data = SimpleNamespace(name="banana", schema=None, X=np.zeros((2, 2)))
