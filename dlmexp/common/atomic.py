@@ -1,8 +1,8 @@
 """Files that are written completely or not at all, and only inside the folder they belong to.
 
 A file appears under its name once it is complete. Until then it has a temporary name that contains
-the process that writes it. So the unfinished files of a process that has ended can be told from
-those that are being written.
+the process that writes it. This name shows whether the file is still being written, or is left over
+from a process that has ended.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ MAX_PID_DIGITS = 9
 
 
 def path_inside(root: Path, path: Path) -> Path:
-    """Return `path`, once it is sure that it lies in the folder `root`.
+    """Return `path` if it lies inside the folder `root`, links followed.
 
     Call it before the path is written or deleted. Results folders may come from strangers, whose
     symbolic links must not lead to changes elsewhere. `root` itself may be a symbolic link.
@@ -73,13 +73,16 @@ def check_output(path: Path, typed: str, suffixes: tuple[str, ...] = ()) -> None
         raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
     check_replaceable(path, typed)
     if path.is_dir() or not path.parent.is_dir() or not is_writable(path.parent):
-        raise UserError(f"{typed}: can't write there; name a file in a folder that is there")
+        raise UserError(
+            f"{typed}: can't write there: name a file in an existing folder that is not read-only"
+        )
 
 
 def check_replaceable(path: Path, typed: str) -> None:
     """Raise `UserError` if a file at this path would replace a device, a pipe or the like."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{typed}: it is there and is no plain file; name another file")
+    is_special = path.exists() and not path.is_file() and not path.is_dir()
+    if is_special:
+        raise UserError(f"{typed}: it exists and is not a plain file: name another one")
 
 
 @contextlib.contextmanager
@@ -111,8 +114,8 @@ def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
     Args:
         path: the file; its folder is made.
         content: what it will contain.
-        durable: whether it has to survive a loss of power. If not, such a loss may leave a part of
-            the file; a checksum in another file must then show that it is damaged.
+        durable: whether the file has to survive a loss of power. If not, such a loss may leave a
+            damaged file, which readers can only recognise by a checksum that is kept elsewhere.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -136,11 +139,11 @@ def _sync_folder(path: Path) -> None:
 
 @cache
 def machine() -> str:
-    """Return a hash that identifies where process ids are valid.
+    """Return a hash of the place where the ids of this machine's processes are valid.
 
-    That is this host since it was booted, or this container. The name of the host is not enough:
-    two hosts or containers may have the same name, and each would take the other's processes for
-    dead.
+    The place is this host since its last boot, or this container. The name of the host is not
+    enough: two hosts or containers may have the same name, and each would take the other's
+    processes for dead.
     """
     identity = socket.gethostname()
     with contextlib.suppress(OSError):  # only Linux has these files
@@ -155,9 +158,9 @@ def this_process() -> str:
 
 
 def writer_of(path: Path) -> str | None:
-    """Return the process that wrote a temporary file, as `this_process()` names it.
+    """Return the process that wrote a temporary file, as `MACHINE-PID`.
 
-    None if the file is not a temporary one of `replacing`.
+    None if the file does not have a temporary name of `replacing`.
     """
     if not path.name.startswith(".") or path.suffix != TEMPORARY:
         return None
@@ -169,10 +172,10 @@ def writer_of(path: Path) -> str | None:
 
 
 def is_dead(process: str) -> bool | None:
-    """Return whether a process has ended; None if it is not one of this machine.
+    """Return whether a process has ended; None if it ran elsewhere or is not named correctly.
 
     Args:
-        process: As `this_process()` returned it in that process.
+        process: The process as `MACHINE-PID`; `this_process()` returned this text in it.
     """
     process_machine, _, pid = process.partition("-")
     if process_machine != machine():
@@ -183,9 +186,9 @@ def is_dead(process: str) -> bool | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process of this machine runs.
+    """Return whether a process of this machine is running.
 
-    A zombie, which has ended but not been waited for by its parent, does not.
+    A zombie is not: it has ended, but its parent has not yet asked for its exit code.
     """
     try:
         os.kill(pid, 0)  # signal 0 only checks whether the process exists

@@ -14,18 +14,19 @@ import yaml
 from dlmexp.common.errors import UserError
 from dlmexp.common.paths import conf_dir, conf_dirs
 
+# The datasets of the paper, by task. airline is binary, too, but larger and split differently.
 REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
-PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
-# The first protocols in tables and figures, in this order; others follow.
+PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)
+# Tables and figures have these protocols first, in this order, and then all others.
 PROTOCOLS = ("paper", "released", "annealed")
 
 
 def names(group: str) -> list[str]:
-    """Return the names in a config group such as `dataset`.
+    """Return the names of the files in a config group such as `dataset`, without reading them.
 
-    Those of our own files come first, then those in users' folders. No file is read.
+    Our own files come first, then those in users' folders.
     """
     paths = _files(group, conf_dirs())
     return list(dict.fromkeys(path.stem for path in paths))
@@ -43,7 +44,10 @@ def entries(group: str) -> dict[str, dict[str, Any]]:
 
 
 def suites() -> dict[str, list[str]]:
-    """Return the datasets of every suite: a file in `conf/dataset` with nothing but defaults."""
+    """Return the datasets of every suite.
+
+    A suite is a file in `conf/dataset` that has nothing but a list of defaults.
+    """
     members: dict[str, list[str]] = {}
     for name, content in _entries("dataset", tuple(conf_dirs())).items():
         if _is_suite(content):
@@ -54,13 +58,13 @@ def suites() -> dict[str, list[str]]:
 def with_members(datasets: Iterable[str]) -> list[str]:
     """Return names of datasets, each suite replaced by its members, without repeats."""
     members_of = suites()
-    names: list[str] = []
+    expanded: list[str] = []
     for name in datasets:
         if name in members_of:
-            names += with_members(members_of[name])  # suites may contain suites
+            expanded += with_members(members_of[name])  # suites may contain suites
         else:
-            names.append(name)
-    return list(dict.fromkeys(names))
+            expanded.append(name)
+    return list(dict.fromkeys(expanded))
 
 
 def _is_suite(content: dict[str, Any]) -> bool:
@@ -100,16 +104,20 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def has_beta_to_select(method: str) -> bool:
-    """Return whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
+    """Return whether the beta of a method is selected among several.
+
+    The ELBO has the fixed value beta = 1, and FITC has no beta.
+    """
     settings = entries("method").get(method, {})
     return settings.get("select", True)
 
 
 def preset_and_protocol(protocol: str) -> tuple[str, str]:
-    """Return the preset in the name of a protocol, '' if there is none, and the protocol itself.
+    """Split the name of a protocol into a preset, '' if there is none, and the protocol itself.
 
-    A preset changes the settings of a protocol, and is then added to its name: `released-quick` is
-    `quick` and `released`, and `quick` alone is `quick` and `paper`.
+    A preset changes the settings of a protocol, and its name is appended to the protocol's. So
+    `released-quick` is split into "quick" and "released", and `quick` alone into "quick" and
+    "paper".
     """
     base, _, preset = protocol.rpartition("-")
     if preset in names("preset") and protocol not in names("protocol"):
@@ -118,14 +126,20 @@ def preset_and_protocol(protocol: str) -> tuple[str, str]:
 
 
 def is_user_dataset(dataset: str) -> bool:
-    """Return whether a dataset is a user's own: not in our `conf/`, or the table `csv`."""
+    """Return whether a dataset is a user's own: it is not in our `conf/`, or it is `csv`."""
     settings = _entries("dataset", (conf_dir(),)).get(dataset)
-    # The name of `csv` is an interpolation, which the user's setting csv.name fills in.
-    return settings is None or "${" in str(settings.get("name"))
+    if settings is None:
+        return True
+    # Only the file of `csv` has an interpolation as its name; the setting csv.name replaces it.
+    return "${" in str(settings.get("name"))
 
 
 def stands_for(dataset: str) -> str | None:
-    """Return the paper's dataset that a stand-in represents; None if it is not a stand-in."""
+    """Return the paper's dataset that a stand-in represents; None if `dataset` is no stand-in.
+
+    Raises:
+        UserError: the file of the stand-in names a dataset that the paper does not have.
+    """
     name = entries("dataset").get(dataset, {}).get("stands_for")
     if name is not None and name not in PAPER:
         raise UserError(
@@ -136,25 +150,26 @@ def stands_for(dataset: str) -> str | None:
 
 
 def family(dataset: str) -> str:
-    """Return the name that related datasets share: `peds1` for the directions `peds1_dir0` to 2.
+    """Return the name of the family that a dataset belongs to.
 
-    A stand-in for one direction serves for all. Any other dataset is a family of its own.
+    `peds1_dir0`, `peds1_dir1` and `peds1_dir2` (directions of pedestrians) are the family `peds1`:
+    a stand-in for one of them represents all three. Any other dataset is a family of its own.
     """
     return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset
 
 
 def stand_ins(dataset: str) -> list[str]:
     """Return the names of the datasets that stand in for a dataset of the paper."""
-    names = []
+    substitutes = []
     for name in entries("dataset"):
         represented = stands_for(name)
         if represented and family(represented) == family(dataset):
-            names.append(name)
-    return names
+            substitutes.append(name)
+    return substitutes
 
 
 def dataset_label(dataset: str, stands_for: object) -> str:
-    """Return the name of a dataset, with the one that it stands in for.
+    """Return the name of a dataset, followed by the dataset that it stands in for.
 
     Args:
         dataset: The name.

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 def paused_collector() -> Iterator[None]:
     """Turn the garbage collector off in a context, or in a function that this decorates.
 
-    While many objects are made, the collector goes through all that exist again and again. That
-    takes a quarter of the time in which a sweep of 20 000 cells is planned.
+    While a program creates many objects, the collector scans all existing ones again and again.
+    When a sweep of 20 000 cells is planned, the scans take a quarter of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console  # noqa: TID251 -- a type; `wide_console` sanitizes
     from rich.table import Column, Table
 
-# Control characters: escape sequences begin with one of them.
+# Control characters, with which escape sequences begin; line breaks and tabs are allowed.
 CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")}
 # Marks that change the direction of text: embeddings and overrides, then isolates.
 BIDIRECTIONAL = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -48,9 +48,9 @@ class _SanitizedStream:
 
 
 def raw_stream(stream: Any) -> Any:
-    """Return the stream below a sanitized one; any other stream is returned itself.
+    """Return the stream below a sanitized one; any other stream is returned unchanged.
 
-    Binary data are written to it, and the text of consoles, which sanitize it themselves.
+    Write to the raw stream only binary data, or text that is sanitized already, as consoles do.
     """
     return stream.raw if isinstance(stream, _SanitizedStream) else stream
 
@@ -82,11 +82,11 @@ def is_notebook(stream: Any) -> bool:
 def wide_console(width: int = FILE_WIDTH) -> "Console":
     """Return a console for tables on standard output.
 
-    Text is printed literally, without markup, and sanitized; in notebooks, too, it is plain text.
+    Text is printed literally, without markup, and sanitized. In notebooks it is plain text, too.
 
     Args:
-        width: Characters per line in a file or pipe. A terminal and $COLUMNS have a width of their
-            own.
+        width: Characters per line in a file or pipe. The width of a terminal, or the environment
+            variable COLUMNS, takes precedence.
     """
     # rich takes a while to import, and most users of this module print no tables.
     from rich.console import Console  # noqa: TID251 -- the subclass below sanitizes
@@ -117,11 +117,11 @@ def wide_console(width: int = FILE_WIDTH) -> "Console":
 def print_table(console: "Console", table: "Table") -> None:
     """Print a table so that it fits the console.
 
-    If the console is too narrow, columns with the same value in every row, from the last one on,
-    are removed until the table fits. They are named in a line below the table. Words that are still
-    too long for their column are broken.
+    If the console is too narrow, columns with the same value in every row are removed, the last one
+    first, until the table fits. A line below the table has their values. If the table is still too
+    wide, words are broken.
     """
-    constants: list[str] = []
+    removed: list[str] = []  # the header and the value of each removed column
     width = _width(console, table)
     for column in reversed(_constant_columns(table)):
         if width <= console.width:
@@ -130,12 +130,12 @@ def print_table(console: "Console", table: "Table") -> None:
         width = _width(console, table)
         header = str(column.header).replace("\n", " ")
         value = next(iter(column.cells))
-        constants.insert(0, f"{header} {value}")
+        removed.insert(0, f"{header} {value}")
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)
-    if constants:
-        console.print(f"in every row: {', '.join(constants)}", highlight=False, soft_wrap=True)
+    if removed:
+        console.print(f"in every row: {', '.join(removed)}", highlight=False, soft_wrap=True)
 
 
 def _constant_columns(table: "Table") -> list["Column"]:
@@ -148,7 +148,7 @@ def _is_constant(column: "Column") -> bool:
 
 
 def _width(console: "Console", table: "Table") -> int:
-    """Return the width that a table has if no word is broken."""
+    """Return the width of a table in which no word is broken."""
     from rich.table import Table
 
     # rich measures every cell, which is slow. A table with a single row, of the widest cell of each
@@ -176,7 +176,7 @@ def _text_width(text: str) -> int:
 
 def _remove_column(table: "Table", column: "Column") -> None:
     table.columns.remove(column)
-    # rich finds the first and the last column by these indices.
+    # rich recognises the first and the last column by their private index: renumber the columns.
     for index, remaining in enumerate(table.columns):
         remaining._index = index
 

@@ -1,4 +1,4 @@
-"""Environment variables: lists of words in them, and values that are set for a while."""
+"""Environment variables: reading lists of words, and setting values for a limited time."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 def words_of(variable: str, separator: str) -> list[str]:
-    """Return the words of an environment variable, without empty ones; none if it is not set."""
+    """Return the non-empty words of an environment variable; no words if it is not set."""
     words = os.environ.get(variable, "").split(separator)
     return [word for word in words if word]
 

@@ -18,14 +18,15 @@ class Unreadable(UserError):  # noqa: N818 -- its name says what is wrong with t
 
 
 def nearest(word: str, valid: list[str]) -> str:
-    """Return a clause that names the valid words closest to `word`, for the end of a message.
+    """Return a clause for the end of a message: which valid words `word` may stand for.
 
-    Capitals and leading dashes do not matter.
+    Words are compared without capitals and leading dashes. If no valid word is close, the clause
+    lists all of them.
     """
     # difflib takes a while to import, and few commands need it.
     from difflib import get_close_matches
 
-    # If valid words differ in nothing but capitals, the first one is named.
+    # Of valid words that differ only in capitals, the first one is offered.
     valid_by_plain: dict[str, str] = {}
     for name in valid:
         valid_by_plain.setdefault(_plain(name), name)
@@ -47,7 +48,8 @@ def without_long_words(message: str, typed: Iterable[str] = ()) -> str:
 
     Args:
         message: the message.
-        typed: the arguments that were typed, which may have blanks in them.
+        typed: the arguments of the command line. They may contain blanks, so that they would not
+            be recognised as long words.
     """
     for argument in typed:
         _, _, value = argument.partition("=")

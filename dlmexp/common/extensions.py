@@ -1,10 +1,10 @@
 """Extensions by users: plugin modules, and folders of YAML files.
 
-A plugin registers loaders, kernels, objectives, figures and so on. It is named by
-`plugins=[module]` in the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS`
-for all commands, or by an entry point of its package (see `dlmexp.common.registry`). It is imported
-from the current folder, too. If it is a package with a folder `conf`, that folder is searched after
-our own.
+A plugin registers loaders, kernels, objectives, figures and so on. A user names it by
+`plugins=[module]` in the config of a run, or by `dlmexp --plugins module COMMAND` or
+`DLMEXP_PLUGINS` for all commands; a package names it by an entry point (see
+`dlmexp.common.registry`). Plugins in the current folder are found, too. If a plugin is a package
+with a folder `conf`, YAML files are searched there after our own.
 """
 
 import os
@@ -16,10 +16,11 @@ from pathlib import Path
 
 from dlmexp.common.environment import environment, words_of
 from dlmexp.common.errors import UserError
-from dlmexp.common.paths import CONFIG_DIRS
+from dlmexp.common.paths import CONFIG_DIRS_VARIABLE
 
-# Names of plugins, with commas between them, for all commands and for jobs in other processes.
-PLUGINS = "DLMEXP_PLUGINS"
+# The environment variable that names plugins, separated by commas, for all commands and for jobs in
+# other processes.
+PLUGINS_VARIABLE = "DLMEXP_PLUGINS"
 
 
 @contextmanager
@@ -31,16 +32,16 @@ def use_extensions(config_dir: str | None = None, plugins: Sequence[str] = ()) -
     """
     if config_dir is not None and not Path(config_dir).is_dir():
         raise UserError(f"--config-dir {config_dir}: there is no such folder")
-    modules = list(dict.fromkeys([*words_of(PLUGINS, ","), *plugins]))
+    modules = list(dict.fromkeys([*words_of(PLUGINS_VARIABLE, ","), *plugins]))
     import_plugins(modules)
-    folders = words_of(CONFIG_DIRS, os.pathsep)
+    folders = words_of(CONFIG_DIRS_VARIABLE, os.pathsep)
     if config_dir:
         folders.append(config_dir)
     folders += _conf_folders(modules)
     absolute_folders = dict.fromkeys(map(os.path.abspath, folders))
     variables = {
-        PLUGINS: ",".join(modules),
-        CONFIG_DIRS: os.pathsep.join(absolute_folders),
+        PLUGINS_VARIABLE: ",".join(modules),
+        CONFIG_DIRS_VARIABLE: os.pathsep.join(absolute_folders),
     }
     with environment(**variables):
         yield
@@ -76,7 +77,7 @@ def _search_current_folder() -> None:
 
 
 def _conf_folders(modules: Sequence[str]) -> list[str]:
-    """Return the folders `conf` of imported packages."""
+    """Return the folders `conf` inside those of the imported modules that are packages."""
     folders = []
     for module in modules:
         for location in getattr(sys.modules[module], "__path__", ()):

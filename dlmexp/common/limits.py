@@ -19,8 +19,8 @@ DEVICES = ("auto", "cpu", "cuda")
 def one_of(*words: str, or_like: str = "") -> Meta:
     """Return the limit of a text that must be one of these words, or match the pattern `or_like`.
 
-    OmegaConf refuses `Literal`, so that msgspec has to check a regular expression. The words
-    themselves are stored next to it, for `choices_of`.
+    OmegaConf refuses `Literal`, so the limit is a regular expression, which msgspec checks. The
+    words are stored next to it, for `choices_of`.
     """
     patterns = [*words, or_like] if or_like else words
     return Meta(pattern=f"^({'|'.join(patterns)})$", extra={"choices": words})
@@ -36,9 +36,10 @@ def choices_of(kind: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(choices))
 
 
-FOLDS = "[2-9]|[1-9][0-9]{1,5}"  # a number of folds, at least 2, as text
-ITERATIONS = "[1-9][0-9]{0,15}"  # a whole number as text
-# Folders with a meaning of their own in the results.
+# Regular expressions of settings that are text: numbers of folds (at least 2) and of iterations.
+FOLDS_PATTERN = "[2-9]|[1-9][0-9]{1,5}"
+ITERATIONS_PATTERN = "[1-9][0-9]{0,15}"
+# Names inside a results folder that no experiment may have, because dlmexp uses them itself.
 RESERVED = (
     "records",
     "data",
@@ -49,35 +50,38 @@ RESERVED = (
     "multirun",
     "figures",
 )
-# The name of an experiment's folder in the results. `(?![^/])` requires the end of the text; a `$`
-# would also match before a line break at the end.
-FOLDER = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])"
-# Regular expressions in messages of msgspec, and the words that replace them for users.
+# The name of an experiment's folder in the results. `one_of` adds a `$`, which alone would accept a
+# line break after the name. With `(?![^/])`, no character but `/` may follow, and `$` excludes `/`:
+# the name ends where the text ends.
+FOLDER_PATTERN = f"(?!({'|'.join(RESERVED)})$)[A-Za-z0-9_][A-Za-z0-9_.-]{{0,99}}(?![^/])"
+_NAME_RULE = f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}"
+# Messages of msgspec contain these regular expressions; users get the words instead.
 WORDS_FOR_PATTERN = {
-    FOLDER: f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}",
-    ITERATIONS: "a number of iterations",
-    FOLDS: "a number of folds",
+    FOLDER_PATTERN: _NAME_RULE,
+    ITERATIONS_PATTERN: "a number of iterations",
+    FOLDS_PATTERN: "a number of folds",
 }
 
 Device = Annotated[str, one_of(*DEVICES)]
-# When a fit is tested: at its end, after every epoch, or every so many iterations.
-Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS)]
+# When a fit is tested: at its end, after every epoch, or each time so many iterations have passed.
+Evaluate = Annotated[str, one_of("end", "epoch", or_like=ITERATIONS_PATTERN)]
 Filled = Meta(min_length=1)  # a text or a list that is not empty
-FolderName = Annotated[str, one_of(or_like=FOLDER)]
-# How beta is cross-validated: by a number of folds, a held-out part, or leaving one row out.
-Folding = Annotated[str, one_of("holdout", "loo", or_like=FOLDS)]
-FoldingSetting = Annotated[str, one_of("auto", "holdout", "loo", or_like=FOLDS)]
+FolderName = Annotated[str, one_of(or_like=FOLDER_PATTERN)]
+# How beta is cross-validated: by a number of folds, a held-out part, or leaving one row out. Users
+# may type a FoldingSetting; its "auto" becomes one of the others when cells are planned.
+Folding = Annotated[str, one_of("holdout", "loo", or_like=FOLDS_PATTERN)]
+FoldingSetting = Annotated[str, one_of("auto", "holdout", "loo", or_like=FOLDS_PATTERN)]
 Parameterisation = Annotated[str, one_of("whitened", "unwhitened")]
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 Rate = Annotated[float, Meta(gt=0, le=10)]  # a learning rate
 Ratio = Annotated[float, Meta(ge=1.01, le=1e300)]  # of a beta to the next smaller one
 Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-# joint: everything is trained on the objective; fixed: only q is, all else is that of another fit.
+# joint: q and hyperparameters are trained on the objective; fixed: q alone is trained, with the
+# hyperparameters of another fit.
 Variant = Annotated[str, one_of("joint", "fixed")]
-# A positive whole number.
-Whole = Annotated[int, Meta(gt=0, le=10**15)]
+Whole = Annotated[int, Meta(gt=0, le=10**15)]  # a positive whole number
 InducingCount = Whole | Annotated[str, one_of("auto")]  # a number, or chosen from the data
-# Training keeps the objective of each iteration in memory.
+# The limit is low because training keeps the objective of each iteration in memory.
 Iterations = Annotated[int, Meta(gt=0, le=10**7)]
 
 
@@ -90,15 +94,15 @@ def converted(name: str, value: Any, kind: Any) -> Any:
         kind: the type.
 
     Raises:
-        UserError: the value has another type, or is beyond the limits.
+        UserError: the value has another type, is beyond the limits, or is nested too deeply.
     """
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        # A message of msgspec ends with the place of the error inside `value`, as in
-        # "Expected `int`, got `str` - at `$.options.rows[0]`".
-        message, _, place = str(error).partition(" - at `$")
-        path, _, _ = place.partition("[")
+        # The message is "Expected `int`, got `str` - at `$.options.rows[0]`", for instance. Report
+        # the setting `rows` of `options` with its value; a position such as [0] is left out.
+        message, _, location = str(error).partition(" - at `$")
+        path, _, _ = location.partition("[")
         _, *fields = path.strip("`").split(".")
         for field in fields:
             name = f"{name}.{field}".lstrip(".")

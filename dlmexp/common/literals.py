@@ -15,17 +15,17 @@ from dlmexp.common.errors import UserError
 PLAIN = re.compile(
     r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE
 )
-SPECIAL_IN_DOUBLE_QUOTES = set('"$`\\!')  # characters that a shell does not take literally there
+SPECIAL_IN_DOUBLE_QUOTES = set('"$`\\!')  # a shell does not take these literally in double quotes
 
 
 def csv_setting(name: str, value: str | Sequence[str]) -> str:
-    """Return a setting of a user's table, quoted for a shell.
+    """Return a setting of a user's table as it is typed in a shell, in quotes if it needs them.
 
     For instance `csv.drop=[age]`, or `"csv.drop=['age, in years']"`.
 
     Args:
         name: The name of the setting without `csv.`.
-        value: Its value.
+        value: The value of the setting.
     """
     text = f"csv.{name}={literal(value)}"
     words = [value] if isinstance(value, str) else value
@@ -58,9 +58,9 @@ def literal(value: Any) -> str:
     Text has quotes where it needs them.
 
     Raises:
-        UserError: settings have no values of this type.
+        UserError: no setting has a value of this type.
     """
-    if hasattr(value, "tolist"):  # a number or an array of NumPy
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
         value = value.tolist()
     if isinstance(value, list | tuple | set | range):
         elements = ",".join(map(literal, value))
@@ -72,7 +72,7 @@ def literal(value: Any) -> str:
 
 
 def _scalar_literal(value: Any) -> str:
-    if value is None or isinstance(value, int):  # true and false are integers, too
+    if value is None or isinstance(value, int):  # also True and False
         return json.dumps(value)
     if isinstance(value, float):
         short = f"{value:g}"
@@ -91,34 +91,35 @@ def in_quotes(value: str) -> str:
     return QuotedString(value, Quote.single).with_quotes()
 
 
-COMMANDS_WITH_OTHERS = ("plot", "claims", "collect", "rank", "anchors", "report")
+COMMANDS_WITH_FURTHER_RESULTS = ("plot", "claims", "collect", "rank", "anchors", "report")
 """The commands that have the option `--with`, which names further results folders."""
 
 
 def with_results_option(
-    command: str, results: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()
+    command: str, results: str | os.PathLike[str], further: Sequence[str | os.PathLike[str]] = ()
 ) -> str:
     """Return a command of dlmexp, with the options that name its results folders.
 
     Args:
-        command: The command without these options. One that reads no results is returned as it is.
+        command: The command without these options. A command that reads no results stays as it is.
         results: The results folder; the default, `results`, needs no option.
-        others: Further results folders, for commands with the option `--with`.
+        further: Further results folders, for commands with the option `--with`.
     """
     words = command.split()
-    if words[:1] != ["dlmexp"] or len(words) < 2 or words[1] == "data":
+    reads_results = words[:1] == ["dlmexp"] and len(words) > 1 and words[1] != "data"
+    if not reads_results:
         return command
     options = _results_options(words, Path(results).as_posix())
-    if not set(COMMANDS_WITH_OTHERS).isdisjoint(words):
-        for other in others:
-            options += ["--with", Path(other).as_posix()]
+    if not set(COMMANDS_WITH_FURTHER_RESULTS).isdisjoint(words):
+        for folder in further:
+            options += ["--with", Path(folder).as_posix()]
     return f"{command} {shlex.join(options)}" if options else command
 
 
 def _results_options(words: Sequence[str], folder: str) -> list[str]:
-    """Return the words that name a results folder in a command."""
+    """Return the words to add to a command so that it uses a results folder."""
     if folder == "results":
         return []
-    if "run" in words:
+    if "run" in words:  # its options are settings of Hydra
         return [f"results={folder}"]
     return ["--results", folder]

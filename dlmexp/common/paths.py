@@ -12,8 +12,9 @@ from pathlib import Path
 
 from dlmexp.common.environment import words_of
 
-# Users' own `conf` folders, for all commands and for jobs in other processes.
-CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"
+# The environment variable that names users' own `conf` folders, for all commands and for jobs in
+# other processes.
+CONFIG_DIRS_VARIABLE = "DLMEXP_CONFIG_DIRS"
 
 
 @cache
@@ -30,7 +31,7 @@ def conf_dirs() -> list[Path]:
     First ours, then those that `DLMEXP_CONFIG_DIRS` names, then those of installed packages with an
     entry point of the group `dlmexp.conf`.
     """
-    named = [Path(folder) for folder in words_of(CONFIG_DIRS, os.pathsep)]
+    named = [Path(folder) for folder in words_of(CONFIG_DIRS_VARIABLE, os.pathsep)]
     folders = [conf_dir(), *named, *_installed_conf_dirs()]
     return list(dict.fromkeys(folders))
 
@@ -38,8 +39,8 @@ def conf_dirs() -> list[Path]:
 @cache
 def _installed_conf_dirs() -> list[Path]:
     folders: list[Path] = []
-    for point in entry_points(group="dlmexp.conf"):
-        spec = find_spec(point.value)
+    for entry_point in entry_points(group="dlmexp.conf"):
+        spec = find_spec(entry_point.value)
         if spec is not None:
             locations = spec.submodule_search_locations or ()
             folders += map(Path, locations)
@@ -50,6 +51,7 @@ def data_root(folder: str | os.PathLike[str] | None = None) -> Path:
     """Return the folder that has one folder per dataset.
 
     Args:
-        folder: What the user typed. None: the environment variable `DLMEXP_DATA`, else `./data`.
+        folder: The folder that the user typed. None: the one that the environment variable
+            `DLMEXP_DATA` names, else `./data`.
     """
     return Path(folder or os.environ.get("DLMEXP_DATA") or "data")

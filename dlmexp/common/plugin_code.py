@@ -8,8 +8,8 @@ from pathlib import Path
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import MIB, read_content
 
-DIGITS = 12  # of a hash that are kept
-MAX_FILES = 2000  # of a package; a larger one is not a plugin, and would take long to hash
+DIGITS = 12  # the length of a version
+MAX_FILES = 2000  # a larger package is not a plugin, and would take long to hash
 
 
 @cache
@@ -34,15 +34,15 @@ def _source_files(package: str) -> list[tuple[str, Path]]:
     """Return the Python files of a module or package, each with its path inside the package.
 
     Raises:
-        FileNotFoundError: There are none, or more than MAX_FILES.
+        FileNotFoundError: The package has no Python files, or more than MAX_FILES.
     """
     imported = sys.modules.get(package)
-    folders = list(map(Path, getattr(imported, "__path__", ())))
-    source = getattr(imported, "__file__", None)
+    folders = list(map(Path, getattr(imported, "__path__", ())))  # none for a single module
     files: list[tuple[str, Path]] = []
     for folder in folders:
         paths = sorted(folder.rglob("*.py"))
         files += [(str(path.relative_to(folder)), path) for path in paths]
+    source = getattr(imported, "__file__", None)
     if not folders and source:
         path = Path(source)
         files.append((path.name, path))

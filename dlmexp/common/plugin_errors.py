@@ -1,4 +1,4 @@
-"""Exceptions that plugins raise: the line of the plugin, and the text for users."""
+"""Exceptions that plugins raise, as text for users: what went wrong, and in which line."""
 
 import os
 import traceback
@@ -17,7 +17,8 @@ class ErrorText(NamedTuple):
     """An exception as text.
 
     Attributes:
-        reason: `error in FILE:LINE: TYPE: MESSAGE`; for a `UserError`, the message alone.
+        reason: `error in FILE:LINE: TYPE: MESSAGE` with the innermost line of a plugin, or without
+            `in FILE:LINE` if there is none; for a `UserError`, the message alone.
         traceback: The traceback as Python prints it; empty for a `UserError`.
     """
 
@@ -26,7 +27,7 @@ class ErrorText(NamedTuple):
 
 
 def describe_error(error: Exception) -> ErrorText:
-    """Return an exception as text, with the innermost line of a plugin in its traceback."""
+    """Return an exception as text."""
     message = shortened(error, MAX_REASON)
     if isinstance(error, UserError):
         return ErrorText(message, "")
@@ -43,8 +44,11 @@ def describe_error(error: Exception) -> ErrorText:
 def plugin_errors_as_user_errors(part: str) -> Iterator[None]:
     """Turn exceptions that a plugin raises in this context into `UserError`.
 
+    Exceptions without a line of a plugin in their traceback are errors of dlmexp: they stay as they
+    are.
+
     Args:
-        part: The part of the plugin that is called, such as `panel 'width'`, for the message.
+        part: What the message calls the part of the plugin that runs here, such as `panel 'width'`.
 
     Raises:
         UserError: A plugin raised an exception.

@@ -1,25 +1,25 @@
 """Facts about other processes: when one started, what it runs, which folders it has open.
 
-A results folder may hold the number of a process that has ended, and that another process has now.
-These facts tell the two apart. They are read from `/proc`, which only Linux has; elsewhere nothing
-is known.
+A results folder names processes by their numbers. When one has ended, another process may get its
+number; these facts tell the two apart. They are read from `/proc`, which only Linux has. On other
+systems, `start_time` returns None, and the other functions return False.
 """
 
 import contextlib
 import os
 from pathlib import Path
 
-# The position of the start time in `/proc/PID/stat`; the state, after the program's name, has 0.
-START_TIME = 19
+# The position of the start time among the fields of `/proc/PID/stat` after the program's name.
+START_TIME_FIELD = 19
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in ticks since the machine did; None if it is not known."""
+    """Return when a process started, in clock ticks since boot; None if that is not known."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         status = Path(f"/proc/{pid}/stat").read_text()
         # The name of the program, in parentheses, may contain blanks and parentheses.
         _, _, after_name = status.rpartition(")")
-        return int(after_name.split()[START_TIME])
+        return int(after_name.split()[START_TIME_FIELD])
     return None
 
 
@@ -33,7 +33,7 @@ def is_python(pid: int) -> bool:
 
 
 def has_open(pid: int, folder: Path) -> bool:
-    """Return whether a process has a folder open; False if this process may not know it."""
+    """Return whether a process has a folder open; False if this process may not look."""
     try:
         wanted = folder.stat()
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())

@@ -22,11 +22,11 @@ def available_cores() -> int:
 
 
 def map_in_processes(function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[Value]:
-    """Yield `function(item)` for each item, in their order.
+    """Yield `function(item)` for each item, in the order of the items.
 
-    On Linux they are computed by one forked process per core. A fork has a copy of this process's
-    memory, so that neither the function nor the items need to be pickled; the values do. An
-    exception of the function is raised here.
+    On Linux, one forked process per core computes the values. A fork has a copy of this process's
+    memory, so neither the function nor the items need to be pickled; the values do. An exception
+    that the function raises in a fork is raised here, too.
     """
     n_processes = min(available_cores(), len(items)) if sys.platform == "linux" else 1
     if n_processes < 2:
@@ -40,21 +40,23 @@ def map_in_processes(function: Callable[[Item], Value], items: Sequence[Item]) -
         yield from pool.map(_value_of_item, range(len(items)))
 
 
-# In a worker process: the function and the items. They are set once, when the process is forked.
-# They can't be sent to it later, because that pickles them, and functions that are defined inside
-# functions can't be pickled.
+# In a worker process: the function and the items, set once, when the process is forked. Sending
+# them later would pickle them, which fails for functions that are defined inside functions.
 _task: list[Any] = []
 
 
 def _start_worker(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-    # Ctrl-C goes to all processes. The parent handles it, and waits for this one.
+    # Ctrl-C signals all processes. Only the parent reacts: it waits for its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _task[:] = [function, items]
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent has ended, and end this process; a killed parent does not do that."""
+    """Wait until the parent has ended, and end this process.
+
+    A parent that is killed leaves its workers running.
+    """
     from multiprocessing import parent_process
 
     parent = parent_process()

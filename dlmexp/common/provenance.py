@@ -15,12 +15,12 @@ import msgspec
 
 from dlmexp import __version__
 
-# Environment variables: the command that was typed, for the jobs of a multirun, and the commit, for
-# copies of the code without their history.
+# The environment variable with the command that was typed; it tells the jobs of a multirun.
 COMMAND_VARIABLE = "DLMEXP_COMMAND"
+# The environment variable with the commit, for copies of the code that have no git history.
 COMMIT_VARIABLE = "DLMEXP_COMMIT"
 COMMIT_DIGITS = 12
-# Settings that say where and how fast a command runs, and do not change its results.
+# Settings that decide where and how fast a command runs, but not its results.
 MACHINE_ONLY = (
     "results",
     "data_root",
@@ -47,13 +47,13 @@ class Provenance(msgspec.Struct, kw_only=True, omit_defaults=True):
     host: str | None = None
     command: str | None = None
     job: str | None = None  # of a cluster's scheduler
-    # `package=version` of the plugins that the cell depends on; the version is a hash of the code.
+    # `package=version` of each plugin that the result depends on; a version is a hash of the code.
     plugins: str | None = None
     time: str | None = None  # UTC, as 2020-12-31T23:59:59Z
 
 
 def provenance_here(device: str) -> Provenance:
-    """Return the provenance of the records of this process, without a time."""
+    """Return what all records of this process share: all fields but `plugins` and `time`."""
     command = os.environ.get(COMMAND_VARIABLE) or portable_command(["dlmexp", *sys.argv[1:]])
     return Provenance(
         version=__version__,
@@ -70,13 +70,16 @@ def provenance_here(device: str) -> Provenance:
 
 
 def with_timestamp(provenance: Provenance) -> Provenance:
-    """Return the same provenance with the present time."""
+    """Return the provenance with the current time."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return msgspec.structs.replace(provenance, time=now)
 
 
 def slurm_job_id() -> str | None:
-    """Return the SLURM job of this process as squeue writes it: `12`, or `12_3` in an array."""
+    """Return the id of this process's SLURM job as squeue writes it: `12`, or `12_3` in an array.
+
+    None outside of a job.
+    """
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     task = os.environ.get("SLURM_ARRAY_TASK_ID")
     if array and task:
@@ -85,7 +88,7 @@ def slurm_job_id() -> str | None:
 
 
 def portable_command(words: Sequence[str]) -> str:
-    """Return a command without the settings that matter only on the machine where it ran."""
+    """Return a command without the settings that matter only on the machine where it runs."""
     return shlex.join(word for word in words if not _concerns_machine(word))
 
 
@@ -97,7 +100,8 @@ def _concerns_machine(word: str) -> bool:
 def commit() -> str | None:
     """Return the commit of the checkout that the package lies in, with `+` if files were changed.
 
-    None for an installed wheel, unless `DLMEXP_COMMIT` names it.
+    Without a checkout, as in an installed wheel, it is the value of `DLMEXP_COMMIT`, or None. This
+    variable takes precedence over a checkout, too.
     """
     commit_of_copy = os.environ.get(COMMIT_VARIABLE)
     if commit_of_copy:
@@ -105,7 +109,7 @@ def commit() -> str | None:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None
-    # Tags are excluded, so that `describe` returns the digits of the commit.
+    # All tags are excluded, so that `git describe` returns the hash of the commit.
     command = ["git", "-C", str(checkout), "describe", "--always", "--exclude=*"]
     command += [f"--abbrev={COMMIT_DIGITS}", "--dirty=+"]
     try:

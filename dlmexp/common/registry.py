@@ -1,9 +1,9 @@
 """Objects by name: those of this package, and those that plugins add.
 
-Importing a module registers its objects. A registry knows the modules of this package that register
-something in it, and imports them when it is used for the first time. Another package names its
-module by an entry point of the group `dlmexp.<kind>s` (for instance `dlmexp.objectives`), or the
-user names the module with `plugins=[module]`.
+Importing a module registers its objects. Each registry has a list of the modules of this package
+that register objects in it, and imports them when it is first used. Modules of other packages are
+found by entry points of the group `dlmexp.<kind>s` (for instance `dlmexp.objectives`), or the user
+names them with `plugins=[module]`.
 """
 
 import sys
@@ -27,16 +27,16 @@ class Registry(Generic[T]):
 
     Plugins add to these:
 
-    | registry | of | holds |
+    | registry | kind | objects |
     |---|---|---|
-    | `dlmexp.data.dataset.LOADERS` | loaders | functions that give X and y |
-    | `dlmexp.core.gp.kernels.KERNELS` | kernels | objects |
+    | `dlmexp.data.dataset.LOADERS` | loaders | functions that return a `Dataset` |
+    | `dlmexp.core.gp.kernels.KERNELS` | kernels | instances |
     | `dlmexp.core.likelihoods.LIKELIHOODS` | likelihoods | classes |
-    | `dlmexp.core.objectives.OBJECTIVES` | objectives | objects |
+    | `dlmexp.core.objectives.OBJECTIVES` | objectives | instances |
     | `dlmexp.core.estimators.ESTIMATORS` | estimators | classes |
-    | `dlmexp.presentation.figures.panels.FIGURES` | figures | objects |
-    | `dlmexp.presentation.figures.kinds.kind.PANEL_KINDS` | panels | objects |
-    | `dlmexp.presentation.claims.claim.CLAIMS` | claims | objects |
+    | `dlmexp.presentation.figures.panels.FIGURES` | figures | instances |
+    | `dlmexp.presentation.figures.kinds.kind.PANEL_KINDS` | panels | instances |
+    | `dlmexp.presentation.claims.claim.CLAIMS` | claims | instances |
 
     Example:
         ```python
@@ -82,7 +82,7 @@ class Registry(Generic[T]):
         return list(self._items)
 
     def module_of(self, name: str) -> str | None:
-        """Return the module that registered the object of that name; None if there is none."""
+        """Return the module that registered the object `name`; None if there is no such object."""
         self._load()
         return self._module_of.get(name)
 
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
         """Return the object of that name.
 
         Raises:
-            UserError: there is none; the message names the closest ones.
+            UserError: no object has this name; the message offers the closest names.
         """
         self._load()
         if name not in self._items:
@@ -121,12 +121,12 @@ class Registry(Generic[T]):
                 entry_point.load()
 
 
-# All registries. It refers to them weakly, so that those that a test makes disappear with it.
+# All registries, by weak references: a registry that a test creates disappears with the test.
 _REGISTRIES: WeakSet[Registry] = WeakSet()
 
 
 def registered_by(module: str) -> dict[str, list[str]]:
-    """Return the names that a module, or the modules of a package, registered, by their kind."""
+    """Return the names that a module, or any module of a package, has registered, by kind."""
     names: dict[str, list[str]] = {}
     for registry in sorted(_REGISTRIES, key=lambda registry: registry.kind):
         for name in registry.names():
@@ -138,7 +138,7 @@ def registered_by(module: str) -> dict[str, list[str]]:
 
 
 def plugin_modules() -> set[str]:
-    """Return the packages, other than this one, that have registered something."""
+    """Return the other packages that have registered something."""
     packages: set[str] = set()
     for registry in _REGISTRIES:
         for module in registry.modules():
@@ -148,11 +148,11 @@ def plugin_modules() -> set[str]:
 
 
 def _registering_module() -> str:
-    """Return the module whose code calls `add`, or '' if it is not known.
+    """Return the module whose code registers an object by `add`, or '' if it is not known.
 
-    Functions of this package that call `add` for others, such as the decorator of claims, do not
-    count. So it is the module of the innermost frame that belongs to another package, or that is
-    the top level of a module of this package, which is just being imported.
+    Functions of this package, such as the decorator of claims, call `add` for other modules. So the
+    stack is searched, from the caller of `add` outwards, for code of another package, or for the
+    top level of a module of this package, which is being imported.
     """
     frame = sys._getframe(2)  # the caller of `add`
     while frame.f_back is not None:

@@ -200,7 +200,7 @@ def test_output_that_is_there_and_no_plain_file_is_refused(tmp_path, kind):
         path.symlink_to("/dev/null")
     else:
         path = Path("/dev/null")
-    with pytest.raises(UserError, match="no plain file"):
+    with pytest.raises(UserError, match="not a plain file"):
         check_output(path, f"--out {path}")
 
 

@@ -1,8 +1,8 @@
 """Readers of untrusted plain files, archives, JSON and npz files.
 
-Files are read up to a limit of bytes, and errors of a library get the name of the file. Members of
-archives, and decompressed files, are read as streams. JSON is read as values or typed structs, npz
-files by NumPy without pickles.
+No file is read beyond a limit of bytes, and errors of libraries are reported with the name of the
+file. Members of archives, and compressed files, are read as streams. JSON becomes plain values or
+typed structs. NumPy reads npz files without pickles, which could execute code.
 """
 
 import bz2
@@ -34,7 +34,7 @@ MAX_ARCHIVE_BYTES = 64 * GIB
 SHOWN_MEMBERS = 8
 """The number of members that a message names."""
 OPENERS = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
-"""How compressed files are opened, by suffix."""
+"""The functions that open compressed files, by suffix."""
 NOT_NPZ = "can't be read as an npz file without pickles"
 NUMERIC_KINDS = "biufc"
 """NumPy's letters for dtypes of numbers and truth values."""
@@ -53,8 +53,9 @@ def reading(
 
     Args:
         path: The file, for messages.
-        problem: What to say about the file if the library fails.
-        limit: The largest number of bytes, which is checked first (`check_plain`).
+        problem: What the message says about the file if the library fails.
+        limit: The largest number of bytes of the file, which is checked before the context begins.
+            None: it is not checked.
     """
     if limit is not None:
         check_plain(Path(path), limit)
@@ -63,10 +64,10 @@ def reading(
     except UserError:
         raise
     except Exception as error:
-        # EINVAL comes from a seek to an invalid position, which a damaged file asked for. A library
-        # raises OSError without a number.
-        is_of_system = isinstance(error, OSError) and error.errno not in (None, EINVAL)
-        if is_of_system:
+        # Errors of the operating system have a number; a library raises OSError without one. EINVAL
+        # is the file's fault, too: a damaged file leads to a seek to an invalid position.
+        is_system_error = isinstance(error, OSError) and error.errno not in (None, EINVAL)
+        if is_system_error:
             raise
         message = str(error) or type(error).__name__
         first_line, _, _ = message.partition("\n")
@@ -95,7 +96,7 @@ def read_content(path: Path, limit: int = GIB) -> bytes:
 
 
 def last_bytes(path: Path, limit: int) -> tuple[bytes, int]:
-    """Return the last bytes of a plain file, and the number of bytes before them.
+    """Return the last bytes of a plain file, at most `limit`, and the number of bytes before them.
 
     Raises:
         Unreadable: it is a symbolic link, or not a plain file.
@@ -110,9 +111,10 @@ def last_bytes(path: Path, limit: int) -> tuple[bytes, int]:
 
 
 class BoundedStream(io.RawIOBase):
-    """A stream that raises `Unreadable` after `limit` bytes, as a defence against bombs.
+    """A stream that raises `Unreadable` after `limit` bytes.
 
-    A decompression bomb is a small file that decompresses to more bytes than memory can hold.
+    It defends against decompression bombs: small files that decompress to more bytes than memory
+    can hold.
     """
 
     def __init__(self, inner: Any, limit: int, label: str):
@@ -143,9 +145,10 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
     Args:
         path: A `.zip` or `.tgz` archive; a `.bz2` or `.gz` file, which is decompressed; or another
             file.
-        member: Of an archive, the name of a plain file in any of its folders. If several have the
-            name, the first one is read.
-        limit: The largest number of bytes; of a `.tgz` archive, of all members together.
+        member: The name of a plain file in any folder of an archive; the first file of that name is
+            read. None if `path` is not an archive.
+        limit: The largest number of decompressed bytes; for a `.tgz` archive, of all members
+            together.
     """
     with reading(path, limit=MAX_ARCHIVE_BYTES), ExitStack() as stack:
         if path.suffix == ".zip":
@@ -158,9 +161,9 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
         stack.enter_context(stream)
         bounded = io.BufferedReader(BoundedStream(stream, limit, str(path)), MIB)
         if path.suffix == ".tgz":
-            # tarfile seeks, so that the decompressed archive must be in memory.
-            whole = io.BytesIO(bounded.read())
-            archive = stack.enter_context(tarfile.open(fileobj=whole))
+            # tarfile needs to seek, which a stream can't: read the whole archive into memory.
+            in_memory = io.BytesIO(bounded.read())
+            archive = stack.enter_context(tarfile.open(fileobj=in_memory))
             yield _tar_member(archive, member, path)
         else:
             yield bounded
@@ -192,7 +195,7 @@ def _member(names: Sequence[str], member: str | None, path: Path) -> str:
 
 
 def json_value(text: bytes, kind: Any = Any) -> Any:
-    """Return the value of a JSON text; NaN and infinity are numbers, too.
+    """Return the value of a JSON text, in which NaN and Infinity are allowed.
 
     Args:
         text: The text.
@@ -202,13 +205,13 @@ def json_value(text: bytes, kind: Any = Any) -> Any:
         Unreadable: the text is no JSON, or its value has another type.
     """
     try:
-        # msgspec refuses NaN, which standard JSON does not have. Python's own reader, which is much
-        # slower, accepts it.
+        # msgspec refuses NaN, as standard JSON has none. So a text that msgspec refuses is read
+        # again by Python's own reader, which accepts NaN but is much slower.
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text, type=kind)
         value = json.loads(text)
-        # Python's reader also accepts a lone surrogate, half of the code of a character. Such a
-        # text can't be written as UTF-8: try that here, where the error is reported.
+        # Python's reader also accepts a lone surrogate, half of the code of a character, which
+        # can't be written as UTF-8: try to write it here, where the error is reported.
         may_have_surrogate = b"\\ud" in text.lower()
         if may_have_surrogate:
             json.dumps(value, ensure_ascii=False).encode()
@@ -229,7 +232,7 @@ def read_npz(
         source: The file, or its bytes.
         label: What messages call the source, if it is bytes.
         limit: The largest number of bytes, both compressed and decompressed.
-        only: Tells by its name whether an array is read. None: all are.
+        only: Takes the name of an array and returns whether to read it. None: all arrays are read.
 
     Raises:
         Unreadable: the file is damaged, holds anything but numbers, or is too large.
@@ -269,7 +272,8 @@ def _check_archive(archive: Any, label: str, limit: int) -> None:
 def _numeric_array(archive: Any, name: str, label: str) -> np.ndarray:
     """Return an array of an npz file.
 
-    NumPy allocates what the header of an array claims, but fills only as much as the file has.
+    The header of an array may claim a huge size. NumPy then allocates address space for it, but
+    uses only as much memory as the file has bytes.
 
     Raises:
         Unreadable: the array is damaged, or does not hold numbers.
@@ -277,5 +281,5 @@ def _numeric_array(archive: Any, name: str, label: str) -> np.ndarray:
     with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
         array = archive[name]
         if array.dtype.kind not in NUMERIC_KINDS:
-            raise ValueError("it holds no numbers")
+            raise ValueError("it does not hold numbers")
         return array

@@ -1,6 +1,6 @@
-"""Readers of tables in zip archives, other encodings, Feather, JSON lines and Excel.
+"""Helpers of `tables`: readers of Feather, JSON lines and Excel, zip archives and encodings.
 
-`tables` calls them. Each returns an Arrow table of bounded size.
+Each reader returns an Arrow table of bounded size.
 """
 
 import codecs
@@ -19,18 +19,19 @@ from dlmexp.common.reading.files import MIB, open_raw, reading
 
 TEXT_MEMBERS = (".csv", ".tsv", ".txt")
 """Endings of the files in a zip archive that may be tables."""
+# What `reading` says after the name of a file.
 NOT_FEATHER = "is not a Feather file"
 NOT_JSON_LINES = "is not a file of JSON lines, one object with the columns per line"
 NOT_EXCEL = "is not an Excel workbook"
 MAX_EXCEL_BYTES = 512 * MIB
-"""The most that a workbook may decompress to; its cells take many times as much memory."""
+"""The largest decompressed size of a workbook; its cells take many times as much memory."""
 
 
 def zip_member(path: Path) -> str | None:
-    """Return the name of the only table in a zip archive; None for other files.
+    """Return the name of the only table in a zip archive; None if the file is not a zip archive.
 
     Raises:
-        Unreadable: it has none, or several.
+        Unreadable: the archive has no table, or several.
     """
     if path.suffix.lower() != ".zip":
         return None
@@ -45,7 +46,7 @@ def zip_member(path: Path) -> str | None:
 
 
 def _is_table(path: PurePosixPath) -> bool:
-    # macOS adds hidden files with the names of all others, which hold its own notes on them.
+    # For every file in an archive, macOS adds a hidden file of the same name with its own notes.
     is_hidden = "__MACOSX" in path.parts or path.name.startswith(".")
     return path.suffix.lower() in TEXT_MEMBERS and not is_hidden
 
@@ -53,7 +54,8 @@ def _is_table(path: PurePosixPath) -> bool:
 def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = None) -> str:
     """Return the encoding of a text file.
 
-    It is UTF-16 if the file begins with its mark, UTF-8 if all bytes are, else what was typed.
+    It is UTF-16 if the file begins with the byte order mark of UTF-16, UTF-8 if all bytes are valid
+    UTF-8, and otherwise the encoding that the user typed.
 
     Args:
         path: The file.
@@ -83,7 +85,10 @@ def encoding_of(path: Path, member: str | None, limit: int, typed: str | None = 
 
 
 def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
-    """Return whether all bytes are UTF-8, and none of the first ones is 0, as in no text."""
+    """Return whether all bytes are valid UTF-8, and none of the first ones is 0.
+
+    A zero byte is valid UTF-8, but shows that a file is not a text.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     with suppress(UnicodeDecodeError):
         decoder.decode(first)
@@ -95,11 +100,11 @@ def _is_utf8(first: bytes, rest: Iterable[bytes]) -> bool:
 
 
 def arrow_copy(stream: IO[bytes], encoding: str = "utf-8") -> pa.BufferReader:
-    """Return the content of a stream in memory of Arrow, in UTF-8.
+    """Return the content of a stream, in UTF-8, as a buffer that Arrow owns.
 
-    Arrow could read a stream of Python itself. But its threads may release their input only when
-    the program ends, for instance after an error, and to release an object of Python then aborts
-    the program.
+    Arrow could read the Python stream itself. But after an error, for instance, Arrow's threads may
+    release their input only when the program ends, and releasing a Python object then aborts the
+    program.
     """
     copy = pa.BufferOutputStream()
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -139,7 +144,7 @@ def read_json_lines(path: Path, limit: int) -> pa.Table:
 
 
 def _times_as_text(table: pa.Table) -> pa.Table:
-    """Return a table whose points in time have microseconds, as those of CSV files."""
+    """Return a table whose timestamps are in microseconds, as those of CSV files are."""
     for position, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type):
             column = table.column(position).cast(pa.timestamp("us"))
@@ -151,8 +156,8 @@ def read_excel(path: Path) -> pa.Table:
     """Return the table of a workbook, whose first row has the names of the columns.
 
     Raises:
-        UserError: a library is missing, or several sheets have values.
-        Unreadable: it is damaged, or too large.
+        UserError: openpyxl is not installed, or not exactly one sheet has values.
+        Unreadable: the workbook is damaged, or too large.
     """
     try:
         import openpyxl  # pyright: ignore[reportMissingModuleSource]
@@ -196,9 +201,9 @@ def _has_value(row: tuple) -> bool:
 
 
 def _table_of_rows(rows: list[tuple]) -> pa.Table:
-    """Return rows of Python values, of which the first has the names of the columns, as a table."""
+    """Return a table of Python values, of which the first row has the names of the columns."""
     names = ["" if name is None else str(name) for name in rows[0]]
-    while names and not names[-1]:
+    while names and not names[-1]:  # the sheet may be wider than the table
         names.pop()
     columns = []
     for position in range(len(names)):

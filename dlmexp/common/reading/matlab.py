@@ -1,6 +1,6 @@
-"""MATLAB 5 files, read by SciPy in a process of its own with limits.
+"""MATLAB 5 files, which SciPy reads in a separate process with limited memory and time.
 
-SciPy allocates as much memory as a file claims to need, and a damaged file can crash the process.
+SciPy allocates as much memory as a file claims to need, and a damaged file can crash its process.
 """
 
 import os
@@ -13,9 +13,9 @@ import numpy as np
 from dlmexp.common.reading.files import MIB, open_raw, read_npz, reading
 
 MAX_BYTES = 256 * MIB
-"""The largest size of the file, or of the member of an archive."""
+"""The largest size of a file, or of a member of an archive."""
 MAX_MEMORY = 2048 * MIB
-"""The largest address space of the process."""
+"""The largest address space of the reading process."""
 MAX_SECONDS = 120
 PROGRAM = Path(__file__).with_name("matlab_process.py")
 
@@ -34,7 +34,7 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
     """
     with open_raw(path, member, MAX_BYTES) as stream:
         data = stream.read()
-    # -P: Python must not import modules that lie beside the program or in the working directory.
+    # With -P, Python does not import modules from the program's folder or the working directory.
     command = [sys.executable, "-P", str(PROGRAM), str(MAX_MEMORY), *names]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with reading(path, f"is not a sound MATLAB 5 file with the variables {', '.join(names)}"):
@@ -44,6 +44,6 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> list[n
         if process.returncode:
             errors = process.stderr.decode(errors="replace").strip()
             last_line = errors.rpartition("\n")[2]
-            raise ValueError(last_line or "it ends its reader")
+            raise ValueError(last_line or "the process that read it crashed")
     arrays = read_npz(process.stdout, str(path))
     return [arrays[name] for name in names]

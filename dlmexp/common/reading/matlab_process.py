@@ -1,7 +1,7 @@
 """The program that reads a MATLAB file: `python -P matlab_process.py MAX_BYTES NAME...`.
 
 It reads the file from standard input and writes the named variables as an npz file to standard
-output (`dlmexp.common.reading.matlab`). It imports nothing of dlmexp, so that it starts quickly.
+output, for `dlmexp.common.reading.matlab`. It imports nothing of dlmexp, so that it starts quickly.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def limit_memory(n_bytes: int) -> None:
-    """Limit the address space of this process, and write no core dump when it ends."""
+    """Limit the address space of this process, and write no core dump if it crashes."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
@@ -20,7 +20,12 @@ def limit_memory(n_bytes: int) -> None:
 
 
 def variable(variables: Mapping[str, Any], name: str) -> Any:
-    """Return a variable, a field of a struct or an entry of a cell array as float64."""
+    """Return a variable, a field of a struct or an entry of a cell array as float64.
+
+    Args:
+        variables: The variables by name, as SciPy returns them.
+        name: `a`, field `a.b` of a struct, or entry `a.2` of a cell array, counted from 1.
+    """
     import numpy as np
 
     variable_name, *parts = name.split(".")

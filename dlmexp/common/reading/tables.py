@@ -1,6 +1,7 @@
-"""Readers of tables: files of users, whole or in pieces, and published files of text.
+"""Readers of tables: users' files, whole or in pieces, and published text files.
 
-The numbers of columns and of bytes are limited. pyarrow reads all but plain rows of words.
+The numbers of columns and of bytes are limited. pyarrow reads all tables, except for text files of
+words with blanks or commas between them (`read_rows`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,11 +40,11 @@ MAX_BYTES = 8 * GIB
 MAX_RATIO = 300
 """The largest ratio of a table's bytes in memory to the bytes of its file."""
 ALWAYS_ALLOWED_BYTES = GIB
-"""A table in memory may have this size whatever the ratio."""
+"""A table in memory may have this size, whatever its ratio to the file."""
 MAX_STREAM_BYTES = 4096 * GIB
-"""The most that a gzipped file may decompress to, if it is read in pieces."""
+"""The largest decompressed size of a gzipped file that is read in pieces."""
 MAX_TEXT_BYTES = 32 * MIB
-"""The largest size of a published file of text, whose words take ten times as much memory."""
+"""The largest size of a published text file, whose words take ten times as much memory."""
 BLOCK_BYTES = 4 * MIB
 """The size of a piece of a CSV file; the header must fit into it."""
 BLOCK_ROWS = 1 << 16
@@ -78,7 +79,7 @@ def separator(path: Path, typed: str | None = None) -> str:
         typed: The character or its name, if the user typed one; it takes precedence.
 
     Raises:
-        UserError: the file has another suffix, or what was typed is no separator.
+        UserError: the file has another suffix, or `typed` is not a separator.
     """
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
@@ -96,10 +97,10 @@ def separator(path: Path, typed: str | None = None) -> str:
 
 
 def _typed_separator(typed: str) -> str:
-    """Return the character that a user typed, or named.
+    """Return the separator that a user typed as a character or by its name.
 
     Raises:
-        UserError: it is no separator.
+        UserError: it is neither one character that can separate columns, nor a name.
     """
     character = SEPARATORS.get(typed, typed)
     if len(character) != 1 or not character.isascii() or character in '\r\n"':
@@ -115,21 +116,21 @@ def read_table(
     decimal: str | None = None,
     encoding: str | None = None,
 ) -> pa.Table:
-    """Return a table in memory.
+    """Return the table of a file.
 
-    The columns of a text file have the types that all their values fit.
+    A column of a text file has the narrowest type that fits all of its values.
 
     Args:
         path: The file.
-        sep: What the user typed for the separator.
+        sep: The separator that the user typed; None: the suffix of the file decides.
         missing: Texts that mark a missing value, besides those of `MISSING`.
         decimal: `comma` if numbers have a decimal comma.
-        encoding: That of a text file which is neither in UTF-8 nor in UTF-16.
+        encoding: The encoding of a text file that is neither in UTF-8 nor in UTF-16.
 
     Raises:
-        UserError: the file is no table, or too large.
+        UserError: the file is not a table, or too large.
     """
-    limit = _limit(path)
+    limit = _memory_limit(path)
     character = separator(path, sep)
     if not character:
         return _read_binary(path, limit)
@@ -153,7 +154,10 @@ def _read_text(
 def _open_text(
     path: Path, member: str | None, encoding: str, limit: int
 ) -> Iterator[pa.NativeFile]:
-    """Open a text file whose size `encoding_of` has checked, for Arrow (see `arrow_copy`)."""
+    """Open a text file for Arrow; `encoding_of` has checked its size.
+
+    Arrow itself opens plain and gzipped files in UTF-8. It reads a copy of all others in memory.
+    """
     if member is not None or encoding != "utf-8":
         with open_raw(path, member, limit) as stream, reading(path, NOT_CSV):
             yield arrow_copy(stream, encoding)
@@ -178,7 +182,7 @@ def _read_binary(path: Path, limit: int) -> pa.Table:
 def _check_separator(path: Path, character: str, header: str) -> None:
     """Raise UserError if a text file seems to have another separator.
 
-    That is so if the header does not contain this separator, but contains a usual one.
+    Then the header does not contain `character`, but contains another usual separator.
     """
     likely = [word for word in LIKELY_SEPARATORS if SEPARATORS[word] in header]
     if likely and character not in header:
@@ -213,13 +217,14 @@ def stream_table(
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the names of all columns of a table, and its rows in pieces of bounded size.
 
-    All values of a text file are text: a type that fits the first piece may not fit the next.
+    All values of a text file stay text: a type that fits the first piece may not fit the next.
+    The arguments are those of `read_table`.
     """
     character = separator(path, sep)
     if path.name.lower().endswith(PARQUET):
         return _parquet_pieces(path)
     if not character:
-        return _pieces_of(_read_binary(path, _limit(path)))
+        return _pieces_of(_read_binary(path, _memory_limit(path)))
     member = zip_member(path)
     actual_encoding = encoding_of(path, member, MAX_STREAM_BYTES, encoding)
     _checked_header(path, character, member, actual_encoding)
@@ -240,7 +245,8 @@ def _text_pieces(
     path: Path, member: str | None, encoding: str, character: str, missing: Sequence[str]
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return names and rows of a text file that is read as a whole, with all values as text."""
-    limit = _limit(path)
+    limit = _memory_limit(path)
+    # Arrow has to know the names of columns before it can read them all as text.
     names = _read_text(path, member, encoding, limit, _options(character)).column_names
     types = dict.fromkeys(names, pa.string())
     options = _options(character, missing, types)
@@ -266,8 +272,8 @@ def read_columns(
         path: The file, or an archive.
         columns: The names of the columns to read. Without a `header`, they name all columns of the
             file, in their order.
-        text: Those of the columns that are strings; the others are numbers.
-        member: The name of the file in the archive.
+        text: The names of columns of text; all other columns are numbers.
+        member: The name of the CSV in an archive.
         header: Whether the first line names the columns.
         sep: The character between columns.
     """
@@ -286,10 +292,10 @@ def read_columns(
 
 
 def read_rows(path: Path) -> np.ndarray:
-    """Return the words of a text file [rows, columns].
+    """Return the words of a text file [rows, columns], numbers among them as text.
 
-    Words or numbers have commas, tabs or blanks between them. Comments, empty lines and the headers
-    of ARFF and KEEL files are left out.
+    Commas, tabs or blanks separate the words. Comments, empty lines and the headers of ARFF and
+    KEEL files are left out.
     """
     with open_raw(path, limit=MAX_TEXT_BYTES) as stream, reading(path, "is not a table"):
         text = stream.read().decode("utf-8", errors="replace")
@@ -304,7 +310,7 @@ def read_rows(path: Path) -> np.ndarray:
 
 
 def _data_lines(text: str) -> list[str]:
-    """Return the lines of a text that are rows: those after `@data`, if there is such a line."""
+    """Return the lines of a text that are rows: only lines after `@data`, if there is this line."""
     lines: list[str] = []
     is_after_header = False
     for line in map(str.strip, text.splitlines()):
@@ -316,8 +322,8 @@ def _data_lines(text: str) -> list[str]:
     return lines
 
 
-def _limit(path: Path) -> int:
-    """Return how many bytes the table of a file may have in memory."""
+def _memory_limit(path: Path) -> int:
+    """Return how many bytes the table of a file may take in memory."""
     file_bytes = check_plain(path, MAX_BYTES)
     by_ratio = max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * file_bytes)
     return min(MAX_BYTES, by_ratio)
@@ -329,10 +335,10 @@ def _checked_header(
     """Return the first line of a text file.
 
     Raises:
-        Unreadable: it has too many columns.
+        Unreadable: the line has too many columns.
     """
     with open_raw(path, member, MAX_STREAM_BYTES) as stream:
-        # In UTF-16 a line break has two bytes, which `readline` does not know.
+        # `readline` ends at a byte, but a line break in UTF-16 has two: read a whole block.
         read = stream.read if encoding == "utf-16" else stream.readline
         beginning = read(BLOCK_BYTES).decode(encoding, errors="replace")
     first_line, _, _ = beginning.partition("\n")
@@ -388,7 +394,7 @@ def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     Raises:
         Unreadable: the file is damaged, has too many columns, or claims too many bytes.
     """
-    limit = _limit(path)
+    limit = _memory_limit(path)
     with reading(path, NOT_PARQUET):
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
