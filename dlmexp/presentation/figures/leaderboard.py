@@ -32,7 +32,7 @@ from dlmexp.presentation.figures.looks import (
 from dlmexp.presentation.figures.panels import COST, GAINS, RANKS
 from dlmexp.presentation.ranking.board import Board, Subject
 from dlmexp.presentation.ranking.render import distinct_labels, remarks, subject_lines
-from dlmexp.presentation.ranking.statistics import Duel
+from dlmexp.presentation.ranking.statistics import ReferenceComparison
 
 LOSSES = ("nll", "crps", "rmse", "error")
 RANKED_METRICS = (*LOSSES, "coverage")
@@ -305,8 +305,8 @@ def _render_forests(boards: Sequence[Board]) -> MatplotlibFigure:
 
 def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line2D]:
     """Draw a row per data set with an interval per method; return entries of the legend."""
-    duel = board.duel
-    assert duel is not None
+    comparison = board.against_reference
+    assert comparison is not None
     challengers = _challengers(board, order)
     looks = looks_of(board)
     # Methods stand at different heights within the row of a data set.
@@ -315,9 +315,9 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
     handles: dict[str, Line2D] = {}
     for shift, k in zip(shifts, challengers, strict=True):
         look = looks[k]
-        half_width = duel.half_width[k]
+        half_width = comparison.half_width[k]
         bars = ax.errorbar(
-            -duel.difference[k],
+            -comparison.difference[k],
             heights + shift,
             xerr=np.where(np.isfinite(half_width), half_width, 0.0),
             fmt=look.marker,
@@ -328,7 +328,7 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
         )
         bars.lines[0].set_label(look.label)
         handles[look.label] = _legend_entry(look, 3.6)
-    differences = duel.difference[challengers]
+    differences = comparison.difference[challengers]
     ax.set_xscale("symlog", linthresh=_linear_range(differences))
     ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.set_yticks(heights, board.data_sets)
@@ -382,12 +382,12 @@ def _draw_intervals(ax: Axes, board: Board, data_set: str, order: Sequence[str])
 
     Large differences do not fit on the scale; they are written at the edge.
     """
-    duel = board.duel
-    assert duel is not None
+    comparison = board.against_reference
+    assert comparison is not None
     d = board.data_sets.index(data_set)
     looks = looks_of(board)
     challengers = _challengers(board, order)
-    differences = -duel.difference[challengers, d]
+    differences = -comparison.difference[challengers, d]
     largest = _largest_on_scale(differences)
     for difference, k in zip(differences, challengers, strict=True):
         look = looks[k]
@@ -397,7 +397,7 @@ def _draw_intervals(ax: Axes, board: Board, data_set: str, order: Sequence[str])
         if abs(difference) > largest:
             _write_at_edge(ax, difference, row, look)
             continue
-        half_width = duel.half_width[k, d]
+        half_width = comparison.half_width[k, d]
         ax.errorbar(
             [difference],
             [row],
@@ -462,11 +462,11 @@ def _render_heat_maps(boards: Sequence[Board]) -> MatplotlibFigure:
 
 def _draw_heat_map(picture: MatplotlibFigure, ax: Axes, board: Board, order: Sequence[str]) -> None:
     """Draw a cell per data set and method; a mark tells that a test separates both methods."""
-    duel = board.duel
-    assert duel is not None
+    comparison = board.against_reference
+    assert comparison is not None
     challengers = _challengers(board, order)
     looks = looks_of(board)
-    differences = -duel.difference[challengers].T
+    differences = -comparison.difference[challengers].T
     largest = float(np.nanmax(np.abs(differences))) or 1.0
     linear = min(_linear_range(differences), largest)
     norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
@@ -474,8 +474,8 @@ def _draw_heat_map(picture: MatplotlibFigure, ax: Axes, board: Board, order: Seq
     # Colours go from 0 to 1. They are lightest in the middle, at 0.5, and dark at both ends.
     colour_numbers = norm(differences)
     is_dark = np.abs(2 * colour_numbers - 1) > DARK
-    _mark(ax, duel.won[challengers].T, is_dark, ".")
-    _mark(ax, duel.lost[challengers].T, is_dark, "x")
+    _mark(ax, comparison.won[challengers].T, is_dark, ".")
+    _mark(ax, comparison.lost[challengers].T, is_dark, "x")
     labels = [looks[k].label for k in challengers]
     ax.set_xticks(range(len(challengers)), labels, rotation=90)
     ax.set_yticks(range(len(board.data_sets)), board.data_sets)
@@ -505,13 +505,13 @@ def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
     """Return a row for each method, data set and metric."""
     rows: list[dict[str, Any]] = []
     for board in boards:
-        duel = board.duel
-        if duel is not None:
-            rows += _gains_of_board(board, duel)
+        comparison = board.against_reference
+        if comparison is not None:
+            rows += _gains_of_board(board, comparison)
     return pd.DataFrame(rows)
 
 
-def _gains_of_board(board: Board, duel: Duel) -> list[dict[str, Any]]:
+def _gains_of_board(board: Board, comparison: ReferenceComparison) -> list[dict[str, Any]]:
     """Return a row for each method and data set of a board."""
     labels = distinct_labels(board)
     rows = []
@@ -521,10 +521,10 @@ def _gains_of_board(board: Board, duel: Duel) -> list[dict[str, Any]]:
                 "metric": board.metric.name,
                 "dataset": name,
                 "method": labels[k],
-                "difference": -duel.difference[k, d],
-                "half_width": duel.half_width[k, d],
-                "won": duel.won[k, d],
-                "lost": duel.lost[k, d],
+                "difference": -comparison.difference[k, d],
+                "half_width": comparison.half_width[k, d],
+                "won": comparison.won[k, d],
+                "lost": comparison.lost[k, d],
                 "splits": board.split_counts[name],
             }
             rows.append(row)

@@ -22,11 +22,11 @@ from dlmexp.presentation.ranking.splits import (
     scores_of_splits,
 )
 from dlmexp.presentation.ranking.statistics import (
-    Duel,
+    ReferenceComparison,
     Scores,
     bootstrap_interval,
     common_means,
-    duel,
+    compare_with_reference,
     friedman_p,
     nemenyi_difference,
     ranks_of,
@@ -134,11 +134,11 @@ class Board:
         return shared_ranks(self.better)
 
     @property
-    def duel(self) -> Duel | None:
+    def against_reference(self) -> ReferenceComparison | None:
         """The comparisons of all methods with the reference; None without a reference."""
         if self.reference is None:
             return None
-        return duel(self.scores, self.scores[self.reference], self.overlaps)
+        return compare_with_reference(self.scores, self.scores[self.reference], self.overlaps)
 
     @property
     def gain(self) -> np.ndarray | None:

@@ -188,10 +188,10 @@ def _shared_changes(board: Board) -> list[str]:
 
 def outcomes(board: Board, k: int) -> tuple[int, int, int]:
     """Return on how many data sets a method wins, ties and loses against the reference."""
-    duel = board.duel
-    assert duel is not None
-    won = int(duel.won[k].sum())
-    lost = int(duel.lost[k].sum())
+    comparison = board.against_reference
+    assert comparison is not None
+    won = int(comparison.won[k].sum())
+    lost = int(comparison.lost[k].sum())
     tied = len(board.data_sets) - won - lost
     return won, tied, lost
 
@@ -485,10 +485,10 @@ def _values_on_data_set(board: Board, k: int, d: int) -> dict[str, Any]:
         "inducing": contender.inducing.get(name),
         "seconds": rounded(contender.seconds.get(name, math.nan)),
     }
-    duel = board.duel
-    if duel is not None:
-        values["difference"] = rounded(duel.difference[k, d])
-        values["half_width"] = rounded(duel.half_width[k, d])
+    comparison = board.against_reference
+    if comparison is not None:
+        values["difference"] = rounded(comparison.difference[k, d])
+        values["half_width"] = rounded(comparison.half_width[k, d])
     return values
 
 

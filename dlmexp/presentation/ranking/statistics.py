@@ -150,7 +150,7 @@ def shared_ranks(better: Bool[np.ndarray, "K K"]) -> Int[np.ndarray, " K"]:
 
 
 @dataclass(frozen=True)
-class Duel:
+class ReferenceComparison:
     """The comparisons of methods with a reference on every data set, as arrays [K, D].
 
     Attributes:
@@ -168,12 +168,14 @@ class Duel:
     lost: Bool[np.ndarray, "K D"]
 
 
-def duel(scores: Scores, reference: Float[np.ndarray, "D R"], overlaps: Overlaps) -> Duel:
+def compare_with_reference(
+    scores: Scores, reference: Float[np.ndarray, "D R"], overlaps: Overlaps
+) -> ReferenceComparison:
     """Compare methods with a reference on every data set."""
     comparisons = compare(scores, np.broadcast_to(reference, scores.shape)).corrected(overlaps)
     p = np.where(np.isnan(comparisons.p), 1.0, comparisons.p)
     is_significant = np.array([holm(p_of_method) <= ALPHA for p_of_method in p])
-    return Duel(
+    return ReferenceComparison(
         difference=comparisons.difference,
         error=comparisons.error,
         half_width=comparisons.half_width(ALPHA / 2),

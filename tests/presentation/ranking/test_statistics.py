@@ -14,7 +14,7 @@ from dlmexp.presentation.ranking.statistics import (
     PairedStatistics,
     bootstrap_interval,
     common_means,
-    duel,
+    compare_with_reference,
     friedman_p,
     nemenyi_difference,
     p_over_data_sets,
@@ -131,7 +131,7 @@ def test_methods_share_a_rank_unless_the_first_of_it_is_better():
 
 
 def test_duel_counts_data_sets_by_corrected_tests(scores):
-    result = duel(scores, scores[2], np.full(6, 1 / 9))
+    result = compare_with_reference(scores, scores[2], np.full(6, 1 / 9))
     assert result.won[0].all()
     assert not (result.won | result.lost)[2].any()
     assert (result.difference[0] > 0).all()
