@@ -23,17 +23,19 @@ DONE = 0
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 
-# Parts of the system's messages when a library does not fit into memory.
+# What the operating system says when a library does not fit into memory.
 NO_MEMORY_TO_LOAD = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
-OUT_OF_MEMORY = "not enough memory; what is finished is safe, the same command goes on from there"
+OUT_OF_MEMORY_MESSAGE = (
+    "not enough memory; what is finished is safe, the same command goes on from there"
+)
 
 
 @sanitized_output()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0: done; 1: some cells failed; 2: error of the user; 3: budget= is spent; 128 + N: ended by
-    signal N (130: Ctrl-C).
+    0: done; 1: some cells failed; 2: the command or its settings are wrong; 3: budget= is spent;
+    128 + N: ended by signal N (130: Ctrl-C).
 
     Args:
         argv: The words after `dlmexp`. None: those that this process was started with.
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(words: list[str]) -> int:
+    """Parse the words, import plugins, and run the command that the words name."""
     args = make_parser().parse_args(words)
     plugins = [name for name in args.plugins.split(",") if name]
     with use_extensions(args.config_dir, plugins):
@@ -71,8 +74,8 @@ def _message(error: UserError | MemoryError | OSError | ImportError) -> str:
     if isinstance(error, UserError):
         return str(error)
     if _is_out_of_memory(error):
-        return OUT_OF_MEMORY
-    # A broken installation, or an OSError that no call of the system made.
+        return OUT_OF_MEMORY_MESSAGE
+    # Defects: an ImportError, and an OSError that does not come from the operating system.
     if not isinstance(error, OSError) or error.errno is None:
         raise error
     path = f"{error.filename}: " if error.filename else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlmexp.data.raw_files import FileInventory
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
-STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
+STYLE_OF_STATE = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
 ROOT_HELP = "folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)"
 Action = Callable[[argparse.Namespace, Path], int | None]
 
@@ -81,11 +81,11 @@ def list_datasets(args: argparse.Namespace, root: Path) -> None:
 
 
 def _styled_cell(value: object) -> "Text":
-    """Return a cell of the table: empty for None, and a state in its colour."""
+    """Return a cell of the table: empty for None; the states of datasets have colours."""
     from rich.text import Text
 
     text = "" if value is None else str(value)
-    return Text(text, style=STYLES.get(text, ""))
+    return Text(text, style=STYLE_OF_STATE.get(text, ""))
 
 
 def _note(spec: "DatasetConfig", files: "FileInventory", root: Path) -> str:
@@ -148,7 +148,7 @@ def import_dataset(args: argparse.Namespace, root: Path) -> None:
 
 
 def check_datasets(args: argparse.Namespace, root: Path) -> int:
-    """Verify the files of datasets; return 1 if any is wrong."""
+    """Verify the files of datasets; return the exit code, 1 if any is wrong."""
     from dlmexp.data.dataset import dataset_names, read_spec
     from dlmexp.data.raw_files import verify
 
@@ -157,7 +157,8 @@ def check_datasets(args: argparse.Namespace, root: Path) -> int:
         raise UserError(
             f"'{root}' is not a folder: give the one with your datasets with --data-root"
         )
-    labels = {True: "ok", False: "FAILED", None: "-"}  # None: there are no files to check
+    # `verify` returns True if all files are right, False if one is wrong, None if there are none.
+    labels = {True: "ok", False: "FAILED", None: "-"}
     outcomes = []
     for spec in specs:
         outcome, description = verify(spec, root)
@@ -165,6 +166,6 @@ def check_datasets(args: argparse.Namespace, root: Path) -> int:
         print(f"{spec.name:15} {labels[outcome]:7} {description}", flush=True)
     passed = outcomes.count(True)
     failed = outcomes.count(False)
-    absent = outcomes.count(None)
-    print(f"{root}: {passed} passed, {failed} failed, {absent} without files there")
-    return int(failed > 0)
+    without_files = outcomes.count(None)
+    print(f"{root}: {passed} passed, {failed} failed, {without_files} without files there")
+    return 1 if failed else 0

@@ -9,9 +9,9 @@ from dlmexp.common.console import wide_console
 
 FETCH_DESCRIPTION = """\
 Downloads the packs of published records, which belong to a release and are part of neither the
-wheel nor the sdist. Each file is compared with the SHA-256 that the release lists; what is there
-already is not downloaded again. Then `dlmexp claims --results results/paper` and the like read
-them."""
+wheel nor the sdist. Each file is compared with the SHA-256 that the release lists; files that are
+complete already are not downloaded again. Then other commands can read the packs, as in
+`dlmexp claims --results results/paper`."""
 
 
 def add_commands(commands: Commands) -> None:

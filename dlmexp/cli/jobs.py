@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STATUS = """\
 Cells done, running, failed (with --failed: why) and missing, for each experiment in a results
-folder; iteration, objective and time left of batches in training, on any node; jobs on a
+folder; iteration, objective and remaining time of batches in training, on any node; jobs on a
 cluster that are pending, running, can't start, or ended without a record, with their logs."""
 LOGS = """\
 Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs of
@@ -60,7 +60,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def results_folder(args: argparse.Namespace) -> Path:
-    """Return the folder that `--results` names; raise `UserError` if there is none."""
+    """Return the folder that `--results` names; raise `UserError` if it does not exist."""
     folder = Path(args.results)
     if not folder.is_dir():
         run_command = with_results_option("dlmexp run", folder)
@@ -108,8 +108,9 @@ def cancel(args: argparse.Namespace) -> None:
     from dlmexp.experiment.cluster.jobs import cancellable
 
     folder = results_folder(args)
-    # The files of this folder may also name jobs and processes that do not run for it: those of a
-    # folder that it was copied from, or a new process that got the id of one that has ended.
+    # The files of this folder may also name jobs and processes that do not run for it: if the folder
+    # is a copy, they may run for the original, and a process that has ended may have left its id to
+    # another program.
     jobs, processes, unrelated = cancellable(folder, args.names)
     if unrelated and not args.names:
         print(f"left alone, as they do not run for this folder: {', '.join(unrelated)}")
@@ -137,6 +138,6 @@ def _print_active(jobs: Sequence["Job"], processes: Sequence["ActiveProcess"]) -
 def _user_agrees() -> bool:
     """Ask the user at the terminal; raise `UserError` if standard input is not one."""
     if not sys.stdin.isatty():
-        raise UserError("cancel them? nobody can answer here: add --yes")
+        raise UserError("cancel them? standard input is not a terminal: add --yes to agree")
     print("cancel them? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 WHERE = """\
-which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default:
-of all, the one with the best validation NLL)"""
+choose the model by method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell;
+of all that match, the one with the best validation NLL is taken"""
 PREDICT = """
     Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
-    has trained and kept. Writes the columns of that file and beside them, in the
-    units and labels of the training data:
+    has trained and kept. Writes the columns of that file, and these further ones
+    in the units and labels of the training data:
       regression, counts   mean, std, lower_95, upper_95 (the ends of the central
                            95 % interval of a new observation; see --interval)
       binary data          label, and a probability for each of the two labels
-    Square-loss methods predict a mean only. On request: quantiles, probabilities of
-    more than a number, and samples.
+    Square-loss methods predict a mean only. On request: quantiles, samples, and
+    probabilities that a new observation is above a number.
 
     The columns may be in any order; a missing column ends the command with exit
     code 2, and no file is written. A row with a text that training has not seen,
     a value that is infinite, or a missing value (unless the model was trained with
     csv.missing=mean or level) has empty predictions and a 'reason'; the exit code
-    is 1 then. --unseen base and --missing mean predict from its other columns.
+    is 1 then. --unseen base and --missing mean predict such rows from their other
+    columns.
     Rows are read in pieces: files may be larger than memory.
 
     examples:
@@ -104,32 +105,40 @@ def _add_predict(commands: Commands) -> None:
         type=float,
         default=0.95,
         metavar="SHARE",
-        help="of new observations in it (default: 0.95)",
+        help="share of new observations that the interval contains (default: 0.95)",
     )
     parser.add_argument(
-        "--quantiles", metavar="SHARES", default="", help="of new observations: 0.1,0.5,0.9"
+        "--quantiles",
+        metavar="SHARES",
+        default="",
+        help="add these quantiles of a new observation, such as 0.1,0.5,0.9",
     )
     parser.add_argument(
-        "--above", metavar="NUMBERS", default="", help="probability of more than that: 100,200"
+        "--above",
+        metavar="NUMBERS",
+        default="",
+        help="add the probability that a new observation is above each number, such as 100,200",
     )
     parser.add_argument(
         "--samples",
         type=int,
         default=0,
         metavar="N",
-        help="independent draws of a new observation at every row",
+        help="add N independent draws of a new observation at every row",
     )
     parser.add_argument(
         "--unseen",
         choices=["error", "base"],
         default="error",
-        help="a category that training had not: no prediction (default), or from other columns",
+        help="a category that training did not have: no prediction (error, the default), or a "
+        "prediction from the other columns (base)",
     )
     parser.add_argument(
         "--missing",
         choices=["refuse", "mean"],
         default="refuse",
-        help="a gap: no prediction (default), or the mean of a number, an unseen category",
+        help="a missing value: no prediction (refuse, the default), or (mean) a prediction with a "
+        "number at its mean, and a category as unseen",
     )
 
 
@@ -159,16 +168,16 @@ def _add_where_option(parser: Parser) -> None:
 def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the terms of --where, and the files and keys.
 
-    argparse gives `--where` every word that follows it. The first of them without `=`, and all
-    after that one, are files and keys.
+    argparse gives `--where` every word that follows it. Of these, the first without `=` and all
+    words after it are files and keys.
     """
     terms = []
     for word in args.where:
         if "=" not in word:
             break
         terms.append(word)
-    misplaced_words = args.where[len(terms) :]
-    return terms, [*args.words, *misplaced_words]
+    words_after_terms = args.where[len(terms) :]
+    return terms, [*args.words, *words_after_terms]
 
 
 @dataclass(frozen=True)
@@ -192,27 +201,27 @@ def predict(args: argparse.Namespace) -> int:
     file = _file_to_predict_on(words)
     _check_predict_options(args, terms, file)
     chosen = _models_to_predict_with(args, terms)
-    # Raise errors in the file's columns before any note is printed.
+    # Raises errors in the file's columns, here before any note is printed.
     open_rows(file, chosen.models[0].schema)
     predictor = Predictor(chosen.models)
     _print_notes_on_models(chosen.descriptions, predictor.has_distribution)
-    wanted = Outputs(
+    outputs = Outputs(
         level=args.interval,
         quantiles=_numbers("--quantiles", args.quantiles),
         above=_numbers("--above", args.above),
         samples=args.samples,
     )
     row_options = RowOptions(args.unseen, fill=args.missing == "mean")
-    predicted = predict_file(predictor, file, args.out, wanted, row_options)
-    _print_notes_on_rows(predicted, args.out, training_filled=predictor.schema.fill)
-    return 1 if predicted.unpredicted else 0
+    counts = predict_file(predictor, file, args.out, outputs, row_options)
+    _print_notes_on_rows(counts, args.out, training_filled=predictor.schema.fill)
+    return 1 if counts.unpredicted else 0
 
 
 def _numbers(option: str, typed: str) -> tuple[float, ...]:
     """Return the numbers of a list such as 0.1,0.9."""
-    words = [word for word in typed.split(",") if word]
+    numbers = [number for number in typed.split(",") if number]
     try:
-        return tuple(map(float, words))
+        return tuple(map(float, numbers))
     except ValueError:
         raise UserError(f"{option} {typed}: give numbers with commas between them") from None
 
@@ -260,31 +269,31 @@ def _print_notes_on_models(descriptions: Sequence[str], has_distribution: bool) 
         _print_note("square loss predicts a mean only: there is no interval")
 
 
-def _print_notes_on_rows(predicted: "PredictionCounts", out: str, training_filled: bool) -> None:
+def _print_notes_on_rows(counts: "PredictionCounts", out: str, training_filled: bool) -> None:
     """Print how many rows have predictions, and how gaps and unseen categories were treated.
 
     Args:
-        predicted: The counts.
+        counts: The numbers of rows, gaps and unseen categories.
         out: What the user typed for the file of predictions.
         training_filled: Whether gaps in the training rows were filled as well.
     """
-    filled = _counts_by_column(predicted.gaps)
+    filled = _counts_by_column(counts.gaps)
     if filled:
         treatment = "numbers at their mean, categories as unseen"
         if training_filled:
             treatment = "taken as in training"
         _print_note(f"missing values, {treatment}: {filled}")
-    unseen = _counts_by_column(predicted.unseen)
+    unseen = _counts_by_column(counts.unseen)
     if unseen:
         _print_note(f"without a known category, predicted from other columns: {unseen}")
     destination = "" if out == STANDARD_OUTPUT else f" to {out}"
-    with_prediction = counted(predicted.rows - predicted.unpredicted, "row")
+    with_prediction = counted(counts.rows - counts.unpredicted, "row")
     _print_note(f"{with_prediction} predicted{destination}")
-    if predicted.unpredicted:
-        without_prediction = counted(predicted.unpredicted, "row")
+    if counts.unpredicted:
+        without_prediction = counted(counts.unpredicted, "row")
         _print_note(
             f"{without_prediction} without a prediction, see the column 'reason'; "
-            f"the first: {predicted.first_problem}"
+            f"the first: {counts.first_problem}"
         )
 
 
@@ -312,9 +321,10 @@ def export(args: argparse.Namespace) -> None:
         raise UserError(
             "name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz"
         )
-    *key_starts, out = words  # at most one start of a key
-    for start in key_starts:
-        terms.append(f"key={start}")
+    out = words[-1]
+    if len(words) == 2:
+        key_start = words[0]
+        terms.append(f"key={key_start}")
     (chosen,) = choose_models(ResultsFolder(args.results), terms)
 
     from dlmexp.experiment.models.export import export as write_model

@@ -1,4 +1,4 @@
-"""`dlmexp rank` and `anchors`: methods as a leaderboard over data sets, and numbers in print."""
+"""`dlmexp rank` and `anchors`: methods ranked over data sets, and compared with the literature."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from dlmexp.common.console import print_table, wide_console
 if TYPE_CHECKING:
     from dlmexp.presentation.ranking.board import Board
 
-FILE_WIDTH = 200  # characters per line of the table of anchors, where it goes to a file or pipe
+FILE_WIDTH = 200  # characters per line of the table of anchors, if it goes to a file or pipe
 METRICS = ("nll", "crps", "rmse", "error", "coverage", "seconds")
 RANK = """\
 Ranks the methods under --results over data sets. Each method has its mean rank over data sets,
@@ -43,19 +43,19 @@ def _add_rank(commands: Commands) -> None:
         "--metric", choices=METRICS, default="nll", help="what to rank by (default: nll)"
     )
     parser.add_argument(
-        "--by", choices=["dataset"], help="show the scores by data set in place of the ranks"
+        "--by", choices=["dataset"], help="show the scores on each data set in place of the ranks"
     )
     parser.add_argument(
         "--against", metavar="METHOD", help="the method to compare with (default: elbo)"
     )
     parser.add_argument(
-        "--protocol", metavar="NAME", help="rank what was run under it (default: all protocols)"
+        "--protocol", metavar="NAME", help="rank results of this protocol only (default: of all)"
     )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
 
 
 def _add_anchors(commands: Commands) -> None:
-    summary = "compare your results with numbers in print"
+    summary = "compare your results with published numbers"
     parser = add_command(commands, "anchors", anchors, summary=summary, description=ANCHORS)
     add_results_option(parser)
     add_with_option(parser)
@@ -96,7 +96,7 @@ def _print_board(board: "Board", by_data_set: bool) -> None:
 
 
 def anchors(args: argparse.Namespace) -> None:
-    """Print published numbers and ours."""
+    """Print published numbers beside the closest results under `--results`."""
     from dlmexp.experiment.records.results import ResultsFolder
     from dlmexp.presentation.anchors import render
     from dlmexp.presentation.anchors.compare import anchors as compare

@@ -29,23 +29,25 @@ wide). A claim is reproduced where nine in ten of the tests that can tell suppor
 reproduced where at most one in ten does, and else partly, with the number of tests. The first
 table has what was tested; `dlmexp claims 7` shows one claim in full (docs/SPEC.md, section 8)."""
 REPORT = """\
-Writes one self-contained HTML file about the records under --results: what was found, a verdict
-on each of the paper's claims, the figures, a table of results, failures, and how everything was
-made. Protocols stand behind a switch."""
+Writes one self-contained HTML file about the records under --results: a summary, a verdict on
+each of the paper's claims, the figures, a table of results, failures, and the commands and versions
+behind them. A switch on the page chooses the protocol."""
 
 DETAILS = "--details"
 JSON = "--json"
 MARKDOWN = "--markdown"
 COUNTS = "--counts"
-FORMS = {  # options of `claims`: how the verdicts are printed
+# Options of `claims`: how the verdicts are printed.
+CLAIMS_FORMATS = {
     DETAILS: "all claims in full: every test, pictures and commands",
     JSON: "everything, for programs",
     MARKDOWN: "the table in Markdown",
     COUNTS: "how many claims have which verdict, and tests which outcome, in Markdown",
 }
 FORMAT_NAMES = ("scores", "bencheval", "benchopt", "croissant")  # of `collect --as`
-METRICS = ("crps", "rmse", "error")  # of `--as bencheval`, which takes no negative numbers
-# Characters per line of a table that goes to a file or pipe: so many that no cell is broken.
+# Metrics of `--as bencheval`. That package takes no negative numbers, so the NLL is not among them.
+METRICS = ("crps", "rmse", "error")
+# Characters per line of a table that goes to a file or pipe: enough to break no cell.
 FILE_WIDTH = 500
 
 
@@ -106,8 +108,8 @@ def _add_claims(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="SETTING=VALUE",
-        help="judge the records made with this value, such as training.lr=0.01, in columns of "
-        "their own",
+        help="judge the records made with this value, such as training.lr=0.01; they get columns "
+        "of their own",
     )
     parser.add_argument(
         "--margins",
@@ -117,7 +119,7 @@ def _add_claims(commands: Commands) -> None:
         help="multiply all margins, to see which verdicts depend on them (default: 1)",
     )
     forms = parser.add_mutually_exclusive_group()
-    for option, summary in FORMS.items():
+    for option, summary in CLAIMS_FORMATS.items():
         forms.add_argument(option, dest="form", action="store_const", const=option, help=summary)
 
 

@@ -20,9 +20,9 @@ USAGE = "dlmexp run [key=value ...] [-m] [--cfg job] [--info] [--config-dir DIR]
 # Flags of Hydra that this command refuses, with what takes their place.
 REFUSED_FLAGS = {
     "config_name": "--config-name: there is one config; experiment=NAME chooses settings of it",
-    "config_path": "--config-path: --config-dir DIR adds a folder of your own",
-    "rerun": "--experimental-rerun: the same command goes on where a run has stopped",
-    "hydra_help": "--hydra-help: --info shows what Hydra has found, --cfg hydra its settings",
+    "config_path": "--config-path: --config-dir DIR adds a conf folder of your own",
+    "rerun": "--experimental-rerun: give the same command again; it goes on where the run stopped",
+    "hydra_help": "--hydra-help: --info shows what Hydra has found, --cfg hydra shows its settings",
     "shell_completion": '--shell-completion: eval "$(register-python-argcomplete dlmexp)"',
 }
 DESCRIPTION = """
@@ -110,8 +110,8 @@ def add_commands(commands: Commands) -> None:
 def _add_hidden_flags(parser: Parser) -> None:
     """Add flags of Hydra that the help text does not show.
 
-    `--run` does nothing, as without it; `-cd` is `--config-dir`; the others are refused with a
-    message (`REFUSED_FLAGS`).
+    `--run` is accepted and has no effect; `-cd` is `--config-dir`; all other flags are refused with
+    a message (`REFUSED_FLAGS`).
     """
     hidden = argparse.SUPPRESS
     parser.add_argument("--run", action="store_true", dest="single", help=hidden)
@@ -220,8 +220,9 @@ def _print_settings(job: "RunConfig", package: str | None) -> None:
 
 
 def _run_here(job: "RunConfig", typed: Sequence[str]) -> int:
-    # Importing torch makes many objects that live to the end. It is faster while the garbage
-    # collector is off; frozen objects are not looked through in later collections either.
+    """Run one job in this process; return the exit code."""
+    # Importing torch makes many objects that live to the end of the process. The import is faster
+    # while the garbage collector is off, and later collections skip frozen objects.
     gc.disable()
     from dlmexp.experiment.running.run import execute
 
