@@ -1,9 +1,9 @@
 """Define colours, markers and dashes of lines and effects, and the sizes of printed figures.
 
-A method looks the same wherever it appears, and no two methods share colour and marker. Most of
-their colours are those of Okabe and Ito, which colour-blind readers can distinguish. An estimator
-has one hue, whose lightness shows the number of samples S. In a print without colours, markers
-distinguish the lines.
+A method looks the same wherever it appears, and no two methods share both colour and marker. Most
+colours of methods are those of Okabe and Ito, which colour-blind readers can distinguish. An
+estimator has one hue, whose lightness shows the number of samples S. In a print without colours,
+markers distinguish the lines.
 """
 
 from bisect import bisect_right
@@ -14,19 +14,18 @@ from typing import Literal
 
 from dlmexp.presentation.labels import estimator_label, method_label
 
-# In inches: the widths of a column and of the text in papers of AISTATS, and the greatest height of
-# a figure.
-COLUMN_WIDTH = 3.25
-TEXT_WIDTH = 6.75
-PAGE_HEIGHT = 9.2
+# In inches:
+COLUMN_WIDTH = 3.25  # of a column in papers of AISTATS
+TEXT_WIDTH = 6.75  # of the text in papers of AISTATS
+PAGE_HEIGHT = 9.2  # the largest height of a figure
 GREY = "#9a9a9a"
-INK = "#333333"  # dark grey, of words and axes
+INK = "#333333"  # dark grey, the colour of words and axes
 Dashes = Literal["-", "--", "-.", ":"]
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a line is drawn, with its label in the legend."""
+    """How a line is drawn, with its label in the legend; marker and dashes as in matplotlib."""
 
     label: str
     colour: str
@@ -34,8 +33,8 @@ class Look:
     dashes: Dashes = "-"
 
 
-# Colour and marker of each method. Legends have the methods in this order.
-METHOD_COLOURS = {
+# Colour and marker of each method. Legends list the methods in this order.
+METHOD_STYLES = {
     "elbo": ("#000000", "o"),
     "beta_elbo": ("#0072B2", "s"),
     "fitc": ("#CC79A7", "v"),
@@ -60,7 +59,7 @@ METHOD_COLOURS = {
 }
 METHOD_LOOKS = {
     method: Look(method_label(method), colour, marker)
-    for method, (colour, marker) in METHOD_COLOURS.items()
+    for method, (colour, marker) in METHOD_STYLES.items()
 }
 
 
@@ -71,7 +70,7 @@ class EstimatorStyle:
     Attributes:
         marker: The marker.
         dashes: The dashes.
-        shades: The colours for few, medium and many samples (`SHADE_LIMITS`).
+        shades: The colours for few, medium and many samples, divided at `SHADE_LIMITS`.
     """
 
     marker: str
@@ -86,6 +85,7 @@ ESTIMATOR_STYLES = {
 }
 # The smallest numbers of samples that have the second and the third shade.
 SHADE_LIMITS = (10, 100)
+# The effects in panels of effects (module `kinds.effects`), in the order of their rows.
 EFFECT_LOOKS = {
     "whole": Look("DLM − ELBO", "#6B6B6B", ""),
     "beta": Look("= choosing β", "#0072B2", ""),
@@ -102,18 +102,22 @@ def method_look(method: str) -> Look:
 
 
 def estimator_look(estimator: str, samples: int | None) -> Look:
-    """Return the look of an estimator with a number of samples, labelled such as `bMC-10`."""
+    """Return the look of an estimator with a number of samples, labelled such as `bMC-10`.
+
+    Estimators of plugins are brown. An estimator without a number of samples has the middle shade.
+    """
     label = estimator_label(estimator, samples)
     style = ESTIMATOR_STYLES.get(estimator)
     if style is None:
         return Look(label, "#8C6239", "h")
-    middle = 1
-    shade_number = middle if samples is None else bisect_right(SHADE_LIMITS, samples)
+    middle_shade = 1
+    shade_number = middle_shade if samples is None else bisect_right(SHADE_LIMITS, samples)
     return Look(label, style.shades[shade_number], style.marker, style.dashes)
 
 
 def paper_style() -> AbstractContextManager[None]:
     """Return a context in which matplotlib has the project's style."""
+    # Imported here, as this module is loaded to complete command lines too, which must be quick.
     import matplotlib.style
 
     return matplotlib.style.context(["default", str(Path(__file__).with_name("dlmexp.mplstyle"))])

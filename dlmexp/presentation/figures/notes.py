@@ -1,6 +1,6 @@
-"""Write the notes of a figure.
+"""Write the notes of a figure, which stand in its caption file and on the terminal.
 
-They tell its setting, repetitions and stand-ins, which results are missing, and which results of
+They state its setting, repetitions and stand-ins, which results are missing, and which results of
 other settings are left out.
 """
 
@@ -22,8 +22,8 @@ INTERVAL = "95 % interval of the mean (Student's t)"
 def command(measured: MeasuredPanel, results: ResultsFolder) -> str:
     """Return the command that computes a panel under its protocol; '' if it is not known.
 
-    Nothing in the catalogue computes a panel on a user's own data. Its command is the one that made
-    its rows.
+    No experiment of the catalogue computes a panel on a user's own data. The command of such a
+    panel is the command that computed its rows.
     """
     panel = measured.panel
     if not panel.experiment or catalogue.is_user_dataset(panel.dataset):
@@ -44,10 +44,11 @@ def settings(panels: Sequence[MeasuredPanel]) -> str:
         datasets = datasets_by_setting.setdefault(_setting(measured), [])
         if measured.panel.dataset not in datasets:
             datasets.append(measured.panel.dataset)
+    # Settings name their datasets unless all settings have the same ones, such as a single setting.
+    names_datasets = not _are_equal(datasets_by_setting.values())
     texts: list[str] = []
     for setting, datasets in datasets_by_setting.items():
-        is_of_all = _are_equal(datasets_by_setting.values())
-        texts.append(setting if is_of_all else f"{setting}: {', '.join(datasets)}")
+        texts.append(f"{setting}: {', '.join(datasets)}" if names_datasets else setting)
     return f"Setting: {'; '.join(texts)}."
 
 
@@ -74,19 +75,20 @@ def repetitions(panels: Sequence[MeasuredPanel]) -> list[str]:
     tasks_by_count = _tasks_by_repetitions(panels)
     if not tasks_by_count:
         return []
+    # Counts name their tasks unless all counts have the same ones, such as a single count.
+    names_tasks = not _are_equal(tasks_by_count.values())
     texts: list[str] = []
     for count, tasks in tasks_by_count.items():
-        is_of_all = _are_equal(tasks_by_count.values())
-        texts.append(count if is_of_all else f"{count} ({', '.join(tasks)})")
-    # Where panels differ in their usual number, it stands in their titles as `R = 5`.
-    usual = {usual_repetitions(measured) for measured in panels} - {0}
-    name = "Repetitions (R)" if len(usual) > 1 else "Repetitions"
+        texts.append(f"{count} ({', '.join(tasks)})" if names_tasks else count)
+    # Where the usual number of repetitions differs by panel, titles of panels have it as `R = 5`.
+    usual_counts = {usual_repetitions(measured) for measured in panels} - {0}
+    name = "Repetitions (R)" if len(usual_counts) > 1 else "Repetitions"
     note = f"{name}: {', '.join(texts)}. {_interval_note(panels)}"
     return [note.strip()]
 
 
 def _tasks_by_repetitions(panels: Iterable[MeasuredPanel]) -> dict[str, list[str]]:
-    """Return which tasks have `5` repetitions, or `3 to 5` where their points differ."""
+    """Return the tasks with each number of repetitions: `5`, or `3 to 5` if points differ in it."""
     counts_by_task: dict[str, set[int]] = {}
     for measured in panels:
         counts_by_task.setdefault(measured.task, set()).update(_repetition_counts(measured))
@@ -113,7 +115,8 @@ def _repetition_counts(measured: MeasuredPanel) -> set[int]:
 def usual_repetitions(measured: MeasuredPanel) -> int:
     """Return the number of repetitions that most points of a panel have.
 
-    It is 0 for a panel without intervals or without points.
+    The number is 0 for a panel without intervals or without points. Of several numbers that are
+    equally frequent, the largest is returned.
     """
     if not measured.panel.panel_kind.has_intervals or not measured.nonempty_series:
         return 0
@@ -123,16 +126,16 @@ def usual_repetitions(measured: MeasuredPanel) -> int:
 
 
 def _interval_note(panels: Iterable[MeasuredPanel]) -> str:
-    """Return what the intervals of a figure are; '' if it has none."""
-    are_differences: list[bool] = []
+    """Return a sentence that says what the intervals of a figure are; '' if it has none."""
+    show_differences: list[bool] = []  # an item for each panel with intervals
     for measured in panels:
         panel = measured.panel
         kind = panel.panel_kind
         if kind.has_intervals and not panel.median:
-            are_differences.append(kind.compares_methods or panel.kind == "forest")
-    if not are_differences:
+            show_differences.append(kind.compares_methods or panel.kind == "forest")
+    if not show_differences:
         return ""
-    if all(are_differences):
+    if all(show_differences):
         return f"Intervals: {INTERVAL} of paired differences."
     return f"Bands: {INTERVAL}."
 
@@ -151,9 +154,9 @@ def stand_ins(panels: Iterable[MeasuredPanel]) -> list[str]:
 
 
 def filters(by: Where) -> list[str]:
-    """Return a note on the values that `--by` chose; [] if it chose none.
+    """Return a note on the values that the option `--by` chose; [] if it chose none.
 
-    Datasets are not in it, as they are in the name of the figure.
+    The note does not name datasets, as the name of the figure does.
     """
     texts: list[str] = []
     for name, values in by.items():
@@ -165,7 +168,7 @@ def filters(by: Where) -> list[str]:
 
 
 def line_notes(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]:
-    """Return the notes of lines with their dataset, each once.
+    """Return the notes on lines with their dataset, each once.
 
     Args:
         panels: The panels of the figure.
@@ -180,7 +183,10 @@ def line_notes(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str
 
 
 def plugin_versions(panels: Iterable[MeasuredPanel], results: ResultsFolder) -> list[str]:
-    """Return a warning about each plugin of which several versions made results on the datasets."""
+    """Return a warning about each plugin of which several versions computed results.
+
+    Only results on the datasets of the panels count.
+    """
     datasets = {measured.panel.dataset for measured in panels}
     cells = results.candidates
     sentences = mixed_versions(cells[cells["dataset"].isin(datasets)])
@@ -196,7 +202,7 @@ def _panel_name(measured: MeasuredPanel, is_comparison: bool) -> str:
 def missing_results(
     panels: Iterable[MeasuredPanel], results: ResultsFolder, is_comparison: bool
 ) -> list[str]:
-    """Return panels, lines and sizes without results, each once, with the command for them."""
+    """Return a text for each panel, line and size without results, with the command to run."""
     texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
         computing_command = command(measured, results)
@@ -208,7 +214,7 @@ def missing_results(
 
 
 def not_drawn(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]:
-    """Return a note, each once, on panels that have rows but none with their metric."""
+    """Return notes on panels that have rows but none with their metric, each note once."""
     texts: dict[str, None] = {}  # an ordered set
     for measured in panels:
         panel = measured.panel
@@ -221,10 +227,11 @@ def not_drawn(panels: Iterable[MeasuredPanel], is_comparison: bool) -> list[str]
 
 
 def _missing_lines(measured: MeasuredPanel) -> list[str]:
-    """Return a text that says which lines of a panel were not run; [] if none is missing.
+    """Return what `missing_results` says after the name of a panel; [] if no line is missing.
 
-    The text is `: ELBO, FITC`, or '' if the whole panel was not run. Nothing is missing in a panel
-    of a user's own data, which has no lines but those that were run.
+    The only item is `: ELBO, FITC` for two lines that were not run, and '' if the whole panel was
+    not run. Nothing is missing in a panel of a user's own data, whose lines are those that were
+    run.
     """
     empty = [series.line for series in measured.series if series.points.empty]
     labels = [line.label for line in empty]
@@ -232,14 +239,15 @@ def _missing_lines(measured: MeasuredPanel) -> list[str]:
         return []
     if measured.nonempty_series:
         return [f": {', '.join(labels)}"]
-    was_run = measured.protocol is not None  # `not_drawn` reports such a panel
+    was_run = measured.protocol is not None
+    # A panel that was run, but has no result with its metric, is reported by `not_drawn`.
     return [] if was_run else [""]
 
 
 def _missing_sizes(measured: MeasuredPanel) -> list[str]:
     """Return `: FITC at n = 500` for each line that lacks sizes which another line has.
 
-    A line across the panel has no size (its x is NaN), and lacks none.
+    A line across the panel belongs to no size (its x is NaN), so it lacks none.
     """
     panel = measured.panel
     if panel.kind not in ("sizes", "forest") or panel.x not in ("n", "M"):
@@ -269,16 +277,16 @@ def left_out(
     """Yield notes on results of other settings, each with the command that draws them.
 
     Args:
-        figure_id: The figure that the command names.
-        panels: Its numbers.
-        results: The folder that the command names.
+        figure_id: The id of the figure.
+        panels: Its panels with their numbers.
+        results: The folder of the results.
         request: The options that the figure was drawn with.
         protocols: The protocols that are drawn side by side, and so are not left out.
     """
     plot_command = _plot_command(figure_id, request)
-    drawn = {f"--protocol {name}" for name in protocols}
+    options_of_drawn = {f"--protocol {name}" for name in protocols}
     for options, count in _results_by_options(panels).items():
-        if options not in drawn:
+        if options not in options_of_drawn:
             full_command = results.command(f"{plot_command} {options}".rstrip())
             yield f"Left out: {count} results of another setting -> {full_command}"
 
@@ -296,13 +304,13 @@ def _plot_command(figure_id: str, request: Request) -> str:
 def _results_by_options(panels: Iterable[MeasuredPanel]) -> dict[str, int]:
     """Return the number of results of each setting that is not drawn, by the options that draw it.
 
-    Panels on the same dataset share most of their results. Of each dataset, only the panel with
-    most results of a setting is counted.
+    Panels on the same dataset share most of their results. So each dataset is counted once, by the
+    panel with the most results of the setting.
     """
     counts: dict[str, dict[str, int]] = {}  # by options, then by dataset
     for measured in panels:
         dataset = measured.panel.dataset
         for options, count in measured.other_settings:
-            by_dataset = counts.setdefault(options, {})
-            by_dataset[dataset] = max(count, by_dataset.get(dataset, 0))
+            count_of_dataset = counts.setdefault(options, {})
+            count_of_dataset[dataset] = max(count, count_of_dataset.get(dataset, 0))
     return {options: sum(by_dataset.values()) for options, by_dataset in counts.items()}

@@ -1,6 +1,6 @@
-"""Make the figures of users' own datasets and sweeps.
+"""Make the figures of users' own datasets and of sweeps.
 
-They show losses, betas, learning curves and calibration.
+These figures show losses, betas, learning curves and calibration.
 """
 
 import copy
@@ -15,17 +15,17 @@ from dlmexp.presentation.figures.kinds.kind import LOSSES
 from dlmexp.presentation.figures.looks import METHOD_LOOKS
 from dlmexp.presentation.figures.panels import FIGURES, Figure, Line, Panel
 
-OWN_PREFIX = "own-"  # the ids of these figures begin with it
-# Losses of a user's own table, at the beta selected by NLL, as in the table that a run prints last.
+OWN_PREFIX = "own-"  # the beginning of the ids of these figures
+# Losses of a user's own table. Beta is selected by NLL for all of them, as in the table that a run
+# prints last.
 OWN_LOSSES = ("nll", "rmse", "mae", "error")
 CALIBRATION = ("coverage_50", "coverage_90", "coverage_95", "crps", "ece", "brier")
 
 
 def own_datasets(datasets: Iterable[str]) -> list[str]:
-    """Return the datasets that are a user's own and that no declared figure is about.
+    """Return those of the datasets that are a user's own and that no declared figure shows.
 
-    A user's table without a name in the catalogue is one of them. A dataset that a plugin adds with
-    a figure is not.
+    A dataset that a plugin adds together with a figure is left out.
     """
     declared: set[str] = set()
     for figure_id in FIGURES:
@@ -36,8 +36,8 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
 def own_figure(dataset: str, results: ResultsFolder) -> Figure:
     """Return the figure of a user's own dataset.
 
-    It has all panels that such a dataset can have. Those without results are left out when it is
-    drawn.
+    The figure has all panels that the dataset can have. Panels without results are left out when
+    the figure is drawn.
     """
     contents = _contents(dataset, results)
     return Figure(
@@ -62,26 +62,26 @@ def experiment_names(results: ResultsFolder) -> list[str]:
 
 
 def _experiments_in(text: object) -> list[str]:
-    """Return the experiments that a text of the column `experiment` lists."""
+    """Return the experiments that a text in the column `experiment` lists."""
     return str(text).split(", ")
 
 
 def results_of_experiment(results: ResultsFolder, name: str) -> ResultsFolder:
     """Return a copy of the results with only the rows of one experiment."""
-    part = copy.copy(results)
-    part.candidates = _rows_of_experiment(results.candidates, name)
-    part.table = _rows_of_experiment(results.table, name)
-    return part
+    results_of_one = copy.copy(results)
+    results_of_one.candidates = _rows_of_experiment(results.candidates, name)
+    results_of_one.table = _rows_of_experiment(results.table, name)
+    return results_of_one
 
 
 def _rows_of_experiment(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the rows of which an experiment has this name."""
+    """Return the rows whose experiments include the one with this name."""
     texts = frame["experiment"].astype(str)
     return frame[[name in _experiments_in(text) for text in texts]]
 
 
 def sweep_figure(name: str, results: ResultsFolder) -> Figure:
-    """Return the figure of a sweep that has a name: the panels of each of its datasets.
+    """Return the figure of a named sweep, with the panels of each of its datasets.
 
     Args:
         name: The name of the sweep, as in the command `dlmexp run name=NAME`.
@@ -92,8 +92,8 @@ def sweep_figure(name: str, results: ResultsFolder) -> Figure:
     for dataset in results.candidates["dataset"].unique():
         contents = _contents(dataset, results)
         panels += _panels(contents)
-        # The figure has one caption. The words differ only in a sweep over datasets with `LOSSES`
-        # and others with `OWN_LOSSES`; they are those of the last dataset then.
+        # The figure has one caption. If some datasets have `LOSSES` and others `OWN_LOSSES`, it
+        # states the selection of the last dataset.
         selection = _selection_of_beta(contents)
     return Figure(
         f"{OWN_PREFIX}{name}",
@@ -106,7 +106,7 @@ def sweep_figure(name: str, results: ResultsFolder) -> Figure:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a figure can show of a dataset.
+    """What the results of a dataset allow a figure to show.
 
     Attributes:
         dataset: The dataset.
@@ -114,7 +114,7 @@ class Contents:
         curves: A line for each method and estimator that has learning curves.
         has_selection: Whether beta was selected from several values.
         is_binary: Whether the task is binary classification.
-        has_units: Whether errors are in units of the target.
+        has_units: Whether errors are in units of the target, as on users' own tables alone.
         has_epochs: Whether the time of learning curves is counted in epochs, as with minibatches.
     """
 
@@ -129,13 +129,12 @@ class Contents:
     @property
     def losses(self) -> tuple[str, ...]:
         """The losses that are drawn: those of users' own tables, or those of the paper."""
-        # Only users' own tables have errors in units of the target. Binary targets have no units;
-        # NLL and error rate, which `OWN_LOSSES` has, suit any binary data.
+        # Binary targets have no units. NLL and error rate in `OWN_LOSSES` suit any binary data.
         return OWN_LOSSES if self.has_units or self.is_binary else LOSSES
 
 
 def _contents(dataset: str, results: ResultsFolder) -> Contents:
-    """Return what a figure can show of a dataset."""
+    """Return what the results of a dataset allow a figure to show."""
     rows = results.table[results.table["dataset"] == dataset]
     curve_batches = rows["minibatch"][rows["role"] == "curve"]
     return Contents(
@@ -157,15 +156,15 @@ def _selection_of_beta(contents: Contents) -> str:
 
 
 def _panels(contents: Contents) -> tuple[Panel, ...]:
-    """Return all panels of a dataset; those without lines are left out when drawn."""
+    """Return all panels of a dataset; panels without lines are left out when drawn."""
     lines = (*contents.fits, *_without_fit(contents.curves, contents.fits))
-    time = "epochs" if contents.has_epochs else "iterations"
+    unit_of_time = "epochs" if contents.has_epochs else "iterations"
     dataset = contents.dataset
     panels = [Panel("sizes", dataset, metric, lines, experiment="") for metric in contents.losses]
     lines_with_beta = _lines_with_selected_beta(contents, lines)
     panels.append(Panel("betas", dataset, "nll", lines_with_beta, experiment=""))
     curve = Panel(
-        "curve", dataset, "nll", contents.curves, experiment="", x=time, title="β selected"
+        "curve", dataset, "nll", contents.curves, experiment="", x=unit_of_time, title="β selected"
     )
     panels.append(curve)
     lines_with_classes = lines if contents.is_binary else ()
@@ -182,24 +181,29 @@ def _lines_with_selected_beta(contents: Contents, lines: Iterable[Line]) -> tupl
 
 
 def _without_fit(curves: Iterable[Line], fits: Iterable[Line]) -> list[Line]:
-    """Return the lines of methods and estimators that have learning curves but no fits."""
+    """Return the lines of methods and estimators that have learning curves but no fits.
+
+    For them, the other panels show the results at the end of the learning curves.
+    """
     fitted = {_method_and_estimator(line) for line in fits}
     return [line for line in curves if _method_and_estimator(line) not in fitted]
 
 
 def _method_and_estimator(line: Line) -> tuple[str, str, int | None]:
+    """Return the fields that distinguish a method with its estimator from others."""
     return line.method, line.estimator, line.samples
 
 
 def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
     """Return a line for each method and estimator that has rows of a role, in order of the legend.
 
-    A line does not name its estimator if it is exact and the only one of its method.
+    A line does not name its estimator if this is exact and the only one of its method.
     """
-    keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
+    of_role = rows[rows["role"] == role]
+    combinations = of_role[["method", "estimator", "samples"]].drop_duplicates()
     lines: list[Line] = []
-    for method, estimator, samples in keys.itertuples(index=False):
-        is_only_estimator = (keys["method"] == method).sum() == 1
+    for method, estimator, samples in combinations.itertuples(index=False):
+        is_only_estimator = (combinations["method"] == method).sum() == 1
         names = "method" if is_only_estimator and estimator == "exact" else "both"
         count = None if pd.isna(samples) else int(samples)
         lines.append(Line(method, estimator, count, names=names, role=role))

@@ -1,9 +1,9 @@
 """Define figures, which are made of panels with lines, and the registry of all figures.
 
 To add a figure, declare a `Figure` of `Panel`s and register it. A plugin calls
-`FIGURES.add(id, figure)`; our own figures are functions under `@declare` in the folder `declared`.
-The declaration is enough to choose the rows, to find out what was not run, and to print the command
-that computes it. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
+`FIGURES.add(id, figure)`; the figures of this package are functions under `@declare` in the folder
+`declared`. From the declaration, the program chooses the rows to draw, finds out what was not run,
+and prints the commands that compute it. A new kind of panel is a `PanelKind` in `PANEL_KINDS`.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ from dlmexp.presentation.figures.looks import (
 
 @dataclass(frozen=True)
 class Version:
-    """How the line of a variant of a result differs from the usual line of its method.
+    """How the line of another version of a method's results differs from the usual line.
 
     Attributes:
-        words: What the legend adds to the name of the method.
+        words: The words that the legend adds to the name of the method.
         dashes: The dashes of the line.
-        marker: The marker of the line; '' means that of the method.
+        marker: The marker of the line; '' means the marker of the method.
     """
 
     words: str
@@ -38,20 +38,22 @@ class Version:
     marker: str
 
 
+# The versions by their name, which `Line.version` refers to.
 VERSIONS = {
     "recalibrated": Version("recalibrated on validation", "--", "x"),
     "train": Version("trained on validation too", ":", "+"),
     "short": Version("β ≥ 0.01", "--", ""),
 }
-# The smallest beta of the paper's grids. The version `short` selects among those that are not less.
+# The smallest beta of the paper's grids. The version `short` selects beta from this value up.
 SHORT_GRID_MIN = 0.01
+# In this order, dashes and markers distinguish several lines that would look the same. The first of
+# these lines keeps its marker.
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":")
-# Markers for the second, third ... of several lines that would look the same.
 MORE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 # Ids of figures that are not made of panels, and so are not in `FIGURES`.
 PREDICTIONS = "predictions"  # of one trained model on its test rows
-IMPORTANCE = "importance"  # of each column of a user's own table to one trained model
+IMPORTANCE = "importance"  # of each column of a user's own table, for one trained model
 MODEL_FIGURES = (PREDICTIONS, IMPORTANCE)
 RANKS = "ranks"
 GAINS = "gains"
@@ -69,11 +71,12 @@ class Line:
         estimator: The estimator of the objective's expectations.
         samples: The number of samples of the estimator; None if it takes none.
         beta: The beta of all points; None means the beta that was selected for each repetition.
-        names: What the legend names: that in which the lines of a panel differ.
+        names: What the legend names, as it differs between the lines of a panel: the method, the
+            estimator, beta besides the method, or `both` method and estimator.
         effect: In a panel of effects, the effect that is shown; else ''.
         role: The role of the rows; '' means the role that panels of this kind are drawn from.
         version: A key of `VERSIONS`; '' means the usual result of the method.
-        place: 0, or the number of earlier lines of the panel that would look the same. Lines with
+        place: The number of earlier lines of the panel that would look the same. Lines with
             different places differ in dashes and marker.
     """
 
@@ -129,22 +132,26 @@ def _look_of_version(look: Look, version: Version) -> Look:
 
 
 def _look_in_place(look: Look, place: int) -> Look:
-    """Return a look that differs from those of other places in dashes and marker.
+    """Return a look with the dashes and the marker of a place (`Line.place`).
 
-    Dashes and markers are used in turn, from the dashes of the look on.
+    Place 0 leaves the look unchanged. Each further place takes the next of `DASHES` and of
+    `MORE_MARKERS`.
     """
     if place == 0:
         return look
-    dashes = DASHES[(DASHES.index(look.dashes) + place) % len(DASHES)]
-    marker = MORE_MARKERS[(place - 1) % len(MORE_MARKERS)]
+    # The numbers go round: after the last dashes or marker comes the first.
+    dashes_number = (DASHES.index(look.dashes) + place) % len(DASHES)
+    marker_number = (place - 1) % len(MORE_MARKERS)
+    dashes = DASHES[dashes_number]
+    marker = MORE_MARKERS[marker_number]
     return replace(look, dashes=dashes, marker=marker)
 
 
 def distinguishable(lines: Iterable["Line"]) -> tuple["Line", ...]:
     """Return the lines of a panel, changed so that no two of them look the same.
 
-    Lines of one method with several estimators get the estimator into their name, and a place that
-    distinguishes those that would still look the same.
+    Where one method has lines with several estimators, their names get the estimator. Lines that
+    would still look the same get different places.
     """
     lines = tuple(lines)
     distinct: list[Line] = []
@@ -154,20 +161,23 @@ def distinguishable(lines: Iterable["Line"]) -> tuple["Line", ...]:
             line = replace(line, names="both")
         if line.names == "both" and not line.version:
             look = replace(line, place=0).look
-            key = (look.colour, look.marker, look.dashes)
-            line = replace(line, place=earlier_lines[key])
-            earlier_lines[key] += 1
+            appearance = (look.colour, look.marker, look.dashes)
+            line = replace(line, place=earlier_lines[appearance])
+            earlier_lines[appearance] += 1
         distinct.append(line)
     return tuple(distinct)
 
 
 def _needs_estimator(line: Line, lines: Iterable[Line]) -> bool:
-    """Return whether a line that names only its method looks like one of another estimator."""
+    """Return whether the name of a line needs the estimator.
+
+    It does if the line names only its method, and looks like a line with another estimator.
+    """
     if line.names != "method" or line.effect:
         return False
-    for other in lines:
-        has_other_estimator = (other.estimator, other.samples) != (line.estimator, line.samples)
-        if has_other_estimator and other.look == line.look:
+    for rival in lines:
+        has_other_estimator = (rival.estimator, rival.samples) != (line.estimator, line.samples)
+        if has_other_estimator and rival.look == line.look:
             return True
     return False
 
@@ -176,8 +186,8 @@ def _needs_estimator(line: Line, lines: Iterable[Line]) -> bool:
 class Panel:
     """One pair of axes, on one dataset.
 
-    Its kind says what it shows; beta is the selected one unless a line fixes it. Plugins may add
-    kinds (`PANEL_KINDS`).
+    The kind says what a panel shows, at the selected beta unless a line fixes beta. Plugins may add
+    kinds to these (`PANEL_KINDS`):
 
     - `sizes`: a metric against `x`.
     - `forest`: differences to the ELBO, a row for each method.
@@ -196,16 +206,16 @@ class Panel:
             data.
         n: The training size as it is written in a command, such as '5%'; None means the size with
             the most rows.
-        x: What lies on the x-axis. In panels of sizes: n, M, samples, or another column, whose
-            mean over repetitions is the position of the point for each M. In curves: iterations or
-            epochs.
+        x: What lies on the x-axis. In panels of kind `sizes`: n, M, samples or another column; with
+            another column there is a point for each M, at the mean of the column over repetitions.
+            In curves: iterations or epochs.
         title: Words that follow the dataset in the title.
         log: Whether the metric has a log axis.
         median: Whether median and quartiles are drawn instead of mean and interval.
         column: The column of the figure, from 0; None means the next free one.
 
     Raises:
-        UserError: There is no such kind, or it has no panels of this metric.
+        UserError: There is no such kind of panel, or none of this metric.
     """
 
     kind: str
@@ -221,6 +231,7 @@ class Panel:
     column: int | None = None
 
     def __post_init__(self) -> None:
+        # The dataclass is frozen, which prevents a plain assignment.
         object.__setattr__(self, "lines", distinguishable(self.lines))
         if self.kind not in PANEL_KINDS or self.metric not in PANEL_KINDS[self.kind].metrics:
             raise UserError(
@@ -260,9 +271,9 @@ class Figure:
         columns: The number of panels in a row.
         caption: The caption.
         title: The title of the caption file; '' means the id.
-        legend: Whether one legend stands above all panels, or one above each row.
-        needs_all: Whether a user who names no figures gets this one only if each of its datasets
-            has results.
+        legend: `figure` for one legend above all panels, `row` for a legend above each row.
+        needs_all: Whether the figure needs results on all of its datasets. If some have none, it is
+            drawn only for users who name it.
     """
 
     id: str
@@ -285,7 +296,7 @@ def declare(make_figure: Callable[[], Figure]) -> Callable[[], Figure]:
 
 
 def methods(*names: str, **fields: str | int) -> tuple[Line, ...]:
-    """Return a line for each method; `fields` are further fields that all these lines share."""
+    """Return a line for each method; `fields` are further fields of `Line` that all lines share."""
     return tuple(Line(name, **fields) for name in names)  # pyright: ignore[reportArgumentType]
 
 
