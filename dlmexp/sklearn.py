@@ -33,7 +33,7 @@ from dlmexp.core.device import DEVICES
 from dlmexp.core.fit import Fit, fit
 from dlmexp.core.folds import FOLDS, HOLDOUT_FROM_ROWS, LOO
 from dlmexp.core.gp.kernels import kernel_named
-from dlmexp.core.gp.mixed_kernels import split_name, with_categories
+from dlmexp.core.gp.mixed_kernels import kernel_parts, with_categories
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.core.prediction import Prediction
@@ -257,7 +257,7 @@ class SparseGP(BaseEstimator):
             M=M,
             learns_mean=self.prior_mean == "constant",
             ard=self.ard,
-            initial={"lengthscale": "sqrt"} if split_name(kernel)[0] in STATIONARY else {},
+            initial={"lengthscale": "sqrt"} if kernel_parts(kernel)[0] in STATIONARY else {},
             inducing="kmeans",
             components=components,
             pilot=min(self.pilot, self._iterations),
@@ -392,7 +392,7 @@ class SparseGP(BaseEstimator):
     def _check_kernel(self) -> None:
         name = str(self.kernel)
         try:
-            kernel_named(KERNELS.get(name, name), typed=True)
+            kernel_named(KERNELS.get(name, name), may_import=True)
         except UserError as error:
             raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dlmexp.core.gp.cholesky import factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel
-from dlmexp.core.gp.posterior import component_marginals, positive, projection
+from dlmexp.core.gp.posterior import component_marginals, floored_variance, projection
 from dlmexp.core.gp.precision import as_rows, hyper_as_rows
 from dlmexp.core.likelihoods import Likelihood
 from dlmexp.core.likelihoods.mixture import Mixture
@@ -78,7 +78,7 @@ class MarginalPredictor:
         # v = kff + w . C_i^2
         kff = self.kernel.diagonal(rows, self.hyper)
         v = kff + (self.w.unsqueeze(-2) @ C.square_()).squeeze(-2)
-        return mu, positive(v, kff)
+        return mu, floored_variance(v, kff)
 
 
 class ComponentPredictor:

@@ -59,7 +59,7 @@ def rows(
 def operations(n: int, M: int, D: int, B: int) -> list[Operation]:
     """Return the operations of a step of the joint log-DLM on arrays [B, M, n]."""
     from dlmexp.core.gp.fused.stationary import Outer, covariance, parameter_gradients, right_factor
-    from dlmexp.core.gp.fused.tile_products import column_sums
+    from dlmexp.core.gp.fused.tile_products import fit_and_gain
 
     generator = torch.Generator("cuda").manual_seed(0)
 
@@ -84,7 +84,7 @@ def operations(n: int, M: int, D: int, B: int) -> list[Operation]:
         Operation("A = Luu^-1 Kuf", lambda: triangular_product(Luu_inv, Kuf), 1, 2),
         Operation("the same by cuBLAS", lambda: torch.bmm(Luu_inv, Kuf), 2, 2),
         Operation("V = Luu^-T S A", lambda: excess_product(Luu_inv, L, A), 2, 2),
-        Operation("fit, gain", lambda: column_sums(w, Kuf, V), 0, 2),
+        Operation("fit, gain", lambda: fit_and_gain(w, Kuf, V), 0, 2),
         Operation(
             "gradients of Z, l, s",
             lambda: parameter_gradients(

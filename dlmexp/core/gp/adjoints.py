@@ -1,7 +1,7 @@
 """Gradients of marginals and moments: the derivation, and the matrix products in them.
 
-`posterior`, `closed_form` and `fused.projected` call these functions from autograd functions.
-`rbf_posterior` repeats the same formulas, with results in memory that it keeps.
+The autograd functions of `posterior`, `closed_form` and `fused.projected` call these functions.
+`rbf_posterior` repeats their formulas, so that it can write results to memory that it reuses.
 
 **Marginals.** With `A = Luu^-1 Kuf` and `S = L L^T - I`, the marginals of q are (docs/SPEC.md,
 section 1)
@@ -29,8 +29,8 @@ section 1)
 
        Luu^T dLuu = -dA A^T = -(m r^T + 2 S P)
 
-   and `cholesky.pullback` turns this into dKuu. Luu^-1, a function of Kuu, gets no gradient of its
-   own.
+   and `cholesky.pullback` turns this into dKuu. Luu^-1 is a function of Kuu, so dKuu includes its
+   part, and Luu^-1 itself gets no gradient.
 
 With A, the rounding error is about eps * cond(Luu), as with triangular solves. The form
 `gain_i = Kuf_i . W Kuf_i` with `W = Luu^-T S Luu^-1` would save another product, but its error is
@@ -95,8 +95,8 @@ def whitened_gradients(
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
     """Return `-Luu^T dLuu` [B, M, M], and the gradients in m [B, M] and L [B, M, M].
 
-    g and h [B, N] are the gradients in fit and gain. Where several Gaussians share A, the first is
-    summed over them before `pullback`.
+    g and h [B, N] are the gradients in fit and gain. Where several Gaussians share A,
+    `-Luu^T dLuu` is summed over them before `pullback`.
     """
     P = symmetrised(gram(A, h))
     r = (A @ g.unsqueeze(-1)).squeeze(-1)
@@ -141,10 +141,11 @@ def moment_gradients(
 
 
 def symmetrised(P: Float[Tensor, "*B M M"]) -> Float[Tensor, "*B M M"]:
-    """Return the symmetric part of a float32 P, which removes rounding errors; float64 is returned.
+    """Return the symmetric part of a float32 P, and a float64 P as it is.
 
-    At the start, where q is the prior, the gradient in the inducing inputs is a multiple of
-    `P - P^T`. Adam, which divides a gradient by its size, would make steps of rounding errors.
+    P is symmetric but for rounding errors. At the start of training, where q is the prior, the
+    gradient in the inducing inputs is a multiple of `P - P^T`. Adam divides a gradient by its size,
+    and would blow up these rounding errors of float32 to steps of full size.
     """
     if P.dtype == PARAMETER_DTYPE:
         return P

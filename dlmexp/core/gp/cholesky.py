@@ -1,7 +1,7 @@
 """Cholesky factors of a batch of cells.
 
-A cell whose matrix can not be factorised is marked (`ok` is False) and does not disturb the others;
-nothing raises. On a GPU nothing waits for the device, except `escalate`.
+If the matrix of a cell can not be factorised, nothing raises: its `ok` is False, and the other
+cells are not affected. On a GPU only `sufficient_jitter` waits for the device.
 """
 
 from typing import Any, NamedTuple
@@ -16,14 +16,15 @@ from dlmexp.core.gp.special import once_differentiable
 FIRST_JITTER = 1e-6
 """The jitter that is tried first, relative to the mean of the diagonal."""
 LAST_JITTER = 1e-1
-"""The jitter that is tried last; each one is ten times the one before."""
+"""The largest jitter that is tried; each jitter is ten times the one before."""
 
 
 class Factor(NamedTuple):
-    """`L L^T = K + jitter`, and L^-1.
+    """The Cholesky factor of a matrix with jitter, `L L^T = K`, and L^-1.
 
-    All are differentiable. Functions that compute the whole gradient in K themselves (`pullback`)
-    pass it to K, and use L and its inverse as constants.
+    K, L and the inverse are differentiable. A function with a backward pass of its own that
+    computes the whole gradient in K (`pullback`) takes K as an argument with a gradient, and the
+    inverse as a constant.
 
     Attributes:
         K: The matrix with its jitter on the diagonal.
@@ -51,7 +52,7 @@ def factorise(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Factor:
 
 
 @torch.no_grad()
-def escalate(
+def sufficient_jitter(
     K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B"], Bool[Tensor, "B"]]:
     """Return the jitter with which each cell factorises, and whether there is one [B].
@@ -59,20 +60,23 @@ def escalate(
     It is the least among `jitter`, 10 `jitter`, ... up to `LAST_JITTER`. This waits for a GPU, so
     it must not be called within a training step.
     """
+    # The product of several tens may exceed LAST_JITTER by rounding.
+    limit = LAST_JITTER * (1 + 1e-9)
     jitter = jitter.clone()
     while True:
         ok = factorise(K, jitter).ok
-        retry = ~ok & (jitter * 10 <= LAST_JITTER * (1 + 1e-9))
-        if not retry.any():
+        can_retry = ~ok & (jitter * 10 <= limit)
+        if not can_retry.any():
             return jitter, ok
-        jitter = torch.where(retry, jitter * 10, jitter)
+        jitter = torch.where(can_retry, jitter * 10, jitter)
 
 
 def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
-    """Return dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`.
+    """Return the gradient dK in `K = L L^T` from `C = L^T dL - d(L^-1) L^-T`.
 
-    It is `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle and halves the diagonal, and
-    `sym(P) = (P + P^T) / 2` (Murray 2016, arXiv:1602.07527).
+    dL and d(L^-1) are the gradients in L and L^-1. The result is `L^-T sym(Phi(C)) L^-1`, where Phi
+    keeps the lower triangle and halves the diagonal, and `sym(P) = (P + P^T) / 2` (Murray 2016,
+    arXiv:1602.07527).
     """
     if uses_triton(C):
         from dlmexp.core.gp.fused.small import symmetric_middle
@@ -110,7 +114,7 @@ def add_to_diagonal(
 ) -> Float[Tensor, "B M M"]:
     """Return K + jitter * mean(diag K) * I.
 
-    This linear function of K is its own adjoint, so that it also is the backward pass.
+    This linear function of K is its own adjoint, so it serves as its own backward pass.
     """
     if uses_triton(K):
         from dlmexp.core.gp.fused.small import added_to_diagonal
@@ -136,7 +140,7 @@ def cholesky(
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M M"], Bool[Tensor, "B"]]:
     """Return the factor L of each cell's K, L^-1, and which cells could be factorised.
 
-    The factor of the others is the identity.
+    Where K could not be factorised, L is the identity.
     """
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     L, info = torch.linalg.cholesky_ex(K)

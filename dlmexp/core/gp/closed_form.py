@@ -22,7 +22,7 @@ from torch import Tensor
 from dlmexp.core.gp.adjoints import moment_gradients, moment_products
 from dlmexp.core.gp.cholesky import Factor, factorise
 from dlmexp.core.gp.kernels import Hyper, Kernel, fused_parameters
-from dlmexp.core.gp.posterior import positive
+from dlmexp.core.gp.posterior import floored_variance
 from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, hyper_as_rows, row_sum, sum_over_rows
 from dlmexp.core.gp.special import once_differentiable
 
@@ -195,7 +195,7 @@ class RowProjection(NamedTuple):
         kff = self.stationary_kff
         if kff is None:
             kff = self.kernel.diagonal(X, self.hyper)
-        return A, positive(kff - A.square().sum(-2), kff)
+        return A, floored_variance(kff - A.square().sum(-2), kff)
 
 
 def row_projection(problem: Problem) -> RowProjection:

@@ -1,7 +1,7 @@
 """Kernels over batches of cells (docs/SPEC.md, section 1).
 
-There are our own stationary kernels, which compute one exponential per entry, and any kernel of
-GPyTorch.
+There are the stationary kernels of this module, which compute one exponential per entry, and
+`GPyTorchKernel`, which wraps any kernel of GPyTorch.
 
 A stationary kernel is a function of `E = -|x - z|^2 / (2 l^2)`, and E is a single matrix product:
 
@@ -9,8 +9,8 @@ A stationary kernel is a function of `E = -|x - z|^2 / (2 l^2)`, and E is a sing
                              right = [x, |x|^2, 1]
 
 With ARD, -1/(2 l^2) and |x|^2 are one column per feature. So all parameters enter through `left`,
-which has M rows, and the single product `dE right` gives the gradient in it. Of the arrays
-[B, M, N], the backward pass keeps K alone (Matern: and dK/dE).
+which has M rows, and the single product `dE right` gives the gradient in `left`. The only array
+[B, M, N] that is kept for the backward pass is K; a Matern kernel also keeps dK/dE.
 """
 
 import inspect
@@ -44,7 +44,7 @@ class Parameter:
 
     Attributes:
         initial: Its initial value: a number, or a tensor of its shape.
-        positive: Whether it is the softplus of what is trained, plus `floor`.
+        positive: Whether it is `floor` plus the softplus of an unconstrained trained value.
         shape: Its shape for one cell.
         floor: The lower bound of a positive parameter.
     """
@@ -57,7 +57,7 @@ class Parameter:
     def start(self, like: Tensor, B: int, initial: float | None = None) -> Tensor:
         """Return the initial value for B cells [B, *shape], with dtype and device of `like`.
 
-        `initial`, if it is given, takes the place of the attribute.
+        The argument `initial`, unless it is None, replaces the attribute of this name.
         """
         value = self.initial if initial is None else initial
         if isinstance(value, Tensor):
@@ -135,11 +135,11 @@ class RBF(Stationary):
             return _triton_matrix(X1, X2, hyper, matern=0)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s exp(E) = exp(E + log s). log s is added to the last column of left, which is multiplied
-        # by the column of ones in right: so its gradient comes with that of left.
+        # by the column of ones in right: so the gradient in left gives that in s, too.
         log_s = hyper["outputscale"].log()[..., None, None]
         log_s_in_last_column = torch.nn.functional.pad(log_s, (left.shape[-1] - 1, 0))
         # In float32 the rounding error of E can be large where an input lies many lengthscales
-        # away from the origin: E + log s is not allowed to exceed log s.
+        # away from the origin. As E <= 0 without rounding, E + log s is clamped to log s.
         largest = log_s.detach() if left.dtype == torch.float32 else None
         return _Exponential.apply(left + log_s_in_last_column, right, largest)  # pyright: ignore[reportReturnType]
 
@@ -173,7 +173,7 @@ class Matern52(Matern):
 
 
 FUSED_ORDERS = {RBF: 0, Matern32: 3, Matern52: 5}
-"""The number by which `gp.fused` knows a kernel: the order of a Matern kernel, 0 for the RBF."""
+"""The argument `matern` of `gp.fused` for each class: the order of a Matern kernel, 0 for RBF."""
 
 
 def fused_parameters(
@@ -181,8 +181,8 @@ def fused_parameters(
 ) -> tuple[Tensor, Tensor, Tensor, int] | None:
     """Return Z, lengthscale, outputscale and order: the first arguments of `fused.projected`.
 
-    Return None where these functions can not take the place of the kernel matrix between Z and X:
-    without Triton, for other kernels, and if X needs a gradient.
+    Return None where `fused.projected` can not be used for the kernel matrix between Z and X:
+    without Triton, for kernels that are not in `FUSED_ORDERS`, and if X needs a gradient.
     """
     order = FUSED_ORDERS.get(type(kernel))
     if order is None or not uses_triton(hyper["Z"]) or X.requires_grad:
@@ -207,17 +207,17 @@ def _factors(
     half_precision = (-0.5 * precision).expand(*X1.shape[:-1], -1)
     left = torch.cat([scaled, half_precision, -0.5 * norm], -1)
     # right = [x2, |x2|^2, 1]
-    square = X2.square()
+    squared = X2.square()
     if lengthscale.shape[-1] == 1:
-        square = square.sum(-1, keepdim=True)
-    right = torch.cat([X2, square, torch.ones_like(X2[..., :1])], -1)
+        squared = squared.sum(-1, keepdim=True)
+    right = torch.cat([X2, squared, torch.ones_like(X2[..., :1])], -1)
     return left, right
 
 
 def _takes_triton(X1: Tensor, X2: Tensor) -> bool:
     """Return whether Triton computes the matrix of X1 and X2.
 
-    Its gradient in X2 is computed only if X2 is X1.
+    The Triton kernel computes the gradient in X2 only if X2 is X1.
     """
     return uses_triton(X1) and (X1 is X2 or not X2.requires_grad)
 
@@ -226,14 +226,15 @@ def _triton_matrix(Z: Tensor, X: Tensor, hyper: Hyper, matern: int) -> Float[Ten
     """Return the kernel matrix [B, M, N], computed by Triton; `matern` is in `FUSED_ORDERS`."""
     from dlmexp.core.gp.fused.stationary import StationaryMatrix
 
-    X_if_other = None if Z is X else X
-    return StationaryMatrix.apply(Z, X_if_other, hyper["lengthscale"], hyper["outputscale"], matern)  # pyright: ignore[reportReturnType]
+    # None tells `StationaryMatrix` that both sides are Z.
+    X_or_none = None if Z is X else X
+    return StationaryMatrix.apply(Z, X_or_none, hyper["lengthscale"], hyper["outputscale"], matern)  # pyright: ignore[reportReturnType]
 
 
 class _Exponential(torch.autograd.Function):
     """(left, right, largest) -> exp(min(left right^T, largest)).
 
-    Of this size, only the result is kept for the backward pass.
+    The result is the only array of its size that is kept for the backward pass.
     """
 
     @staticmethod
@@ -284,7 +285,7 @@ class _Matern52(torch.autograd.Function):
 class _Matern32(torch.autograd.Function):
     """The Matern-3/2 kernel of E = left right^T.
 
-    Its slope dK/dE = 3 s exp(-u) is finite at distance 0, as that of `_Matern52`.
+    Its slope dK/dE = 3 s exp(-u) is finite at distance 0, like that of `_Matern52`.
     """
 
     @staticmethod
@@ -325,9 +326,10 @@ def _matern_gradients(
     K: Float[Tensor, "B M N"],
     slope: Float[Tensor, "B M N"],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients in left, right and outputscale from that in K.
+    """Return the gradients in left, right and outputscale from the gradient d_K in K.
 
-    `needed` says which of them are needed, the others are None. `slope` is dK/dE.
+    `needed` says which of the three gradients are needed; those that are not are None. `slope` is
+    dK/dE.
     """
     d_outputscale = None
     if needed[2]:
@@ -338,38 +340,40 @@ def _matern_gradients(
     return d_left, d_right, d_outputscale
 
 
-def kernel_named(name: str, typed: bool = False) -> Kernel:
-    """Return the kernel registered under that name, or the GPyTorch kernel of that dotted path.
+def kernel_named(name: str, may_import: bool = False) -> Kernel:
+    """Return the kernel registered under a name, or the GPyTorch kernel of a dotted path.
 
     `NAME+linear` adds a linear term, `NAME@4_17` has two categories (`mixed_kernels`).
 
     Args:
         name: The name, or the path `package.Class`.
-        typed: Whether the user has typed the name. Only then is the module of a path imported.
-            Otherwise, as for a name from a file, it must have been imported before.
+        may_import: Whether the module of a path may be imported, which runs its code: True only for
+            a name that the user has typed. A name that comes from a file must not run code, so its
+            module must have been imported before.
 
     Raises:
-        UserError: There is no such kernel, or its module has not been imported.
+        UserError: There is no such kernel, or its module is not imported and may not be.
     """
     from dlmexp.core.gp import mixed_kernels
 
     if mixed_kernels.is_mixed(name):
-        base, linear, sizes = mixed_kernels.split_name(name)
-        return mixed_kernels.mixed_kernel(kernel_named(base, typed), linear, sizes)
+        base, linear, sizes = mixed_kernels.kernel_parts(name)
+        return mixed_kernels.mixed_kernel(kernel_named(base, may_import), linear, sizes)
     if "." not in name:
         return KERNELS[name]
     with warnings.catch_warnings():
-        # GPyTorch is imported here since that takes seconds. Its import warns of its own code.
+        # GPyTorch takes seconds to import, so it is imported only where it is needed. Its own code
+        # causes DeprecationWarnings then.
         warnings.simplefilter("ignore", DeprecationWarning)
         import gpytorch
     module_name, _, class_name = name.rpartition(".")
-    if typed:
-        _import(name, module_name)
+    if may_import:
+        _import_module(name, module_name)
     module = sys.modules.get(module_name)
     if module is None:
         raise UserError(
-            f"kernel={name}: code is imported for a model only if you name it; "
-            f"where that is a module you trust, say `dlmexp --plugins {module_name} COMMAND`, "
+            f"kernel={name}: the module of a kernel is imported only if you name it; "
+            f"if you trust {module_name}, say `dlmexp --plugins {module_name} COMMAND`, "
             f"or import {module_name} in Python"
         )
     cls = getattr(module, class_name, None)
@@ -381,8 +385,8 @@ def kernel_named(name: str, typed: bool = False) -> Kernel:
     return _gpytorch_kernel(name, cls)
 
 
-def _import(kernel: str, module_name: str) -> None:
-    """Import the module of a kernel.
+def _import_module(kernel: str, module_name: str) -> None:
+    """Import the module of a kernel; `kernel` is the name that the user has typed.
 
     Raises:
         UserError: There is no such module.
@@ -397,22 +401,22 @@ def _import(kernel: str, module_name: str) -> None:
 
 
 PROBE = 7
-"""Number of cells of a trial batch of a GPyTorch kernel: a number that no parameter is likely to
-have as its first dimension unless it takes the batch shape."""
+"""Number of cells of the trial batch of a GPyTorch kernel: a number that hardly any parameter has as
+its first dimension by chance, so that a parameter with it must have taken the batch shape."""
 
 
 class GPyTorchKernel(Kernel):
     """`s k(x, x')` with a GPyTorch kernel k, such as `gpytorch.kernels.PeriodicKernel`.
 
-    An instance of the class, which is GPyTorch's or a user's, is made with `batch_shape=[B]`. Its
-    raw parameters are learned under the names `kernel.<name>`; the class constrains them itself.
-    Operations of GPyTorch depend on values, so no CUDA graph can capture them.
+    The class may be GPyTorch's or a user's. An instance for B cells is made with `batch_shape=[B]`.
+    Its raw parameters are learned under the names `kernel.<name>`; the class constrains them
+    itself. Operations of GPyTorch depend on values, so no CUDA graph can capture them.
     """
 
     capturable = False
 
     def __init__(self, name: str, cls: type[Any]):
-        """Make a trial instance of the class.
+        """Check the class by a trial instance, and keep the shapes of its parameters.
 
         Raises:
             UserError: The class can't be called with a batch shape alone, or ignores it.
@@ -433,8 +437,7 @@ class GPyTorchKernel(Kernel):
         for parameter, value in probe.named_parameters():
             if value.shape[:1] != (PROBE,):
                 raise UserError(
-                    f"kernel={name}: {parameter} does not begin "
-                    "with the batch_shape that it is given"
+                    f"kernel={name}: the shape of {parameter} does not begin with the batch_shape"
                 )
             self._shapes_without_ard[parameter] = value.shape[1:]
 
@@ -464,7 +467,7 @@ class GPyTorchKernel(Kernel):
         return functional_call(module, values, (X1, X2, diag))
 
     def _has_ard(self, hyper: Hyper) -> bool:
-        """Return whether parameters have other shapes than without ARD."""
+        """Return whether a parameter has another shape than without ARD."""
         for name, shape in self._shapes_without_ard.items():
             if hyper[name].shape[1:] != shape:
                 return True
@@ -492,14 +495,16 @@ class GPyTorchKernel(Kernel):
         return _DenseKernel(kernel)
 
 
+# The same object for the same name and class, so that the trial instance is made only once, and the
+# modules that `_module` caches are reused.
 _gpytorch_kernel = cache(GPyTorchKernel)
 
 
 class _DenseKernel(torch.nn.Module):
-    """The kernel as a module that returns a dense matrix.
+    """A GPyTorch kernel as a module that returns a dense matrix.
 
-    GPyTorch's lazy matrix would be evaluated only after `functional_call`, when the parameters are
-    no longer those of the call.
+    GPyTorch returns a lazy matrix. It must be evaluated here, within `functional_call`: afterwards
+    the module has its former parameters again.
     """
 
     def __init__(self, kernel: Any):

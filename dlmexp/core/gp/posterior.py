@@ -109,7 +109,7 @@ def marginals(
     else:
         fit, gain = _Marginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff
-    return mean[..., None] + fit, positive(kff + gain, kff)
+    return mean[..., None] + fit, floored_variance(kff + gain, kff)
 
 
 def marginals_with_residual(
@@ -123,7 +123,7 @@ def marginals_with_residual(
     A = p.A
     prior_variance = p.kff
     # r_i = kff_i - |A_i|^2
-    residual = positive(prior_variance - A.square().sum(-2), prior_variance)
+    residual = floored_variance(prior_variance - A.square().sum(-2), prior_variance)
     # mu_i = mean + A_i . m,  v_i = r_i + |L^T A_i|^2
     mu = mean[..., None] + (m.unsqueeze(-2) @ A).squeeze(-2)
     variance = residual + (L.mT @ A).square().sum(-2)
@@ -143,7 +143,7 @@ def component_marginals(
     mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     fit, gain = _ComponentMarginals.apply(p.Kuf, *operands)  # pyright: ignore[reportGeneralTypeIssues]
     kff = p.kff.unsqueeze(-2)
-    return mean[..., None, None] + fit, positive(kff + gain, kff)
+    return mean[..., None, None] + fit, floored_variance(kff + gain, kff)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
@@ -164,7 +164,7 @@ def to_whitened(
     return (Kuu.inverse @ m[..., None]).squeeze(-1), Kuu.inverse @ L
 
 
-def positive(v: Tensor, kff: Tensor) -> Tensor:
+def floored_variance(v: Tensor, kff: Tensor) -> Tensor:
     """Return variances v, raised to a rounding error of the prior variance kff where they are less.
 
     In exact arithmetic the jitter keeps v well above that; only rounding errors of float32 bring it
@@ -325,7 +325,7 @@ def _marginals_of_splits(
     # v_ki = kff_i - |A_i|^2 + |L_k^T A_i|^2
     residual = (kff - A.square().sum(-2)).unsqueeze(-2)
     v = residual + _ProjectedVariance.apply(A, L)  # pyright: ignore[reportOperatorIssue]
-    return mu, positive(v, kff.unsqueeze(-2))
+    return mu, floored_variance(v, kff.unsqueeze(-2))
 
 
 class _ProjectedVariance(torch.autograd.Function):

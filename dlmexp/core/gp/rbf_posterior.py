@@ -16,12 +16,12 @@ from torch import Tensor
 from dlmexp.core.gp.cholesky import add_to_diagonal, cholesky, pullback
 from dlmexp.core.gp.kernels import RBF, Hyper, Kernel
 from dlmexp.core.gp.matrix_products import symmetric_product, triangular_product
-from dlmexp.core.gp.posterior import positive
+from dlmexp.core.gp.posterior import floored_variance
 from dlmexp.core.gp.special import once_differentiable
 from dlmexp.core.gp.workspace import Workspace
 
 
-def rbf_marginals_apply(kernel: Kernel, X: Tensor) -> bool:
+def can_use_rbf_marginals(kernel: Kernel, X: Tensor) -> bool:
     """Return whether `rbf_marginals` can take the place of `projection` and `marginals`."""
     return type(kernel) is RBF and X.device.type == "cpu" and X.dtype == torch.float64
 
@@ -51,7 +51,7 @@ def rbf_marginals(
     outputscale = hyper["outputscale"]
     fit, gain, ok = _RBFMarginals.apply(Z, lengthscale, outputscale, m, L, X, jitter, memory)  # pyright: ignore[reportGeneralTypeIssues]
     kff = outputscale[..., None]
-    return hyper["mean"][..., None] + fit, positive(kff + gain, kff), ok
+    return hyper["mean"][..., None] + fit, floored_variance(kff + gain, kff), ok
 
 
 class _RBFMarginals(torch.autograd.Function):

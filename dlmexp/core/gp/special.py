@@ -48,7 +48,7 @@ def gauss_hermite(
     return e_on_device, log_w_on_device
 
 
-def at_nodes(
+def quadrature_nodes(
     mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], nodes: int
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "K 1"]]:
     """Return the nodes f_k = mu + sqrt(v) e_k [..., K, N] and their log weights [K, 1]."""
@@ -67,7 +67,7 @@ def expectation(
 
     `g` takes f [..., K, N] and returns values of the same shape.
     """
-    f, log_w = at_nodes(mu, v, nodes)
+    f, log_w = quadrature_nodes(mu, v, nodes)
     return (log_w.exp() * g(f)).sum(-2)
 
 

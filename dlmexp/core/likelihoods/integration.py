@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from dlmexp.core.gp.special import at_nodes
+from dlmexp.core.gp.special import quadrature_nodes
 
 HERMITE_NODES = 64
 """Number of nodes of the first rule."""
@@ -112,7 +112,7 @@ def hermite_log_loss(
     nodes: int,
 ) -> Float[Tensor, "*B N"]:
     """Return `-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""
-    f, log_w = at_nodes(mu, v, nodes)
+    f, log_w = quadrature_nodes(mu, v, nodes)
     log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
     return -torch.logsumexp(log_w + log_p, -2)
 

@@ -11,7 +11,7 @@ from dlmexp.core.gp.posterior import (
     projection,
     to_whitened,
 )
-from dlmexp.core.gp.rbf_posterior import rbf_marginals, rbf_marginals_apply
+from dlmexp.core.gp.rbf_posterior import can_use_rbf_marginals, rbf_marginals
 from dlmexp.core.gp.workspace import Workspace
 from dlmexp.core.training.parameters import Tensors, initial_q
 from dlmexp.core.training.pilot import initial_values_from_pilots
@@ -19,17 +19,18 @@ from dlmexp.core.training.program import ObjectiveValue, Posterior, Program
 
 
 class Joint(Program):
-    """Cells that learn everything; so every cell has its own kernel matrices."""
+    """Cells that learn everything, so that every cell has kernel matrices of its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._workspace = Workspace()
+        # Inputs and targets of every cell, where every step sees all rows.
         self._all_rows = None
         if self.minibatches is None:
             self._all_rows = (self.data.inputs_by_cell(), self.data.y[self.data.split_index])
 
     def initial(self) -> Tensors:
-        """Return the initial hyperparameters with q at the prior, or both from a pilot fit."""
+        """Return the initial hyperparameters and q: q at the prior, or both from a pilot fit."""
         values = self.initial_hyperparameters()
         hyper = self.hyperparameters(values)
         values |= initial_q(hyper, self.model.kernel, self.model.whitened)
@@ -43,8 +44,9 @@ class Joint(Program):
         m, L = self.q(values)
         X, y = self._all_rows or self._minibatch_by_cell()
         uses_residual = self.loss.objective.uses_residual
-        # 1. The fast way, on a CPU with the RBF kernel.
-        if self.model.whitened and rbf_marginals_apply(self.model.kernel, X) and not uses_residual:
+        # 1. The fast way: with the RBF kernel on a CPU.
+        has_fast_marginals = can_use_rbf_marginals(self.model.kernel, X) and not uses_residual
+        if self.model.whitened and has_fast_marginals:
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._workspace)
             return self.regularised_mean(hyper, Marginals(mu, v), y, (m, L), ok, iteration)
         # 2. The general way.

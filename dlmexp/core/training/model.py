@@ -11,7 +11,7 @@ from dlmexp.core.objectives import Objective
 
 
 def default_inducing_count(n: int) -> int:
-    """Return a tenth of the n training rows, but 20 to 200, and n at most."""
+    """Return a tenth of the n training rows, but at least 20, at most 200, and at most n."""
     return min(max(n // 10, 20), 200, n)
 
 
@@ -21,7 +21,7 @@ class AutoM:
 
     Attributes:
         tolerance: What a larger M may gain at most, in nats per row.
-        most: The largest M, which is taken where no smaller one is within the tolerance.
+        most: The largest M. It is taken if no smaller M is within the tolerance.
     """
 
     tolerance: float = 0.1
@@ -89,7 +89,7 @@ class Model:
         pilot: int = 0,
     ):
         if isinstance(kernel, str):
-            kernel = kernel_named(kernel, typed=True)
+            kernel = kernel_named(kernel, may_import=True)
         if isinstance(likelihood, str):
             likelihood = LIKELIHOODS[likelihood]
         if learns_mean is None:
@@ -107,7 +107,7 @@ class Model:
         self.pilot = pilot
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how the model is pickled: with the names of kernel and likelihood, not objects."""
+        """Return how to pickle the model: its kernel and likelihood are pickled as names."""
         values = {**vars(self), "kernel": self.kernel.name, "likelihood": self.likelihood.name}
         return restored_model, (values,)
 
@@ -116,7 +116,7 @@ class Model:
         if self.M is None:
             return default_inducing_count(n)
         if isinstance(self.M, str | AutoM):
-            raise TypeError("an automatic M must have been chosen before")
+            raise TypeError("M is not chosen yet: call automatic.with_number_of_inducing_inputs")
         return self.M
 
     def parameters(self, D: int) -> dict[str, Parameter]:
@@ -132,14 +132,15 @@ class Model:
 def restored_model(values: dict[str, Any]) -> Model:
     """Return a model from its pickled values.
 
-    The module of a GPyTorch kernel must have been imported: a pickle never makes Python import one.
+    The module of a GPyTorch kernel must have been imported before: for safety, a pickle never makes
+    Python import a module.
     """
     return Model(**{**values, "kernel": kernel_named(values["kernel"])})
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The objective of training, and the estimator of `-log E_q p(y|f)` in it."""
+    """The objective of training, and the estimator of its terms `-log E_q p(y|f)`."""
 
     objective: Objective
     estimator: Estimator = field(default_factory=Exact)

@@ -388,7 +388,7 @@ def _kernel(name: str, n_features: int, ard: bool) -> _KernelSource:
         source = _base_kernel(name, n_features if ard else None, {})
         expression = f"gpytorch.kernels.ScaleKernel({source.expression})"
         return _KernelSource(source.module, expression)
-    n_numbers = n_features - kernel.indicators
+    n_numbers = n_features - kernel.indicator_count
     module = "gpytorch"
     factors: list[str] = []
     if n_numbers:

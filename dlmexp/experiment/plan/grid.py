@@ -159,7 +159,7 @@ def check(cfg: RunConfig) -> None:
         raise UserError(f"cv={cfg.cv}: measure=gradient selects nothing; leave cv out")
     for key, dataset in cfg.dataset.items():
         _check_name(key, dataset)
-        kernel_named(dataset.kernel, typed=True)
+        kernel_named(dataset.kernel, may_import=True)
         _check_task(cfg, dataset)
     for name, options in cfg.estimator.items():
         _check_options(name, options)

@@ -3,7 +3,7 @@
 from dlmexp.common.plugin_code import code_version
 from dlmexp.core.estimators import ESTIMATORS
 from dlmexp.core.gp.kernels import KERNELS
-from dlmexp.core.gp.mixed_kernels import is_mixed, split_name
+from dlmexp.core.gp.mixed_kernels import is_mixed, kernel_parts
 from dlmexp.core.likelihoods import LIKELIHOODS
 from dlmexp.core.objectives import OBJECTIVES
 from dlmexp.experiment.plan.cell import Cell
@@ -39,7 +39,7 @@ def plugin_packages(cell: Cell) -> list[str]:
 def _module_of_kernel(name: str) -> str | None:
     """Return the module that defines a kernel; None if no such kernel is registered."""
     if is_mixed(name):
-        name, _, _ = split_name(name)
+        name, _, _ = kernel_parts(name)
     if "." in name:  # the import path of a class
         return name.rpartition(".")[0]
     return KERNELS.module_of(name)

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from dlmexp.core.gp.cholesky import FIRST_JITTER, LAST_JITTER, add_to_diagonal, escalate, factorise
+from dlmexp.core.gp.cholesky import (
+    FIRST_JITTER,
+    LAST_JITTER,
+    add_to_diagonal,
+    factorise,
+    sufficient_jitter,
+)
 
 
 def positive_definite(B: int, M: int, seed: int = 0) -> torch.Tensor:
@@ -65,7 +71,7 @@ def test_escalation_raises_only_the_jitter_of_cells_that_need_it():
     # The middle cell misses positive definiteness by 3e-4 of its mean diagonal.
     nearly_singular = torch.ones(8, 8, dtype=torch.float64) - 3e-4 * eye
     K = torch.stack([positive_definite(1, 8)[0], nearly_singular, -eye])
-    jitter, ok = escalate(K, torch.full((3,), FIRST_JITTER, dtype=torch.float64))
+    jitter, ok = sufficient_jitter(K, torch.full((3,), FIRST_JITTER, dtype=torch.float64))
     assert ok.tolist() == [True, True, False]
     expected = torch.tensor([1e-6, 1e-3], dtype=torch.float64)
     torch.testing.assert_close(jitter[:2], expected, rtol=1e-9, atol=0)

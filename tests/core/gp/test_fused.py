@@ -116,7 +116,7 @@ def assert_close(result, expected):
 @PRODUCT_SHAPES
 def test_sums_over_inducing_inputs_are_the_plain_ones(M, N, random):
     A, V, w = random(2, M, N), random(2, M, N), random(2, M)
-    fit, gain = tile_products.column_sums(w, A, V)
+    fit, gain = tile_products.fit_and_gain(w, A, V)
     assert_close(fit, (w[:, None] @ A)[:, 0])
     assert_close(gain, (A * V).sum(1))
     assert_close(tile_products.squares(A), A.square().sum(1))

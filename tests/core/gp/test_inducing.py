@@ -7,7 +7,7 @@ import torch
 from dlmexp.core.gp import inducing
 from dlmexp.core.gp.inducing import (
     INDUCING,
-    Candidates,
+    InducingRequest,
     _closest_centres,
     _first_centres,
     greedy,
@@ -24,7 +24,7 @@ HYPER = {
 
 
 def start(X, M, seed=3, kernel="rbf"):
-    return Candidates(torch.as_tensor(X), M, seed, KERNELS[kernel], HYPER)
+    return InducingRequest(torch.as_tensor(X), M, seed, KERNELS[kernel], HYPER)
 
 
 @pytest.fixture(name="X")

@@ -208,7 +208,7 @@ def test_gpytorch_kernel_can_not_be_captured_and_its_trace_sums_the_diagonal(cel
 )
 def test_name_of_no_such_kernel_is_refused(name, words):
     with pytest.raises(UserError, match=words):
-        kernel_named(name, typed=True)
+        kernel_named(name, may_import=True)
 
 
 def test_module_of_a_kernel_is_imported_only_where_the_user_has_typed_it(monkeypatch):

@@ -19,9 +19,9 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from dlmexp.core.gp.kernels import rbf
 from dlmexp.core.gp.posterior import (
     component_marginals,
+    floored_variance,
     kl,
     marginals,
-    positive,
     projection,
     shared_marginals,
     to_whitened,
@@ -174,9 +174,9 @@ def test_variance_stays_above_its_rounding_error():
     kff = torch.tensor([[1.0, 1.0, 2.0]])
     v = torch.tensor([[0.5, -1e-3, 0.0]])
     eps = torch.finfo(torch.float32).eps
-    assert positive(v, kff).tolist() == [[0.5, eps, 2 * eps]]
+    assert floored_variance(v, kff).tolist() == [[0.5, eps, 2 * eps]]
     above = torch.tensor([[0.5, 0.1, 0.2]])
-    assert positive(above, kff) is above
+    assert floored_variance(above, kff) is above
 
 
 def test_kl_is_that_of_normal_distributions_with_its_gradient(cells):

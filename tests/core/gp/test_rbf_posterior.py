@@ -5,7 +5,7 @@ import torch
 
 from dlmexp.core.gp.kernels import RBF, matern52, rbf
 from dlmexp.core.gp.posterior import marginals, projection
-from dlmexp.core.gp.rbf_posterior import rbf_marginals, rbf_marginals_apply
+from dlmexp.core.gp.rbf_posterior import can_use_rbf_marginals, rbf_marginals
 from dlmexp.core.gp.workspace import Workspace
 
 LEARNED = ("Z", "lengthscale", "outputscale", "mean", "m", "L")
@@ -60,8 +60,8 @@ class Doubled(RBF):
 
 def test_only_the_rbf_kernel_of_float64_rows_on_a_cpu_takes_the_fast_form():
     X = torch.zeros(1, 2, 2, dtype=torch.float64)
-    assert rbf_marginals_apply(rbf, X)
-    assert not rbf_marginals_apply(rbf, X.float())
-    assert not rbf_marginals_apply(rbf, X.to("meta"))
-    assert not rbf_marginals_apply(matern52, X)
-    assert not rbf_marginals_apply(Doubled("doubled"), X)
+    assert can_use_rbf_marginals(rbf, X)
+    assert not can_use_rbf_marginals(rbf, X.float())
+    assert not can_use_rbf_marginals(rbf, X.to("meta"))
+    assert not can_use_rbf_marginals(matern52, X)
+    assert not can_use_rbf_marginals(Doubled("doubled"), X)

@@ -6,7 +6,13 @@ import pytest
 import torch
 from scipy.special import lambertw
 
-from dlmexp.core.gp.special import at_nodes, expectation, gauss_hermite, lambert_w_exp, log_ndtr
+from dlmexp.core.gp.special import (
+    expectation,
+    gauss_hermite,
+    lambert_w_exp,
+    log_ndtr,
+    quadrature_nodes,
+)
 from tests.support.product_density import F64, t
 
 
@@ -60,7 +66,7 @@ def test_gauss_hermite_integrates_polynomials_exactly():
 def test_expectation_is_that_of_the_normal_of_each_row():
     mu = t([[0.3, -1.0]])
     v = t([[0.2, 2.0]])
-    f, log_w = at_nodes(mu, v, 20)
+    f, log_w = quadrature_nodes(mu, v, 20)
     assert f.shape == (1, 20, 2)
     assert log_w.shape == (20, 1)
     torch.testing.assert_close(expectation(torch.exp, mu, v), (mu + v / 2).exp())

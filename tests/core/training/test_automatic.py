@@ -71,7 +71,7 @@ def test_gap_at_the_choice_is_that_of_dense_matrices():
     K = kernel(X[None], X[None], hyper)[0] + hyper["noise"] * torch.eye(len(y)).double()
     zeros = torch.zeros_like(y)
     evidence = torch.distributions.MultivariateNormal(zeros, K).log_prob(y) / len(y)
-    start = automatic.Candidates(X, M, 0, kernel, hyper)
+    start = automatic.InducingRequest(X, M, 0, kernel, hyper)
     held = {name: value[0].numpy() for name, value in hyper.items()}
     held["Z"] = automatic.greedy(start).numpy()
     (fit,) = dlmexp.fit(X, y, dlmexp.Model("rbf", M=M), "elbo", hyperparameters=held)

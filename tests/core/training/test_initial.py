@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dlmexp
-from dlmexp.core.gp.inducing import INDUCING, Candidates, median_distance
+from dlmexp.core.gp.inducing import INDUCING, InducingRequest, median_distance
 from dlmexp.core.training.parameters import constrain
 from dlmexp.experiment import config
 from tests.support.small_programs import program
@@ -24,7 +24,7 @@ def test_every_cell_starts_at_the_inducing_inputs_of_its_split(name):
     hyper = {key: values[key][:1] for key in ("lengthscale", "outputscale")}
     for cell, split in enumerate((0, 1, 1)):
         seed = batch.data.seed_of[split]
-        start = Candidates(batch.data.X[split], batch.M, seed, batch.model.kernel, hyper)
+        start = InducingRequest(batch.data.X[split], batch.M, seed, batch.model.kernel, hyper)
         assert torch.equal(values["Z"][cell], INDUCING[name](start))
 
 

@@ -20,7 +20,7 @@ from dlmexp.core.gp.adjoints import (
     moment_products,
 )
 from dlmexp.core.gp.fused.stationary import Outer, covariance, parameter_gradients, right_factor
-from dlmexp.core.gp.fused.tile_products import column_sums
+from dlmexp.core.gp.fused.tile_products import fit_and_gain
 from dlmexp.core.gp.matrix_products import padded_columns
 from dlmexp.core.gp.special import once_differentiable
 
@@ -48,7 +48,7 @@ class FusedMarginals(torch.autograd.Function):
         # Step 1 of `adjoints`: fit = Kuf^T w with w = Luu^-T m,  gain_i = Kuf_i . V_i
         A, V = marginal_products(Kuf, Luu_inv, L)
         w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
-        fit, gain = column_sums(w, Kuf, V)
+        fit, gain = fit_and_gain(w, Kuf, V)
         ctx.save_for_backward(Z, l, s, right, Luu_inv, m, L, Kuf, A, V, w)
         ctx.matern = matern
         return fit[:, :N], gain[:, :N]

@@ -257,7 +257,7 @@ def _weighted_gram(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one
     tl.store(P + (first_row + j[None, :]) * M + i[:, None], total, mask=inside & (j[None, :] < top))
 
 
-def column_sums(
+def fit_and_gain(
     w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """Return `Kuf^T w` and the sums of `Kuf * V` over the inducing inputs, both [B, N]."""
@@ -265,7 +265,7 @@ def column_sums(
     B, M, N = Kuf.shape
     fit = Kuf.new_empty(B, N)
     gain = Kuf.new_empty(B, N)
-    _column_sums[(triton.cdiv(N, SUM_TILE[1]), B)](w, Kuf, V, fit, gain, M, N, *SUM_TILE)
+    _fit_and_gain[(triton.cdiv(N, SUM_TILE[1]), B)](w, Kuf, V, fit, gain, M, N, *SUM_TILE)
     return fit, gain
 
 
@@ -293,7 +293,7 @@ def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["M", "N"])
-def _column_sums(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
+def _fit_and_gain(  # noqa: PLR0913 - a GPU kernel takes pointers and sizes one by one
     w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr
 ):
     b = tl.program_id(1).to(tl.int64)
