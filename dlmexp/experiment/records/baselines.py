@@ -1,7 +1,7 @@
 """Scores of methods that others trained, on the same splits: `baselines.parquet` in a folder.
 
-Leaderboards list them beside our own results. They have no cell and no key, so nothing else reads
-them.
+Leaderboards list these methods beside our own results. The scores belong to no cell and have no
+key, so only leaderboards read them.
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from dlmexp.common.errors import UserError
 from dlmexp.common.reading.tables import read_table
 from dlmexp.experiment.records.packed import BASELINES
 
-IDENTITY = {"method": str, "dataset": str, "seed": "int64", "n": "int64", "trained_by": str}
+IDENTITY_TYPES = {"method": str, "dataset": str, "seed": "int64", "n": "int64", "trained_by": str}
 METRICS = ("test_nll", "test_crps", "test_mse", "test_error", "coverage_95", "seconds")
-COLUMNS = (*IDENTITY, *METRICS)
+COLUMNS = (*IDENTITY_TYPES, *METRICS)
 """Columns of a table of baselines; a metric that does not apply is missing."""
-TYPES = IDENTITY | dict.fromkeys(METRICS, "float64")
+TYPES = IDENTITY_TYPES | dict.fromkeys(METRICS, "float64")
 
 
 def read_baselines(folders: Iterable[str | Path]) -> pd.DataFrame:
-    """Return the baselines of folders; of a row in several folders, the first one is taken.
+    """Return the baselines of folders; if several folders have a row, that of the first is taken.
 
     Raises:
-        UserError: A table lacks one of the `IDENTITY` columns.
+        UserError: A table lacks one of the columns in `IDENTITY_TYPES`.
     """
     parts = [_empty()]  # so that the columns have their types even without any baselines
     for folder in folders:
@@ -36,12 +36,14 @@ def read_baselines(folders: Iterable[str | Path]) -> pd.DataFrame:
 
 
 def _empty() -> pd.DataFrame:
+    """Return a table of baselines without rows."""
     return pd.DataFrame(columns=list(COLUMNS)).astype(TYPES)
 
 
 def _read(path: Path) -> pd.DataFrame:
+    """Return the table of baselines in a file, with all `COLUMNS` and no further ones."""
     table = read_table(path).to_pandas()
-    missing = [name for name in IDENTITY if name not in table]
+    missing = [name for name in IDENTITY_TYPES if name not in table]
     if missing:
         raise UserError(
             f"{path}: it has no column {' or '.join(missing)}; "

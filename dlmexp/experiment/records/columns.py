@@ -12,14 +12,14 @@ from typing import Literal
 
 Role = Literal[
     "identity",  # dataset, method, seed and other columns that tell rows apart
-    "selection",  # how the row was selected among the candidates, and from how many
-    "asked for",  # further facts about the run that requested the cell
+    "selection",  # how the row was selected, and from how many candidates
+    "request",  # facts about the runs that requested the cell
     "setting",  # fields of the cell
     "option",  # options of its gradient estimator
     "result",  # results of training other than metrics
     "test",  # metrics on test rows
     "validation",  # metrics on validation rows
-    "trivial",  # metrics, on either, of a predictor that knows only the training targets
+    "trivial",  # metrics of a predictor that knows only the training targets
     "hyperparameter",
     "provenance",
     "internal",  # not in tables for users
@@ -33,8 +33,8 @@ class TableColumn:
     Attributes:
         name: The name in the table.
         type: The type of its values.
-        role: The group of columns that it belongs to. (Not to be confused with two columns: the
-            column `role` says what a cell was run for, and `kind` says what it computes.)
+        role: The group of columns that it belongs to. (The column named `role` is something else:
+            what a cell was run for.)
         meaning: A phrase for the documentation.
         unit: The unit of its values; '' where they have none.
     """
@@ -48,13 +48,13 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, with a column for each part of the data that it is computed on.
+    """A metric, with a column for each part in `parts`, such as `test_nll`.
 
     Attributes:
-        name: The name without the part.
+        name: The name without the part, such as `nll`.
         meaning: A phrase for the documentation.
         unit: The unit of its values; '' where they have none.
-        parts: The parts, as in `PARTS`.
+        parts: Some of the parts in `PARTS`.
     """
 
     name: str
@@ -69,11 +69,15 @@ PARTS: dict[str, Role] = {
     "trivial_validation": "trivial",
     "trivial_test": "trivial",
 }
-"""The role of the columns whose names begin with a part: `test_nll` is the NLL on test rows."""
+"""Parts, with which the names of metric columns begin, and the role of these columns.
+
+A part is a part of the data; `trivial_` before it stands for the trivial predictor.
+"""
 
 EVERY_PART = tuple(PARTS)
-MODEL_PARTS = ("validation", "test")
+MODEL_PARTS = ("validation", "test")  # without the trivial predictor
 TEST_PART = ("test",)
+# Units
 SCALED = "standard deviations of the target"
 SCALED_OR_COUNTS = f"{SCALED}; for count data, counts"
 METRICS = (
@@ -131,7 +135,7 @@ COLUMNS: list[TableColumn] = [
     TableColumn("seed", int, "identity", "number of the repetition"),
     TableColumn("method", str, "identity", "name of the method (`conf/method`)"),
     TableColumn("estimator", str, "identity", "estimator of the log loss (SPEC, 4)"),
-    TableColumn("samples", float, "identity", "samples per row that it draws"),
+    TableColumn("samples", float, "identity", "samples per row that the estimator draws"),
     TableColumn("parameterisation", str, "identity", "of q: `whitened` or `unwhitened`"),
     TableColumn(
         "role",
@@ -153,9 +157,9 @@ COLUMNS: list[TableColumn] = [
     TableColumn("largest_beta", float, "internal", "the largest beta of all candidates"),
     TableColumn("group", int, "internal", "number of the selection that a row belongs to"),
     TableColumn(
-        "selection", str, "asked for", "the metric that selects beta: `reported`, or `nll` always"
+        "selection", str, "request", "the metric that selects beta: `reported`, or `nll` always"
     ),
-    TableColumn("experiment", str, "asked for", "the experiments that asked for it"),
+    TableColumn("experiment", str, "request", "the experiments that requested the cell"),
     TableColumn("kind", str, "setting", "what the cell computes: `fit` or `gradient`"),
     TableColumn("data", str, "setting", "checksum of the data"),
     TableColumn("split", str, "setting", "kind and version of the split"),
@@ -185,8 +189,10 @@ COLUMNS: list[TableColumn] = [
     TableColumn(
         "dtype", str, "setting", "type of arrays with an entry per row: `float64` or `float32`"
     ),
-    TableColumn("base", str, "setting", "key of the fit that gave the hyperparameters"),
-    TableColumn("initial", str, "setting", "initial hyperparameters other than the model's own"),
+    TableColumn("base", str, "setting", "key of the base fit, whose hyperparameters are kept"),
+    TableColumn(
+        "initial", str, "setting", "initial hyperparameters that differ from the model's defaults"
+    ),
     TableColumn("inducing", str, "setting", "how the initial inducing inputs are chosen"),
     TableColumn("minibatch_rows", str, "setting", "how minibatches are drawn"),
     TableColumn("criterion", str, "setting", "what the tolerance is compared with"),
@@ -196,7 +202,10 @@ COLUMNS: list[TableColumn] = [
     TableColumn("resolution", float, "setting", "Adam's steps are multiples of lr * resolution"),
     TableColumn("noise_floor", float, "setting", "lower bound of the noise variance"),
     TableColumn(
-        "objective_options", str, "setting", "options of the objective other than its defaults"
+        "objective_options",
+        str,
+        "setting",
+        "options of the objective that differ from its defaults",
     ),
     TableColumn("components", int, "setting", "Gaussians that q is a mixture of"),
     TableColumn(
@@ -236,16 +245,27 @@ COLUMNS: list[TableColumn] = [
     TableColumn(
         "evidence_gap", float, "result", "upper bound of the gain from a larger M", "nats per row"
     ),
-    TableColumn("best_start", int, "result", "which start of L-BFGS ended lowest; 0: the first"),
+    TableColumn(
+        "best_start",
+        int,
+        "result",
+        "start of L-BFGS with the lowest final objective; 0: the unperturbed start",
+    ),
     TableColumn(
         "restart_gain",
         float,
         "result",
-        "how much lower that start ended than the first one",
+        "how much lower the objective of `best_start` is than that of start 0",
         "nats per row",
     ),
     TableColumn("y_mean", float, "result", "mean of the training targets", "units of the target"),
-    TableColumn("y_std", float, "result", "their standard deviation", "units of the target"),
+    TableColumn(
+        "y_std",
+        float,
+        "result",
+        "standard deviation of the training targets",
+        "units of the target",
+    ),
     TableColumn("reason", str, "result", "why the cell failed"),
     TableColumn("note", str, "result", "what a reader of the result must know"),
     TableColumn("draws", int, "result", "number of gradients that were sampled"),
@@ -270,7 +290,7 @@ COLUMNS: list[TableColumn] = [
         "norm2_G_quadrature", float, "result", "`norm2_G`, with G by quadrature", SQUARED_GRADIENT
     ),
     TableColumn("version", str, "provenance", "version of dlmexp"),
-    TableColumn("commit", str, "provenance", "its commit; `+`: with uncommitted changes"),
+    TableColumn("commit", str, "provenance", "commit of dlmexp; `+`: with uncommitted changes"),
     TableColumn("python", str, "provenance", "version of Python"),
     TableColumn("torch", str, "provenance", "version of PyTorch"),
     TableColumn("gpytorch", str, "provenance", "version of GPyTorch"),
@@ -279,7 +299,12 @@ COLUMNS: list[TableColumn] = [
     TableColumn("host", str, "provenance", "name of the machine"),
     TableColumn("command", str, "provenance", "the command as typed"),
     TableColumn("job", str, "provenance", "job of the cluster's scheduler"),
-    TableColumn("plugins", str, "provenance", "plugins it depends on, with a hash of their code"),
+    TableColumn(
+        "plugins",
+        str,
+        "provenance",
+        "plugins that the result depends on, with a hash of their code",
+    ),
     TableColumn("time", str, "provenance", "when the record was written, UTC"),
     *_metric_columns(),
     TableColumn("hyper_lengthscale", float, "hyperparameter", "lengthscale; ARD: their mean"),
@@ -352,7 +377,7 @@ def column_named(name: str) -> TableColumn:
     if name.startswith("hyper_lengthscale["):
         meaning = "lengthscale of a column of a user table; inf: constant in training rows"
         return TableColumn(name, float, "hyperparameter", meaning)
-    # No part is the beginning of another one, so the order of this loop does not matter.
+    # At most one part fits, since none of the parts begins with another part.
     for part, role in PARTS.items():
         if name.startswith(f"{part}_"):
             return TableColumn(name, float, role, "metric of a plugin")

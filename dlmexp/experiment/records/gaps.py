@@ -1,4 +1,4 @@
-"""The recorded bound on what a larger M could gain: a line per dataset and method."""
+"""The recorded bounds of what a larger M could gain, as a line per dataset and method."""
 
 import contextlib
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from dlmexp.experiment.records.store import Store
 
 
 class EvidenceGap(msgspec.Struct, frozen=True):
-    """The largest gap between the bounds of the log evidence among fits of a method.
+    """The fit of a method with the largest gap between the bounds of the log evidence.
 
     Attributes:
         dataset: The dataset.
         method: The method.
-        n: The number of training rows of the fit with the largest gap.
-        M: The number of its inducing inputs.
-        gap: What a larger M could gain at most, in nats per row (docs/SPEC.md, section 2).
+        n: The number of training rows of this fit.
+        M: The number of inducing inputs of this fit.
+        gap: The gap: what a larger M could gain at most, in nats per row (docs/SPEC.md, section 2).
     """
 
     dataset: str
@@ -39,7 +39,8 @@ class EvidenceGap(msgspec.Struct, frozen=True):
 def largest_gaps(store: Store, groups: Iterable[CandidateGroup]) -> list[EvidenceGap]:
     """Return the largest gap of each dataset and method, in the order of the groups of candidates.
 
-    Only methods with beta = 1, or without a beta, are reported. Packed records are not read.
+    Only groups with a single candidate are reported, and only if its beta is 1 or it has no beta.
+    Packed records are not read.
     """
     largest: dict[tuple[str, str], EvidenceGap] = {}
     for group in groups:
@@ -55,10 +56,7 @@ def largest_gaps(store: Store, groups: Iterable[CandidateGroup]) -> list[Evidenc
 
 
 def _recorded_gap(store: Store, group: CandidateGroup) -> EvidenceGap | None:
-    """Return the gap of the only candidate of a group.
-
-    None if it has no sound record, or if its record has no gap.
-    """
+    """Return the gap of the only candidate of a group; None if no sound record of it has a gap."""
     (key,) = group.keys
     record = None
     with contextlib.suppress(Unreadable):

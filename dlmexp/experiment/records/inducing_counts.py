@@ -16,11 +16,9 @@ from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import json_value, read_content
 from dlmexp.experiment.plan.cell import Cell, Count, Name
 
-DEPENDS_ON = (
-    *("dataset", "data", "split", "n", "cv"),
-    *("kernel", "ard", "likelihood", "mean", "initial", "inducing", "noise_floor"),
-)
-"""The fields of a cell that a choice depends on."""
+FIELDS_OF_DATA = ("dataset", "data", "split", "n", "cv")
+FIELDS_OF_MODEL = ("kernel", "ard", "likelihood", "mean", "initial", "inducing", "noise_floor")
+"""The fields of a cell that a choice depends on: these and those of the data."""
 
 
 class ChosenInducingCount(msgspec.Struct, frozen=True):
@@ -28,7 +26,7 @@ class ChosenInducingCount(msgspec.Struct, frozen=True):
 
     Attributes:
         dataset: The dataset.
-        source: A hash of the rows, the model and the rule that it was chosen by (`source_of`).
+        source: A hash of what the choice depends on: rows, model and rule (`source_of`).
         M: The chosen number.
     """
 
@@ -41,10 +39,11 @@ def source_of(cell: Cell, tolerance: float) -> str:
     """Return a hash of the rows, the model and the rule of a choice.
 
     Args:
-        cell: A cell with the largest M that may be chosen.
+        cell: A cell whose M is the largest that may be chosen.
         tolerance: The most that a larger M may gain, in nats per row.
     """
-    values = [cell.M, tolerance, *attrgetter(*DEPENDS_ON)(cell)]
+    fields = attrgetter(*FIELDS_OF_DATA, *FIELDS_OF_MODEL)
+    values = [cell.M, tolerance, *fields(cell)]
     return hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:16]
 
 
@@ -61,10 +60,11 @@ def write_inducing_count(root: Path, chosen: ChosenInducingCount) -> None:
 
 
 def recorded_inducing_count(root: Path, dataset: str, source: str) -> int | None:
-    """Return the M that was chosen before; None if there is no sound file of it."""
+    """Return the M that was chosen before; None if no sound file has this choice."""
     path = chosen_folder(root, dataset) / f"{source}.json"
     try:
         chosen = json_value(read_content(path), ChosenInducingCount)
     except (Unreadable, *ABSENT):
         return None
-    return chosen.M if chosen.source == source and chosen.M > 0 else None
+    is_sound = chosen.source == source and chosen.M > 0
+    return chosen.M if is_sound else None

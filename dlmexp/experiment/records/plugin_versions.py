@@ -8,7 +8,7 @@ from dlmexp.common.console import counted
 
 
 def mixed_versions(cells: pd.DataFrame) -> list[str]:
-    """Return a warning for each plugin of which several versions made these cells."""
+    """Return a warning for each plugin that had several versions when these cells were trained."""
     warnings: list[str] = []
     for package, counts in sorted(_cells_by_version(cells).items()):
         if len(counts) < 2:
@@ -18,7 +18,8 @@ def mixed_versions(cells: pd.DataFrame) -> list[str]:
             parts.append(f"{version}: {counted(count, 'cell')}")
         warnings.append(
             f"{len(counts)} versions of the plugin {package} made these results "
-            f"({', '.join(parts)}); rerun=changed trains again what is not by its present one"
+            f"({', '.join(parts)}); rerun=changed trains the cells again that are not by its "
+            "present version"
         )
     return warnings
 

@@ -11,16 +11,17 @@ from dlmexp.common.atomic import path_inside, write_atomically
 from dlmexp.common.errors import Unreadable
 from dlmexp.common.reading.files import json_value, read_content
 
-IDENTITY = ("dataset", "data", "split", "n", "seed", "method")
+SPLIT_COLUMNS = ("dataset", "data", "split", "n", "seed")
+"""The columns whose values identify the training and test rows of a baseline, its split."""
 Scores = dict[tuple[tuple[Any, ...], str], dict[str, float]]
-"""Test metrics by split and name of the baseline."""
+"""Test metrics by split (a value for each of `SPLIT_COLUMNS`) and name of the baseline."""
 
 
 class StoredBaseline(msgspec.Struct):
     """The test metrics of a baseline on one split.
 
     Attributes:
-        split: The values of the fields in `IDENTITY` before `method`.
+        split: A value for each of `SPLIT_COLUMNS`.
         method: The name of the baseline.
         scores: The metrics.
     """
@@ -32,14 +33,15 @@ class StoredBaseline(msgspec.Struct):
 
 def row_of(split: tuple[Any, ...], method: str, scores: dict[str, float]) -> dict[str, Any]:
     """Return the metrics of a baseline as a row of a table."""
-    row: dict[str, Any] = dict(zip(IDENTITY, (*split, method), strict=True))
+    row: dict[str, Any] = dict(zip(SPLIT_COLUMNS, split, strict=True))
+    row["method"] = method
     for name, value in scores.items():
         row[f"test_{name}"] = value
     return row
 
 
 def baselines_path(root: Path, table: str) -> Path:
-    """Return the file of the baselines of a table."""
+    """Return the path of the file with the baselines of a user's table."""
     return path_inside(root, root / "tables" / f"{table}.baselines.json")
 
 
@@ -61,7 +63,7 @@ def store_baselines(root: Path, table: str, scores: Scores) -> None:
 
 
 def read_table_baselines(root: Path, tables: Iterable[str]) -> pd.DataFrame:
-    """Return the stored baselines of tables in a results folder, a row per split and baseline."""
+    """Return the stored baselines of users' tables: a row per split and baseline."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         for (split, method), metrics in stored_baselines(root, table).items():
