@@ -1,7 +1,7 @@
 """The interface for Python programs and notebooks.
 
-`run`, `results`, `claims` and `plot` are thin layers over the commands of the same names. `Results`
-is a results folder, and `TrainedModel` is one of its models, or a mixture of several.
+`run`, `claims` and `plot` do what the commands of the same names do. `results` opens a results
+folder as `Results`. A `TrainedModel` is one of its models, or a mixture of several.
 """
 
 import contextlib
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Results", "TrainedModel", "claims", "plot", "results", "run"]
 
 SOME_CELLS_FAILED = 1  # exit code of a run
+# The first columns of `Results.selected`.
 SELECTED_COLUMNS = [
     "dataset",
     "n",
@@ -85,8 +86,8 @@ def run(
 ) -> "Results":
     """Train models as the command `dlmexp run` does, and return the results.
 
-    Cells that are done already are not trained again. Cells that fail, and a budget that is spent,
-    are warnings.
+    Cells that are done already are not trained again. A warning says that cells have failed, or
+    that the budget is spent.
 
     Args:
         dataset: Names of datasets (`dlmexp data list`); or the path of a table, such as
@@ -117,15 +118,15 @@ def run(
         import dlmexp
 
         methods = ["elbo", "joint_log_dlm"]
-        found = dlmexp.run(frame, methods, target="price", task="regression", name="houses")
-        found.selected
+        results = dlmexp.run(frame, methods, target="price", task="regression", name="houses")
+        results.selected
         ```
     """
     from dlmexp.experiment.plan.compose import with_default_experiment
     from dlmexp.experiment.plan.overrides import expand_shorthand
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
-    table = None  # of data in memory
+    memory_data = None
     if _is_table_file(dataset):
         settings |= _settings_of_file(dataset, target, task, name)
     elif _is_named(dataset):
@@ -139,16 +140,17 @@ def run(
     else:
         from dlmexp.data.in_memory import memory_table
 
-        table = memory_table(dataset, target, task, name or "mine", Path(results))
-        settings |= {"dataset": "csv", "csv": table.settings}
+        memory_data = memory_table(dataset, target, task, name or "mine", Path(results))
+        settings |= {"dataset": "csv", "csv": memory_data.settings}
     if method is not None:
         settings["method"] = [method] if isinstance(method, str) else method
-    # Flattened, `csv={"missing": "mean"}` is added to the other settings of `csv`, and does not
-    # replace them.
-    flattened = dict(dotted_settings(settings)) | dict(dotted_settings(overrides))
-    words = [f"{key}={literal(value)}" for key, value in flattened.items()]
-    code, groups = _execute(with_default_experiment(expand_shorthand(words)), table, verbose)
-    _warn_of_outcome(code)
+    # With dotted names, `csv={"missing": "mean"}` is added to the other settings of `csv`, and does
+    # not replace them.
+    values_by_name = dict(dotted_settings(settings)) | dict(dotted_settings(overrides))
+    words = [f"{name}={literal(value)}" for name, value in values_by_name.items()]
+    words = with_default_experiment(expand_shorthand(words))
+    exit_code, groups = _execute(words, memory_data, verbose)
+    _warn_of_outcome(exit_code)
     return Results(ResultsFolder(Path(results), shown_groups=groups))
 
 
@@ -179,7 +181,7 @@ def _name_of_file(dataset: Any) -> str:
 
 
 def _is_named(dataset: Any) -> bool:
-    """Return whether `dataset` names datasets, or is None: then those of the experiment are used.
+    """Return whether `dataset` names datasets, or leaves them to the experiment (None).
 
     Otherwise it is data in memory.
     """
@@ -191,9 +193,18 @@ def _is_named(dataset: Any) -> bool:
 
 
 def _execute(
-    words: Sequence[str], table: "MemoryTable | None", verbose: bool
+    words: Sequence[str], memory_data: "MemoryTable | None", verbose: bool
 ) -> "tuple[int, list[CandidateGroup]]":
-    """Run one job here; return the exit code of the command, and the groups of candidates."""
+    """Run one job in this process.
+
+    Args:
+        words: The overrides in Hydra's grammar.
+        memory_data: Data in memory, to be written to the results folder; None if there are none.
+        verbose: Whether to print what the command prints.
+
+    Returns:
+        The exit code of the command, and the groups of candidates that the job requests.
+    """
     from dlmexp.common.environment import environment
     from dlmexp.common.extensions import use_extensions
     from dlmexp.experiment.plan.compose import check_table_is_used, compose, plugins_in
@@ -201,7 +212,7 @@ def _execute(
     from dlmexp.experiment.running.sweep import prepare_sweep
 
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
-    stored = table.stored() if table else contextlib.nullcontext()
+    stored = memory_data.stored() if memory_data else contextlib.nullcontext()
     with use_extensions(plugins=plugins_in(words)), silence, stored:
         cfg = compose(words)
         check_table_is_used(words, [cfg])
@@ -213,7 +224,7 @@ def _execute(
 
 @contextlib.contextmanager
 def _ctrl_c_restored() -> Iterator[None]:
-    """Restore the handler of Ctrl-C afterwards: a run interrupted twice leaves its own behind."""
+    """Restore the handler of Ctrl-C afterwards: a run that is interrupted twice leaves its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -222,23 +233,23 @@ def _ctrl_c_restored() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _warn_of_outcome(code: int) -> None:
-    """Raise or warn if a run did not finish all cells."""
+def _warn_of_outcome(exit_code: int) -> None:
+    """Raise KeyboardInterrupt, or warn, if a run did not finish all cells."""
     from dlmexp.experiment.running.process import BUDGET_SPENT, STOPPED
 
-    if code >= STOPPED:
+    if exit_code >= STOPPED:
         raise KeyboardInterrupt
     warning = ""
-    if code == BUDGET_SPENT:
+    if exit_code == BUDGET_SPENT:
         warning = "the budget is spent: call run again with the same arguments to go on"
-    if code == SOME_CELLS_FAILED:
+    if exit_code == SOME_CELLS_FAILED:
         warning = "some cells failed or have no record: see results(...).cells"
     if warning:
         warnings.warn(warning, stacklevel=3)
 
 
 def results(folder: str | os.PathLike[str] = "results") -> "Results":
-    """Return the results in a folder: of `dlmexp.run`, of the command line, or downloaded.
+    """Return the results in a folder, whether Python or a command made or downloaded them.
 
     Args:
         folder: A results folder, or one with a pack of records (`dlmexp collect --pack`).
@@ -273,8 +284,8 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
         - `data`: the datasets that were run; `stand_ins`: which of them stand in for others;
           `not_available`: the datasets of the paper that were not run.
         - `repetitions`.
-        - `missing`: the commands that would compute missing records; `commands`: those that made
-          the records.
+        - `missing`: the commands that would compute missing records; `commands`: the commands that
+          made the records.
 
     Raises:
         UserError: There are no records in the folder, or none of this protocol.
@@ -288,6 +299,7 @@ def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame
     from dlmexp.presentation.claims.judge import judge
 
     judged = judge(ResultsFolder(folder), protocol=protocol).as_frame()
+    # Each `column` of verdicts is a protocol, since no changed setting is judged here.
     return judged.rename(columns={"column": "protocol"})[VERDICT_COLUMNS]
 
 
@@ -298,18 +310,18 @@ def plot(
     data_root: str | os.PathLike[str] | None = None,
     **by: Any,
 ) -> "Figure":
-    """Return a figure of `dlmexp plot`, for a notebook or to be changed before it is saved.
+    """Return a figure of `dlmexp plot`, to be shown in a notebook, or changed and saved.
 
-    As the last value of a cell in a notebook it is shown as a picture.
+    A notebook shows it as a picture if it is the last value of a cell.
 
     Args:
         name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model
             on its test rows, `"importance"` how much each of its columns matters.
         folder: A results folder.
-        data_root: For `"predictions"`, the folder that the run read its data from, as in
-            `dlmexp.run`.
+        data_root: For `"predictions"` and `"importance"`, the folder that the run read its data
+            from, as in `dlmexp.run`.
         by: Values that choose the records, such as `dataset="ringnorm"` or `seed=0`. For
-            `"predictions"` they choose the model.
+            `"predictions"` and `"importance"` they choose the model.
 
     Raises:
         UserError: There is no such figure, or no record with these values.
@@ -329,24 +341,24 @@ def plot(
     records = ResultsFolder(Path(folder))
     if name not in (PREDICTIONS, IMPORTANCE):
         request = Request(parse_terms("--by", terms, FILTER_COLUMNS))
-        return _shown(draw(records, name, request).picture)
+        return _with_png_for_notebooks(draw(records, name, request).picture)
     from dlmexp.experiment.models.choice import choose_models
     from dlmexp.experiment.models.diagnosis import diagnose
 
     (chosen,) = choose_models(records, terms, option="plot:")
     render = predictions.render if name == PREDICTIONS else importance.render
-    return _shown(render(diagnose(records, chosen, data_root)))
+    return _with_png_for_notebooks(render(diagnose(records, chosen, data_root)))
 
 
-def _shown(figure: "Figure") -> "Figure":
-    """Return the figure with the method by which notebooks get a picture."""
+def _with_png_for_notebooks(figure: "Figure") -> "Figure":
+    """Return the figure with the method `_repr_png_`, which notebooks call for a picture."""
 
-    def picture() -> bytes:
+    def png() -> bytes:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", bbox_inches="tight")
         return buffer.getvalue()
 
-    figure._repr_png_ = picture  # pyright: ignore[reportAttributeAccessIssue]
+    figure._repr_png_ = png  # pyright: ignore[reportAttributeAccessIssue]
     return figure
 
 
@@ -368,8 +380,9 @@ class Results:
     def table(self) -> pd.DataFrame:
         """The tidy table.
 
-        It has one row per dataset, n, seed, method, estimator, q, setting, role and the metric that
-        selects beta (`selected_by`). Group by `role` and `selected_by` too, or take `selected`.
+        It has one row per dataset, n, seed, method, estimator, q, setting, role and metric that
+        selects beta (`selected_by`). Before you average rows, group them by `role` and
+        `selected_by` too; or take `selected`, which has one role and one metric.
         """
         return as_text(self._records.table)
 
@@ -377,8 +390,8 @@ class Results:
     def cells(self) -> pd.DataFrame:
         """All cells, one row each.
 
-        The columns are the fields of a cell, metrics as `test_nll`, `validation_nll`, ..., and
-        `model`, whether its trained model is there.
+        The columns are the fields of a cell, metrics such as `test_nll` and `validation_nll`, and
+        `model`: whether the folder has its trained model.
         """
         frame = as_text(self._records.candidates).drop_duplicates("key").reset_index(drop=True)
         has_model = frame["key"].isin(self._records.store.model_files())
@@ -388,9 +401,10 @@ class Results:
     def selected(self) -> pd.DataFrame:
         """One row per method, dataset, size and seed: the fit at the selected beta.
 
-        Validation NLL selects beta (MSE for square-loss methods). Users' own tables have errors in
-        their units: `rmse`, `mae`, `r2`, and `coverage_95`, the share of test rows in their 95 %
-        interval. All other columns of these rows are in `table`, by `key`.
+        Validation NLL selects beta (MSE for square-loss methods). Results on users' own tables also
+        have metrics in the units of the target: `rmse`, `mae`, `r2`, and `coverage_95`, the share
+        of test rows in their 95 % interval. All other columns of these rows are in `table`, by
+        `key`.
         """
         is_finished_fit = (self.table["role"] == "fit") & (self.table["status"] == "done")
         rows = rows_for(self.table[is_finished_fit], "nll").reset_index(drop=True)
@@ -398,8 +412,9 @@ class Results:
         metrics = list(SHOWN_TEST_METRICS)
         if has_user_tables:
             metrics = [*USER_TABLE_METRICS, *SHOWN_TEST_METRICS]
-        measured = [name for name in metrics if rows[name].notna().any()]
-        columns = [*SELECTED_COLUMNS, *measured, "validation_nll", "protocol", "changes", "key"]
+        metrics_with_values = [name for name in metrics if rows[name].notna().any()]
+        last_columns = ["validation_nll", "protocol", "changes", "key"]
+        columns = [*SELECTED_COLUMNS, *metrics_with_values, *last_columns]
         return rows[[name for name in columns if name in rows]]
 
     def curves(self, key: str) -> pd.DataFrame:
@@ -409,8 +424,8 @@ class Results:
             key: The key of the cell, or its beginning.
 
         Returns:
-            One row per iteration, with a column `objective`; and columns such as `test_nll` if the
-            run computed test metrics during training (`evaluate=`).
+            One row per iteration. The column `objective` is always there; columns such as
+            `test_nll` are there if the run computed test metrics during training (`evaluate=`).
         """
         arrays = self._records.arrays(self._key(key))
         objective = arrays.get("objective", np.zeros(0))
@@ -439,8 +454,8 @@ class Results:
 
         Example:
             ```python
-            model = found.model(method="joint_log_dlm")
-            mixture = found.model(method="joint_log_dlm", seeds="all")
+            model = results.model(method="joint_log_dlm")
+            mixture = results.model(method="joint_log_dlm", seeds="all")
             ```
         """
         from dlmexp.experiment.models.choice import choose_models
@@ -450,7 +465,7 @@ class Results:
             raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")
         fields = {"key": key, **where} if key else where
         terms = [f"{name}={value}" for name, value in fields.items()]
-        chosen = choose_models(self._records, terms, seeds == "all", "model:")
+        chosen = choose_models(self._records, terms, every_seed=seeds == "all", option="model:")
         predictor = Predictor([choice.model for choice in chosen])
         return TrainedModel(predictor, self._records, chosen)
 
@@ -461,7 +476,7 @@ class Results:
         if len(matching) != 1:
             raise UserError(
                 f"'{start}' begins the keys of {len(matching)} cells in '{self.folder}': "
-                "give all of it"
+                "give the whole key"
             )
         return str(matching.iloc[0])
 
@@ -508,8 +523,8 @@ class TrainedModel:
             level: The probability of the interval.
             unseen: For a level of a category that training did not have: `"error"` raises, and
                 `"base"` predicts from the other columns.
-            fill: Whether gaps are filled, even if there were none in training: a number by its
-                mean, a category as a level that training did not have.
+            fill: Whether missing values are filled even if training had none: a number by its mean,
+                a category by a level that training did not have.
 
         Returns:
             A table with one row for each row of X. Regression: `mean`, `std`, and the ends of the
@@ -518,8 +533,8 @@ class TrainedModel:
             `upper_95`. Square-loss methods have a `mean` only.
 
         Raises:
-            UserError: A column is missing, or a value is missing, not finite, or a level that
-                training did not have; the message names row and column.
+            UserError: A column is missing. Or a value is missing, not finite, or a level that
+                training did not have; the message names its row and column.
         """
         return self._predicted(X, unseen, fill, level=level)
 
@@ -535,7 +550,7 @@ class TrainedModel:
             fill: As for `predict`.
 
         Returns:
-            A column for each probability, which is its name.
+            A column for each probability; the probability is also the name of the column.
         """
         frame = self._predicted(X, unseen, fill, quantiles=tuple(shares))
         columns = [f"quantile_{share:g}" for share in shares]
@@ -560,7 +575,7 @@ class TrainedModel:
         return frame[columns].set_axis(range(n), axis=1)
 
     def _predicted(
-        self, X: Any, unseen: str, fill: bool, seed: int = 0, **wanted: Any
+        self, X: Any, unseen: str, fill: bool, seed: int = 0, **outputs: Any
     ) -> pd.DataFrame:
         """Return columns of predictions with the index of X, if X is a DataFrame.
 
@@ -569,7 +584,7 @@ class TrainedModel:
             unseen: As for `predict`.
             fill: As for `predict`.
             seed: The seed of samples.
-            **wanted: The fields of `Outputs`.
+            **outputs: The fields of `Outputs`.
         """
         from dlmexp.experiment.models.predictor import Outputs
 
@@ -581,7 +596,7 @@ class TrainedModel:
             raise UserError(f"X: row {row + 1}, {problem}")
         index = X.index if isinstance(X, pd.DataFrame) else None
         random = np.random.default_rng(seed)
-        columns = self._predictor.predict(encoded.X, outputs=Outputs(**wanted), random=random)
+        columns = self._predictor.predict(encoded.X, outputs=Outputs(**outputs), random=random)
         return pd.DataFrame(columns, index=index)
 
     def importance(
@@ -593,45 +608,49 @@ class TrainedModel:
         rows. Columns that carry the same information share their importance.
 
         Args:
-            X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
+            X: Rows as for `predict`, on which the model was not trained; None: its own test rows.
             y: The targets, or labels, of these rows.
             repeats: The number of permutations of every column.
             seed: The seed of the permutations.
 
         Returns:
-            A row per column, with the rise in the NLL per row (`nll_increase`; for square-loss
-            methods `squared_error_increase`), the ends of its 95 % interval over the rows
-            (`lower_95`, `upper_95`), and the lengthscale of the column, in its standard deviations.
+            A row per column of X, with
+
+            - the rise in the NLL per row (`nll_increase`; for square-loss methods
+              `squared_error_increase`),
+            - the ends of its 95 % interval over the rows (`lower_95`, `upper_95`),
+            - the lengthscale of the column, in units of the column's standard deviation.
 
         Raises:
             UserError: There are no test rows, or these can't be read again.
         """
         from dlmexp.experiment.models.importance import importance
 
-        return importance(self._predictor, self._known_rows(X, y), repeats, seed)
+        return importance(self._predictor, self._rows_with_targets(X, y), repeats, seed)
 
     def scores(self, X: Any = None, y: Any = None, *, threshold: float = 0.5) -> dict[str, float]:
         """Return scores of the predictions on rows with known targets.
 
         Args:
-            X: Rows as for `predict`, which the model was not trained on; None: its own test rows.
+            X: Rows as for `predict`, on which the model was not trained; None: its own test rows.
             y: The targets, or labels, of these rows.
             threshold: The probability of class 1 above which class 1 is predicted.
 
         Returns:
-            `nll`. For numbers and counts also `rmse`, `mae`, `r2` and `coverage_95`, in the units
-            of the target. For counts also the mean Poisson `deviance` and the `dispersion`: the
-            mean ratio of squared error and predicted variance (1 if counts vary as predicted). For
-            labels also `base_rate`, `auc`, `brier`, and the four numbers of the confusion matrix.
+            `nll` for all targets. For numbers and counts also `rmse`, `mae`, `r2` and
+            `coverage_95`, in the units of the target. For counts also the mean Poisson `deviance`
+            and the `dispersion`: the mean ratio of squared error and predicted variance (1 if
+            counts vary as predicted). For labels also `base_rate`, `auc`, `brier`, and the four
+            numbers of the confusion matrix.
 
         Raises:
             UserError: There are no test rows, or these can't be read again.
         """
         from dlmexp.experiment.models.scores import scores_on
 
-        return scores_on(self._predictor, self._known_rows(X, y), threshold)
+        return scores_on(self._predictor, self._rows_with_targets(X, y), threshold)
 
-    def _known_rows(self, X: Any, y: Any) -> "Rows":
+    def _rows_with_targets(self, X: Any, y: Any) -> "Rows":
         """Return encoded rows with targets: X and y or, if both are None, the model's test rows."""
         from dlmexp.experiment.models.diagnosis import known_test_rows
         from dlmexp.experiment.models.importance import Rows
@@ -640,11 +659,12 @@ class TrainedModel:
             raise UserError("give both X and y, or neither for the model's own test rows")
         if X is None:
             if self._records is None or len(self._chosen) != 1:
-                raise UserError("models of several seeds have other test rows each: give X and y")
+                raise UserError("models of several seeds have different test rows: give X and y")
             return known_test_rows(self._records, self._chosen[0])
         schema = self._predictor.schema
         targets = np.asarray(y)
         if schema.labels is not None:
+            # The schema has labels as Python texts: 1 is '1'.
             targets = targets.astype(str).astype(object)
         features = schema.encode(X, first=1)
         return Rows(features, schema.encode_target(targets).astype(float))
@@ -652,9 +672,9 @@ class TrainedModel:
     def to_gpytorch(self) -> tuple[Any, Any]:
         """Return an `ApproximateGP` and its likelihood, both in evaluation mode.
 
-        Their features and targets are normalised; `export` writes the means and standard deviations
-        for this. If q is a mixture, predictions have a leading dimension of components, all of
-        equal weight.
+        They take normalised features and predict normalised targets; `export` writes the means and
+        standard deviations for this. If q is a mixture, predictions have a leading dimension of
+        components, all of equal weight.
 
         Raises:
             UserError: There are models of several seeds, or GPyTorch lacks the likelihood.
