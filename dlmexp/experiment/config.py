@@ -46,7 +46,8 @@ class MethodConfig:
     """
 
     objective: str = "???"  # its name, such as elbo, log_dlm, sq_dlm, fitc or power_ep
-    # joint: hyperparameters are trained with q; fixed: those of the beta = 1 fit of `base` are kept.
+    # joint: hyperparameters are trained with q; fixed: they are those of the beta = 1 fit of
+    # `base`.
     variant: Variant = "joint"
     base: str = "elbo"  # for the fixed variant, a joint method with beta = 1: elbo | ppgpr
     select: bool = True  # beta is selected over the grid; false: beta = 1
@@ -94,9 +95,7 @@ class TrainingConfig:
     # after the decay.
     final_lr: Rate | None = None
     decay: Whole | None = None  # the number of iterations of the decay
-    epsilon: Positive = (
-        1e-8  # epsilon of Adam, which divides by the size of a gradient plus epsilon
-    )
+    epsilon: Positive = 1e-8  # of Adam, which divides by the size of a gradient plus epsilon
     # Adam's steps are rounded to multiples of lr * resolution, so that rounding errors vanish.
     resolution: Positive | None = None
     # The number of rows of a training step, if there are more training rows; null: all rows.
