@@ -108,9 +108,9 @@ def cancel(args: argparse.Namespace) -> None:
     from dlmexp.experiment.cluster.jobs import cancellable
 
     folder = results_folder(args)
-    # The files of this folder may also name jobs and processes that do not run for it. If the folder
-    # is a copy, they may run for the original. And another program may have the id of a process that
-    # has ended.
+    # The files of this folder may also name jobs and processes that do not run for it. If the
+    # folder is a copy, they may run for the original. And another program may have the id of a
+    # process that has ended.
     jobs, processes, unrelated = cancellable(folder, args.names)
     if unrelated and not args.names:
         print(f"left alone, as they do not run for this folder: {', '.join(unrelated)}")

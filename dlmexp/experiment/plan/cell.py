@@ -126,9 +126,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         A fit to all rows has more rows than a fit to the rows outside a fold. Therefore a last
         value keeps these two kinds of fits out of one batch.
         """
-        values = [_hashable(getattr(self, name)) for name in SHARED_IN_BATCH]
         is_fit_to_all_rows = self.fold is None
-        return (*values, is_fit_to_all_rows)
+        return (*self.values(SHARED_IN_BATCH), is_fit_to_all_rows)
+
+    def values(self, names: Iterable[str]) -> tuple[Any, ...]:
+        """Return the values of these fields in hashable form."""
+        return tuple(_hashable(getattr(self, name)) for name in names)
 
     @property
     def repetition(self) -> tuple[int, int]:
