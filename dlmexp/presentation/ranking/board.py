@@ -12,12 +12,12 @@ from dlmexp.common.errors import UserError, nearest
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.claims.overlap import split_overlap
 from dlmexp.presentation.labels import estimator_label, method_label
-from dlmexp.presentation.ranking.metrics import METRICS, RANKED, RankedMetric
+from dlmexp.presentation.ranking.metrics import METRICS, RANKED_METRICS, RankedMetric
 from dlmexp.presentation.ranking.splits import (
-    IDENTITY,
-    KERNEL,
+    IDENTITY_COLUMNS,
+    KERNEL_COLUMNS,
     OURS,
-    SETTING,
+    SETTING_COLUMNS,
     notes_on_contents,
     scores_of_splits,
 )
@@ -35,10 +35,12 @@ from dlmexp.presentation.ranking.statistics import (
 )
 
 REFERENCE = "elbo"  # the method that others are compared with unless users name another
-TOO_FEW = "a leaderboard needs two methods with results on the same data set; run another one"
+TOO_FEW_METHODS = (
+    "a leaderboard needs two methods with results on the same data set; run another one"
+)
 
 Identity = tuple[str, ...]
-"""A method with its settings: values of the columns `IDENTITY`."""
+"""A method with its settings: its values of `IDENTITY_COLUMNS`, as texts."""
 DataSetsByMethod = dict[Identity, frozenset[str]]
 """The names of the data sets of each method."""
 Method = TypeVar("Method")
@@ -53,10 +55,11 @@ class Contender:
         trained_by: `dlmexp`, or the software that trained a baseline.
         setting: The settings that distinguish rows of the same method, by name; '' where a setting
             does not apply.
-        training_rows: The number of training rows by data set.
-        inducing: The number of inducing inputs by data set.
-        seconds: The mean seconds to train it on a split, by data set.
-        data_set_count: The number of data sets that it has results on, on this board or not.
+        training_rows: The number of training rows, by data set.
+        inducing: The number of inducing inputs, by data set.
+        seconds: The mean seconds to train the method on a split, by data set.
+        data_set_count: The number of data sets with results of the method, also of those that are
+            not on the board.
         unconverged: The number of selected fits that stopped at their limit of iterations.
         fits: The number of selected fits.
     """
@@ -79,7 +82,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Subject:
-    """The kernel and the task of a leaderboard. Only results with equal ones are compared."""
+    """The kernel and the task of a leaderboard, which all results on it share."""
 
     kernel: str
     task: str
@@ -92,7 +95,7 @@ class Board:
     Arrays are in the order of the contenders, that is of the rows of the table.
 
     Attributes:
-        metric: The metric that they are ranked by.
+        metric: The metric that the methods are ranked by.
         subject: The kernel and the task.
         contenders: The methods with their settings.
         data_sets: The names of the data sets.
@@ -193,18 +196,18 @@ def boards(
     if against is not None and against not in methods:
         raise UserError(f"--against {against}: {nearest(against, methods)}")
     _check_metric(metric, scores)
-    boards = _boards_of_scores(scores, metric, against or REFERENCE)
-    if not boards:
-        raise UserError(TOO_FEW)
+    all_boards = _boards_of_scores(scores, metric, against or REFERENCE)
+    if not all_boards:
+        raise UserError(TOO_FEW_METHODS)
     if against is not None:
-        _note_missing_reference(boards, against)
+        _note_missing_reference(all_boards, against)
     # `scores_of_splits` drops results on smaller training sets or on other rows.
     left_out = sorted(set(results.table["method"]) - set(methods))
     if protocol is None and left_out:
         names = ", ".join(map(method_label, left_out))
-        boards[0].notes.append(f"left out, as trained on fewer rows or other rows: {names}")
-    boards[0].notes.extend(notes_on_contents(results, protocol))
-    return boards
+        all_boards[0].notes.append(f"left out, as trained on fewer rows or other rows: {names}")
+    all_boards[0].notes.extend(notes_on_contents(results, protocol))
+    return all_boards
 
 
 def _check_metric(metric: RankedMetric, scores: pd.DataFrame) -> None:
@@ -222,30 +225,30 @@ def _note_missing_reference(boards: Sequence[Board], against: str) -> None:
 
 
 def main_boards(results: ResultsFolder, protocol: str | None = None) -> dict[Subject, list[Board]]:
-    """Return the main boards of each subject, one for every metric in `RANKED` (see `boards`).
+    """Return the main boards (see `boards`) of each subject, one per metric of `RANKED_METRICS`.
 
     Raises:
         UserError: There is nothing to rank.
     """
     scores = _scores(results, protocol)
-    main: dict[Subject, list[Board]] = {}
-    for metric in RANKED:
+    main_boards: dict[Subject, list[Board]] = {}
+    for metric in RANKED_METRICS:
         with_main_board: set[Subject] = set()
         for board in _boards_of_scores(scores, metric, REFERENCE):
             # The first board of a subject is its main board; the second one has more methods.
             if board.subject not in with_main_board:
                 with_main_board.add(board.subject)
-                main.setdefault(board.subject, []).append(board)
-    if not main:
-        raise UserError(TOO_FEW)
-    return main
+                main_boards.setdefault(board.subject, []).append(board)
+    if not main_boards:
+        raise UserError(TOO_FEW_METHODS)
+    return main_boards
 
 
 def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
     """Return the scores of every split (`scores_of_splits`).
 
     Raises:
-        UserError: There are none.
+        UserError: There are no scores.
     """
     scores = scores_of_splits(results, protocol)
     if scores.empty:
@@ -257,26 +260,26 @@ def _scores(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _boards_of_scores(scores: pd.DataFrame, metric: RankedMetric, reference: str) -> list[Board]:
     """Return the boards of all subjects by one metric."""
     usable = scores[np.isfinite(scores[metric.name].astype(float))]
-    # Methods other than Gaussian processes have no kernel. They are on the boards of all kernels.
+    # Methods other than Gaussian processes have no kernel. They are on the boards of every kernel.
     without_kernel = usable[usable["kernel"].isna()]
     boards: list[Board] = []
     for subject, rows in _by_subject(usable[usable["kernel"].notna()]):
         on_same_data = without_kernel["dataset"].isin(rows["dataset"])
         rows_of_subject = pd.concat([rows, without_kernel[on_same_data]])
-        boards += _boards_of(rows_of_subject, metric, subject, reference)
+        boards += _boards_of_subject(rows_of_subject, metric, subject, reference)
     return boards
 
 
 def _by_subject(with_kernel: pd.DataFrame) -> list[tuple[Subject, pd.DataFrame]]:
     """Return the rows of each kernel and task, the subject with the most rows first."""
     subjects: list[tuple[Subject, pd.DataFrame]] = []
-    for (kernel, ard, task), rows in with_kernel.groupby([*KERNEL, "task"], sort=True):
+    for (kernel, ard, task), rows in with_kernel.groupby([*KERNEL_COLUMNS, "task"], sort=True):
         name = f"{kernel}, ARD" if ard else str(kernel)
         subjects.append((Subject(name, str(task)), rows))
     return sorted(subjects, key=lambda subject: -len(subject[1]))
 
 
-def _boards_of(
+def _boards_of_subject(
     rows: pd.DataFrame, metric: RankedMetric, subject: Subject, reference: str
 ) -> list[Board]:
     """Return the main board of a kernel and task, then the board with more methods, if any."""
@@ -285,17 +288,17 @@ def _boards_of(
     for identity, rows_of_method in rows.groupby("identity", sort=True):
         data_sets[cast(Identity, identity)] = frozenset(rows_of_method["dataset"])
     data_set_count = len(frozenset().union(*data_sets.values()))
-    main = largest_block(data_sets)
-    sharing, left_out = _with_common_data_sets(data_sets)
+    main_block = largest_block(data_sets)
+    wide_block, left_out = _block_of_most_methods(data_sets)
     boards: list[Board] = []
-    main_has_rivals = len(main) > 1
-    if main_has_rivals:
-        board = _board(rows, metric, subject, main, reference, data_set_count)
-        board.notes.extend(_notes_on_missing(data_sets, main, sharing))
+    has_main_board = len(main_block) > 1  # a single method has no rank
+    if has_main_board:
+        board = _board(rows, metric, subject, main_block, reference, data_set_count)
+        board.notes.extend(_notes_on_missing(data_sets, main_block, wide_block))
         boards.append(board)
-    has_more_methods = len(sharing) > len(main)
-    if has_more_methods:
-        boards.append(_board(rows, metric, subject, sharing, reference, data_set_count))
+    has_second_board = len(wide_block) > len(main_block)
+    if has_second_board:
+        boards.append(_board(rows, metric, subject, wide_block, reference, data_set_count))
     if boards and left_out:
         labels = _labels(data_sets)
         names = ", ".join(sorted(labels[identity] for identity in left_out))
@@ -304,38 +307,38 @@ def _boards_of(
 
 
 def _identities(rows: pd.DataFrame) -> pd.Series:
-    """Return the identity of each row: its values of `IDENTITY` as texts, '' where missing."""
-    values = rows[IDENTITY]
+    """Return the identity of each row; a missing value of `IDENTITY_COLUMNS` is ''."""
+    values = rows[IDENTITY_COLUMNS]
     texts = values.astype(object).where(values.notna(), "").astype(str)
     return pd.Series(list(texts.itertuples(index=False, name=None)), index=rows.index)
 
 
 def _notes_on_missing(
-    data_sets: DataSetsByMethod, main: DataSetsByMethod, sharing: DataSetsByMethod
+    data_sets: DataSetsByMethod, main_block: DataSetsByMethod, wide_block: DataSetsByMethod
 ) -> list[str]:
     """Return a note on the methods that only the second board has; [] if there are none.
 
     Args:
         data_sets: The data sets of each method.
-        main: The methods of the main board.
-        sharing: The methods of the second board.
+        main_block: The methods of the main board.
+        wide_block: The methods of the second board.
     """
-    missing = [identity for identity in sharing if identity not in main]
+    missing = [identity for identity in wide_block if identity not in main_block]
     if not missing:
         return []
     labels = _labels(data_sets)
     names = sorted(f"{labels[identity]} ({len(data_sets[identity])})" for identity in missing)
     return [
         f"not in this table, as they lack data sets: {', '.join(names)}; "
-        f"the table of all {len(sharing)} methods has them"
+        f"the table of all {len(wide_block)} methods has them"
     ]
 
 
 def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, frozenset[str]]:
-    """Return the largest block: methods and data sets, all of which each of these methods has.
+    """Return the largest block: methods, and data sets that each of these methods has.
 
-    For each method, a candidate consists of its data sets and of all methods that have these. The
-    largest candidate is the one with the most pairs of a method and a data set.
+    Every method gives a candidate: its data sets, and all methods that have results on all of them.
+    The largest candidate is the one with the most pairs of a method and a data set.
 
     Args:
         data_sets: The data sets of each method.
@@ -347,7 +350,8 @@ def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, fr
     largest_size = (-1, -1)
     for shared in sorted(set(data_sets.values()), key=_count_and_names):
         methods = [method for method, names in data_sets.items() if shared <= names]
-        # One method does not count, as a block of a single method compares nothing.
+        # One method is not counted, so that a block of a single method, which compares nothing, has
+        # no pairs.
         pairs = (len(methods) - 1) * len(shared)
         size = (pairs, len(methods))
         if size > largest_size:
@@ -357,16 +361,17 @@ def largest_block(data_sets: Mapping[Method, frozenset[str]]) -> dict[Method, fr
 
 
 def _count_and_names(names: frozenset[str]) -> tuple[int, list[str]]:
-    """Return a sort key for sets of names, which are in the same order on every machine."""
+    """Return a sort key for sets of names, with which the order is the same on every machine."""
     return len(names), sorted(names)
 
 
-def _with_common_data_sets(
+def _block_of_most_methods(
     data_sets: DataSetsByMethod,
 ) -> tuple[DataSetsByMethod, list[Identity]]:
-    """Return methods with the data sets that all of them have, and the methods left out.
+    """Return a block with as many methods as have a data set in common, and the methods left out.
 
-    The methods with the fewest data sets are left out, until the others have a data set in common.
+    The methods with the fewest data sets are left out one by one, until the remaining methods have
+    a data set in common.
     """
     remaining = sorted(data_sets, key=lambda identity: -len(data_sets[identity]))
     left_out: list[Identity] = []
@@ -479,7 +484,7 @@ def _overlap(rows: pd.DataFrame) -> float:
 
 
 def _labels(identities: Iterable[Identity]) -> dict[Identity, str]:
-    """Return the label of each identity: the method, with the settings that not all share."""
+    """Return the label of each identity: the method, and settings that not all identities share."""
     settings = {identity: _setting_values(identity) for identity in identities}
     shared = set.intersection(*map(set, settings.values()))
     labels = {}
@@ -490,10 +495,10 @@ def _labels(identities: Iterable[Identity]) -> dict[Identity, str]:
 
 
 def _setting_values(identity: Identity) -> list[str]:
-    """Return the values of the settings of an identity; `changes` may have several values."""
-    by_column = dict(zip(IDENTITY, identity, strict=True))
+    """Return the values of the settings of an identity. One column may have several of them."""
+    by_column = dict(zip(IDENTITY_COLUMNS, identity, strict=True))
     values: list[str] = []
-    for column in SETTING:
+    for column in SETTING_COLUMNS:
         if by_column[column]:
             values += by_column[column].split(", ")
     return values
@@ -520,14 +525,16 @@ def _contenders(
 
 def _contender(rows: pd.DataFrame, identity: Identity, data_set_count: int) -> Contender:
     """Return a contender from its rows on the data sets of a board."""
-    values = dict(zip(IDENTITY, identity, strict=True))
-    setting = {name: values[name] for name in SETTING if name not in ("trained_by", "samples")}
+    values = dict(zip(IDENTITY_COLUMNS, identity, strict=True))
+    # `trained_by` is a field of its own, and the label of the estimator has the samples.
+    own_fields = ("trained_by", "samples")
+    setting = {name: values[name] for name in SETTING_COLUMNS if name not in own_fields}
     if values["estimator"]:
         samples = float(values["samples"]) if values["samples"] else None
         setting["estimator"] = estimator_label(values["estimator"], samples)
     by_data_set = rows.groupby("dataset", sort=True)
     with_inducing = rows[rows["M"].notna()].groupby("dataset", sort=True)
-    converged = rows["converged"].dropna()
+    converged = rows["converged"].dropna()  # baselines do not say whether they converged
     return Contender(
         method=values["method"],
         trained_by=values["trained_by"],

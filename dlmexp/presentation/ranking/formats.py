@@ -21,16 +21,17 @@ from dlmexp.experiment.records.packed import BASELINES, BENCHOPT, PACK_PATTERN, 
 from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.presentation.ranking.board import largest_block
 from dlmexp.presentation.ranking.splits import (
-    COVERAGE,
-    IDENTITY,
-    KERNEL,
-    SETTING,
+    COVERAGE_COLUMN,
+    IDENTITY_COLUMNS,
+    KERNEL_COLUMNS,
+    SETTING_COLUMNS,
     scores_of_splits,
 )
 
-METRIC_COLUMNS = ("nll", "crps", "rmse", "error", COVERAGE, "seconds")
+# The scores that are written, by their column in the table of `scores_of_splits`.
+METRIC_COLUMNS = ("nll", "crps", "rmse", "error", COVERAGE_COLUMN, "seconds")
 # The columns of `scores` with their meaning, as the Croissant file has them.
-MEANINGS = {
+COLUMN_MEANINGS = {
     "method": "name of the method; settings follow in brackets where several have its name",
     "trained_by": "dlmexp, or who trained it on the same splits",
     "kernel": "kernel of the Gaussian process",
@@ -43,7 +44,7 @@ MEANINGS = {
     "value": "value of the metric on the test rows",
 }
 # The context that Croissant 1.0 prescribes.
-CONTEXT = {
+CROISSANT_CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "citeAs": "cr:citeAs",
@@ -81,7 +82,7 @@ CONTEXT = {
     "subField": "cr:subField",
     "transform": "cr:transform",
 }
-LICENSE = "https://spdx.org/licenses/MIT.html"
+LICENCE_URL = "https://spdx.org/licenses/MIT.html"
 PARQUET_TYPE = "application/x-parquet"
 
 
@@ -90,10 +91,17 @@ def names_of_rows(scores: pd.DataFrame) -> pd.Series:
 
     A name with settings is written as `elbo[rbf,M=50]`.
     """
-    texts = scores[IDENTITY].astype(object).where(scores[IDENTITY].notna(), "").astype(str)
+    texts = (
+        scores[IDENTITY_COLUMNS]
+        .astype(object)
+        .where(scores[IDENTITY_COLUMNS].notna(), "")
+        .astype(str)
+    )
     names = texts["method"].copy()
     for method, rows in texts.groupby("method", sort=False):
-        differing = [name for name in [*KERNEL, *SETTING] if rows[name].nunique() > 1]
+        differing = [
+            name for name in [*KERNEL_COLUMNS, *SETTING_COLUMNS] if rows[name].nunique() > 1
+        ]
         if differing:
             settings = rows[differing].apply(_joined, axis="columns")
             names[rows.index] = f"{method}[" + settings + "]"
@@ -121,18 +129,23 @@ def as_scores(scores: pd.DataFrame) -> pd.DataFrame:
         }
     )
     other_columns = [name for name in wide if name not in METRIC_COLUMNS]
-    long = wide.melt(other_columns, list(METRIC_COLUMNS), "metric", "value")
+    long = wide.melt(
+        id_vars=other_columns,
+        value_vars=list(METRIC_COLUMNS),
+        var_name="metric",
+        value_name="value",
+    )
     long = long.dropna(subset="value")
     order = ["method", "dataset", "split", "metric"]
     return long.sort_values(order, kind="stable").reset_index(drop=True)
 
 
 def as_bencheval(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the table that bencheval ranks, for one metric that is never negative.
+    """Return the table that bencheval ranks, for a metric without negative values.
 
     The table is complete, as bencheval needs: it has the methods and data sets of the largest block
     (`largest_block`), and the splits that all of these methods have. The time to predict is not
-    measured, and is 0.
+    measured; its column has zeros.
     """
     table = pd.DataFrame(
         {
@@ -150,6 +163,9 @@ def as_bencheval(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def _complete(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the largest block of methods and tasks, on the splits that all have.
+
+    Args:
+        table: A table of bencheval, where a task is a data set.
 
     Raises:
         UserError: There are no rows.
@@ -173,6 +189,7 @@ def as_benchopt(scores: pd.DataFrame) -> pd.DataFrame:
         "solver_description": "",
         "dataset_name": scores["dataset"],
         "idx_rep": scores["seed"].astype("int64"),
+        # Benchopt can run a solver with growing limits of iterations. Ours ran once, without them.
         "sampling_strategy": "Run_once",
         "stop_val": 1,
         "time": scores["seconds"].astype("float64"),
@@ -181,7 +198,7 @@ def as_benchopt(scores: pd.DataFrame) -> pd.DataFrame:
         if name != "seconds":
             columns[f"objective_{name}"] = scores[name].astype("float64")
     for name in ("kernel", "protocol", "changes"):
-        columns[f"p_solver_{name}"] = scores[name]
+        columns[f"p_solver_{name}"] = scores[name]  # benchopt's prefix of a solver's parameters
     table = pd.DataFrame(columns)
     order = ["solver_name", "dataset_name", "idx_rep"]
     return table.sort_values(order, kind="stable").reset_index(drop=True)
@@ -198,7 +215,7 @@ def as_croissant(folder: Path) -> dict[str, Any]:
         raise UserError(f"--as croissant describes {path}: write it first, by --as scores")
     files = sorted(folder.glob(PACK_PATTERN))
     return {
-        "@context": CONTEXT,
+        "@context": CROISSANT_CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": f"dlmexp-{folder.resolve().name}",
@@ -206,7 +223,7 @@ def as_croissant(folder: Path) -> dict[str, Any]:
             "Scores of sparse Gaussian processes and of other methods on every split of public "
             "data sets, with the packed records that they come from."
         ),
-        "license": LICENSE,
+        "license": LICENCE_URL,
         "distribution": [_file_object(file) for file in files],
         "recordSet": [_record_set(path)],
     }
@@ -240,7 +257,7 @@ def _record_set(path: Path) -> dict[str, Any]:
         "value": "sc:Float",
     }
     fields = []
-    for name, meaning in MEANINGS.items():
+    for name, meaning in COLUMN_MEANINGS.items():
         field = {
             "@type": "cr:Field",
             "@id": f"scores/{name}",
@@ -260,7 +277,7 @@ class Format:
     Attributes:
         file: The name of the file.
         content: The function that returns its content, from a results folder and the name of a
-            metric.
+            metric, which only bencheval uses.
     """
 
     file: str
@@ -281,15 +298,26 @@ def _json(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def _scores_content(results: ResultsFolder, metric: str) -> bytes:
+    return _parquet(as_scores(scores_of_splits(results)))
+
+
+def _bencheval_content(results: ResultsFolder, metric: str) -> bytes:
+    return _csv(as_bencheval(scores_of_splits(results), metric))
+
+
+def _benchopt_content(results: ResultsFolder, metric: str) -> bytes:
+    return _parquet(as_benchopt(scores_of_splits(results)))
+
+
+def _croissant_content(results: ResultsFolder, metric: str) -> bytes:
+    return _json(as_croissant(results.root))
+
+
 FORMATS = {
-    "scores": Format(SCORES, lambda results, _: _parquet(as_scores(scores_of_splits(results)))),
-    "bencheval": Format(
-        "bencheval.csv",
-        lambda results, metric: _csv(as_bencheval(scores_of_splits(results), metric)),
-    ),
-    "benchopt": Format(
-        BENCHOPT, lambda results, _: _parquet(as_benchopt(scores_of_splits(results)))
-    ),
-    "croissant": Format("croissant.json", lambda results, _: _json(as_croissant(results.root))),
+    "scores": Format(SCORES, _scores_content),
+    "bencheval": Format("bencheval.csv", _bencheval_content),
+    "benchopt": Format(BENCHOPT, _benchopt_content),
+    "croissant": Format("croissant.json", _croissant_content),
 }
 """All formats by the names that users type."""

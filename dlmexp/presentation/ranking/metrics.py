@@ -6,13 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-NOMINAL = 0.95  # the coverage that the interval of 95 % should have
+NOMINAL_COVERAGE = 0.95  # the coverage that the interval of 95 % should have
 
 Means = Float[np.ndarray, "..."]
 
+# The next functions return gains, which are positive where the scores are better (lower) than the
+# reference.
+
 
 def density_gain(scores: Means, reference: Means) -> Means:
-    """Return the relative gain in predictive density: `exp(reference - scores) - 1`."""
+    """Return the relative gain in predictive density, from NLLs: `exp(reference - scores) - 1`."""
     return np.expm1(reference - scores)
 
 
@@ -22,8 +25,8 @@ def share_saved(scores: Means, reference: Means) -> Means:
         return np.where(reference == 0, np.nan, 1 - scores / reference)
 
 
-def difference(scores: Means, reference: Means) -> Means:
-    """Return the difference by which the scores are lower than the reference."""
+def reduction(scores: Means, reference: Means) -> Means:
+    """Return by how much the scores are lower than the reference."""
     return reference - scores
 
 
@@ -37,7 +40,7 @@ class RankedMetric:
         unit: The unit of the score.
         gain: The function that returns the gain over a reference, from the scores of a method and
             those of the reference.
-        gain_of: The quantity that the gain is a share of.
+        gain_of: The quantity that the gain is a share of, as a text for users.
     """
 
     name: str
@@ -47,12 +50,48 @@ class RankedMetric:
     gain_of: str
 
 
-RANKED = (
-    RankedMetric("nll", "NLL", "nats per row", density_gain, "predictive density"),
-    RankedMetric("crps", "CRPS", "standard deviations of the target", share_saved, "CRPS"),
-    RankedMetric("rmse", "RMSE", "standard deviations of the target", share_saved, "RMSE"),
-    RankedMetric("error", "error rate", "share of rows", share_saved, "error rate"),
-    RankedMetric("coverage", "|95 % coverage − 0.95|", "share of rows", difference, "rows"),
-    RankedMetric("seconds", "training time", "seconds, candidates included", share_saved, "time"),
+RANKED_METRICS = (
+    RankedMetric(
+        name="nll",
+        label="NLL",
+        unit="nats per row",
+        gain=density_gain,
+        gain_of="predictive density",
+    ),
+    RankedMetric(
+        name="crps",
+        label="CRPS",
+        unit="standard deviations of the target",
+        gain=share_saved,
+        gain_of="CRPS",
+    ),
+    RankedMetric(
+        name="rmse",
+        label="RMSE",
+        unit="standard deviations of the target",
+        gain=share_saved,
+        gain_of="RMSE",
+    ),
+    RankedMetric(
+        name="error",
+        label="error rate",
+        unit="share of rows",
+        gain=share_saved,
+        gain_of="error rate",
+    ),
+    RankedMetric(
+        name="coverage",
+        label="|95 % coverage − 0.95|",
+        unit="share of rows",
+        gain=reduction,
+        gain_of="rows",
+    ),
+    RankedMetric(
+        name="seconds",
+        label="training time",
+        unit="seconds, candidates included",
+        gain=share_saved,
+        gain_of="time",
+    ),
 )
-METRICS = {metric.name: metric for metric in RANKED}
+METRICS = {metric.name: metric for metric in RANKED_METRICS}

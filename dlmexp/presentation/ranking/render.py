@@ -20,15 +20,18 @@ from dlmexp.presentation.ranking.board import Board, Contender
 from dlmexp.presentation.ranking.splits import OURS
 from dlmexp.presentation.ranking.statistics import ALPHA, separations
 
-BEST = "*"  # marks the best score on a data set, and scores that no test separates from it
+BEST_MARK = "*"  # of the best score on a data set, and of scores that no test separates from it
 SAME_ROWS = 0.98  # training sets of at least this share of the largest one count as equal
-# The settings with a column of their own, with its header.
-HEADERS = {"estimator": "estimator", "parameterisation": "q", "protocol": "protocol"}
-# Widths of columns, in letters.
-SCORE_WIDTH = 12  # of a method in the table by data set, with the space around it
-WIDTH_OF_COUNTS = 22  # of the columns `rows` and `splits` in this table, with its edges
-SETTING_WIDTH = 24  # the smallest width of the column of all other settings
-FEW_DATA_SETS = 5  # on at most this many data sets, hardly any methods are separated
+# The settings that have a column of their own, each with its header.
+SETTING_HEADERS = {"estimator": "estimator", "parameterisation": "q", "protocol": "protocol"}
+# Widths in letters, in the tables by data set: of a method's column with the space around it, and of
+# the columns `rows` and `splits` with the edges of the table.
+SCORE_WIDTH = 12
+WIDTH_OF_COUNTS = 22
+# The smallest width of the column `setting` in the table of a board.
+MIN_SETTING_WIDTH = 24
+# On at most this many data sets, tests separate hardly any methods.
+FEW_DATA_SETS = 5
 
 
 def board_table(board: Board) -> Table:
@@ -45,9 +48,9 @@ def _columns(board: Board) -> dict[str, dict[str, Any]]:
     """Return the headers of the table of a board, each with the options of its column."""
     number: dict[str, Any] = {"justify": "right", "no_wrap": True}
     columns: dict[str, dict[str, Any]] = {"rank": number, "method": {"no_wrap": True}}
-    columns |= {HEADERS[name]: {} for name in _differing(board)}
-    if any(_changes(board)):
-        columns["setting"] = {"min_width": SETTING_WIDTH}
+    columns |= {SETTING_HEADERS[name]: {} for name in _differing_settings(board)}
+    if any(_distinctive_changes(board)):
+        columns["setting"] = {"min_width": MIN_SETTING_WIDTH}
     columns |= {"mean\nrank": number, "95 %\ninterval": {"no_wrap": True}}
     columns[f"mean\n{board.metric.label}"] = number
     if board.reference is not None:
@@ -64,8 +67,8 @@ def _row(board: Board, k: int) -> list[str]:
     """Return the cells of a method's row, in the order of `_columns`."""
     contender = board.contenders[k]
     cells = [str(board.rank[k]), method_words(contender)]
-    cells += [contender.setting[name] for name in _differing(board)]
-    changes = _changes(board)
+    cells += [contender.setting[name] for name in _differing_settings(board)]
+    changes = _distinctive_changes(board)
     if any(changes):
         cells.append(", ".join(changes[k]))
     cells.append(f"{board.mean_rank[k]:.2f}")
@@ -121,7 +124,7 @@ def method_words(contender: Contender) -> str:
 
 
 def distinct_labels(board: Board) -> list[str]:
-    """Return a label for each method, with the settings that not all rows of its name share."""
+    """Return a label for each row, with the settings in which rows with the same method differ."""
     settings_by_name: dict[str, list[list[str]]] = {}
     for contender in board.contenders:
         settings = settings_by_name.setdefault(method_words(contender), [])
@@ -129,21 +132,21 @@ def distinct_labels(board: Board) -> list[str]:
     labels = []
     for contender in board.contenders:
         name = method_words(contender)
-        shared = _in_all(settings_by_name[name])
+        shared = _common_items(settings_by_name[name])
         differing = [value for value in _setting_values(contender) if value not in shared]
         labels.append(", ".join([name, *differing]))
     return labels
 
 
-def _in_all(lists: Sequence[Sequence[str]]) -> list[str]:
+def _common_items(lists: Sequence[Sequence[str]]) -> list[str]:
     """Return the items of the first list that all other lists have too."""
-    first, *others = lists
-    return [item for item in first if all(item in other for other in others)]
+    first, *rest = lists
+    return [item for item in first if all(item in items for items in rest)]
 
 
 def _setting_values(contender: Contender) -> list[str]:
     """Return the values of all settings that a method has."""
-    values = [contender.setting[name] for name in HEADERS if contender.setting[name]]
+    values = [contender.setting[name] for name in SETTING_HEADERS if contender.setting[name]]
     return values + _changes_of(contender)
 
 
@@ -156,23 +159,23 @@ def _changes_of(contender: Contender) -> list[str]:
     return changes
 
 
-def _differing(board: Board) -> list[str]:
-    """Return those settings of `HEADERS` in which our rows differ."""
+def _differing_settings(board: Board) -> list[str]:
+    """Return the settings of `SETTING_HEADERS` in which the rows of dlmexp differ."""
     differing = []
-    for name in HEADERS:
-        values = {contender.setting[name] for contender in _ours(board)}
+    for name in SETTING_HEADERS:
+        values = {contender.setting[name] for contender in _own_contenders(board)}
         if len(values) > 1:
             differing.append(name)
     return differing
 
 
-def _ours(board: Board) -> list[Contender]:
+def _own_contenders(board: Board) -> list[Contender]:
     """Return the contenders that dlmexp trained."""
     return [contender for contender in board.contenders if contender.trained_by == OURS]
 
 
-def _changes(board: Board) -> list[list[str]]:
-    """Return, for each method, the changed values and other settings that not all of ours have."""
+def _distinctive_changes(board: Board) -> list[list[str]]:
+    """Return, for each method, its changes (`_changes_of`) without those that all of ours have."""
     shared = _shared_changes(board)
     changes = []
     for contender in board.contenders:
@@ -182,12 +185,12 @@ def _changes(board: Board) -> list[list[str]]:
 
 
 def _shared_changes(board: Board) -> list[str]:
-    """Return the changed values and other settings that all of our rows have."""
-    return _in_all([_changes_of(contender) for contender in _ours(board)])
+    """Return the changes (`_changes_of`) that all rows of dlmexp have."""
+    return _common_items([_changes_of(contender) for contender in _own_contenders(board)])
 
 
 def outcomes(board: Board, k: int) -> tuple[int, int, int]:
-    """Return on how many data sets a method wins, ties and loses against the reference."""
+    """Return on how many data sets a method wins, ties and loses against the board's reference."""
     comparison = board.against_reference
     assert comparison is not None
     won = int(comparison.won[k].sum())
@@ -197,7 +200,7 @@ def outcomes(board: Board, k: int) -> tuple[int, int, int]:
 
 
 def median_gain(board: Board, k: int) -> float:
-    """Return the median over data sets of the relative gain over the reference."""
+    """Return the median over data sets of the relative gain over the board's reference."""
     gain = board.gain
     assert gain is not None
     return _median(gain[k])
@@ -222,8 +225,8 @@ def title(board: Board) -> str:
     data_sets = counted(board.data_sets_in_all, f"{board.subject.task} data set")
     if len(board.data_sets) < board.data_sets_in_all:
         data_sets = f"{len(board.data_sets)} of {data_sets}"
-    splits = _range(board.split_counts.values())
-    splits = "1 split" if splits == "1" else f"{splits} splits"
+    split_range = _range(board.split_counts.values())
+    splits = "1 split" if split_range == "1" else f"{split_range} splits"
     counts = _inducing_counts(board)
     inducing = f"M {_range(counts)}" if counts else "M = n"
     return (
@@ -270,7 +273,7 @@ def _reading_lines(board: Board) -> list[str]:
 def data_set_caption(board: Board) -> list[str]:
     """Return the lines below scores by data set."""
     lines = _setting_lines(board)
-    lines.append(f"{BEST} the best, and what no test separates from it on that data set")
+    lines.append(f"{BEST_MARK} the best, and what no test separates from it on that data set")
     return lines + remarks(board)
 
 
@@ -281,9 +284,9 @@ def subject_lines(board: Board) -> list[str]:
 
 def _setting_lines(board: Board) -> list[str]:
     """Return a line on the training rows, and a line on the settings that all methods share."""
-    differing = _differing(board)
+    differing = _differing_settings(board)
     shared = []
-    for name, header in HEADERS.items():
+    for name, header in SETTING_HEADERS.items():
         text = board.setting(name)
         if text and name not in differing:
             shared.append(f"{header} {text}")
@@ -313,7 +316,7 @@ def _training_rows(board: Board) -> list[int]:
 def _inducing_counts(board: Board) -> list[int]:
     """Return the inducing inputs of all methods on all data sets of the board.
 
-    Exact models, which have as many as training rows, do not count.
+    Exact models, which have an inducing input for each training row, do not count.
     """
     counts = []
     for contender in board.contenders:
@@ -341,16 +344,17 @@ def _most_rows(board: Board, data_set: str) -> int:
 def _training_rows_in_words(board: Board) -> str:
     """Return a line on the numbers of training rows, with the methods that had fewer than others.
 
-    The share of such a method is its smallest one on a data set, of the rows of the method that had
-    the most.
+    On a data set, a method has a share of the largest number of rows of any method. The line has
+    its smallest share on any data set.
     """
     words = f"trained on {_range(_training_rows(board))} rows"
     most_rows = {name: _most_rows(board, name) for name in board.data_sets}
     with_fewer = []
     for label, contender in zip(distinct_labels(board), board.contenders, strict=True):
-        share = min(contender.training_rows[name] / most_rows[name] for name in board.data_sets)
-        if share < SAME_ROWS:
-            with_fewer.append(f"{label} {100 * share:.0f} %")
+        shares = [contender.training_rows[name] / most_rows[name] for name in board.data_sets]
+        smallest = min(shares)
+        if smallest < SAME_ROWS:
+            with_fewer.append(f"{label} {100 * smallest:.0f} %")
     if not with_fewer:
         return f"{words}, the same for all methods"
     return f"{words}; not on all of them: {', '.join(with_fewer)}"
@@ -403,7 +407,7 @@ def _data_set_table(board: Board, methods: range, best: Sequence[np.ndarray]) ->
     for d, name in enumerate(board.data_sets):
         cells = [name, str(_most_rows(board, name)), str(board.split_counts[name])]
         for k in methods:
-            mark = BEST if best[d][k] else " "
+            mark = BEST_MARK if best[d][k] else " "
             cells.append(f"{board.means[k, d]:#.4g}{mark}")
         table.add_row(*cells)
     return table

@@ -1,7 +1,7 @@
 """Make a table of scores with a row per method, setting, data set and split.
 
-It has our own results and those of methods that others trained (`baselines.parquet`). Results that
-were trained under different settings have different values in the columns `IDENTITY`.
+It has our own results and those of methods that others trained (`baselines.parquet`). Results under
+different settings differ in `IDENTITY_COLUMNS`.
 """
 
 import re
@@ -14,11 +14,11 @@ from dlmexp.experiment.records.results import ResultsFolder
 from dlmexp.experiment.records.settings import ChangesByText
 from dlmexp.experiment.records.table import as_text, rows_for
 from dlmexp.presentation.claims.overlap import validation_rows
-from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL
+from dlmexp.presentation.ranking.metrics import METRICS, NOMINAL_COVERAGE
 
 OURS = "dlmexp"  # the value of `trained_by` for our own records
-KERNEL = ["kernel", "ard"]
-SETTING = [
+KERNEL_COLUMNS = ["kernel", "ard"]
+SETTING_COLUMNS = [
     "trained_by",
     "estimator",
     "samples",
@@ -28,18 +28,18 @@ SETTING = [
     "other",
 ]
 # Results with equal values in these columns are in the same row of a leaderboard.
-IDENTITY = ["method", *KERNEL, *SETTING]
-SPLIT = ["dataset", "task", "data", "test_rows", "seed", "n", "M"]
-# The observed coverage. The metric `coverage` is its distance from the nominal one.
-COVERAGE = "coverage_95"
-FURTHER_COLUMNS = ["role", "key", "status", "converged", "device", COVERAGE]
-SCORES = list(METRICS)
-# The roles of results that were not made to be compared with one another.
+IDENTITY_COLUMNS = ["method", *KERNEL_COLUMNS, *SETTING_COLUMNS]
+SPLIT_COLUMNS = ["dataset", "task", "data", "test_rows", "seed", "n", "M"]
+# The observed coverage. Methods are ranked by its distance from the nominal coverage, `coverage`.
+COVERAGE_COLUMN = "coverage_95"
+FURTHER_COLUMNS = ["role", "key", "status", "converged", "device", COVERAGE_COLUMN]
+SCORE_COLUMNS = list(METRICS)
+# The roles of results that are not fits to be compared with one another.
 ROLES_WITHOUT_FITS = ("curve", "gradient", "timing")
-# Settings of which a method has several rows on a leaderboard if it was run with several values on
-# the same split. Values that differ between data sets only do not distinguish rows: a comparison
-# may have more inducing inputs on large data sets, for instance.
-DISTINGUISHING = [
+# A method that was run with several values of such a setting on the same split has a row on a
+# leaderboard for each value. Values that differ between data sets only do not distinguish rows: a
+# comparison may have more inducing inputs on large data sets, for instance.
+DISTINGUISHING_SETTINGS = [
     "validation",
     "cv",
     "M",
@@ -60,38 +60,39 @@ DISTINGUISHING = [
     "role",
 ]
 # The name of a split, such as `published-10000-train-v1`, consists of its kind, the limit of test
-# rows, the use of validation rows and a version. This expression finds the use of validation rows.
-VALIDATION = re.compile(r"-([a-z]\w*)(?=-v\d)")
+# rows, the use of validation rows and a version. This expression finds the use of validation rows,
+# here `train`.
+VALIDATION_USE = re.compile(r"-([a-z]\w*)(?=-v\d)")
 # The columns of the tidy table that are read, as far as the table has them.
 COLUMNS_READ = [
-    *("method", *KERNEL, "estimator", "samples", "parameterisation", "protocol", "changes"),
+    *("method", *KERNEL_COLUMNS, "estimator", "samples", "parameterisation", "protocol", "changes"),
     *("dataset", "task", "data", "split", "seed", "n", "group", "base"),
     *("key", "status", "converged", "device"),
     *("test_nll", "test_crps", "test_error", "test_coverage_95"),
-    *DISTINGUISHING,
+    *DISTINGUISHING_SETTINGS,
 ]
 RowValues = tuple[object, ...]  # the values of some columns in a row
-# A training set with less than this share of the rows of the largest one is not compared with it.
+# Training sets with less than this share of the rows of the largest training set are left out.
 MIN_SHARE_OF_ROWS = 0.8
-COLUMNS = [*IDENTITY, *SPLIT, *FURTHER_COLUMNS, *SCORES]
+COLUMNS = [*IDENTITY_COLUMNS, *SPLIT_COLUMNS, *FURTHER_COLUMNS, *SCORE_COLUMNS]
 
 
 def scores_of_splits(results: ResultsFolder, protocol: str | None = None) -> pd.DataFrame:
     """Return the scores of every split, ours and those of others.
 
-    Only results on the largest training set of a data set count. This may be larger for methods
-    that train on the validation rows too. If a data set was run with several contents or test rows,
-    those with the most results are taken.
+    Only results on the largest training set of a data set count. The largest training set of
+    methods that also train on the validation rows may be larger than that of other methods. If a
+    data set was run with several contents or test rows, those with the most results are taken.
 
     Args:
         results: A results folder.
         protocol: The only protocol to read; None means all.
     """
-    ours = _ours(results, protocol)
-    others = _others(results.baselines)
-    with_rows = [scores for scores in (ours, others) if len(scores)]
+    ours = _scores_of_records(results, protocol)
+    baselines = _scores_of_baselines(results.baselines)
+    with_rows = [scores for scores in (ours, baselines) if len(scores)]
     if not with_rows:
-        return ours
+        return ours  # an empty table with all columns
     return pd.concat(with_rows, ignore_index=True)
 
 
@@ -114,7 +115,7 @@ def notes_on_contents(results: ResultsFolder, protocol: str | None = None) -> li
 
 
 def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
-    """Return the rows of the tidy table that were made to be compared."""
+    """Return the rows of the tidy table without learning curves, gradient draws and timings."""
     table = results.table
     is_fit = ~table["role"].isin(ROLES_WITHOUT_FITS)
     if protocol is not None:
@@ -122,7 +123,7 @@ def _fits(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
     return table[is_fit]
 
 
-def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
+def _scores_of_records(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
     """Return the scores of our own records."""
     fits = _fits(results, protocol)
     by_nll = as_text(rows_for(fits, "nll").reindex(columns=COLUMNS_READ))
@@ -138,7 +139,7 @@ def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
         rmse=np.sqrt(by_nll["group"].map(by_mse["test_mse"]).astype(float)),
         error=by_nll["test_error"],
         coverage_95=by_nll["test_coverage_95"],
-        coverage=(by_nll["test_coverage_95"] - NOMINAL).abs(),
+        coverage=(by_nll["test_coverage_95"] - NOMINAL_COVERAGE).abs(),
         seconds=by_nll["group"].map(_seconds_of_groups(results.candidates)),
     )
     frame = _largest_training_sets(frame.assign(n=_training_row_counts(frame)))
@@ -151,14 +152,14 @@ def _ours(results: ResultsFolder, protocol: str | None) -> pd.DataFrame:
 def _training_row_counts(frame: pd.DataFrame) -> pd.Series:
     """Return the number of rows that each fit was trained on.
 
-    That is `n`, plus the number of validation rows if these were trained on.
+    It is `n`, plus the number of validation rows if the fit was trained on them.
     """
     validation_row_counts = {}
     for dataset, task in frame[["dataset", "task"]].drop_duplicates().itertuples(index=False):
         validation_row_counts[dataset] = validation_rows(str(dataset), str(task))
     counts = frame["dataset"].astype(object).map(validation_row_counts)
-    are_trained_on = frame["validation"] == "train"
-    further_rows = counts.where(are_trained_on, 0).astype("int64")
+    trained_on_validation = frame["validation"] == "train"
+    further_rows = counts.where(trained_on_validation, 0).astype("int64")
     return (frame["n"].astype("int64") + further_rows).astype("int64")
 
 
@@ -166,8 +167,10 @@ def _changes_except_kernel(changes: ChangesByText) -> dict[str, str]:
     """Return, for each text of the column `changes`, the text without changes of the kernel."""
     texts = {}
     for text, values in changes.items():
-        others = {name: value for name, value in values.items() if name not in KERNEL}
-        texts[text] = ", ".join(assignments(others))
+        other_changes = {
+            name: value for name, value in values.items() if name not in KERNEL_COLUMNS
+        }
+        texts[text] = ", ".join(assignments(other_changes))
     return texts
 
 
@@ -176,20 +179,20 @@ def _use_of_validation(split: str) -> str:
 
     Return `all` if the name has none.
     """
-    match = VALIDATION.search(split)
+    match = VALIDATION_USE.search(split)
     return match[1] if match else "all"
 
 
 def _test_rows(split: str) -> str:
     """Return the name of a split without the use of validation rows.
 
-    Splits with equal results have the same test rows.
+    Splits whose names are equal without it have the same test rows.
     """
-    return VALIDATION.sub("", split)
+    return VALIDATION_USE.sub("", split)
 
 
 def _seconds_of_groups(candidates: pd.DataFrame) -> pd.Series:
-    """Return, by group, the seconds to train all candidates and the fits that they start from."""
+    """Return, by group of candidates, the seconds to train these and the fits they start from."""
     seconds_of_cell = candidates.drop_duplicates("key").set_index("key")["seconds"].astype(float)
     rows = candidates[["group", "key", "base", "seconds"]].astype({"base": object})
     seconds_of_candidates = rows.groupby("group")["seconds"].sum(min_count=1)
@@ -201,10 +204,10 @@ def _seconds_of_groups(candidates: pd.DataFrame) -> pd.Series:
 
 
 def _largest_training_sets(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the results on the largest training set for their data set and use of validation rows.
+    """Return the results on the largest training set of each data set and use of validation rows.
 
-    Results on far fewer rows than the most on their data set are left out too
-    (`MIN_SHARE_OF_ROWS`).
+    A use of validation rows with far fewer training rows than another one on the data set is left
+    out (`MIN_SHARE_OF_ROWS`).
     """
     largest_of_use = frame.groupby(["dataset", "validation"])["n"].transform("max")
     largest = frame.groupby("dataset")["n"].transform("max")
@@ -226,23 +229,23 @@ def _without_repetitions(frame: pd.DataFrame) -> pd.DataFrame:
     A cell that belongs to several experiments has several rows.
     """
     has_other_role = frame["role"] != "fit"
-    fits_first = frame.assign(has_other_role=has_other_role)
-    fits_first = fits_first.sort_values("has_other_role", kind="stable")
-    ranked = fits_first.drop(columns="has_other_role")
-    identity = [name for name in IDENTITY if name != "other"]
-    return ranked.drop_duplicates([*identity, "dataset", "seed", "key"]).sort_index()
+    fits_first = frame.loc[has_other_role.sort_values(kind="stable").index]
+    # The column `other` is computed later, from the rows that remain.
+    identity = [name for name in IDENTITY_COLUMNS if name != "other"]
+    return fits_first.drop_duplicates([*identity, "dataset", "seed", "key"]).sort_index()
 
 
 def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
     """Return texts such as `M=50, lr=0.01` that distinguish results of a method on the same split.
 
-    A setting is added to the texts of a method if, on some split, it has several values among
-    results that the settings before it do not distinguish.
+    The settings are added one by one, in the order of `DISTINGUISHING_SETTINGS`. A setting is added
+    to the texts of a method if, on some split, results with equal texts so far have several values
+    of it.
     """
-    identity = [frame[name] for name in IDENTITY if name != "other"]
+    identity = [frame[name] for name in IDENTITY_COLUMNS if name != "other"]
     split = [frame["dataset"], frame["seed"]]
     texts = pd.Series("", index=frame.index)
-    for name in DISTINGUISHING:
+    for name in DISTINGUISHING_SETTINGS:
         values = frame[name].astype(object).where(frame[name].notna(), "none").astype(str)
         value_count = values.groupby([*identity, texts, *split], dropna=False).transform("nunique")
         is_needed = (value_count > 1).groupby(identity, dropna=False).transform("any")
@@ -252,12 +255,12 @@ def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
 
 
 def _without_equal_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without identities all of whose cells another identity of the method has.
+    """Return the rows without redundant identities: another one of the method has all their cells.
 
     For instance, a run with `beta.values=[1]` has another identity than a run without this change.
-    But a method without a beta has the same cells in both.
+    But a method without a beta has the same cells in both runs.
     """
-    identities = list(frame[IDENTITY].astype(str).itertuples(index=False, name=None))
+    identities = list(frame[IDENTITY_COLUMNS].astype(str).itertuples(index=False, name=None))
     cells = frame[["dataset", "seed", "key"]].itertuples(index=False, name=None)
     cells_of: dict[RowValues, set[RowValues]] = {}
     for identity, cell in zip(identities, cells, strict=True):
@@ -278,20 +281,21 @@ def _without_subsets(cells_of: dict[RowValues, set[RowValues]]) -> set[RowValues
     kept: set[RowValues] = set()
     for identity in largest_first:
         method = identity[0]
-        kept_of_method = [other for other in kept if other[0] == method]
-        if not any(cells_of[identity] <= cells_of[other] for other in kept_of_method):
+        kept_of_method = [kept_identity for kept_identity in kept if kept_identity[0] == method]
+        cells = cells_of[identity]
+        if not any(cells <= cells_of[kept_identity] for kept_identity in kept_of_method):
             kept.add(identity)
     return kept
 
 
-def _others(baselines: pd.DataFrame) -> pd.DataFrame:
+def _scores_of_baselines(baselines: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of methods that others trained."""
     frame = baselines.assign(
         nll=baselines["test_nll"],
         crps=baselines["test_crps"],
         rmse=np.sqrt(baselines["test_mse"]),
         error=baselines["test_error"],
-        coverage=(baselines["coverage_95"] - NOMINAL).abs(),
+        coverage=(baselines["coverage_95"] - NOMINAL_COVERAGE).abs(),
         validation="all",
         status="done",
     )

@@ -1,7 +1,7 @@
 """Compute ranks of methods over data sets, and tests of differences (docs/SPEC.md, section 8).
 
 Scores are arrays [K, D, R] of K methods, D data sets and R splits. Lower is better, and NaN means
-missing. Two methods are `separated` if a test finds that they differ.
+missing. Two methods are `separated` if a test over the data sets finds that they differ.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Overlaps = Float[np.ndarray, " D"]
 
 ALPHA = 0.05  # the level of all tests, after Holm's correction, and of intervals
 RESAMPLES = 10_000  # of the bootstrap
-LARGEST_T = 100.0  # the largest Student's t of a data set, as it is infinite without scatter
+LARGEST_T = 100.0  # a bound of Student's t, which is infinite for differences without scatter
 MIN_FRIEDMAN_METHODS = 3  # Friedman's test needs at least this many methods
 
 
@@ -41,12 +41,14 @@ def ranks_of(means: Means) -> Float[np.ndarray, "D K"]:
 def bootstrap_interval(ranks: Float[np.ndarray, "D K"]) -> Float[np.ndarray, "2 K"]:
     """Return the 95 % percentile interval of the mean ranks over resampled data sets.
 
-    The samples are the same on every machine, as they are made from raw bits.
+    The resampled data sets are the same on every machine and with every version of NumPy, as they
+    are computed from the raw bits of a generator.
     """
-    count = len(ranks)
-    raw_bits = np.random.PCG64(0).random_raw(RESAMPLES * count)
-    samples = (raw_bits % np.uint64(count)).astype(np.int64).reshape(RESAMPLES, count)
-    mean_ranks = [ranks_of_method[samples].mean(axis=1) for ranks_of_method in ranks.T]
+    data_set_count = len(ranks)
+    raw_bits = np.random.PCG64(0).random_raw(RESAMPLES * data_set_count)
+    positions = (raw_bits % np.uint64(data_set_count)).astype(np.int64)
+    resampled = positions.reshape(RESAMPLES, data_set_count)
+    mean_ranks = [ranks_of_method[resampled].mean(axis=1) for ranks_of_method in ranks.T]
     return np.quantile(np.stack(mean_ranks, axis=1), [ALPHA / 2, 1 - ALPHA / 2], axis=0)
 
 
@@ -67,7 +69,7 @@ class PairedStatistics:
 
     @property
     def normal_scores(self) -> Float[np.ndarray, "P D"]:
-        """The quantiles of the standard normal distribution with the p-values of t."""
+        """The standard normal values with the same one-sided p-values and signs as t."""
         return np.sign(self.t) * -ndtri(stdtr(self.freedom, -np.abs(self.t)))
 
 
@@ -99,8 +101,9 @@ def p_over_data_sets(pairs: PairedStatistics) -> Float[np.ndarray, " P"]:
 
     1. If splits are random and data sets fixed, the sum of D normal scores has variance D
        (Stouffer's method).
-    2. If data sets are random, a t-test of their values of t is made, which needs two data sets. It
-       does not use normal scores, whose short tails make a t-test reject too often.
+    2. If data sets are random, the values of t of the data sets are compared with 0 by a t-test,
+       which needs two data sets. Normal scores have shorter tails, with which the t-test would
+       reject too often.
 
     A pair without common splits has the p-value 1.
     """
@@ -108,14 +111,14 @@ def p_over_data_sets(pairs: PairedStatistics) -> Float[np.ndarray, " P"]:
     count = np.isfinite(z).sum(axis=1)
     total = np.nansum(z, axis=1)
     p_for_fixed_data = 2 * ndtr(-np.abs(total) / np.sqrt(np.maximum(count, 1)))
-    t = pairs.t[:, None]
+    t = pairs.t[:, None]  # [P, 1, D]: `compare` takes the data sets for repetitions
     p_for_random_data = compare(np.zeros_like(t), t).p[:, 0]
     p = np.fmax(p_for_fixed_data, p_for_random_data)
     return np.where(count > 0, p, 1.0)
 
 
 def separations(scores: Scores, overlaps: Overlaps) -> Bool[np.ndarray, "K K"]:
-    """Return whether method i is better than method j, and separated from it [i, j].
+    """Return an array [i, j]: whether method i is better than method j, and separated from it.
 
     P-values are corrected over all pairs by Holm's method. If no methods differ, the probability
     that any pair is separated is at most `ALPHA`.
@@ -134,8 +137,8 @@ def separations(scores: Scores, overlaps: Overlaps) -> Bool[np.ndarray, "K K"]:
 def shared_ranks(better: Bool[np.ndarray, "K K"]) -> Int[np.ndarray, " K"]:
     """Return the ranks of methods, which share a rank unless they are separated.
 
-    A method has the rank of the method above it, unless the first method of that rank is better
-    than it and separated from it. Then it is the first method of a new rank, which is its position.
+    A method shares the rank of the method above it, unless it is separated from the first method of
+    this rank. Then a new rank starts, whose number is the method's position, counted from 1.
 
     Args:
         better: The result of `separations`, for methods in the order of mean ranks.
@@ -187,7 +190,7 @@ def compare_with_reference(
 def friedman_p(means: Means) -> float:
     """Return the p-value of Friedman's test that no methods differ.
 
-    It is NaN for few methods, or a single data set.
+    It is NaN for fewer than `MIN_FRIEDMAN_METHODS` methods, or a single data set.
     """
     if len(means) < MIN_FRIEDMAN_METHODS or means.shape[1] < 2:
         return float("nan")
@@ -196,7 +199,9 @@ def friedman_p(means: Means) -> float:
         return float(stats.friedmanchisquare(*means).pvalue)
 
 
-def nemenyi_difference(methods: int, data_sets: int) -> float:
-    """Return Nemenyi's critical difference of mean ranks at the level 0.05."""
-    quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf)
-    return float(quantile / np.sqrt(2) * np.sqrt(methods * (methods + 1) / (6 * data_sets)))
+def nemenyi_difference(method_count: int, data_set_count: int) -> float:
+    """Return Nemenyi's critical difference of mean ranks at the level `ALPHA`."""
+    quantile = stats.studentized_range.ppf(1 - ALPHA, method_count, np.inf)
+    # q / sqrt(2) sqrt(K (K + 1) / (6 D))
+    variance = method_count * (method_count + 1) / (6 * data_set_count)
+    return float(quantile / np.sqrt(2) * np.sqrt(variance))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.presentation.ranking.formats import (
-    MEANINGS,
+    COLUMN_MEANINGS,
     as_bencheval,
     as_benchopt,
     as_scores,
@@ -49,7 +49,7 @@ def test_settings_are_part_of_a_name_where_several_rows_have_it(scores):
 
 def test_scores_have_a_row_per_method_data_set_split_and_metric(scores):
     table = as_scores(scores)
-    assert list(table) == list(MEANINGS)
+    assert list(table) == list(COLUMN_MEANINGS)
     assert not table.duplicated(["method", "dataset", "split", "metric"]).any()
     of_elbo = table.query("method == 'elbo[]' and dataset == 'pol' and split == 1")
     values = of_elbo.set_index("metric")["value"]
