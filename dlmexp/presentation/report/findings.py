@@ -1,4 +1,4 @@
-"""Compare the best method on each dataset with ELBO, for the findings at the top of the page."""
+"""Compare the best method on each dataset with ELBO, for the findings at the top of the report."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from dlmexp.presentation.claims.evidence import Evidence
 from dlmexp.presentation.claims.paired import compare
 from dlmexp.presentation.claims.rules import TAIL
 
-MAX_FINDINGS = 5  # on the page
+MAX_FINDINGS = 5  # in the report
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Finding:
     """The comparison of the best method on a dataset with ELBO, in test NLL at the largest size.
 
     Attributes:
-        dataset: The dataset; a stand-in with the dataset of the paper that it represents.
+        dataset: The label of the dataset. That of a stand-in also has the dataset of the paper that
+            it represents.
         q: The parameterisation of q.
         margin: The smallest difference that counts.
         n: The number of training rows.
@@ -30,7 +31,7 @@ class Finding:
         difference: The NLL of ELBO minus that of the method, which is positive if the method is
             better.
         error: Half the width of the 95 % interval of the difference; infinite with one repetition.
-        repetitions: The number of repetitions that both have.
+        repetitions: The number of repetitions that both methods have.
         origin: Which commands and commits computed the records.
     """
 
@@ -53,9 +54,9 @@ class Finding:
 
 
 def findings(results: ResultsFolder, column: VerdictColumn) -> list[Finding]:
-    """Return the finding on each dataset, the largest differences first.
+    """Return the findings with the largest differences, at most one per dataset.
 
-    If a dataset was run in two parameterisations of q, its finding is the larger one.
+    If a dataset was run in two parameterisations of q, its finding is the larger of both.
     """
     table = rows_of(results.table, column)
     evidence = Evidence(results, table, rows_of(results.candidates, column))
@@ -75,16 +76,17 @@ def _finding_on(evidence: Evidence, dataset: str, methods: list[str]) -> Finding
     """Return the largest finding on a dataset over the parameterisations of q."""
     largest: Finding | None = None
     for name, q in evidence.datasets_and_q(dataset):
-        if name != dataset:  # a stand-in, which has another finding
+        is_stand_in_for_dataset = name != dataset
+        if is_stand_in_for_dataset:  # has a finding of its own
             continue
-        finding = _finding(evidence, dataset, q, methods)
+        finding = _finding_for_q(evidence, dataset, q, methods)
         if finding is not None and (largest is None or finding.size > largest.size):
             largest = finding
     return largest
 
 
-def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
-    """Return the finding at the largest size that has a margin; None if no size has one."""
+def _finding_for_q(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Finding | None:
+    """Return the finding at the largest size with enough repetitions and a margin; None if none."""
     elbo = evidence.fit(dataset, "elbo", "nll", q)
     lines = [evidence.fit(dataset, name, "nll", q) for name in methods]
     ours = np.stack([line.values for line in lines])
@@ -92,15 +94,15 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
     # An interval needs two repetitions. If no size has two, a single repetition is enough.
     any_has_two = bool((comparisons.repetitions >= 2).any())
     needed_repetitions = 2 if any_has_two else 1
-    nll = np.where(comparisons.repetitions >= needed_repetitions, comparisons.ours, np.inf)
+    has_enough = comparisons.repetitions >= needed_repetitions
+    nll = np.where(has_enough, comparisons.ours, np.inf)  # [methods, sizes]
     margin = evidence.margin(dataset, "nll", q)
     has_nll = np.any(np.isfinite(nll), axis=0)
-    sizes = np.flatnonzero(has_nll & np.isfinite(margin))
-    if not len(sizes):
+    usable_sizes = np.flatnonzero(has_nll & np.isfinite(margin))
+    if not len(usable_sizes):
         return None
-    size = sizes[-1]
+    size = usable_sizes[-1]
     best = int(nll[:, size].argmin())
-    at = (best, size)
     half_width = comparisons.half_width(TAIL)
     return Finding(
         dataset=dataset_label(dataset, evidence.stands_for.get(dataset)),
@@ -108,10 +110,10 @@ def _finding(evidence: Evidence, dataset: str, q: str, methods: list[str]) -> Fi
         margin=float(margin[size]),
         n=int(evidence.sizes[dataset][size]),
         method=lines[best].name,
-        nll=comparisons.ours[at],
-        elbo=comparisons.rival[at],
-        difference=comparisons.difference[at],
-        error=half_width[at],
-        repetitions=int(comparisons.repetitions[at]),
+        nll=comparisons.ours[best, size],
+        elbo=comparisons.rival[best, size],
+        difference=comparisons.difference[best, size],
+        error=half_width[best, size],
+        repetitions=int(comparisons.repetitions[best, size]),
         origin=evidence.origin(lines[best].positions, elbo.positions),
     )

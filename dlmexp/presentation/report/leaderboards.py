@@ -1,4 +1,4 @@
-"""Make the leaderboards of the page: a table per kernel and task, with ranks by all metrics."""
+"""Make the leaderboards of the report: a table per kernel and task, with ranks by all metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from dlmexp.presentation.ranking.render import (
     subject_lines,
 )
 
-MIN_DATA_SETS = 2  # a leaderboard on the page is over at least this many data sets
+MIN_DATA_SETS = 2  # a leaderboard in the report is over at least this many data sets
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the table.
+    """A cell of the table of a leaderboard.
 
     Attributes:
         text: The text that is shown.
@@ -39,7 +39,7 @@ class Leaderboard:
         title: The task, the number of data sets and the kernel.
         headers: The headers of its columns.
         rows: The cells of each method.
-        notes: Lines on the rows, the settings and what was left out, of all boards.
+        notes: Lines on the training rows, the settings and what was left out, of all boards.
     """
 
     title: str
@@ -54,12 +54,12 @@ def leaderboards(results: ResultsFolder) -> list[Leaderboard]:
         boards_by_subject = main_boards(results)
     except UserError:
         return []
-    leaderboards: list[Leaderboard] = []
+    large_leaderboards: list[Leaderboard] = []
     for boards in boards_by_subject.values():
         data_set_count = len(boards[0].data_sets)
         if data_set_count >= MIN_DATA_SETS:
-            leaderboards.append(_leaderboard(boards))
-    return leaderboards
+            large_leaderboards.append(_leaderboard(boards))
+    return large_leaderboards
 
 
 def _leaderboard(boards: Sequence[Board]) -> Leaderboard:
@@ -85,30 +85,30 @@ def _rows(boards: Sequence[Board], further_columns: Mapping[str, list[Cell]]) ->
         boards: The boards of a subject. The methods are those of the first board.
         further_columns: The further columns by header, with a cell for each method.
     """
-    ranks_by_metric = [_ranks(board) for board in boards]
-    not_ranked = [Cell("–", float("nan"))] * 3
+    ranks_by_metric = [_rank_cells(board) for board in boards]
+    not_ranked = [Cell("–", float("nan"))] * 3  # for the three cells of `_rank_cells`
     rows = []
     for k, label in enumerate(distinct_labels(boards[0])):
         row = [Cell(label)]
-        for ranks in ranks_by_metric:
-            row += ranks.get(label, not_ranked)
+        for rank_cells in ranks_by_metric:
+            row += rank_cells.get(label, not_ranked)
         row += [cells[k] for cells in further_columns.values()]
         rows.append(row)
     return rows
 
 
-def _ranks(board: Board) -> dict[str, list[Cell]]:
-    """Return shared rank, mean rank and mean score of each method, by its label."""
-    ranks = {}
+def _rank_cells(board: Board) -> dict[str, list[Cell]]:
+    """Return cells with the shared rank, mean rank and mean score of each method, by its label."""
+    cells = {}
     for k, label in enumerate(distinct_labels(board)):
         low, high = board.interval[:, k]
         mean = board.means[k].mean()
-        ranks[label] = [
+        cells[label] = [
             Cell(str(board.rank[k]), float(board.rank[k])),
             Cell(f"{board.mean_rank[k]:.2f} ({low:.1f} to {high:.1f})", board.mean_rank[k]),
             Cell(f"{mean:#.4g}", mean),
         ]
-    return ranks
+    return cells
 
 
 def _further_columns(board: Board) -> dict[str, list[Cell]]:

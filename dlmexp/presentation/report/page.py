@@ -1,6 +1,7 @@
-"""Write the HTML page: findings, verdicts, figures, results and their origins.
+"""Write the HTML page of a results folder: findings, verdicts, figures, results, their origins.
 
-All numbers are from the tidy table. The template is `report.html.j2`.
+All numbers are computed from the tidy table and the arrays of records. The template is
+`report.html.j2`.
 """
 
 from dataclasses import dataclass
@@ -54,15 +55,15 @@ FIGURES_ON_PAGE = (
     "default",
 )
 MAX_VERDICTS = 10  # at the top of the page
-# Verdicts in the order in which the top of the page shows them.
+# The verdicts, in the order in which the top of the page shows claims with them.
 CLEAREST_FIRST = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.PARTLY, Verdict.NOT_TESTED)
 # A row of the list of origins is about records with equal values in these columns.
 ORIGIN_COLUMNS = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
 # A row of the table of results is about repetitions with equal values in these columns.
 RESULT_COLUMNS = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M"]
-# More rows of results are too many for a browser on a phone. `dlmexp collect` writes all of them.
+# More rows of results are too many for a browser on a phone. `dlmexp collect` writes all rows.
 MAX_ROWS = 4000
-MAX_EXAMPLES = 5  # of cells that failed for the same reason
+MAX_EXAMPLES = 5  # cells that are listed for a reason of failure
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ class Overview:
     Attributes:
         cells: The number of cells that have a record.
         failed: The number of cells that failed.
-        datasets: The datasets; stand-ins with the datasets of the paper that they represent.
-        experiments: The experiments.
+        datasets: The labels of the datasets. Those of stand-ins also have the datasets of the paper
+            that they represent.
+        experiments: The names of the experiments.
         seconds: The total time of training.
         first: The day of the first record, such as `2020-12-31`; '' if no record has a time.
         last: The day of the last record.
@@ -93,10 +95,10 @@ class Picture:
     """A figure on the page.
 
     Attributes:
-        id: Its id in `dlmexp plot`.
-        title: Its title.
-        caption: Its caption.
-        notes: Its notes, on settings and on what is left out.
+        id: Its ID in `dlmexp plot`.
+        title: The title.
+        caption: The caption.
+        notes: Notes on settings and on what is left out.
         source: The picture as a `data:` address.
         commands: The commands that compute the records, and the one that draws the figure.
     """
@@ -112,8 +114,8 @@ class Picture:
 def origins(results: ResultsFolder) -> pd.DataFrame:
     """Return the origins of records with their number of records, the most frequent first.
 
-    An origin is a command with a commit, a machine and versions of software. The page refers to it
-    by the index of its row.
+    An origin is a command with a commit, a machine and versions of software. The page refers to an
+    origin by the index of its row.
     """
     cells = results.candidates.drop_duplicates("key")
     counts = cells.groupby(ORIGIN_COLUMNS, dropna=False, observed=True).size().rename("records")
@@ -124,7 +126,7 @@ def overview(results: ResultsFolder) -> Overview:
     """Return counts, datasets, experiments and times of a results folder."""
     cells = results.candidates.drop_duplicates("key")
     datasets = cells[["dataset", "stands_for"]].drop_duplicates().sort_values("dataset")
-    # The text of a cell that belongs to several experiments has all of their names.
+    # The column has the names of all experiments of a cell, separated by commas.
     experiments = ", ".join(results.candidates["experiment"].unique()).split(", ")
     times = cells["time"].dropna().astype(object)
     return Overview(
@@ -146,11 +148,11 @@ def failures(results: ResultsFolder) -> list[tuple[str, int, list[str]]]:
     cells = results.candidates.drop_duplicates("key")
     failed = cells[cells["status"] != "done"]
     reasons = failed["reason"].astype(object).fillna("no reason given")
-    failures = []
+    by_reason = []
     for reason, rows in failed.groupby(reasons, sort=True):
         examples = [_cell_in_words(row) for row in rows.head(MAX_EXAMPLES).itertuples()]
-        failures.append((str(reason), len(rows), examples))
-    return sorted(failures, key=lambda failure: -failure[1])
+        by_reason.append((str(reason), len(rows), examples))
+    return sorted(by_reason, key=lambda failure: -failure[1])
 
 
 def _cell_in_words(row: Any) -> str:
@@ -161,13 +163,13 @@ def _cell_in_words(row: Any) -> str:
 def result_rows(results: ResultsFolder) -> pd.DataFrame:
     """Return mean and deviation of test metrics over repetitions, for the table of results.
 
-    Fits have the beta that validation selected by NLL, and methods of square loss by MSE. Learning
-    curves have a row for each beta. The column `origin` is the index of a row in `origins`: the
-    origin of the first repetition.
+    Fits have the beta that validation selected: by MSE for methods of square loss, by NLL for all
+    others. Learning curves have a row for each beta. The column `origin` is the index in `origins`
+    of the origin of the first repetition.
     """
     runs = _runs(results)
-    names = [f"test_{name}" for name in METRICS if not name.startswith("width")]
-    metrics = [name for name in names if name in runs]
+    shown_metrics = [f"test_{name}" for name in METRICS if not name.startswith("width")]
+    metrics = [name for name in shown_metrics if name in runs]
     groups = runs.groupby([*RESULT_COLUMNS, "curve_beta"], dropna=False, sort=False, observed=True)
     means = groups[metrics].mean().add_suffix("_mean")
     deviations = groups[metrics].std().add_suffix("_std")
@@ -191,6 +193,8 @@ def _runs(results: ResultsFolder) -> pd.DataFrame:
     table = results.table
     candidates = results.candidates
     is_complete_fit = (table["role"] == "fit") & (table["status"] != "incomplete")
+    # A fit that was selected by both metrics has two rows. The row by NLL is taken: in descending
+    # order, `nll` comes before `mse`.
     by_nll_first = table[is_complete_fit].sort_values("selected_by", ascending=False)
     fits = by_nll_first.drop_duplicates("group").assign(curve_beta=np.nan)
     is_curve = candidates["role"] == "curve"
@@ -211,10 +215,11 @@ def pictures(results: ResultsFolder, column: VerdictColumn) -> list[Picture]:
 
     These are `FIGURES_ON_PAGE` and the figures of the user's own datasets.
     """
-    own = [f"{OWN_PREFIX}{name}" for name in own_datasets(results.table["dataset"].unique())]
+    names_of_own = own_datasets(results.table["dataset"].unique())
+    own = [f"{OWN_PREFIX}{name}" for name in names_of_own]
     declared = [figure_id for figure_id in FIGURES_ON_PAGE if figure_id in FIGURES]
-    drawn = map_in_processes(partial(_picture, results, column), [*declared, *own])
-    return [picture for picture in drawn if picture]
+    all_pictures = map_in_processes(partial(_picture, results, column), [*declared, *own])
+    return [picture for picture in all_pictures if picture]
 
 
 def _picture(results: ResultsFolder, column: VerdictColumn, figure_id: str) -> Picture | None:
@@ -291,8 +296,8 @@ def _clearest(claims: list[JudgedClaim]) -> list[int]:
     with the most tests come first.
     """
     verdicts_of_first_column: list[ClaimVerdict] = []
-    for claim in claims:
-        first_verdict, *_ = claim.by_column.values()
+    for judged_claim in claims:
+        first_verdict, *_ = judged_claim.by_column.values()
         verdicts_of_first_column.append(first_verdict)
     clearest_first = sorted(verdicts_of_first_column, key=_unclarity)
     return [verdict.claim.number for verdict in clearest_first[:MAX_VERDICTS]]

@@ -1,4 +1,4 @@
-"""Turn figures into pictures that are part of the HTML page."""
+"""Turn figures into pictures that the HTML page contains, so that it is a single file."""
 
 import base64
 from io import BytesIO
@@ -10,7 +10,7 @@ from PIL import Image
 
 from dlmexp.presentation.figures.looks import paper_style
 
-COLOUR_COUNT = 256
+COLOUR_COUNT = 256  # the most that a PNG with a palette can have
 DOTS_PER_INCH = 130
 
 
@@ -19,7 +19,7 @@ def png_address(figure: Figure) -> str:
     figure.set_dpi(DOTS_PER_INCH)
     canvas = FigureCanvasAgg(figure)
     with paper_style():
-        canvas.draw()  # draws once, while `savefig` would draw twice
+        canvas.draw()  # faster than `savefig`, which draws twice
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     # Of Pillow's methods to choose few colours, this one keeps the colours of thin lines.
     image = image.quantize(COLOUR_COUNT, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
