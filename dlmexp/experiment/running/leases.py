@@ -331,7 +331,7 @@ def _read_processes(folder: Path, pattern: str) -> dict[Path, ActiveProcess]:
     return processes
 
 
-def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_SECONDS) -> bool:
+def is_stale(path: Path, now: float, owner: str = "", seconds: float = STALE_SECONDS) -> bool:
     """Return whether a file belongs to a process that has ended.
 
     This is known of processes on this machine. Any process counts as ended if it has not touched
@@ -341,15 +341,15 @@ def is_stale(path: Path, now: float, process: str = "", seconds: float = STALE_S
     Args:
         path: the file.
         now: the `disk_time` of its folder.
-        process: the process that owns the file (`owner`); '': the one in the name of the file.
+        owner: the process of the file as `MACHINE-PID`; '': the one in the name of the file.
         seconds: the longest time between two touches of a live process.
     """
     try:
         is_silent = abs(now - path.stat().st_mtime) >= seconds
     except OSError:  # it was removed, or can't be accessed
         is_silent = True
-    process = process or path.name.partition(".")[0]
-    return is_silent or bool(is_dead(process))
+    owner = owner or path.name.partition(".")[0]
+    return is_silent or bool(is_dead(owner))
 
 
 def disk_time(folder: Path) -> float:

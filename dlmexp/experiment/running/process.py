@@ -1,9 +1,9 @@
 """The process of a run: its device, requests to stop it, and extra processes.
 
-A run is asked to stop by a signal, a spent budget or a failure. An extra process (`workers=`) is
-the same command once more; each process trains batches that no other process trains. On a CPU they
-share the cores. On GPUs there is one process for each GPU: it fills the GPU by training many
-batches at the same time, and a second process would only take turns with it.
+A run is asked to stop by a signal, a spent budget or a failure. An extra process (`workers=`) runs
+the same command once more; each process trains batches that no other process trains. On a CPU the
+processes share the cores. On GPUs there is one process for each GPU: it fills the GPU by training
+many batches at the same time, and a second process would only take turns with it.
 """
 
 import os
@@ -32,22 +32,22 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1
 BUDGET_SPENT = 3
 STOPPED = 128  # plus the number of the signal that asked the process to stop
-SIGPIPE = 13  # sent when the reader of the output has gone
+SIGPIPE = 13  # the signal for a run whose output nobody reads any more
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
-MAX_DEFAULT_WORKERS = 8  # each takes some 400 MB of memory
+MAX_DEFAULT_WORKERS = 8  # not more, as each takes some 400 MB of memory
 # The program of an extra process. Its first argument is the folder from which this process imported
 # the package. Python is started with -P, so that nothing is imported from the current folder.
 COMMAND = (
     "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
 )
-# The environment variable with the number of queues to a GPU, and its largest value.
+# The environment variable with the number of hardware queues to a GPU, and its largest value.
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 MAX_QUEUES = "32"
 
 
 @dataclass(frozen=True)
 class Target:
-    """The device of a run, and the type of its rows (`gp.precision`)."""
+    """The device of a run, and the floating-point type of its rows (`gp.precision`)."""
 
     device: torch.device
     dtype: torch.dtype
@@ -62,16 +62,20 @@ class Target:
 
 
 def select_target(device: str, dtype: str) -> Target:
-    """Return the device and the type of these names; `auto` is a GPU if there is one, else the CPU.
+    """Return the device and the floating-point type with these names.
 
     CUDA is started with as many queues to a GPU as it can have, one for each stream. With the
     default of 8, operations of one batch can be queued behind the steps of another. CUDA reads the
     number from the environment when it starts.
 
+    Args:
+        device: "cpu", "cuda", or "auto" for a GPU if there is one, else the CPU.
+        dtype: The name of a type of torch.
+
     Raises:
         UserError: there is no such device.
     """
-    converted("device", device, Device)
+    converted("device", device, Device)  # raises if it is another word
     if device != "cpu" and torch.cuda.is_available():
         with environment(**{QUEUES: os.environ.get(QUEUES, MAX_QUEUES)}):
             torch.zeros(1, device="cuda")  # starts CUDA
@@ -88,12 +92,12 @@ def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error says that memory ran out, on a GPU or on a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # torch has no class for this error on a CPU.
+    # On a CPU, torch raises a plain RuntimeError.
     return "DefaultCPUAllocator" in str(error)
 
 
 def is_extra() -> bool:
-    """Return whether this process was started by another one of the same run."""
+    """Return whether this is an extra process, which another process of the run has started."""
     return bool(os.environ.get(EXTRA_PROCESS))
 
 
@@ -105,9 +109,9 @@ def threads_are_set() -> bool:
 def default_worker_count(batches: int, device: str) -> int:
     """Return how many processes a run has by default.
 
-    One on a GPU. On a CPU it is one for every two batches, and at most one per core. Several
-    processes are faster than one with several threads, which would wait for one another in every
-    small step.
+    There is one on a GPU, or if the environment sets the number of threads. Otherwise there is one
+    for every two batches, and at most one per core. Several processes are faster than several
+    threads of one process, which would wait for one another in every small step.
     """
     if device != "cpu" or threads_are_set():
         return 1
@@ -118,16 +122,19 @@ def default_worker_count(batches: int, device: str) -> int:
 def threads_per_process(workers: int, is_short: bool = False) -> int:
     """Return the number of threads of each of `workers` processes.
 
-    Together they have one thread per core; in a short run, each process has one. A single process
-    keeps the number in the environment.
+    Several processes have one thread per core together. A single one has the threads that torch
+    takes by itself, from the environment or one per core. In a short run each process has one
+    thread, except that a single process keeps the number in the environment.
     """
     if workers == 1 and (threads_are_set() or not is_short):
         return torch.get_num_threads()
-    return 1 if is_short else max(1, available_cores() // workers)
+    if is_short:
+        return 1
+    return max(1, available_cores() // workers)
 
 
 def gpus_for(workers: int, device: str) -> list[str]:
-    """Return the GPUs of `workers` processes as CUDA_VISIBLE_DEVICES names them; none on a CPU.
+    """Return the GPUs for `workers` processes, as CUDA_VISIBLE_DEVICES names them; none on a CPU.
 
     Raises:
         UserError: there are fewer GPUs than processes.
@@ -150,26 +157,33 @@ def gpus_for(workers: int, device: str) -> list[str]:
 def extra_processes(
     number: int, arguments: Sequence[str], root: Path, device: str
 ) -> Iterator[dict[Path, "subprocess.Popen[bytes]"]]:
-    """Start extra processes of `dlmexp run` with these arguments; this process is the first.
+    """Start extra processes of `dlmexp run`, and yield them by the paths of their logs.
 
-    They are returned by their logs: `running/process-2.log` and so on. Each has a GPU of its own.
-    At the end of the context they are waited for: they end when no batch is left or the budget is
-    spent. After an exception (a signal, for instance) they are asked to save their state and leave.
+    This process is the first, so the logs are `running/process-2.log` and so on. On GPUs, each
+    process has its own. The end of the context waits for the processes, which end when no batch is
+    left or the budget is spent. After an exception in the context (a request to stop, for instance)
+    they are asked to save their state and end.
+
+    Args:
+        number: The number of extra processes.
+        arguments: The words after `dlmexp run`.
+        root: The results folder.
+        device: "cpu" or "cuda".
     """
     command = _command(arguments)
     threads = str(threads_per_process(number + 1))
-    # A number of threads in our environment takes precedence.
+    # If the environment has a number of threads, it replaces ours.
     variables = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
     gpus = gpus_for(number + 1, device)
     started: dict[Path, subprocess.Popen[bytes]] = {}
     try:
         for i in range(1, number + 1):
-            own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[i]} if gpus else {}
+            gpu_variable = {"CUDA_VISIBLE_DEVICES": gpus[i]} if gpus else {}
             log = root / "running" / f"process-{i + 1}.log"
             log.unlink(missing_ok=True)
             with open(path_inside(root, log), "xb") as file:
                 started[log] = subprocess.Popen(
-                    command, stdout=file, stderr=file, env=variables | own_gpu
+                    command, stdout=file, stderr=file, env=variables | gpu_variable
                 )
         yield started
     except BaseException:
@@ -185,13 +199,19 @@ def _command(arguments: Sequence[str]) -> list[str]:
     """Return the command of an extra process."""
     import_folder = str(Path(dlmexp.__file__).parents[1])
     settings = [word for word in arguments if not word.startswith("workers=")]
-    return [sys.executable, "-P", "-c", COMMAND, import_folder, "run", *settings, "workers=1"]
+    interpreter = [sys.executable, "-P", "-c", COMMAND, import_folder]
+    return [*interpreter, "run", *settings, "workers=1"]
 
 
 class Stop(Exception):  # noqa: N818 -- it is raised on request, not in error
-    """Ends a run whose state is saved, with a reason and an exit code."""
+    """Ends a run whose state is saved.
+
+    Attributes:
+        code: The exit code of the run.
+    """
 
     def __init__(self, reason: str, code: int):
+        """Set the reason, which the run prints after the words "stopped by"."""
         super().__init__(reason)
         self.code = code
 
@@ -201,9 +221,10 @@ class StopRequest:
 
     In its context a signal only sets `requested`. A second Ctrl-C raises `KeyboardInterrupt` at
     once. Further ones do nothing, so that a process that is ending is not interrupted again.
+    Outside the main thread signals are not handled, because Python can set handlers in the main
+    thread only.
 
-    `requested` is also set when `seconds` have passed since the creation. Outside the main thread
-    signals are not handled, because Python can set handlers in the main thread only.
+    The budget of `seconds` begins when the object is created. When it is spent, `requested` is set.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -216,7 +237,8 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            # A signal that was ignored stays so: nohup makes a process ignore SIGHUP.
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers_before[number] = signal.signal(number, self._handle)
         return self
 
@@ -229,7 +251,7 @@ class StopRequest:
 
     @property
     def requested(self) -> Stop | None:
-        """The first request to stop; a failure replaces it."""
+        """The first request to stop, or a failure after it; None if there was none."""
         if self._requested is None and self._budget_is_spent():
             self._requested = Stop("the budget's end", BUDGET_SPENT)
         return self._requested
@@ -237,10 +259,11 @@ class StopRequest:
     def _budget_is_spent(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
-    def request(self, number: int) -> None:
-        """Ask to stop as the signal of this number would."""
+    def request(self, signal_number: int) -> None:
+        """Ask to stop, as a signal with this number would."""
         if self._requested is None:
-            self._requested = Stop(signal.Signals(number).name, STOPPED + number)
+            name = signal.Signals(signal_number).name
+            self._requested = Stop(name, STOPPED + signal_number)
 
     def fail(self, failure: BaseException) -> None:
         """Ask to stop because of a failure. May be called in another thread."""
@@ -255,7 +278,7 @@ class StopRequest:
             raise request
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
+        """Ask to stop, or raise KeyboardInterrupt at the second Ctrl-C."""
         if self._requested is None or number != signal.SIGINT:
             self.request(number)
         elif not self.interrupted_twice:

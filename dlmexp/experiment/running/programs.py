@@ -37,10 +37,10 @@ Hyperparameters = dict[str, np.ndarray]
 PrepareSplit = Callable[[Cell], Prepared]
 """A function that returns the normalised data of a cell."""
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between checks which cells have stopped
-UNLIMITED = 1_000_000  # cells in a batch of cells that are solved
+MAX_SOLVED_CELLS = 1_000_000  # in a batch of cells that are solved in closed form: no real limit
 
-# What a field of a cell is turned into. Every field is in exactly one of these sets, which a test
-# checks, so that no new field is forgotten.
+# The fields of a cell by the object of the core that they are turned into. A test checks that every
+# field is in exactly one of these sets, so that no new field is forgotten.
 MODEL_FIELDS = frozenset(
     {"kernel", "likelihood", "M", "mean", "ard", "parameterisation", "initial", "inducing"}
     | {"noise_floor", "components", "pilot"}
@@ -52,7 +52,7 @@ SETTINGS_FIELDS = frozenset(
 )
 PROGRAM_FIELDS = frozenset({"variant", "form", "minibatch", "minibatch_rows", "beta", "seed"})
 DATA_FIELDS = frozenset({"dataset", "data", "split", "n", "task", "dtype", "cv", "fold"})
-IDENTITY_FIELDS = frozenset({"kind", "base"})  # which job it is, and which fit it starts from
+IDENTITY_FIELDS = frozenset({"kind", "base"})  # what is computed, and the fit it starts from
 
 
 def settings(cell: Cell, target: Target) -> Settings:
@@ -76,7 +76,10 @@ def settings(cell: Cell, target: Target) -> Settings:
 
 
 def _split_at(cell: Cell) -> int | None:
-    """Return the iteration before which a mixture is split; None if q is a single Gaussian."""
+    """Return the iteration before which a mixture is split into its components.
+
+    None if q is a single Gaussian.
+    """
     if cell.components == 1:
         return None
     return cell.iterations // 2 if cell.split_at is None else cell.split_at
@@ -108,7 +111,7 @@ def loss(cell: Cell) -> Loss:
 
 
 def minibatches(cell: Cell) -> Minibatches | None:
-    """Return how the rows of a step are drawn; None: every step sees all rows."""
+    """Return how the rows of a step are drawn; None if every step sees all rows."""
     if cell.minibatch is None:
         return None
     return Minibatches(cell.minibatch, resample_each_step=cell.minibatch_rows == "afresh")
@@ -116,11 +119,11 @@ def minibatches(cell: Cell) -> Minibatches | None:
 
 @cache
 def must_train_alone(cell: Cell) -> bool:
-    """Return whether a batch of such cells must train alone on a GPU.
+    """Return whether a batch of cells like this one must train alone on a GPU.
 
-    That is so if its steps can't be captured as a CUDA graph. Such steps wait for the device
-    several times, also until the steps of other batches have ended. Moreover claim 19 compares
-    their durations, which must not depend on other batches.
+    It must if its steps can't be captured as a CUDA graph. Such steps wait for the device several
+    times, and then also for the steps of other batches. Moreover, claim 19 compares their
+    durations, which must not depend on other batches.
     """
     if cell.kind != "fit":
         return False
@@ -132,40 +135,43 @@ def must_train_alone(cell: Cell) -> bool:
 def program(
     cells: Batch,
     prepare_split: PrepareSplit,
-    base: Callable[[Cell], Hyperparameters | None] | None,
+    base_hyperparameters: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
-    temperature: Callable[[Cell], float | None] = lambda _: None,
+    recalibration_factor: Callable[[Cell], float | None] = lambda _: None,
 ) -> Program:
     """Return the program of a batch.
 
     Args:
         cells: Cells that agree in everything but seed, fold, beta and base.
         prepare_split: Returns the data of a cell.
-        base: Returns the hyperparameters of the base fit of a cell, at which a fixed variant keeps
-            them. None: it keeps them at their initial values.
+        base_hyperparameters: Returns the hyperparameters of the base fit of a cell, which a fixed
+            variant keeps. None: a fixed variant keeps the initial ones.
         target: The device, and the type of the rows.
-        temperature: Returns the factor that recalibrates the predictions of a cell; None if it is
-            not known before training.
+        recalibration_factor: Returns the factor that recalibrates the predictions of a cell; None
+            if it is not known before training.
     """
     first = cells[0]
     data = batch_data(cells, prepare_split, target)
     data.is_fold = first.fold is not None
     data.leave_one_out = first.cv == LOO
-    data.recalibration_factor = _temperatures(cells, temperature, target)
+    data.recalibration_factor = _recalibration_factors(cells, recalibration_factor, target)
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETER_DTYPE, device=target.device)
     if first.variant == "fixed":
-        hyper = _fixed_hyperparameters(cells, data, base, target)
+        hyper = _fixed_hyperparameters(cells, data, base_hyperparameters, target)
         return Fixed(model(first), loss(first), data, beta, hyper, minibatches=minibatches(first))
     joint_program = _class_of_joint_program(first)
     return joint_program(model(first), loss(first), data, beta, minibatches=minibatches(first))
 
 
-def _temperatures(
-    cells: Batch, temperature: Callable[[Cell], float | None], target: Target
+def _recalibration_factors(
+    cells: Batch, recalibration_factor: Callable[[Cell], float | None], target: Target
 ) -> torch.Tensor | None:
-    """Return the factors that recalibrate the cells [B], NaN where unknown; None if all are."""
-    factors = [temperature(cell) for cell in cells]
+    """Return the factors that recalibrate the cells [B], NaN where unknown.
+
+    None if all factors are unknown.
+    """
+    factors = [recalibration_factor(cell) for cell in cells]
     if factors.count(None) == len(factors):
         return None
     values = [math.nan if factor is None else factor for factor in factors]
@@ -182,7 +188,7 @@ def _class_of_joint_program(cell: Cell) -> type[Joint | Collapsed]:
 def batch_data(cells: Batch, prepare_split: PrepareSplit, target: Target) -> BatchData:
     """Return the rows of all repetitions (seeds and folds) of a batch on the device."""
     first_of_repetition = _first_of_repetition(cells)
-    repetitions = list(first_of_repetition)
+    repetitions = list(first_of_repetition)  # pairs of seed and fold
 
     def arrays(cell: Cell) -> dict[str, np.ndarray]:
         split = prepare_split(cell)
@@ -195,11 +201,12 @@ def batch_data(cells: Batch, prepare_split: PrepareSplit, target: Target) -> Bat
             "y_test": split.y_test,
         }
 
-    # Splits are prepared one after the other, when `_stack` reaches them.
+    # `map` prepares a split only when `_stack` reaches it.
     splits = map(arrays, first_of_repetition.values())
     stacked, lengths = _stack(splits, len(repetitions), target.device, target.dtype)
     parts: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    rows_of: dict[str, list[int]] = {}  # of parts with padded repetitions
+    # The rows of each repetition, for the parts in which some repetitions are padded.
+    rows_of: dict[str, list[int]] = {}
     for part in ("validation", "test"):
         n_rows = lengths[f"y_{part}"]
         if max(n_rows) > 0:
@@ -217,9 +224,9 @@ def batch_data(cells: Batch, prepare_split: PrepareSplit, target: Target) -> Bat
 
 
 def _first_of_repetition(cells: Batch) -> dict[tuple[int, int], Cell]:
-    """Return the first cell of every seed and fold, sorted by these."""
+    """Return the first cell of every pair of seed and fold, sorted by these pairs."""
     first: dict[tuple[int, int], Cell] = {}
-    for cell in sorted(cells, key=lambda cell: cell.repetition):  # keeps the order of equals
+    for cell in sorted(cells, key=lambda cell: cell.repetition):  # a stable sort
         first.setdefault(cell.repetition, cell)
     return first
 
@@ -227,71 +234,72 @@ def _first_of_repetition(cells: Batch) -> dict[tuple[int, int], Cell]:
 def _fixed_hyperparameters(
     cells: Batch,
     data: BatchData,
-    base: Callable[[Cell], Hyperparameters | None] | None,
+    base_hyperparameters: Callable[[Cell], Hyperparameters | None] | None,
     target: Target,
 ) -> dict[str, torch.Tensor]:
     """Return the hyperparameters that a fixed variant keeps, stacked over seeds and folds."""
     first = _first_of_repetition(cells)
-    if base is None:
-        # The initial values of a program with one cell per repetition.
-        every_split = replace(data, split_of=list(range(len(first))))
-        ones = torch.ones(len(first), dtype=PARAMETER_DTYPE, device=target.device)
-        start = Joint(model(cells[0]), loss(cells[0]), every_split, ones)
-        return start.hyperparameters(start.initial_hyperparameters())
-    base_of_repetition = {(cell.repetition, cell.base) for cell in cells}
-    assert len(base_of_repetition) == len(first), "one base fit per seed and fold"
+    if base_hyperparameters is None:
+        # Take the initial values of a joint program with one cell per repetition.
+        one_cell_per_split = replace(data, split_of=list(range(len(first))))
+        beta = torch.ones(len(first), dtype=PARAMETER_DTYPE, device=target.device)
+        joint = Joint(model(cells[0]), loss(cells[0]), one_cell_per_split, beta)
+        return joint.hyperparameters(joint.initial_hyperparameters())
+    repetitions_with_base = {(cell.repetition, cell.base) for cell in cells}
+    assert len(repetitions_with_base) == len(first), "one base fit per seed and fold"
     values: list[Hyperparameters] = []
     for cell in first.values():
-        hyperparameters = base(cell)
-        assert hyperparameters is not None, "cells without a base fit are recorded as failed"
+        hyperparameters = base_hyperparameters(cell)
+        # `trainer` has recorded cells without a base fit as failed.
+        assert hyperparameters is not None, "the base fit of a cell has no sound record"
         values.append(hyperparameters)
     stacked, _ = _stack(values, len(values), target.device, PARAMETER_DTYPE)
     return stacked
 
 
 def _stack(
-    by_repetition: Iterable[dict[str, np.ndarray]],
-    count: int,
+    arrays_of_repetitions: Iterable[dict[str, np.ndarray]],
+    n_repetitions: int,
     device: torch.device,
     dtype: torch.dtype,
 ) -> tuple[dict[str, torch.Tensor], dict[str, list[int]]]:
     """Stack the arrays of all repetitions along a new first dimension.
 
-    Arrays with fewer rows than others are padded by zeros. Besides the result, only the arrays of a
-    single repetition are in memory at any time.
+    Arrays with fewer rows than those of another repetition are padded by zeros. Besides the result,
+    only the arrays of a single repetition are in memory at any time.
 
     Returns:
         The stacked arrays by name, and the number of rows of each repetition by name.
     """
     stacked: dict[str, torch.Tensor] = {}
     rows: dict[str, list[int]] = {}
-    for i, arrays in enumerate(by_repetition):
+    for i, arrays in enumerate(arrays_of_repetitions):
         for name, array in arrays.items():
             tensor = torch.from_numpy(np.array(array))
             if i == 0:
-                stacked[name] = torch.zeros(count, *array.shape, dtype=dtype, device=device)
+                stacked[name] = torch.zeros(n_repetitions, *array.shape, dtype=dtype, device=device)
             if array.ndim == 0:
                 stacked[name][i] = tensor
                 continue
             rows.setdefault(name, []).append(len(array))
             missing_rows = len(array) - stacked[name].shape[1]
             if missing_rows > 0:
-                padding = stacked[name].new_zeros(count, missing_rows, *array.shape[1:])
-                stacked[name] = torch.cat([stacked[name], padding], 1)
+                padding = stacked[name].new_zeros(n_repetitions, missing_rows, *array.shape[1:])
+                stacked[name] = torch.cat([stacked[name], padding], dim=1)
             stacked[name][i, : len(array)].copy_(tensor)
     return stacked, rows
 
 
-def cells_at_once(cell: Cell, free: float | None) -> int:
+def cells_at_once(cell: Cell, free_bytes: float | None) -> int:
     """Return how many cells like this one make a batch.
 
     Args:
         cell: A cell.
-        free: The free memory of a GPU in bytes; None on a CPU.
+        free_bytes: The free memory of a GPU; None on a CPU.
     """
     if cell.is_solved:
-        return UNLIMITED  # one eigendecomposition per seed serves all betas
-    return step_size(cell).cells_at_once(free)
+        return MAX_SOLVED_CELLS  # one eigendecomposition per seed serves all betas
+    return step_size(cell).cells_at_once(free_bytes)
 
 
 def step_size(cell: Cell) -> StepSize:
@@ -318,12 +326,12 @@ def bytes_of(batch: Sequence[Cell]) -> float:
 
 
 def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedCell:
-    """Return a finished cell as a model.
+    """Return the model of a finished cell.
 
     Args:
         cell: The cell.
         schema: The schema of its dataset.
-        split: The normalisation of its data: a `Prepared`, or `SplitFacts` of the recorder.
+        split: An object with the normalisation of its data: `Prepared`, or `recording.SplitFacts`.
         posterior: The posterior of a batch with this cell only.
     """
     return TrainedCell(

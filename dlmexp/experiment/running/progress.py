@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from rich.console import Console  # noqa: TID251 -- its type is only hinted at
+import numpy as np
+from jaxtyping import Bool
+from rich.console import Console  # noqa: TID251 -- for annotations only
 
 from dlmexp.common.console import counted, discard_stdout, duration
 from dlmexp.core.training.batch import Training
@@ -17,18 +19,18 @@ from dlmexp.experiment.running.clock import Clock
 from dlmexp.experiment.running.leases import BatchProgress
 from dlmexp.experiment.running.process import SIGPIPE, StopRequest
 
-# Seconds between looks at a batch that trains alone.
+# Seconds between updates of the numbers of a batch that trains alone.
 LOOK_SECONDS = 0.25
-# Seconds between looks at a batch that trains at the same time as others. They are more, since on a
-# GPU each look at an objective waits for the device.
+# The same for a batch that trains at the same time as others. The time is longer, since on a GPU
+# reading the objective waits for the device.
 CONCURRENT_LOOK_SECONDS = 5.0
-# Seconds between lines with numbers.
+# Seconds between lines with numbers, where there is no bar.
 LINE_SECONDS = 10.0
 
 
 @dataclass
 class _Look:
-    """A batch in training as it was seen last."""
+    """The last look at a batch in training, and when the first one was."""
 
     seen_at: float
     first_seen_at: float
@@ -39,8 +41,8 @@ class _Look:
 class Progress:
     """Counts cells and batches, as the engine reports them, and shows the counts.
 
-    With a bar: the numbers of the batches in training below it, and failures as lines.
-    Elsewhere: messages as lines at once, numbers every ten seconds.
+    With a bar, the numbers of the batches in training are below it, and only failures are printed
+    as lines. Without a bar, all messages are printed as lines, and the numbers every ten seconds.
     """
 
     def __init__(self, clock: Clock, stop: StopRequest, console: Console | None = None):
@@ -48,9 +50,9 @@ class Progress:
         self.stop = stop
         self.total = clock.cells
         self.failed = 0
-        self.batches = clock.batches
-        self.batch = 0  # the number of the batch that was started last
-        self.current = ""  # what happens at this moment
+        self.batch_count = clock.batches
+        self.batch_number = 0  # of the batch that was started last
+        self.current = ""  # what the run does at this moment
         self.began = time.monotonic()
         self._line_shown_at = self.began
         self._looks: dict[int, _Look] = {}  # by the id of a training
@@ -82,7 +84,7 @@ class Progress:
             self.stop.fail(OSError(error.errno, reason))
 
     def message(self, line: str) -> None:
-        """Print a line that belongs into a log; a bar shows its content anyway."""
+        """Print a line, unless there is a bar, which shows the same numbers."""
         if self._bar:
             self.show()
         else:
@@ -92,19 +94,19 @@ class Progress:
         """Show the current numbers: in a bar at once, as a line if it is time for the next one."""
         if self._bar:
             caption = (
-                f"batch {self.batch}/{self.batches}, {self.failed} failed; "
+                f"batch {self.batch_number}/{self.batch_count}, {self.failed} failed; "
                 f"{self.current}{self.description}"
             )
             self._bar.show(self.settled, self.total, self.left, caption)
         elif time.monotonic() - self._line_shown_at > LINE_SECONDS:
             self._line_shown_at = time.monotonic()
             counts = f"{self.settled}/{self.total} cells, {self.failed} failed, {self.left} left"
-            at_present = self.description or f"; {self.current}"
-            self.say(f"  {counts}{at_present}")
+            activity = self.description or f"; {self.current}"
+            self.say(f"  {counts}{activity}")
 
     @property
     def settled(self) -> int:
-        """The number of cells with a record, done or failed."""
+        """The number of cells that are done or failed."""
         return self.total - sum(kind.waiting for kind in self.clock.kinds.values())
 
     @property
@@ -117,7 +119,8 @@ class Progress:
     def description(self) -> str:
         """The numbers of the batches in training, to append to a line; '' if none trains.
 
-        For one batch: iteration, cells, speed and objective. For more: cells and speed.
+        Of a single batch they are iteration, live cells, speed and objective, of several batches
+        their number, live cells and speed.
         """
         batches = self._batches_in_training()
         if not batches:
@@ -129,7 +132,7 @@ class Progress:
         return f"; {len(batches)} batches at once, {live} live, {speed:.0f} model-steps/s"
 
     def _batches_in_training(self) -> tuple[BatchProgress, ...]:
-        # A copy first: another thread may add a batch meanwhile.
+        # Copy the values first, as another thread may add a batch meanwhile.
         return tuple(look.progress for look in list(self._looks.values()))
 
     def process_fields(self) -> dict[str, Any]:
@@ -147,43 +150,47 @@ class Progress:
         }
 
     def seconds_left(self) -> float | None:
-        """Return the time left of the run; None if it is not known."""
+        """Return the time left in seconds; None if it is not known."""
         return self.clock.seconds_left(time.monotonic() - self.began)
 
     def note_start(self, cells: Batch) -> None:
         """Note that a batch starts."""
-        self.batch += 1
+        self.batch_number += 1
         self.current = describe_batch(cells)
-        self.message(f"batch {self.batch}/{self.batches}  {self.current}")
+        self.message(f"batch {self.batch_number}/{self.batch_count}  {self.current}")
 
     def note_selection(self, batches: Sequence[Batch]) -> None:
-        """Note what is trained after the folds, now that they have selected."""
-        before = self.clock.batches
+        """Note that folds have selected the fits to all rows that are trained next.
+
+        Args:
+            batches: The batches of these fits.
+        """
+        batches_before = self.clock.batches
         self.clock.replace_later(batches)
-        # The clock counts all cells of the run. It does not know of the batches that were added
-        # when memory ran out, so the number of batches is only shifted.
         self.total = self.clock.cells
-        self.batches += self.clock.batches - before
+        # Not `self.clock.batches`: the clock does not count the batches that were added when memory
+        # ran out.
+        self.batch_count += self.clock.batches - batches_before
         if batches:
             count = sum(len(batch) for batch in batches)
             self.message(f"folds have selected: {counted(count, 'cell')} on all rows")
 
     def tick(self, cells: Batch, training: Training) -> None:
-        """Update the numbers of a batch in training, at most four times a second."""
+        """Update the numbers of a batch in training, at most four times a second.
+
+        Args:
+            cells: All cells that the batch was started with.
+            training: The batch in training.
+        """
         now = time.monotonic()
         iteration = training.iteration
-        last = self._looks.get(id(training))
-        if last and not self._is_due(training, last, now):
+        last_look = self._looks.get(id(training))
+        if last_look and not self._is_due(training, last_look, now):
             return
         is_live = training.live()
-        cell_numbers = training.cells  # positions in `cells`
-        for number, lives in zip(cell_numbers, is_live, strict=True):
-            if lives:
-                self.clock.note_iteration(cells[number], iteration)
-            else:
-                self.clock.note_stop(cells[number])
-        first_seen_at = last.first_seen_at if last else now
-        first_iteration = last.first_iteration if last else iteration
+        self._note_iterations(cells, training, is_live)
+        first_seen_at = last_look.first_seen_at if last_look else now
+        first_iteration = last_look.first_iteration if last_look else iteration
         elapsed = max(now - first_seen_at, 1e-9)
         steps_per_second = (iteration - first_iteration) / elapsed
         progress = BatchProgress(
@@ -195,26 +202,41 @@ class Progress:
             rate=round(steps_per_second, 3),
             objective=_mean_objective(training),
         )
-        if last:
-            seconds = now - last.seen_at
-            self.clock.note_speed(
-                cells[0], (iteration - last.progress.iteration) / seconds, seconds
-            )
-        self._looks[id(training)] = _Look(now, first_seen_at, first_iteration, progress)
+        if last_look:
+            seconds = now - last_look.seen_at
+            recent_speed = (iteration - last_look.progress.iteration) / seconds
+            self.clock.note_speed(cells[0], recent_speed, seconds)
+        self._looks[id(training)] = _Look(
+            seen_at=now,
+            first_seen_at=first_seen_at,
+            first_iteration=first_iteration,
+            progress=progress,
+        )
         self.show()
 
-    def _is_due(self, training: Training, last: _Look, now: float) -> bool:
-        """Return whether to look at a batch again."""
+    def _note_iterations(
+        self, cells: Batch, training: Training, is_live: Bool[np.ndarray, "B"]
+    ) -> None:
+        """Let the clock know how far the cells of a batch are, and which ones have stopped."""
+        for index, cell_is_live in zip(training.cells, is_live, strict=True):
+            if cell_is_live:
+                self.clock.note_iteration(cells[index], training.iteration)
+            else:
+                self.clock.note_stop(cells[index])
+
+    def _is_due(self, training: Training, last_look: _Look, now: float) -> bool:
+        """Return whether to look at a batch again: after a pause, if it has made a step."""
         trains_alone = self._looks.keys() <= {id(training)}
         pause = LOOK_SECONDS if trains_alone else CONCURRENT_LOOK_SECONDS
-        return now - last.seen_at >= pause and training.iteration != last.progress.iteration
+        has_paused = now - last_look.seen_at >= pause
+        return has_paused and training.iteration != last_look.progress.iteration
 
     def note_end(self, training: Training) -> None:
         """Note that a batch does not train any more."""
         self._looks.pop(id(training), None)
 
     def note_record(self, record: Record) -> None:
-        """Note that a cell got its record here."""
+        """Note that a cell got its record from this process."""
         self.clock.note_record(record.cell, record.result)
         if record.done:
             self.show()
@@ -238,16 +260,19 @@ class Progress:
         """Note that memory ran out.
 
         Args:
-            in_memory: What was in memory, in words, such as `100 cells` or `2 batches`.
+            in_memory: A description of what was in memory, such as `100 cells` or `2 batches`.
             parts: The number of parts in which the batch starts again.
         """
-        self.batch -= 1
-        self.batches += parts - 1
+        self.batch_number -= 1  # the batch that did not fit will start again
+        self.batch_count += parts - 1
         self.message(f"  out of memory with {in_memory} at once: going on with fewer")
 
 
 def _mean_objective(training: Training) -> float | None:
-    """Return the mean objective of the cells at the last iteration; None if there is none."""
+    """Return the mean objective of the cells at the last iteration; None before the first one.
+
+    None also if the objective of every cell is NaN.
+    """
     if not training.iteration:
         return None
     mean = float(training.state.history[:, training.iteration - 1].nanmean())

@@ -30,28 +30,33 @@ from dlmexp.experiment.running.process import Stop
 from dlmexp.experiment.running.programs import Hyperparameters, trained_model
 from dlmexp.experiment.running.sweep import Sweep, prepared_splits
 
-# Estimated errors of the NLL per row above which a result has a warning, or counts as failed.
+# Estimated errors of the NLL, in nats per row, above which a result has a warning or counts as
+# failed.
 WARN_ABOVE_NLL_ERROR = 1e-3
 FAIL_ABOVE_NLL_ERROR = 0.1
 
 Arrays = dict[str, np.ndarray]
-# Metrics that must be finite. Other scores may be infinite or NaN, as nothing is selected by them.
+# Metrics that must be finite, as fits are selected by them. Other scores may be infinite or NaN.
 LOSSES = ("nll", "mse", "error", "mre")
 # The scores of users' own tables (`prediction_scores`) that are recorded.
 RECORDED_SCORES = ("rmse", "mae", "r2", "coverage_95", "auc", "base_rate", "deviance", "dispersion")
 
 
 class Writer(AbstractContextManager):
-    """Runs jobs that write files, one after the other.
+    """Runs jobs that write files, in the order in which `do` receives them.
 
-    They run at once, or in a thread of their own (`in_thread`). After a job that fails, because of
-    a full disk for instance, no other is run, and the next call of `do` raises its error. On exit
-    that error replaces a `Stop`, which says that everything is saved, but no other error.
+    A job runs immediately, or with `in_thread` in the thread of the writer while the caller goes
+    on. After a job that fails, because of a full disk for instance, the thread runs no other, and
+    the next call of `do` raises its error.
+
+    The exit of the context waits for all jobs and raises the error of a failed one. If the context
+    itself raises an exception, that one is kept, unless it is a `Stop`: a `Stop` says that
+    everything is saved, which is not true then.
     """
 
     def __init__(self, in_thread: bool):
         self._pool = ThreadPoolExecutor(1, "writer") if in_thread else None
-        self._last = Future[None]()
+        self._last = Future[None]()  # of the last job
         self._last.set_result(None)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -66,14 +71,14 @@ class Writer(AbstractContextManager):
             job()
             return
         if self._last.done():
-            self._last.result()
+            self._last.result()  # raises the error of a failed job
         self._last = self._pool.submit(_run_after, self._last, job)
         if wait:
             self._last.result()
 
 
 def _run_after(earlier: "Future[None]", job: Callable[[], object]) -> None:
-    earlier.result()  # raises the error of an earlier job
+    earlier.result()  # raises its error, so that no job runs after a failed one
     job()
 
 
@@ -92,13 +97,14 @@ class Recorder:
 
     Attributes:
         sweep: The cells.
-        store: Where the records are written.
+        store: The results folder.
         on_record: A function that is called with every record.
         device: The name of the device.
-        retrained: Packed fits that are trained again, because fixed variants start from them.
+        retrained: Fits with a record that are trained again: fixed variants start from their
+            hyperparameters, which a pack of records does not contain.
         alone: Whether no other process of the run shares the device.
-        written: Keys of the cells recorded here, also of those that wait for the writer: True if
-            done, False if failed.
+        written: Whether a cell is done (True) or failed (False), by its key, for the cells that
+            this process has recorded. The writer may not have written their files yet.
         bases: Hyperparameters that fixed variants start from, by the key of their fit. The writer
             may not have written them yet.
     """
@@ -132,6 +138,7 @@ class Recorder:
             keys = done if is_done else failed
             keys.add(key)
         for cell in self.retrained:
+            # The old record is in a pack, a new one has a file of its own.
             has_new_record = self.store.path(cell.dataset, cell.key).exists()
             if cell.key not in self.written and not has_new_record:
                 done.discard(cell.key)
@@ -140,8 +147,8 @@ class Recorder:
     def prepare_split(self, cell: Cell) -> Prepared:
         """Return the data to train a cell on.
 
-        The facts that its record will contain are stored now, since large data take long to prepare
-        again.
+        The facts about them that its record will contain are kept, since large data take long to
+        prepare again.
         """
         split = self.prepare_cached(cell)
         name = _split_name(cell)
@@ -165,7 +172,7 @@ class Recorder:
         The fit counts as failed if its training failed, if a loss is not finite, or if its NLL is
         not accurate.
         """
-        reason = finished.stopped if finished.failed else _unsound(cell, finished)
+        reason = finished.stopped if finished.failed else _why_unsound(cell, finished)
         if reason:
             self.write_failure(cell, reason, finished.iterations)
             return
@@ -186,7 +193,7 @@ class Recorder:
             test=scores_of_table | finished.metrics.get("test", {}),
             trivial=split.trivial,
             iterations=finished.iterations,
-            # A fit that ended at its limit did not converge, also if it had no stopping rule.
+            # Without a stopping rule, a fit always ends at its limit: it has not converged either.
             converged=finished.stopped != "limit",
             stopped=_why_stopped(cell, finished),
             seconds=float(finished.seconds),
@@ -206,13 +213,14 @@ class Recorder:
         )
 
     def _recalibration_factor(self, cell: Cell, finished: FinishedFit) -> float | None:
-        """Return the factor that recalibrates a fit, by leaving out rows or folds.
+        """Return the factor that recalibrates a fit to all rows, by cross-validation.
 
-        None if neither was left out.
+        The factor minimises the NLL of rows that were left out, one by one or in folds, plus a
+        penalty (`penalised_factor`). None without cross-validation.
         """
         if cell.cv == LOO and finished.profile is not None:
             return penalised_factor(finished.profile)
-        return self.factor_of_folds(cell)
+        return self.recalibration_factor_of_folds(cell)
 
     def fold_results(self, cell: Cell) -> list[Result]:
         """Return the results of the folds of a fit to all rows.
@@ -227,18 +235,22 @@ class Recorder:
             results.append(result)
         return results
 
-    def factor_of_folds(self, cell: Cell) -> float | None:
-        """Return the factor that recalibrates a fit to all rows; None if it is not known.
+    def recalibration_factor_of_folds(self, cell: Cell) -> float | None:
+        """Return the factor that recalibrates a fit to all rows, by its folds.
 
-        It has the lowest sum over the folds of the penalised NLL.
+        Each fold has a profile: its NLL for each of a grid of factors. The factor minimises the sum
+        of the profiles plus a penalty (`penalised_factor`). None if a profile is missing.
         """
         profiles = [result.profile for result in self.fold_results(cell)]
         if not profiles or not all(profiles):
             return None
-        return penalised_factor(np.sum(profiles, 0))
+        return penalised_factor(np.sum(profiles, axis=0))
 
     def _lengthscales_by_column(self, cell: Cell, finished: FinishedFit) -> dict[str, float]:
-        """Return `lengthscale[COLUMN]` of a user's own table; empty for other datasets."""
+        """Return the lengthscale of each column of a user's table, by `lengthscale[COLUMN]`.
+
+        Empty for other datasets.
+        """
         if cell.dataset not in self._user_tables:
             return {}
         features = self._splits[_split_name(cell)].features
@@ -251,14 +263,18 @@ class Recorder:
         return lengthscales
 
     def _scores_of_own_table(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
-        """Return test scores in the units of the target; empty for data that is no user's table."""
+        """Return test scores in the units of the target of a user's table.
+
+        Empty for other datasets.
+        """
         if cell.dataset not in self._user_tables:
             return {}
         split = self.prepare_cached(cell)
         if len(split.y_test) == 0:
             return {}
         model = trained_model(cell, self._schemas[cell.dataset], split, posterior)
-        # Undo the normalisation.
+        # The predictor takes features and returns targets in their own units: undo the
+        # normalisation.
         features = split.X_test * split.features.std + split.features.mean
         targets = split.y_test * split.y_std + split.y_mean
         if model.schema.log:
@@ -281,7 +297,7 @@ class Recorder:
     ) -> None:
         """Write the record of a cell with its arrays, and its model if models are kept.
 
-        The writer may write them later, but `keys` counts the cell from now on.
+        The writer may write the files later, but `keys` counts the cell from now on.
         """
         spec, _ = self.sweep.datasets[cell.dataset, cell.split]
         record = Record(
@@ -289,7 +305,7 @@ class Recorder:
             status="failed" if result.reason else "done",
             cell=cell,
             result=result,
-            made=self._made(cell),
+            made=self._provenance_of(cell),
             dataset_spec=msgspec.to_builtins(spec),
         )
 
@@ -305,20 +321,21 @@ class Recorder:
         self.written[cell.key] = record.done
         self.on_record(record)
 
-    def _made(self, cell: Cell) -> Provenance:
-        made = msgspec.structs.replace(self._provenance, plugins=plugin_versions(cell))
-        return with_timestamp(made)
+    def _provenance_of(self, cell: Cell) -> Provenance:
+        provenance = msgspec.structs.replace(self._provenance, plugins=plugin_versions(cell))
+        return with_timestamp(provenance)
 
     def discard_checkpoint(self, batch: Batch) -> None:
-        """Delete the checkpoint of a batch, when all records so far are written."""
+        """Delete the checkpoint of a batch, after all records so far are written."""
         path = checkpoint_path(self.store, batch)
         self.writer.do(partial(path.unlink, missing_ok=True))
 
 
 def _why_stopped(cell: Cell, finished: FinishedFit) -> str:
-    """Return why training stopped: as the core says, or `iterations`, or `epochs`.
+    """Return why training stopped: the word of the core, or `iterations`, or `epochs`.
 
-    A fit without a stopping rule always ends at the limit, which is what was requested.
+    For a fit without a stopping rule the limit is what the user requested, and the word for it is
+    the unit in which it was set.
     """
     has_rule = cell.window is not None or cell.optimizer == "lbfgs"
     if finished.stopped != "limit" or has_rule:
@@ -334,7 +351,7 @@ def _mean_hyperparameters(finished: FinishedFit) -> dict[str, float]:
 
 
 def _profile_of_fold(cell: Cell, finished: FinishedFit) -> list[float]:
-    """Return the NLL of a fold by recalibrating factor; empty for other cells."""
+    """Return the NLL of a fold at each of a grid of recalibrating factors; empty for other fits."""
     if cell.fold is None or finished.profile is None:
         return []
     return finished.profile.tolist()
@@ -346,7 +363,10 @@ def _best_start(finished: FinishedFit) -> int | None:
 
 
 def _restart_gain(finished: FinishedFit) -> float | None:
-    """Return by how much the best end is below that of the first start; None as above."""
+    """Return how far the objective at the end of the best start is below that of the first start.
+
+    None if there was a single start.
+    """
     ends = finished.ends
     return float(ends[0] - ends.min()) if len(ends) > 1 else None
 
@@ -377,7 +397,7 @@ def gives_hyperparameters(cell: Cell) -> bool:
 
 
 def _split_name(cell: Cell) -> tuple:
-    """Return the fields that tell splits apart."""
+    """Return the values of a cell that tell splits apart."""
     return cell.dataset, cell.split, cell.task, cell.n, cell.cv, cell.repetition
 
 
@@ -410,23 +430,24 @@ def _note(cell: Cell, finished: FinishedFit) -> str | None:
 
 
 def _nll_warning(cell: Cell, error: float) -> str:
+    """Return a message about the error of the NLL, and what the author of the likelihood can do."""
     return (
-        f"the NLL may be wrong by {error:.2g} per row: with more nodes log_loss of the likelihood "
-        f"'{cell.likelihood}' gives another value; give it `kinks`, or a log_loss of its own"
+        f"the NLL may be wrong by {error:.2g} per row: the quadrature of the likelihood "
+        f"'{cell.likelihood}' has too few nodes; define its `kinks(y)`, or a closed-form `log_loss`"
     )
 
 
-def _unsound(cell: Cell, finished: FinishedFit) -> str:
-    """Return why a result counts as failed; '' if it does not."""
+def _why_unsound(cell: Cell, finished: FinishedFit) -> str:
+    """Return why a result counts as failed; '' if it is sound."""
     error = finished.nll_error
-    # Not `error > FAIL_ABOVE_NLL_ERROR`, which is False for NaN.
+    # NaN counts as a failure too, so this is not `error > FAIL_ABOVE_NLL_ERROR`.
     if error is not None and not error <= FAIL_ABOVE_NLL_ERROR:
         return _nll_warning(cell, error)
-    return _not_finite(finished)
+    return _what_is_not_finite(finished)
 
 
-def _not_finite(finished: FinishedFit) -> str:
-    """Return why a result with NaN or infinite numbers counts as failed; '' if all are finite."""
+def _what_is_not_finite(finished: FinishedFit) -> str:
+    """Return a message that names a NaN or infinite number; '' if all are finite."""
     if len(finished.objective) and not np.isfinite(finished.objective[-1]):
         return "the objective is not finite"
     for part, metrics in finished.metrics.items():

@@ -53,7 +53,7 @@ from dlmexp.experiment.running.sweep import (
 )
 from dlmexp.experiment.running.table_baselines import table_baselines
 
-HOUR = 3600.0  # seconds
+HOUR = 3600.0  # in seconds
 
 
 def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
@@ -61,8 +61,10 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
 
     Args:
         cfg: the composed config.
-        arguments: the words that were typed after `dlmexp run`; extra processes get them, too.
-        choose_workers: whether the number of processes is chosen here if `workers=` is not set.
+        arguments: the words of the command after `dlmexp run`, for extra processes and for
+            messages.
+        choose_workers: whether to choose the number of processes if `workers=` is not set;
+            otherwise it is 1.
     """
     return execute_sweep(prepare_sweep(cfg), arguments, choose_workers)
 
@@ -74,7 +76,8 @@ def execute_sweep(sweep: Sweep, arguments: Sequence[str] = (), choose_workers: b
         for note in sweep.notes:
             print(note, flush=True)
     target = process.select_target(cfg.device, cfg.dtype)
-    process.gpus_for(cfg.workers or 1, target.device.type)  # raises if there are not enough
+    # Called for the error if there are too few GPUs.
+    process.gpus_for(cfg.workers or 1, target.device.type)
     try_plugins(sweep, target)
     if cfg.plan:
         _check_data_of_plan(sweep)
@@ -86,7 +89,7 @@ def execute_sweep(sweep: Sweep, arguments: Sequence[str] = (), choose_workers: b
 
 
 def _check_data_of_plan(sweep: Sweep) -> None:
-    """Raise UserError if the run would be refused because data have changed."""
+    """Raise UserError if results of other data would make the run fail."""
     for name, checksum in _datasets(sweep):
         if not _is_replaced([sweep], name):
             check_same_data(Path(sweep.cfg.results), name, checksum, read_only=True)
@@ -98,32 +101,33 @@ def _train_and_summarize(
     """Train the cells without a record, print the results, and return the exit code."""
     root = Path(sweep.cfg.results)
     make_folder(root)
-    written_to = sweep.cfg.results  # for errors that do not name a file
+    destination = sweep.cfg.results  # for error messages, if an error does not name a file
     try:
         _prepare_folder(root, sweep)
         run = PlannedRun(sweep, target, arguments, choose_workers)
         if not process.is_extra():
             print_changed(run.plan, sweep)
-        stopped = run.train()
-        if stopped is not None:
-            return stopped
-        # Every fit has written its model: only now that all cells are trained it is known which
-        # ones are selected.
+        exit_code_of_stop = run.train()
+        if exit_code_of_stop is not None:
+            return exit_code_of_stop
+        # Every fit has written its model. Only now, when all cells are trained, is it known which
+        # fits are selected.
         drop_unselected(run.store)
-        written_to = "standard output"
+        destination = "standard output"
         summary = summarize(sweep.candidates, run.store)
         baselines = None if process.is_extra() else table_baselines(sweep, root)
         print_summary(summary, run.store, baselines)
-    except BrokenPipeError:  # the reader of our output has gone, as after `| head`: see `cli`
+    except BrokenPipeError:  # nobody reads the output any more, as after `| head`: `cli` handles it
         raise
     except OSError as error:
-        file = error.filename or written_to
+        file = error.filename or destination
         print(
             f"dlmexp: can't read or write '{file}': {error.strerror}; {advice_after(error, file)}",
             file=sys.stderr,
         )
         return process.FAILURE
-    return max(summary.exit_code, _report_extra_processes(run.extra, summary.exit_code))
+    code_of_extra_processes = _report_extra_processes(run.extra_processes, summary.exit_code)
+    return max(summary.exit_code, code_of_extra_processes)
 
 
 def _prepare_folder(root: Path, sweep: Sweep) -> None:
@@ -135,22 +139,24 @@ def _prepare_folder(root: Path, sweep: Sweep) -> None:
         set_aside(sweep, store, changed_cells(sweep, store))
 
 
-def _report_extra_processes(extra: dict[Path, Popen[bytes]], expected: int) -> int:
-    """Print which extra processes failed; return an exit code.
+def _report_extra_processes(extra_processes: dict[Path, Popen[bytes]], own_code: int) -> int:
+    """Print which extra processes failed, and return `FAILURE` if one did, else 0.
 
     Args:
-        extra: The processes by their logs.
-        expected: The exit code of this process, which has seen the same results.
+        extra_processes: The processes by their logs.
+        own_code: The exit code of this process. An extra process may have the same, as it has seen
+            the same results.
     """
-    code = 0
-    for log, other in extra.items():
-        if other.returncode not in (0, expected):
-            code = process.FAILURE
+    exit_code = 0
+    for log, extra_process in extra_processes.items():
+        code = extra_process.returncode
+        if code not in (0, own_code):
+            exit_code = process.FAILURE
             print(
-                f"another process of this run ended with exit code {other.returncode}: see '{log}'",
+                f"another process of this run ended with exit code {code}: see '{log}'",
                 file=sys.stderr,
             )
-    return code
+    return exit_code
 
 
 def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
@@ -173,12 +179,15 @@ def write_manifests(root: Path, sweeps: Sequence[Sweep]) -> None:
 
 
 def _datasets(sweep: Sweep) -> set[tuple[str, str]]:
-    """Return name and checksum of the datasets of a sweep."""
+    """Return the name and the checksum of each dataset of a sweep."""
     return {(cell.dataset, cell.data) for cell in sweep.cells}
 
 
 def _is_replaced(sweeps: Sequence[Sweep], name: str) -> bool:
-    """Return whether a dataset is a user's table whose earlier results are to be deleted."""
+    """Return whether a dataset is a user's table with `csv.replace`.
+
+    Results of earlier data under the same name are then deleted.
+    """
     for sweep in sweeps:
         table = sweep.cfg.csv
         if table.replace and table.name == name:
@@ -212,8 +221,9 @@ class PlannedRun:
         queue: The batches to train, in order.
         batches: The cells of each batch of the queue that need a record.
         clock: The expected durations.
-        is_short: Whether the run is too short for extra processes to pay.
-        extra: The extra processes by their logs.
+        is_short: Whether the run is too short for timed steps and extra processes to pay off.
+        workers: The number of processes.
+        extra_processes: The extra processes by their logs.
         threads: The number of threads of each process.
     """
 
@@ -234,13 +244,14 @@ class PlannedRun:
         self.workers = self.cfg.workers or 1
         if self.cfg.workers is None and choose_workers and not self.is_short:
             self.workers = process.default_worker_count(len(self.plan.batches), device)
-        self.extra: dict[Path, Popen[bytes]] = {}
-        self.threads = process.threads_per_process(self.workers, self.is_short and device == "cpu")
+        self.extra_processes: dict[Path, Popen[bytes]] = {}
+        is_short_on_cpu = self.is_short and device == "cpu"
+        self.threads = process.threads_per_process(self.workers, is_short_on_cpu)
 
     def announcement(self) -> str:
-        """Return the numbers of cells and batches, and their expected time if that is useful.
+        """Return the numbers of cells and batches, and the expected time unless the run is short.
 
-        If a run may take over an hour on a CPU, a second line has the command of a shorter one.
+        If a run may take over an hour on a CPU, a second line has the command of a shorter run.
         """
         text = f"{counted(self.clock.cells, 'cell')} in {counted(self.clock.batches, 'batch')}"
         if self.workers > 1:
@@ -248,12 +259,12 @@ class PlannedRun:
         if self.is_short:
             return text
         self.clock.time_steps(prepared_splits(self.sweep), self.target, self.threads)
-        expected = self.clock.expected_interval(self.workers)
-        if expected is None:
+        interval = self.clock.expected_interval(self.workers)
+        if interval is None:
             return text
-        text += f": {duration(expected.least)} to {duration(expected.most)}"
-        if expected.most > HOUR and self.target.device.type == "cpu":
-            over = "over" if expected.least > HOUR else "perhaps over"
+        text += f": {duration(interval.least)} to {duration(interval.most)}"
+        if interval.most > HOUR and self.target.device.type == "cpu":
+            over = "over" if interval.least > HOUR else "perhaps over"
             text += (
                 f"\n{over} an hour on this CPU; in minutes, a smaller part of it: "
                 f"{self._shorter_command()}"
@@ -262,15 +273,16 @@ class PlannedRun:
 
     def _shorter_command(self) -> str:
         """Return a command that trains a part of the cells in minutes."""
-        typed = [word for word in self.arguments if not word.startswith("plan=")]
-        shorter = "budget=30min" if self.cfg.preset else "preset=quick"
-        return shlex.join(["dlmexp", "run", *typed, shorter])
+        words = [word for word in self.arguments if not word.startswith("plan=")]
+        # `preset=quick` would replace the preset of the command.
+        limit = "budget=30min" if self.cfg.preset else "preset=quick"
+        return shlex.join(["dlmexp", "run", *words, limit])
 
     def train(self) -> int | None:
         """Train the batches.
 
         Returns:
-            None on completion. If the run was asked to stop, the exit code, after a message that
+            None on completion; the exit code if the run was asked to stop. In that case a message
             says how to continue.
         """
         if not self.batches:
@@ -288,8 +300,8 @@ class PlannedRun:
             self._print_how_to_continue(request, recorder)
             return request.code
         except ValueError:
-            # A second Ctrl-C may interrupt NumPy while it writes an archive (under a temporary
-            # name). Closing the archive then raises this error.
+            # A second Ctrl-C may interrupt NumPy while it writes an archive (a temporary file, so
+            # nothing is lost). Closing the archive then raises this error.
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
@@ -301,14 +313,15 @@ class PlannedRun:
 
     def _recorder(self, progress: Progress) -> Recorder:
         device = self.target.device
-        # On GPUs every process has a device of its own.
-        has_device_alone = device.type == "cuda" or (self.workers == 1 and not process.is_extra())
+        # On GPUs every process has its own device.
+        is_only_process = self.workers == 1 and not process.is_extra()
+        has_device_alone = device.type == "cuda" or is_only_process
         return Recorder(
             self.sweep,
             self.store,
-            progress.note_record,
-            str(device),
-            self.plan.retrained,
+            on_record=progress.note_record,
+            device=str(device),
+            retrained=self.plan.retrained,
             alone=has_device_alone,
         )
 
@@ -322,7 +335,7 @@ class PlannedRun:
         with (
             stop,
             Leases(root, stop.fail, progress.process_fields) as leases,
-            extra_processes as self.extra,
+            extra_processes as self.extra_processes,
             progress,
         ):
             engine = Engine(
@@ -332,7 +345,10 @@ class PlannedRun:
             engine.run(self.queue, follow_up)
 
     def _queue_of_refits(self, progress: Progress) -> list[QueuedBatch]:
-        """Return the fits to all rows that folds have selected; all folds must have a record."""
+        """Return the batches of the fits to all rows that folds have selected.
+
+        All folds must have a record.
+        """
         queue = training_queue(self.store, plan_refits(self.sweep, self.store, self.target))
         refits = [queued.pending for queued in queue]
         self.batches += refits

@@ -109,7 +109,7 @@ class BatchTrainer:
             recorder.prepare_split,
             recorder.base_hyperparameters,
             self.target,
-            recorder.factor_of_folds,
+            recorder.recalibration_factor_of_folds,
         )
 
     def _measure_gradients(self, cells: Batch) -> Iterator[None]:
