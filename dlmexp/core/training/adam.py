@@ -9,27 +9,31 @@ from dlmexp.core.training.parameters import Tensors
 from dlmexp.core.training.settings import Settings
 from dlmexp.core.training.state import State
 
-BETA1, BETA2 = 0.9, 0.999
+BETA1 = 0.9
+"""Decay rate of the first moment."""
+BETA2 = 0.999
+"""Decay rate of the second moment."""
 
 
 def adam(state: State, grads: Tensors, moves: Bool[Tensor, "B"] | None, settings: Settings) -> None:
-    """Make a step of Adam down the gradients, in place.
+    """Move the values one step of Adam down the gradients, in place.
 
-    `state.steps` counts this step already. Cells that do not move keep values and moments, so that
-    a stopped cell stays as it was when it stopped. All operations are elementwise: cells do not
+    `state.steps` already counts this step. Cells that do not move keep values and moments, so that
+    a stopped cell stays as it was when it stopped. All operations are elementwise, so cells do not
     influence each other.
 
     Adam divides a gradient by its own size, so the relative rounding error of a small gradient
-    becomes that of a whole step; from there it grows tenfold within a few iterations (docs/SPEC.md,
-    section 6). With a `resolution` every step is rounded to a multiple of `lr * resolution`.
-    Gradients that differ by rounding then make the same step, to the last bit, unless they round to
-    different multiples; a larger `epsilon` makes different multiples rare for small gradients.
+    becomes the relative error of a whole step. The error then grows tenfold within a few iterations
+    (docs/SPEC.md, section 6). With a `resolution` every step is rounded to a multiple of
+    `lr * resolution`. Gradients that differ by rounding then make the same step, to the last bit,
+    unless they round to different multiples. For small gradients a larger `epsilon` makes different
+    multiples rare.
 
     The public `torch.optim.adam.adam` has one number of steps per tensor where we have one per
-    cell, and no resolution. The `torch._foreach_*` functions below are those that it calls
-    internally. Public functions, tensor by tensor, took 1.4 times as long on a CPU: 11 instead of
-    7.5 ms for 100 cells with M = 74, and 226 instead of 167 us for one cell with M = 10. The
-    difference is 1.5 to 3 % of a training step.
+    cell, and no resolution. It calls the `torch._foreach_*` functions internally, as this function
+    does. Public functions, tensor by tensor, took 1.4 times as long on a CPU: 11 instead of 7.5 ms
+    for 100 cells with M = 74, and 226 instead of 167 us for one cell with M = 10. The difference is
+    1.5 to 3 % of a training step.
 
     Args:
         state: Changed in place.
@@ -41,7 +45,8 @@ def adam(state: State, grads: Tensors, moves: Bool[Tensor, "B"] | None, settings
     first = list(state.first.values())
     second = list(state.second.values())
     gradients = [grads[name] for name in state.values]
-    before = [] if moves is None else [tensor.clone() for tensor in (*values, *first, *second)]
+    changed = (*values, *first, *second)
+    old_tensors = [] if moves is None else [tensor.clone() for tensor in changed]
 
     # first = BETA1 first + (1 - BETA1) g
     torch._foreach_lerp_(first, gradients, 1 - BETA1)
@@ -49,8 +54,8 @@ def adam(state: State, grads: Tensors, moves: Bool[Tensor, "B"] | None, settings
     torch._foreach_mul_(second, BETA2)
     torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA2)
     # denominators = sqrt(second / (1 - BETA2^steps)) + epsilon
-    # A cell that has not moved yet has 0 steps, for which both bias corrections would be 0. The
-    # steps are float64, since a number to the power of an integer tensor is float32.
+    # `clamp`: with 0 steps, of a cell that has not moved yet, both bias corrections would be 0.
+    # float64: torch computes a number to the power of an integer tensor in float32.
     steps = state.steps.clamp(min=1).to(torch.float64)
     root_of_correction2 = (1.0 - BETA2**steps).sqrt_()
     denominators = torch._foreach_sqrt(second)
@@ -65,11 +70,11 @@ def adam(state: State, grads: Tensors, moves: Bool[Tensor, "B"] | None, settings
     else:
         directions = torch._foreach_div(first, _per_cell_for_each(correction1, values))
         torch._foreach_div_(directions, denominators)
-        changes = [_rounded_step(x, settings.resolution, lr) for x in directions]
+        changes = [_rounded_step(direction, settings.resolution, lr) for direction in directions]
     torch._foreach_sub_(values, changes)
 
     if moves is not None:
-        for tensor, old in zip((*values, *first, *second), before, strict=True):
+        for tensor, old in zip(changed, old_tensors, strict=True):
             tensor.copy_(torch.where(_per_cell(moves, tensor), tensor, old))
 
 
@@ -87,5 +92,5 @@ def _per_cell(numbers: Tensor, tensor: Tensor) -> Tensor:
 
 
 def _per_cell_for_each(numbers: Float[Tensor, "B"], tensors: list[Tensor]) -> list[Tensor]:
-    """Return one number per cell, shaped for each of the tensors."""
+    """Return `_per_cell` of the numbers for each of the tensors."""
     return [_per_cell(numbers, tensor) for tensor in tensors]

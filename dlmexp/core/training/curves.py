@@ -8,7 +8,7 @@ from dlmexp.core.training.settings import Settings
 
 
 def start_curves(training: Training, settings: Settings) -> Iterator[None]:
-    """Evaluate all cells before the first iteration, if there are to be learning curves."""
+    """Evaluate all cells before the first iteration, if learning curves are wanted."""
     if settings.evaluate_every and training.iteration == 0:
         yield from _evaluate_curves(training, list(range(len(training.cells))))
 
@@ -16,7 +16,7 @@ def start_curves(training: Training, settings: Settings) -> Iterator[None]:
 def extend_curves(
     training: Training, unreported: list[int], stopped: list[int], settings: Settings
 ) -> Iterator[None]:
-    """Extend the learning curves of all cells when that is due, and of stopped ones at once."""
+    """Extend the curves of stopped cells; every `evaluate_every` iterations, those of all cells."""
     if not settings.evaluate_every:
         return
     is_due = training.iteration % settings.evaluate_every == 0
@@ -28,7 +28,7 @@ def extend_curves(
 def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
     """Add the test metrics of these cells to their curves.
 
-    The entry of a stopped cell is at its last iteration, and is added once.
+    A stopped cell gets one more entry, at its last iteration.
     """
     program, state = training.subset(indices)
     posterior = program.posterior(state.values, state.jitter)
@@ -39,6 +39,7 @@ def _evaluate_curves(training: Training, indices: list[int]) -> Iterator[None]:
     for i, (metrics, _) in enumerate(evaluation.read()):
         curve = training.curves[indices[i]]
         last_iteration = last_iterations[i]
+        # Already in the curve if the cell stopped at an earlier call.
         is_new = not curve or curve[-1][0] < last_iteration
         if is_new:
             curve.append((last_iteration, metrics["test"]))

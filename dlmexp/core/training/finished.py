@@ -27,26 +27,29 @@ class FinishedFit:
     """Why a cell stopped, its metrics, posterior and curves.
 
     Attributes:
-        cell: Its index in the batch that was started.
+        cell: The index of the cell in the batch as it was started.
         stopped: "converged", "limit", "closed form", or why it failed.
-        iterations: Iterations until it stopped.
-        seconds: Its share of the training time: cells of a batch share the time of the batch,
-            batches that train at the same time share that of the device.
+        iterations: The number of iterations until the cell stopped.
+        seconds: The share of the training time that is counted for the cell. Batches that train at
+            the same time share the time of the device; cells share the time of their batch.
         alone: Whether no other batch trained at the same time in this process.
-        objective: The objective per row of every iteration.
+        objective: The objective per row, at every iteration.
         metrics: Mean metrics by part ("validation", "test") and name.
-        reliability: Bins of the reliability diagram on test rows, of binary data.
-        posterior: The posterior of this cell alone, on the CPU.
+        reliability: For binary data, the bins of the reliability diagram on the test rows.
+        posterior: The posterior of the cell, as a batch of one cell on the CPU.
         failed: Whether training failed.
-        curve: Its learning curve: test metrics during training.
-        acceptance: The share of accepted proposals; None where nothing is drawn by rejection.
-        block_acceptance: The same for each block of iterations (`state.ACCEPTANCE_BLOCK`).
-        ends: The objective per row at the end of each start of L-BFGS, first that of the start that
-            was not perturbed; infinite where it is not finite. This result is that of the lowest.
-        evidence_gap: How much a larger M could gain at most, in nats per row; None if that is not
-            known (`gap`).
-        profile: The NLL on validation rows at a grid of recalibrating factors, if they are a fold.
-        nll_error: By how much the NLL per row may be wrong; None if that was not checked
+        curve: The learning curve: test metrics during training.
+        acceptance: The share of proposals that the rejection sampler accepted; None if the
+            estimator has no such sampler.
+        block_acceptance: The same share in each block of iterations (`state.ACCEPTANCE_BLOCK`).
+        ends: The objective per row at the end of each start of L-BFGS; infinite where it is not
+            finite. Start 0 is the one that was not perturbed. All other fields describe the start
+            with the lowest end.
+        evidence_gap: How much a larger M could gain at most, in nats per row; None if the bounds
+            are not known (`gap`).
+        profile: In cross-validation, the NLL of the held-out rows at a grid of recalibrating
+            factors (`recalibration.loss_profile`).
+        nll_error: By how much the NLL per row may be wrong; None if it was not checked
             (`metrics.nll_error`).
     """
 

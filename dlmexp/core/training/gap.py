@@ -1,8 +1,8 @@
 """How much a larger M could gain: bounds of the log evidence (docs/SPEC.md, section 2).
 
-At given hyperparameters the log evidence of the exact Gaussian process lies between minus the
-objective and an upper bound. A larger M moves the objective towards the evidence, so it can gain at
-most the distance between the two bounds, which is called the evidence gap.
+At fixed hyperparameters the log evidence of the exact Gaussian process lies between a lower bound,
+minus the objective, and an upper bound. A larger M moves the lower bound towards the evidence, so
+it can gain at most the distance between the two bounds. This is called the evidence gap.
 """
 
 import math
@@ -18,34 +18,36 @@ from dlmexp.core.training.fixed import Fixed
 from dlmexp.core.training.program import Posterior, Program
 
 MAX_ROWS = 20_000
-"""With more training rows the gap is not computed: the upper bound takes n^2 / 2 values of the
+"""With more training rows the gap is not computed, as the upper bound needs n^2 / 2 values of the
 kernel."""
 ROWS_AT_ONCE = 1000
-"""Rows and columns of the blocks in which Kff is computed."""
+"""Kff is computed in blocks with this number of rows and columns."""
 
 
 @torch.no_grad()
 def evidence_gaps(program: Program, posterior: Posterior) -> list[float | None]:
     """Return for every cell how much a larger M could gain at most, in nats per row.
 
-    None where the objective is no bound of the log evidence, or there are too many rows.
+    The gap is None where the objective does not bound the log evidence, where hyperparameters are
+    held, and where there are too many rows.
     """
     gaps: list[float | None] = [None] * len(program.beta)
     objective = program.loss.objective
     is_bound = objective.bounds_evidence and program.model.likelihood.conjugate
     if not is_bound or program.n > MAX_ROWS or isinstance(program, Fixed):
         return gaps
-    # With beta = 1 alone the objective is a bound.
+    # The objective is a bound only with beta = 1.
     cells = (program.beta == 1).nonzero().squeeze(-1).tolist()
     if not cells:
         return gaps
-    part = program.keep(cells)
-    if not isinstance(part, Collapsed):
-        part = Collapsed(part.model, part.loss, part.data, part.beta)
+    bounded = program.keep(cells)
+    if not isinstance(bounded, Collapsed):
+        bounded = Collapsed(bounded.model, bounded.loss, bounded.data, bounded.beta)
     q = posterior.keep(cells)
-    upper = part.closed(q.hyper, q.jitter).loss
-    lower = lower_bound_of_negative_evidence(part.problem(q.hyper, q.jitter))
-    gap = (upper - lower) / part.n
+    # bounds of minus the log evidence
+    upper = bounded.closed(q.hyper, q.jitter).loss
+    lower = lower_bound_of_negative_evidence(bounded.problem(q.hyper, q.jitter))
+    gap = (upper - lower) / bounded.n
     for cell, value in zip(cells, gap.clamp_min(0).tolist(), strict=True):
         gaps[cell] = value if math.isfinite(value) else None
     return gaps
@@ -58,7 +60,7 @@ def lower_bound_of_negative_evidence(problem: Problem) -> Float[Tensor, "B"]:
 
         1/2 ( n log(2 pi) + log |Qff + noise I| + a^2 / (a + v^T D v) )
 
-    It is computed in float64, even from float32 rows: v^T D v is a small difference of large
+    It is computed in float64, even from float32 rows, since v^T D v is a small difference of large
     numbers.
     """
     problem = problem._replace(X=problem.X.to(PARAMETER_DTYPE), y=problem.y.to(PARAMETER_DTYPE))
@@ -87,9 +89,10 @@ def _explained_part(problem: Problem, m: Float[Tensor, "B M"]) -> Float[Tensor, 
 
 
 def _quadratic_form(problem: Problem, v: Float[Tensor, "B N"]) -> Float[Tensor, "B"]:
-    """Return v^T Kff v.
+    """Return v^T Kff v, block by block of Kff.
 
-    Kff is computed block by block, on and below the diagonal: a block below it counts twice.
+    Kff is symmetric: only blocks on and below the diagonal are computed, and each block below it
+    counts twice.
     """
     kernel = problem.kernel
     blocks = problem.X.split(ROWS_AT_ONCE, dim=-2)

@@ -1,6 +1,6 @@
-"""How gradients of an estimator compare with the true one (docs/SPEC.md, section 8).
+"""How gradients of an estimator compare with the true gradient (docs/SPEC.md, section 8).
 
-The `bias` figure shows it.
+The `bias` figure shows the comparison.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,18 +22,18 @@ DRAWS = 100
 TRUTH_SAMPLES = 10_000
 """Samples per row from which the true gradient is computed."""
 TRUTH_ITERATION = 1_000_000
-"""The iteration whose random draws the true gradient uses: no drawn gradient shares them."""
+"""The true gradient uses the random draws of this iteration, which no drawn gradient uses."""
 
 Statistics = tuple[dict[str, Any], dict[str, np.ndarray]]
 """Numbers and arrays by the names that they have in records."""
 
 
 def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
-    """Yield statistics of the gradient in m of every cell, at the initial parameters.
+    """Yield statistics of the gradient of every cell in m, at the initial parameters.
 
-    `DRAWS` gradients g are compared with the true gradient G. G is computed from bMC samples, as in
-    the paper, and also from quadrature (statistics with the suffix `_quadrature`). Yields None
-    while a GPU is busy.
+    `DRAWS` gradients g are compared with the true gradient G. There are two versions of G: from bMC
+    samples, as in the paper, and from quadrature, whose statistics have the suffix `_quadrature`.
+    Yields None while a GPU is busy.
     """
     pool = torch.cuda.graph_pool_handle() if program.beta.is_cuda else None
     for i in range(len(program.beta)):
@@ -43,11 +43,12 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
         sampled_truth = gradient_of(cell, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION)
         exact_truth = gradient_of(cell, Exact())(0)
         if draws.is_cuda:
-            yield None  # meanwhile `gradient` stays alive: its graph may still be replayed
+            # Meanwhile `gradient` stays alive: the GPU may still be replaying its graph.
+            yield None
         result: dict[str, Any] = {"draws": DRAWS}
         arrays: dict[str, np.ndarray] = {}
         for suffix, truth in {"": sampled_truth, "_quadrature": exact_truth}.items():
-            numbers, by_draw = compare(draws, truth)
+            numbers, by_draw = compare(draws, G=truth)
             for name, number in numbers.items():
                 result[name + suffix] = number
             for name, values in by_draw.items():
@@ -60,8 +61,9 @@ def compare(
 ) -> tuple[dict[str, float], dict[str, Float[Tensor, "draws"]]]:
     """Return statistics of drawn gradients g against the true gradient G.
 
-    The first are numbers: |G|^2 and the squared bias |mean g - G|^2. The others have an entry per
-    draw: condition (i), g.G / |G|^2; condition (ii), |g|^2; the error, |g - G|^2.
+    Returns:
+        Numbers by name: |G|^2 and the squared bias |mean g - G|^2. Arrays by name, with an entry
+        per draw: condition (i), g.G / |G|^2; condition (ii), |g|^2; and the error, |g - G|^2.
     """
     norm2_G = G.square().sum()
     bias = (g.mean(0) - G).square().sum()
@@ -78,11 +80,13 @@ def gradient_of(
 ) -> Callable[[int], Float[Tensor, "M"]]:
     """Return a function from the number of a draw to the gradient of the objective in m.
 
+    The number takes the place of the iteration, which fixes the random draws.
+
     Args:
         cell: A program of one cell.
-        estimator: Of the expected log likelihood in the objective.
-        pool: The memory of a captured graph, which the function replays if the program allows it;
-            None: nothing is captured.
+        estimator: Estimates the terms `-log E_q p(y|f)` of the objective.
+        pool: The memory of a CUDA graph, in which the gradient is captured if the program allows
+            it; None: nothing is captured.
     """
     program = replace(cell, loss=replace(cell.loss, estimator=estimator))
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
@@ -91,7 +95,8 @@ def gradient_of(
 
     def gradient() -> Tensor:
         objective = program.objective(values, jitter, iteration).per_row
-        return torch.autograd.grad(objective.sum(), values["m"])[0][0]
+        (gradient_by_cell,) = torch.autograd.grad(objective.sum(), values["m"])
+        return gradient_by_cell[0]
 
     compute = gradient
     if pool is not None and program.capturable:

@@ -23,17 +23,18 @@ HISTORY = 50
 processes have long valleys: with 20 pairs they take about twice as many evaluations, with 100 only
 a few less."""
 LOOK_BACK = 20
-"""Number of last steps whose total decrease tells whether a problem has converged."""
+"""Number of last steps whose total decrease decides whether a problem has converged."""
 SUFFICIENT_DECREASE = 1e-4
 """Share of the decrease predicted by the slope that a step must achieve (c1)."""
 CURVATURE = 0.9
 """The slope at the end of a step may be at most this share of the slope at its start (c2)."""
 TRIALS = 30
-"""The most trial points of a line search. If none of them is lower, rounding hides lower points."""
+"""The most trial points of a line search. If the objective is lower at none of them, rounding
+errors hide its decrease, and the problem stops."""
 
 Evaluate = Callable[[Float[Tensor, "B P"]], tuple[Float[Tensor, "B"], Float[Tensor, "B P"]]]
-"""From the points x of all problems to their objectives and gradients. Where an objective is not
-finite, a shorter step is tried."""
+"""From the points x of all problems to their objectives and gradients. If an objective is not
+finite at a trial point, a shorter step is tried next."""
 
 
 @dataclass
@@ -46,15 +47,15 @@ class LBFGSState:
         gradient: The gradient of the objective at x.
         direction: The direction of the current line search.
         step: The step length that is tried next.
-        lower: The longest step length that was too short.
+        lower: The longest step length that was too short; 0 if there was none.
         upper: The shortest step length that was too long; infinite if there was none.
         trials: The number of trial points of the current line search.
         iterations: The number of steps that were taken.
-        values: The objectives before each of the last K steps, the newest last; infinite as long as
-            fewer steps were taken.
-        steps: The changes of x in the last H steps, the newest last; zero as long as fewer steps
-            were taken, and in place of a step along which the slope did not rise.
-        changes: The changes of the gradient in the same steps.
+        past_values: The objectives before each of the last K steps, the newest last; infinite as
+            long as fewer steps were taken.
+        past_moves: The changes of x in the last H steps, the newest last; zero as long as fewer
+            steps were taken, and in place of a step along which the slope did not rise.
+        past_changes: The changes of the gradient in the same steps.
         done: Whether the problem has stopped.
     """
 
@@ -67,9 +68,9 @@ class LBFGSState:
     upper: Float[Tensor, "B"]
     trials: Int[Tensor, "B"]
     iterations: Int[Tensor, "B"]
-    values: Float[Tensor, "B K"]
-    steps: Float[Tensor, "B H P"]
-    changes: Float[Tensor, "B H P"]
+    past_values: Float[Tensor, "B K"]
+    past_moves: Float[Tensor, "B H P"]
+    past_changes: Float[Tensor, "B H P"]
     done: Bool[Tensor, "B"]
 
     def keep(self, problems: list[int]) -> "LBFGSState":
@@ -94,9 +95,9 @@ def start(evaluate: Evaluate, x: Float[Tensor, "B P"]) -> LBFGSState:
         upper=torch.full_like(value, torch.inf),
         trials=torch.zeros_like(value, dtype=torch.int64),
         iterations=torch.zeros_like(value, dtype=torch.int64),
-        values=value.new_full((len(x), LOOK_BACK), torch.inf),
-        steps=history,
-        changes=history.clone(),
+        past_values=value.new_full((len(x), LOOK_BACK), torch.inf),
+        past_moves=history,
+        past_changes=history.clone(),
         done=~value.isfinite(),
     )
 
@@ -105,8 +106,8 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     """Evaluate every problem once, at its trial point, and update the state.
 
     Args:
-        state: Is changed in place.
-        evaluate: The objective.
+        state: Changed in place.
+        evaluate: Returns the objectives and gradients at given points.
         tolerance: A problem stops when its last `LOOK_BACK` steps together lowered its objective by
             less than this.
     """
@@ -116,15 +117,16 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     slope = (gradient * state.direction).sum(-1)
 
     # 1. Judge the trial points by the weak Wolfe conditions.
-    # f(x + t d) <= f(x) + c1 t g . d, which is false for a value that is not a number
-    highest = state.value + SUFFICIENT_DECREASE * state.step * slope_at_start
-    too_long = ~(value <= highest)
-    # g(x + t d) . d >= c2 g . d
+    # A step is too long unless f(x + t d) <= f(x) + c1 t g . d. Not `>`, which is false for NaN.
+    largest_value = state.value + SUFFICIENT_DECREASE * state.step * slope_at_start
+    too_long = ~(value <= largest_value)
+    # Otherwise it is too short unless g(x + t d) . d >= c2 g . d.
     too_short = ~too_long & (slope < CURVATURE * slope_at_start)
     satisfies_both = ~too_long & ~too_short
     is_last_trial = state.trials + 1 >= TRIALS
     # On the last trial any lower point is accepted.
-    accepted = ~state.done & (satisfies_both | (is_last_trial & (value < state.value)))
+    is_good_enough = satisfies_both | (is_last_trial & (value < state.value))
+    accepted = ~state.done & is_good_enough
     failed = ~state.done & ~accepted & is_last_trial
 
     # 2. Choose the next step length of problems whose search goes on.
@@ -135,20 +137,24 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
     state.trials = state.trials + 1
 
     # 3. Take the steps that were accepted.
-    state.values = _with_newest(state.values, state.value, accepted)
+    state.past_values = _with_newest(state.past_values, state.value, accepted)
     move = trial - state.x
     change = gradient - state.gradient
-    # Pairs with s . y <= 0 would spoil the approximation of the Hessian: they become zeros.
+    # A pair of a move s and a change y with s . y <= 0 would spoil the approximation of the
+    # Hessian. Zeros take its place.
     slope_rises = ((move * change).sum(-1) > 0)[:, None]
-    state.steps = _with_newest(state.steps, torch.where(slope_rises, move, 0.0), accepted)
-    state.changes = _with_newest(state.changes, torch.where(slope_rises, change, 0.0), accepted)
+    move_or_zero = torch.where(slope_rises, move, 0.0)
+    change_or_zero = torch.where(slope_rises, change, 0.0)
+    state.past_moves = _with_newest(state.past_moves, move_or_zero, accepted)
+    state.past_changes = _with_newest(state.past_changes, change_or_zero, accepted)
     accepted_rows = accepted[:, None]
     state.x = torch.where(accepted_rows, trial, state.x)
     state.value = torch.where(accepted, value, state.value)
     state.gradient = torch.where(accepted_rows, gradient, state.gradient)
     state.iterations = state.iterations + accepted
-    # values[:, 0] is the objective before the last LOOK_BACK steps, infinite if there were fewer.
-    converged = accepted & (state.values[:, 0] - state.value < tolerance)
+    # The objective before the last LOOK_BACK steps; infinite if fewer steps were taken.
+    value_before = state.past_values[:, 0]
+    converged = accepted & (value_before - state.value < tolerance)
 
     # 4. Start a line search from the new points.
     direction = _direction(state)
@@ -161,7 +167,7 @@ def advance(state: LBFGSState, evaluate: Evaluate, tolerance: float) -> None:
 
 
 def _first_step(gradient: Float[Tensor, "B P"]) -> Float[Tensor, "B"]:
-    """Return a step length down the gradient that moves no parameter by more than one."""
+    """Return a step length down the gradient: at most 1, and no parameter moves by more than 1."""
     return 1 / gradient.abs().amax(-1).clamp_min(1)
 
 
@@ -184,13 +190,13 @@ def _direction(state: LBFGSState) -> Float[Tensor, "B P"]:
         w = R^-1 S g
         c g + S^T R^-T (D w + c Y (Y^T w) - c Y g) - c Y^T w
     """
-    S = state.steps
-    Y = state.changes
+    S = state.past_moves
+    Y = state.past_changes
     gradient = state.gradient[..., None]
     products = S @ Y.mT
     D = products.diagonal(dim1=-2, dim2=-1)
-    # Pairs of zeros, which stand for no pair, have no influence if their entry of R's diagonal is 1
-    # and not 0.
+    # Where a pair is missing, S and Y have zeros. With 1 in place of 0 on R's diagonal, R can be
+    # inverted, and the zeros have no influence.
     R = products.triu() + torch.diag_embed((D == 0).to(D))
     # c = s . y / y . y of the newest pair
     has_pair = D[:, -1] > 0
@@ -203,6 +209,6 @@ def _direction(state: LBFGSState) -> Float[Tensor, "B P"]:
     outer = torch.linalg.solve_triangular(R.mT, inner, upper=False)
     direction = -(c * (gradient - Yw) + S.mT @ outer).squeeze(-1)
 
-    # Rounding can spoil the direction; then the search goes down the gradient.
+    # Rounding errors can spoil the direction. Then the search goes down the gradient.
     descends = (direction * state.gradient).sum(-1) < 0
     return torch.where(descends[:, None], direction, -state.gradient)

@@ -31,7 +31,7 @@ from dlmexp.core.training.recalibration import (
 
 Metrics = dict[str, float]
 ENTRIES_AT_ONCE = 8_000_000
-"""Entries of the [B, M, rows] arrays that predictions need: 64 MB each in float64."""
+"""The most entries of an array [B, M, rows] of predictions: 64 MB in float64."""
 BINS = 15
 """Number of bins of a reliability diagram."""
 
@@ -90,30 +90,32 @@ class Evaluation(NamedTuple):
     """Metrics of every cell, as tensors on the device, which may still compute them.
 
     Attributes:
-        cells: The number of cells.
+        cell_count: The number of cells.
         means: Mean metrics by part ("validation", "test") and name.
-        diagram: The reliability diagram on test rows, of binary data.
-        profile: The NLL on the rows of a fold at a grid of recalibrating factors.
+        diagram: The reliability diagram on the test rows; None if it was not asked for, and for
+            data that are not binary.
+        profile: The NLL on held-out rows of cross-validation at a grid of recalibrating factors;
+            None without cross-validation.
     """
 
-    cells: int
+    cell_count: int
     means: dict[str, dict[str, Float[Tensor, "B"]]]
     diagram: Reliability | None
     profile: Float[Tensor, "B P"] | None = None
 
     def profiles(self) -> list[np.ndarray | None]:
-        """Return the profile of every cell; None for all if there are none."""
+        """Return the profile of every cell; None for every cell if there are no profiles."""
         if self.profile is None:
-            return [None] * self.cells
+            return [None] * self.cell_count
         return list(self.profile.cpu().numpy())
 
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
-        """Return each cell's metrics by part, and its reliability diagram; wait for the device."""
+        """Wait for the device; return by cell its metrics by part, and its diagram as arrays."""
         means = {part: _as_lists(metrics) for part, metrics in self.means.items()}
         bins = _arrays_of_diagram(self.diagram)
         results = []
-        for cell in range(self.cells):
-            metrics = {part: _entries(values, cell) for part, values in means.items()}
+        for cell in range(self.cell_count):
+            metrics = {part: _metrics_of_cell(values, cell) for part, values in means.items()}
             bins_of_cell = {name: array[cell] for name, array in bins.items()}
             results.append((metrics, bins_of_cell))
         return results
@@ -124,7 +126,7 @@ def _as_lists(metrics: dict[str, Float[Tensor, "B"]]) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in metrics.items()}
 
 
-def _entries(lists: dict[str, list[float]], cell: int) -> Metrics:
+def _metrics_of_cell(lists: dict[str, list[float]], cell: int) -> Metrics:
     """Return the metrics of one cell by name."""
     return {name: values[cell] for name, values in lists.items()}
 
@@ -162,9 +164,9 @@ def evaluate(
     Args:
         program: The cells.
         posterior: Their posteriors.
-        calibration: Whether to measure calibration and to recalibrate too, where the objective
-            predicts a variance. Learning curves do without.
-        parts: The parts of the split to evaluate on; None: all.
+        calibration: Whether to measure calibration and to recalibrate too. Objectives that predict
+            no variance have no calibration.
+        parts: The parts of the split to evaluate on, "validation" or "test"; None: all.
     """
     groups = program.data.cells_by_rows()
     if len(groups) == 1:
@@ -177,14 +179,14 @@ def evaluate(
 
 
 def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) -> Evaluation:
-    """Return the evaluations of groups of cells as that of the whole batch.
+    """Return the evaluation of the whole batch from those of groups of its cells.
 
     Args:
         evaluations: One per group.
         groups: The cells of each group.
     """
     cells = list(chain.from_iterable(groups))
-    # The position of cells 0, 1, ... among the cells of all groups
+    # Where cells 0, 1, ... stand in the concatenated groups
     positions = np.argsort(cells).tolist()
 
     def joined_tensor(by_group: Sequence[Tensor]) -> Tensor:
@@ -199,7 +201,7 @@ def _joined(evaluations: Sequence[Evaluation], groups: Sequence[Sequence[int]]) 
     diagrams = [evaluation.diagram for evaluation in evaluations]
     profiles = [evaluation.profile for evaluation in evaluations if evaluation.profile is not None]
     return Evaluation(
-        cells=len(cells),
+        cell_count=len(cells),
         means=means,
         diagram=_joined_diagram(diagrams, joined_tensor),
         profile=joined_tensor(profiles) if profiles else None,
@@ -224,8 +226,8 @@ def _evaluate_group(
     program: Program, posterior: Posterior, calibration: bool, parts: Collection[str] | None
 ) -> Evaluation:
     """Return mean metrics of cells with the same number of rows in each part."""
-    data = program.data
-    if data.is_fold or not program.loss.objective.predicts_variance:
+    # Cells that train on folds only choose settings: the refit to all rows is what is calibrated.
+    if program.data.is_fold or not program.loss.objective.predicts_variance:
         calibration = False
     predictions = _predictions(program, posterior, parts)
     profile, factor = _recalibration(program, posterior, predictions, calibration)
@@ -233,7 +235,12 @@ def _evaluate_group(
     diagrams: dict[str, Reliability | None] = {}
     for part, pieces in predictions.items():
         means[part], diagrams[part] = _part_means(program, posterior, pieces, calibration, factor)
-    return Evaluation(len(program.beta), means, diagrams.get("test"), profile)
+    return Evaluation(
+        cell_count=len(program.beta),
+        means=means,
+        diagram=diagrams.get("test"),
+        profile=profile,
+    )
 
 
 def _predictions(
@@ -244,9 +251,10 @@ def _predictions(
     for part in parts or program.data.parts:
         predictions[part] = predictions_of(program, posterior, part)
     if program.data.leave_one_out and not parts:
+        # The training rows, each predicted from all others, take the place of validation rows.
         predictions["validation"] = left_out_predictions(program, posterior)
     if "validation" in predictions:
-        # A list, as they are read twice: to recalibrate, and for the metrics.
+        # A list, since these predictions are read twice: to recalibrate, and for the metrics.
         predictions["validation"] = list(predictions["validation"])
     return predictions
 
@@ -259,13 +267,14 @@ def _recalibration(
 ) -> tuple[Float[Tensor, "B P"] | None, Float[Tensor, "B"] | None]:
     """Return the profile of the validation rows, and the factor that recalibrates each cell.
 
-    There are three ways to the factor:
+    The factor comes from the first of these that there is:
 
-    - It is known before (`BatchData.temperature`).
-    - Validation rows: the factor with the least NLL there. There is no profile.
-    - Rows of a fold, or left out one by one: a profile, and the best factor by it under a penalty.
+    - Rows held out by cross-validation, as a fold or one by one: they have a profile, and the
+      factor is the best one by the profile and a penalty.
+    - Validation rows: the factor has the least NLL on them. They have no profile.
+    - `BatchData.recalibration_factor`, where the factor is known before training.
 
-    Each is None where it is not needed.
+    The profile and the factor are None where they are not needed.
     """
     data = program.data
     factor = data.recalibration_factor if calibration else None
@@ -309,7 +318,8 @@ def _part_means(
         posterior: Their posteriors.
         pieces: Predictions at the rows of the part.
         calibration: Whether to measure calibration too.
-        factor: Recalibrates each cell for further metrics; None: there are none.
+        factor: The factor that recalibrates each cell, for metrics after recalibration; None: there
+            are no such metrics.
     """
     likelihood = program.model.likelihood
     predicts_variance = program.loss.objective.predicts_variance
@@ -340,7 +350,7 @@ def _part_means(
 
 
 def _scores(piece: RowPredictions, predicts_variance: bool, calibration: bool) -> Tensors:
-    """Return metrics of every row [B, n] by name, whose means are reported."""
+    """Return the metrics of every row [B, n] by name; their means over rows are reported."""
     likelihood, mu, v, y = piece
     scores: Tensors = {}
     if predicts_variance:
@@ -355,29 +365,29 @@ def _scores(piece: RowPredictions, predicts_variance: bool, calibration: bool) -
 def predictions_of(program: Program, posterior: Posterior, part: str) -> Iterator[RowPredictions]:
     """Yield predictions at the rows of a part, in pieces of bounded memory."""
     X, y = program.data.parts[part]
-    index = program.data.split_index
+    split_index = program.data.split_index
     hyper, m, L, jitter = posterior
     is_mixture = m.ndim == 3
-    # Kuu is factorised once: every piece replaces the X of this projection, which is of one row.
-    one_row = projection(program.model.kernel, hyper, X[:, :1][index], jitter)
+    # Every piece replaces the X of this projection, so that Kuu is factorised only once, here.
+    one_row = projection(program.model.kernel, hyper, X[:, :1][split_index], jitter)
     likelihood = predictive_likelihood(program.model.likelihood, one_row.hyper, is_mixture)
     marginals_of_q = component_marginals if is_mixture else marginals
     rows_at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], rows_at_once):
         rows = slice(first, first + rows_at_once)
-        piece = one_row._replace(X=X[:, rows][index])
+        piece = one_row._replace(X=X[:, rows][split_index])
         mu, v = marginals_of_q(piece, hyper["mean"], m, L)
-        yield RowPredictions(likelihood, mu, v, y[:, rows][index])
+        yield RowPredictions(likelihood, mu, v, y[:, rows][split_index])
 
 
 def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[RowPredictions]:
     """Yield predictions at the training rows, each from all others, in pieces of bounded memory."""
     objective = program.loss.objective
     assert objective.row_noise is not None
-    cells = program
-    if not isinstance(cells, Collapsed):
-        cells = Collapsed(program.model, program.loss, program.data, program.beta)
-    problem = cells.problem(posterior.hyper, posterior.jitter)
+    collapsed = program
+    if not isinstance(collapsed, Collapsed):
+        collapsed = Collapsed(program.model, program.loss, program.data, program.beta)
+    problem = collapsed.problem(posterior.hyper, posterior.jitter)
     row_hyper = hyper_as_rows(problem.X, posterior.hyper)
     likelihood = predictive_likelihood(program.model.likelihood, row_hyper, is_mixture=False)
     for mu, v, y in left_out_marginals(problem, program.beta, objective.row_noise):
@@ -386,12 +396,15 @@ def left_out_predictions(program: Program, posterior: Posterior) -> Iterator[Row
 
 @torch.no_grad()
 def nll_error(program: Program, posterior: Posterior) -> Float[Tensor, "B"] | None:
-    """Return by how much the NLL per row may be wrong, on validation or test rows.
+    """Return by how much the NLL per row may be wrong, on the part where the error is larger.
 
-    The likelihood of a plugin may be integrated too coarsely. The error is the mean difference of
-    the log losses to an integration with more nodes, the larger one of the two parts. It is None
-    for the likelihoods of this package, whose integrals are tested, for mixtures, and where there
-    is no NLL.
+    The likelihood of a plugin may be integrated too coarsely. The error on a part, validation or
+    test rows, is the mean difference between the log losses and those of an integration with more
+    nodes.
+
+    Returns:
+        The error of each cell. None for the likelihoods of this package, whose integrals are
+        tested; for a mixture as q; and where there is no NLL.
     """
     is_tested = program.model.likelihood.__module__.startswith("dlmexp.core.")
     is_mixture = posterior.m.ndim == 3
@@ -422,43 +435,44 @@ def trivial_metrics(
         y_train: The training targets, all that the predictor knows.
         parts: Targets by part, scaled as in training.
     """
-    likelihood, value = trivial_predictor(task, _float64(y_train))
+    likelihood, f = trivial_predictor(task, _float64(y_train))
     metrics: dict[str, Metrics] = {}
     for part, targets in parts.items():
         if len(targets):
-            metrics[part] = _metrics_of_constant(likelihood, value, _float64(targets))
+            metrics[part] = _metrics_of_constant(likelihood, f, _float64(targets))
     return metrics
 
 
-def _metrics_of_constant(
-    likelihood: Likelihood, value: float, targets: Float[Tensor, "T"]
-) -> Metrics:
-    """Return the metrics of the predictor whose f is one certain value at all rows."""
+def _metrics_of_constant(likelihood: Likelihood, f: float, targets: Float[Tensor, "T"]) -> Metrics:
+    """Return the metrics of the predictor that is certain of the same f at all rows."""
     y = targets[None]
-    f = torch.full_like(y, value)
+    mu = torch.full_like(y, f)
     v = torch.zeros_like(y)
-    scores = {"nll": -likelihood.log_prob(f, y)}
+    scores = {"nll": -likelihood.log_prob(mu, y)}
     for name, metric in likelihood.metrics.items():
-        scores[name] = metric(likelihood, f, v, y)
-    scores |= likelihood.calibration(f, v, y)
+        scores[name] = metric(likelihood, mu, v, y)
+    scores |= likelihood.calibration(mu, v, y)
     metrics = {name: float(values.mean()) for name, values in scores.items()}
     if likelihood.task == "binary":
-        metrics["ece"] = float(reliability(likelihood.mean(f, v), y).ece())
+        metrics["ece"] = float(reliability(likelihood.mean(mu, v), y).ece())
     return metrics
 
 
 def _float64(values: np.ndarray) -> Tensor:
+    """Return a copy of the values as a tensor of float64."""
     return torch.from_numpy(np.array(values, dtype=np.float64))
 
 
 def trivial_predictor(task: str, y: Float[Tensor, "n"]) -> tuple[Likelihood, float]:
-    """Return a likelihood, and the value of f at which it predicts as the trivial predictor.
+    """Return the trivial predictor: a likelihood, and the value of f that it is certain of.
 
-    - Regression: the Gaussian with the mean and the variance of the targets; if they are all equal,
-      with variance 1, the unit to which targets are scaled.
-    - Binary: the share of each class; if one class is absent, (1 + rows of a class) / (2 + n).
-    - Counts: the Poisson distribution with the mean count as its rate; if all counts are 0,
-      1 / (n + 1).
+    It predicts
+
+    - Regression: the Gaussian with the mean and the variance of the targets. If all targets are
+      equal, the variance is 1, the unit to which targets are scaled.
+    - Binary: the share of each class. If a class is absent, (1 + rows of the class) / (2 + n).
+    - Counts: the Poisson distribution whose rate is the mean count. If all counts are 0, the rate
+      is 1 / (n + 1).
     """
     n = len(y)
     total = float(y.sum())
@@ -466,7 +480,11 @@ def trivial_predictor(task: str, y: Float[Tensor, "n"]) -> tuple[Likelihood, flo
         variance = y.var(correction=0)
         return Gaussian(torch.where(variance > 0, variance, 1.0)), float(y.mean())
     if task == "binary":
-        share = total / n if 0 < total < n else (total + 1) / (n + 2)
-        return Probit(), float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
+        has_both_classes = 0 < total < n
+        share = total / n if has_both_classes else (total + 1) / (n + 2)
+        # Phi(f) = share
+        f = torch.special.ndtri(torch.tensor(share, dtype=torch.float64))
+        return Probit(), float(f)
     rate = total / n if total else 1 / (n + 1)
+    # e^f = rate
     return Poisson(), float(np.log(rate))

@@ -2,13 +2,13 @@
 
     q(w) = 1/K sum_k N(w; m_k, L_k L_k^T)
 
-The components share kernel, likelihood and inducing inputs. The loss of a row is that of the
+The components share kernel, likelihood and inducing inputs. The loss of a row is the loss of the
 mixture of their predictions. The penalty is the mean over components of KL(q_k || p). By convexity
-it is at least the KL of the mixture, and it is at most log K larger.
+it is at least KL(q || p), and it is at most log K larger.
 
-Training starts with a single Gaussian. Half-way it is split: each component continues from a mean
-that is drawn from it. Components that start apart can each take a part of the rows and never come
-back; components that start from one solution stay near it unless the data pull them apart.
+Training starts with a single Gaussian. Half-way the Gaussian is split: the mean of each component
+is drawn from it. If components were apart from the start, each might settle on a part of the rows
+for good. Components that start from one solution stay near it unless the data pull them apart.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class Mixture(Joint):
         return values
 
     def resume(self, iteration: int, settings: Settings) -> None:
-        """Set `is_split`; a checkpoint at the very iteration of the split was written before it."""
+        """Set `is_split`; a checkpoint of iteration `split_at` was written before the split."""
         self.is_split = settings.split_at is None or iteration > settings.split_at
 
     def split_gaussian(self, state: State) -> None:
@@ -59,9 +59,9 @@ class Mixture(Joint):
         """
         m = state.values["m"]
         L = state.values["L"].tril()
-        e = self._normal_draws().to(m)
-        # m_k = m + L e_k
-        m.copy_(m[:, :1] + e @ L[:, 0].mT)
+        draws = self._normal_draws().to(m)
+        # m_k = m + L e_k, with standard normal draws e_k
+        m.copy_(m[:, :1] + draws @ L[:, 0].mT)
         state.values["L"].copy_(L[:, :1].expand_as(L))
         for name in Q_NAMES:
             state.first[name].zero_()
@@ -69,7 +69,7 @@ class Mixture(Joint):
         self.is_split = True
 
     def _normal_draws(self) -> Float[Tensor, "B K M"]:
-        """Return standard normal numbers that depend on each cell's seed alone."""
+        """Return standard normal numbers that depend on the seed of each cell's split alone."""
         shape = (self.model.components, self.M)
         by_split = []
         for seed in self.data.seed_of:
@@ -82,8 +82,8 @@ class Mixture(Joint):
     ) -> ObjectiveValue:
         """Return the objective on the rows of this step, differentiable in `values`."""
         if not self.is_split:
-            first = {**values, "m": values["m"][:, 0], "L": values["L"][:, 0]}
-            return super().objective(first, jitter, iteration)
+            single_gaussian = {**values, "m": values["m"][:, 0], "L": values["L"][:, 0]}
+            return super().objective(single_gaussian, jitter, iteration)
         # 1. The marginals of every component at the rows, [B, K, N].
         hyper = self.hyperparameters(values)
         m, L = self.q(values)
@@ -94,6 +94,7 @@ class Mixture(Joint):
         likelihood = self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper)).over_samples()
         draws = Draws(self.data.seeds, self.data.split_index, iteration, self.data.X.dtype)
         objective = self.loss.objective
+        # Only objectives with both losses are trained with a mixture as q.
         assert objective.row_loss is not None
         assert objective.mixture_loss is not None
         component_losses, _ = objective.row_loss(

@@ -14,10 +14,10 @@ from dlmexp.core.gp.cholesky import FIRST_JITTER, factorise
 from dlmexp.core.gp.kernels import Kernel, Parameter
 
 Tensors = dict[str, Tensor]
-"""Tensors by name; a parameter is [B, ...]."""
+"""Tensors by name, such as the parameters of B cells, each [B, ...]."""
 
 Q_NAMES = ("m", "L")
-"""The names of the parameters of q; all others are hyperparameters."""
+"""The names of the parameters of q. All other parameters are hyperparameters."""
 
 
 def unsoftplus(x: Tensor) -> Tensor:

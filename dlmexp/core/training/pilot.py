@@ -1,10 +1,11 @@
 """A pilot fit: training starts at the end of a short ELBO fit (docs/SPEC.md, section 6).
 
-From the prior, direct loss minimisation needs hundreds of steps, in which it may overfit the
-training rows. From the end of an ELBO fit it needs fewer, and ends at better predictions.
+Direct loss minimisation that starts at the prior needs hundreds of steps, in which it may overfit
+the training rows. Started at the end of an ELBO fit, it needs fewer and ends at better predictions.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -26,19 +27,20 @@ from dlmexp.core.training.quasi_newton import train_by_lbfgs
 from dlmexp.core.training.settings import Settings
 
 TOLERANCE = 1e-3
-"""A pilot fit stops when the last 20 steps of L-BFGS together gained less, in nats per row."""
+"""A pilot fit stops when the last 20 steps of L-BFGS together gained less than this per row, in
+nats."""
 
 
 def initial_values_from_pilots(program: Program, values: Tensors) -> Tensors:
-    """Return the initial values of a program from pilot fits.
+    """Return the initial values of a program from pilot fits, one per split.
 
-    Where a pilot fit fails, its split keeps the usual values. The fits of different splits do not
-    train as one batch: L-BFGS amplifies differences in rounding, so that in a batch a fit would end
-    elsewhere than alone.
+    If the pilot fit of a split fails, its cells keep the default values. The pilots of different
+    splits do not train as one batch: L-BFGS amplifies differences in rounding, so that in a batch a
+    pilot would end elsewhere than alone.
 
     Args:
-        program: The cells; `Model.pilot` is the length of a pilot fit.
-        values: The usual initial values, unconstrained, of hyperparameters and perhaps of q.
+        program: The cells that start from the pilots. The length of a pilot is its `Model.pilot`.
+        values: The default initial values, unconstrained; a collapsed program has none of q.
     """
     model = program.model
     data = program.data
@@ -47,20 +49,21 @@ def initial_values_from_pilots(program: Program, values: Tensors) -> Tensors:
         posterior = pilot_posterior(model, data.X[split], data.y[split], seed)
         if posterior is None:
             continue
-        start = _raw_values(model, program.parameters, posterior)
-        cells = [cell for cell, of_split in enumerate(data.split_of) if of_split == split]
-        for name in values.keys() & start.keys():
-            values[name][cells] = start[name]
+        pilot_values = _raw_values(model, program.parameters, posterior)
+        cells = [cell for cell, its_split in enumerate(data.split_of) if its_split == split]
+        for name in values.keys() & pilot_values.keys():
+            values[name][cells] = pilot_values[name]
     return values
 
 
 def _raw_values(model: Model, parameters: Mapping[str, Parameter], posterior: Posterior) -> Tensors:
-    """Return hyperparameters and q of a posterior as unconstrained parameters."""
+    """Return hyperparameters and q of a posterior as unconstrained parameters of the model."""
     hyper = posterior.hyper
     m = posterior.m
     L = posterior.L
     if not model.whitened:
-        # u = Luu w
+        # The parameters describe q(u). From q(w) = N(m, L L^T) and u = Luu w follows
+        # q(u) = N(Luu m, (Luu L) (Luu L)^T).
         Luu = factorise(model.kernel(hyper["Z"], hyper["Z"], hyper), posterior.jitter).L
         m = (Luu @ m[..., None]).squeeze(-1)
         L = Luu @ L
@@ -72,8 +75,8 @@ def pilot_posterior(
 ) -> Posterior | None:
     """Return the posterior of a pilot fit to the rows of a split; None if it failed.
 
-    Hyperparameters and inducing inputs are fitted to at most `PILOT_ROWS` rows, or 2 M if that is
-    more; q is the best one for all rows.
+    Hyperparameters and inducing inputs are fitted to at most `PILOT_ROWS` rows, or to 2 M rows if
+    that is more. With them, q is the best one for all rows.
     """
     settings = Settings(
         optimizer="lbfgs", iterations=model.pilot, tolerance=TOLERANCE, calibration=False
@@ -92,16 +95,17 @@ def pilot_posterior(
 def elbo_of_rows(
     model: Model, X: Float[Tensor, "n D"], y: Float[Tensor, "n"], seed: int
 ) -> Collapsed:
-    """Return the collapsed ELBO of these rows as a program of one cell; q is one Gaussian."""
-    single = Model(**{**vars(model), "components": 1, "pilot": 0})
+    """Return the collapsed ELBO of these rows as a program of one cell; q is a single Gaussian."""
+    single_gaussian = replace(model, components=1, pilot=0)
+    data = BatchData(X=X[None], y=y[None], parts={}, seed_of=[seed], split_of=[0])
     beta = torch.ones(1, dtype=PARAMETER_DTYPE, device=X.device)
-    data = BatchData(X[None], y[None], {}, [seed], [0])
-    return Collapsed(single, Loss(OBJECTIVES["elbo"]), data, beta)
+    return Collapsed(single_gaussian, Loss(OBJECTIVES["elbo"]), data, beta)
 
 
 def short_fit(program: Collapsed, settings: Settings) -> FinishedFit:
     """Return the result of a program of one cell after L-BFGS."""
     results = train_by_lbfgs(Training.start(program, settings), settings)
+    # None means that a GPU is still busy.
     (finished,) = [result for result in results if result is not None]
     return finished
 
@@ -110,6 +114,6 @@ def short_fit(program: Collapsed, settings: Settings) -> FinishedFit:
 def _posterior_with_best_q(
     program: Collapsed, hyper: Tensors, jitter: Float[Tensor, "1"]
 ) -> Posterior:
-    """Return these hyperparameters with the q that is best for the rows of a program."""
+    """Return the posterior with these hyperparameters and the best q for the rows of a program."""
     closed = program.closed(hyper, jitter)
     return Posterior(hyper, closed.m, closed.L, jitter)

@@ -22,12 +22,13 @@ from dlmexp.core.training.state import State
 
 
 class ObjectiveValue(NamedTuple):
-    """The objective of every cell, and what its computation found.
+    """The objective of every cell, and whether and how it could be computed.
 
     Attributes:
         per_row: The objective divided by the number of training rows.
-        ok: Whether Kuu could be factorised; if not, the objective means nothing.
-        acceptance: The share of accepted proposals; None unless the estimator draws by rejection.
+        ok: Whether Kuu could be factorised; if not, `per_row` means nothing.
+        acceptance: The share of proposals that the rejection sampler accepted; None if the
+            estimator has no such sampler.
     """
 
     per_row: Float[Tensor, "B"]
@@ -38,8 +39,8 @@ class ObjectiveValue(NamedTuple):
 class Posterior(NamedTuple):
     """What predictions need: constrained hyperparameters and q.
 
-    q(w) = N(m, L L^T) in whitened coordinates, u = Luu w. A mixture of K components has
-    m [B, K, M] and L [B, K, M, M].
+    q(w) = N(m, L L^T) in whitened coordinates, u = Luu w. If q is a mixture of K Gaussians, m is
+    [B, K, M] and L is [B, K, M, M].
     """
 
     hyper: Tensors
@@ -48,7 +49,7 @@ class Posterior(NamedTuple):
     jitter: Float[Tensor, "B"]
 
     def keep(self, cells: Sequence[int]) -> "Posterior":
-        """Return the posterior of some of the cells."""
+        """Return the posterior of these cells alone."""
         indices = list(cells)
         hyper = {name: value[indices] for name, value in self.hyper.items()}
         return Posterior(hyper, self.m[indices], self.L[indices], self.jitter[indices])
@@ -76,11 +77,11 @@ class Program(ABC):
         model: Kernel, likelihood and parameterisation, the same for all cells.
         loss: Objective and estimator, the same for all cells.
         data: The rows of the splits that the cells belong to.
-        beta: The weight of each cell's penalty.
-        minibatches: How many training rows a step sees, and which; None: all.
+        beta: The weight of the penalty in the objective of each cell.
+        minibatches: How many training rows a step sees, and which; None: every step sees all rows.
         n: The number of training rows.
         M: The number of inducing inputs.
-        parameters: The learned hyperparameters by name, but Z.
+        parameters: The learned hyperparameters by name, without Z.
     """
 
     model: Model
@@ -113,7 +114,7 @@ class Program(ABC):
     def capturable(self) -> bool:
         """Return whether a CUDA graph can capture a step.
 
-        It can if the operations of the step do not depend on the values of tensors.
+        A graph repeats the same operations, so they must not depend on the values of tensors.
         """
         estimator = self.loss.estimator
         return self.model.kernel.capturable and estimator.capturable(self.model.likelihood)
@@ -133,17 +134,17 @@ class Program(ABC):
         """Return hyperparameters and q for predictions."""
 
     def resume(self, iteration: int, settings: Settings) -> None:  # noqa: B027 - optional
-        """Prepare to go on after `iteration` iterations; most programs have nothing to do."""
+        """Set what depends on the number of past iterations; for most programs that is nothing."""
 
     def split_gaussian(self, state: State) -> None:
-        """Split the single Gaussian that a mixture starts from (`Settings.split_at`)."""
-        raise TypeError("q is no mixture: leave Settings.split_at at None")
+        """Split the Gaussian that a mixture starts from into components (`Settings.split_at`)."""
+        raise TypeError("q is not a mixture, so Settings.split_at must be None")
 
     def initial_hyperparameters(self) -> Tensors:
         """Return the initial hyperparameters of every cell, unconstrained.
 
-        Inducing inputs are chosen by `Model.inducing`. The others are those of `Model.initial`, or
-        the defaults of kernel and likelihood.
+        Inducing inputs are chosen by `Model.inducing`. The other hyperparameters have the values of
+        `Model.initial`, or the defaults of kernel and likelihood.
         """
         by_split = initial_values(self.model, self.parameters, self.M, self.data)
         values = {name: value[self.data.split_index] for name, value in by_split.items()}
@@ -152,7 +153,7 @@ class Program(ABC):
     def q(self, values: Tensors) -> tuple[Float[Tensor, "B *K M"], Float[Tensor, "B *K M M"]]:
         """Return m and L from the parameters, in the model's coordinates (whitened or not).
 
-        Entries above the diagonal of L are parameters without effect.
+        The parameter L is a full matrix; its entries above the diagonal have no effect.
         """
         return values["m"], values["L"].tril()
 
@@ -160,20 +161,21 @@ class Program(ABC):
         """Return the constrained hyperparameters of every cell."""
         raw = {name: value for name, value in values.items() if name not in Q_NAMES}
         hyper = constrain(raw, self.parameters)
+        # The prior mean is 0 unless it is learned.
         hyper.setdefault("mean", torch.zeros_like(self.beta))
         return hyper
 
     def keep(self, cells: Sequence[int]) -> Self:
-        """Return the program of some of the cells."""
+        """Return the program of these cells alone."""
         return replace(self, data=self.data.keep(cells), beta=self.beta[list(cells)])
 
     def row_numbers(self, iteration: int) -> Int[Tensor, "S b"]:
-        """Return the numbers of the rows that a step sees, one line per split."""
+        """Return the numbers of the rows that this iteration sees, one line per split."""
         assert self._sampler is not None, "there are no minibatches"
         return self._sampler.row_numbers(iteration)
 
     def load_minibatch(self, iteration: int) -> None:
-        """Choose the rows of this iteration, which `rows` then returns; do nothing if it is all."""
+        """Choose the minibatch of this iteration, if there are minibatches; `rows` returns it."""
         if self._sampler is not None:
             self._sampler.load(iteration)
 
@@ -200,9 +202,9 @@ class Program(ABC):
             hyper: Constrained hyperparameters.
             marginals: q(f_i) at the rows of this step.
             y: The targets of these rows.
-            q: m and L.
+            q: The parameters m and L of q.
             ok: Which cells' Kuu was factorised.
-            iteration: Fixes the random draws of the estimator.
+            iteration: The number of the iteration, which fixes the random draws of the estimator.
         """
         objective = self.loss.objective
         row_hyper = hyper_as_rows(marginals.mean, hyper)

@@ -1,9 +1,10 @@
 """Recalibration: one factor per cell, fitted on the validation rows (docs/SPEC.md, section 7).
 
-A run with validation rows takes the factor with the least NLL there (`best_factor`). In
+With validation rows, the factor is the one with the least NLL on them (`best_factor`). In
 cross-validation the rows of a fold have a profile: their NLL at a grid of factors
-(`loss_profile`). The profiles of all folds are summed, and `folds.penalised_factor` takes the best
-factor under a penalty, so that few rows can not make it very large or small.
+(`loss_profile`). The profiles of all folds are summed, and `folds.penalised_factor` finds the
+factor with the lowest sum of NLL and a penalty. The penalty keeps the factor near 1 if there are
+few rows.
 """
 
 from collections.abc import Callable
@@ -22,14 +23,15 @@ from dlmexp.core.likelihoods.mixture import Mixture, predictive_likelihood
 from dlmexp.core.training.parameters import Tensors
 
 MAX_LOG_FACTOR = 7.0
-"""The logarithm of the factor lies between -MAX_LOG_FACTOR and MAX_LOG_FACTOR."""
+"""The logarithm of a factor that is fitted lies between -MAX_LOG_FACTOR and MAX_LOG_FACTOR."""
 POINTS = 17
-"""Number of logarithms in the grid of a round."""
+"""Number of logarithms in the grid of a round of the search."""
 ROUNDS = 5
-"""Number of rounds; each has a grid between the neighbours of the last one's best point."""
+"""Number of rounds of the search. The grid of a round lies between the two neighbours of the best
+point of the round before."""
 ENTRIES_AT_ONCE = 2_000_000
-"""Entries of predictions [factors, B, N] that are computed at the same time; a quadrature has more
-by the number of its nodes."""
+"""The most entries of predictions [factors, B, N] that are computed at the same time. A quadrature
+needs this number of entries for each of its nodes."""
 
 
 class Recalibrated(NamedTuple):
@@ -58,26 +60,29 @@ def rescale(
 ) -> Recalibrated:
     """Return predictions at rows with targets y, recalibrated by one factor per cell.
 
-    The factor 1 changes nothing.
+    - Regression: the factor multiplies the predictive variance.
+    - Counts: it multiplies the variance of f.
+    - Binary: it is a temperature, which divides the log-odds of the predicted probability (Guo et
+      al., 2017).
 
-    Regression: a factor on the predictive variance. Counts: a factor on the variance of f. Binary:
-    a temperature, which divides the log-odds of the predicted probability (Guo et al., 2017).
+    The factor 1 changes nothing.
     """
     is_mixture = mu.ndim == 3
-    by_row = factor.to(mu.dtype)[:, None]
+    # [B] -> [B, 1], to be broadcast over rows
+    row_factor = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
         instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
         log_odds = log_odds_against_label(instance, mu, v, y)
-        return Recalibrated(instance, mu, v, softplus(log_odds / by_row))
+        return Recalibrated(instance, mu, v, softplus(log_odds / row_factor))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
     instance = predictive_likelihood(likelihood, hyper_as_rows(mu, hyper), is_mixture)
     if is_mixture:
-        # The whole mixture is stretched about its mean: distances between components grow too.
-        by_row = by_row.unsqueeze(-1)
+        # The whole mixture is stretched about its mean, also the distances between components.
+        row_factor = row_factor.unsqueeze(-1)
         centre = mu.mean(-2, keepdim=True)
-        mu = centre + by_row.sqrt() * (mu - centre)
-    v = v * by_row
+        mu = centre + row_factor.sqrt() * (mu - centre)
+    v = v * row_factor
     return Recalibrated(instance, mu, v, instance.log_loss(mu, v, y))
 
 
@@ -86,7 +91,7 @@ def log_odds_against_label(
 ) -> Float[Tensor, "B N"]:
     """Return the predicted log-odds of the class that a row does not have.
 
-    The NLL of the row is the softplus of it.
+    The NLL of a row is the softplus of these log-odds.
     """
     ones = torch.ones_like(y)
     # log p(1) - log p(0)
@@ -99,7 +104,8 @@ def best_factor(
 ) -> Float[Tensor, "B"]:
     """Return the factor of each cell with the least mean NLL on rows [B, N].
 
-    Its relative error is about 1e-4.
+    The search refines a grid of logarithms round by round. The relative error of the factor is
+    about 1e-4.
     """
     mean_losses = _mean_losses(likelihood, hyper, mu, v, y)
     cells = torch.arange(len(hyper["mean"]), device=mu.device)
@@ -127,7 +133,7 @@ def loss_profile(
 
 
 def penalised_factors(profile: Float[Tensor, "B P"]) -> Float[Tensor, "B"]:
-    """Return the best factor of each cell by its profile and a penalty (`penalised_factor`)."""
+    """Return `folds.penalised_factor` of the profile of each cell."""
     factors = [penalised_factor(row) for row in profile.cpu().numpy()]
     return torch.tensor(factors, dtype=profile.dtype, device=profile.device)
 
@@ -137,7 +143,8 @@ def _mean_losses(
 ) -> Callable[[Float[Tensor, "P B"]], Float[Tensor, "P B"]]:
     """Return the function from logarithms of factors to the mean NLLs with these factors."""
     points_at_once = max(1, ENTRIES_AT_ONCE // mu.numel())
-    log_odds = None  # the same for all factors, which divide them as temperatures
+    # Factors divide the log-odds as temperatures, so these are the same for all factors.
+    log_odds = None
     if likelihood.task == "binary":
         instance = predictive_likelihood(
             likelihood, hyper_as_rows(mu, hyper), is_mixture=mu.ndim == 3
@@ -164,7 +171,7 @@ def _losses_of_copies(
     v: Tensor,
     y: Tensor,
 ) -> Float[Tensor, "P B"]:
-    """Return mean NLLs with the factors `exp(logs)`, as those of a batch of P B cells."""
+    """Return the mean NLLs with the factors `exp(logs)`, as those of a batch of P B cells."""
     P = len(logs)
     copied_hyper = {}
     for name, value in hyper.items():
@@ -174,10 +181,10 @@ def _losses_of_copies(
     recalibrated = rescale(
         likelihood,
         copied_hyper,
-        factors,
-        mu.repeat(repeats),
-        v.repeat(repeats),
-        y.repeat(P, 1),
+        factor=factors,
+        mu=mu.repeat(repeats),
+        v=v.repeat(repeats),
+        y=y.repeat(P, 1),
     )
     return row_mean(recalibrated.nll).reshape(logs.shape)
 

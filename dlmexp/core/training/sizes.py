@@ -3,31 +3,30 @@
 from dataclasses import dataclass
 
 ARRAYS = 12
-"""Number of arrays [B, M, rows] in memory. A step holds at most 8 (the tests count them; on a GPU
-one of them is a factor of the kernel with a column for every feature). Predictions and draws need
-some more."""
+"""Number of arrays [B, M, rows] that must fit into memory at the same time. A step holds at most 8,
+which the tests count; predictions and random draws need a few more."""
 CPU_BYTES = 16e6
-"""Bytes of one such array of a batch on a CPU. A larger batch, beyond the caches, gains nothing."""
+"""The most bytes of one such array on a CPU. A batch too large for the caches gains nothing."""
 CPU_CELLS = 4
-"""Number of cells that train together on a CPU even if their arrays are larger than `CPU_BYTES`, so
-that several cores have work, ..."""
+"""Up to this number of cells train together on a CPU even if an array has more than `CPU_BYTES`, so
+that several cores have work."""
 CPU_LARGEST_BYTES = 100e6
-"""... as long as their arrays are not larger than this."""
+"""The most bytes of an array of these `CPU_CELLS` cells."""
 GPU_SHARE = 0.6
 """Share of the free memory of a GPU that a batch may take."""
 
 
 @dataclass(frozen=True)
 class StepSize:
-    """What the memory of a step of one cell depends on.
+    """The sizes that determine the memory of a training step of one cell.
 
     Attributes:
         rows: The number of rows of a step.
         M: The number of inducing inputs.
         samples: Samples per row that the estimator draws; 0 if it draws none.
-        iterations: The largest number of iterations; the objective of each is kept.
-        row_bytes: Bytes of a number in arrays over rows: 8 or 4.
-        components: The number of Gaussians of q, each with arrays of its own.
+        iterations: The largest number of iterations. The objective of every iteration is kept.
+        row_bytes: Bytes of a number in arrays over rows: 8 in float64, 4 in float32.
+        components: The number of Gaussians of which q is a mixture. Each has arrays of its own.
         starts: The number of starts of L-BFGS, which train side by side.
     """
 
@@ -41,7 +40,7 @@ class StepSize:
 
     @property
     def entries(self) -> int:
-        """Return the number of entries of the largest arrays: of [M, rows], and of the samples."""
+        """Return the number of entries of the largest arrays: [M, rows] and [samples, rows]."""
         return self.starts * self.rows * (self.M * self.components + self.samples)
 
     @property
@@ -50,7 +49,7 @@ class StepSize:
         return self.row_bytes * ARRAYS * self.entries + 8 * self.iterations
 
     def cells_at_once(self, free: float | None) -> int:
-        """Return the number of cells of a batch.
+        """Return how many cells should train as one batch.
 
         Args:
             free: The free memory of a GPU in bytes; None on a CPU.

@@ -1,4 +1,4 @@
-"""Fits without iterations: the hyperparameters are held, and q has a closed form."""
+"""Fits without iterations: hyperparameters are held, and the best q has a closed form."""
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -17,7 +17,7 @@ from dlmexp.core.training.metrics import evaluate
 
 
 class Solution(NamedTuple):
-    """q and the objective of every cell, not divided by n."""
+    """The best q of every cell, and its objective, which is not divided by n."""
 
     m: Float[Tensor, "B M"]
     L: Float[Tensor, "B M M"]
@@ -30,9 +30,9 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
 
     Args:
         program: The cells, with the hyperparameters that are held.
-        batches_at_once: Returns how many batches share the device, and so the time.
+        batches_at_once: Returns how many batches train on the device now and share its time.
     """
-    start = perf_counter()
+    start_time = perf_counter()
     jitter = program.jitter[program.data.split_index]
     if program.loss.objective.path is not None:
         solution = _solution_on_path(program)
@@ -44,7 +44,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
     profiles = evaluation.profiles()
     posteriors = posterior.cells()
     batches = batches_at_once()
-    seconds = (perf_counter() - start) / (batches * len(program.beta))
+    seconds = (perf_counter() - start_time) / (batches * len(program.beta))
     for i, (metrics, reliability) in enumerate(evaluations):
         yield FinishedFit(
             cell=i,
@@ -64,15 +64,23 @@ def _solution_on_path(program: Fixed) -> Solution:
     """Return the solutions of `Objective.path`: one computation per split serves all betas."""
     data = program.data
     assert program.loss.objective.path is not None
-    rows = rows_at_once(program, len(data.X))
-    problem = Problem(program.model.kernel, program.hyper, data.X, data.y, program.jitter, rows)
+    problem = Problem(
+        kernel=program.model.kernel,
+        hyper=program.hyper,
+        X=data.X,
+        y=data.y,
+        jitter=program.jitter,
+        rows_at_once=rows_at_once(program, len(data.X)),
+    )
     statistics = moments(problem)
     betas, beta_of_cell = torch.unique(program.beta, return_inverse=True)
     means, objectives = program.loss.objective.path(statistics, betas)
-    # The path has means alone: the covariance of q is zero.
+    # Objectives with a path depend on the mean of q alone. Its covariance is set to zero.
     L = torch.zeros_like(statistics.AA)[data.split_index]
     return Solution(
-        means[data.split_index, beta_of_cell], L, objectives[data.split_index, beta_of_cell]
+        m=means[data.split_index, beta_of_cell],
+        L=L,
+        objective=objectives[data.split_index, beta_of_cell],
     )
 
 

@@ -1,14 +1,13 @@
 """One iteration of every live cell: objective, gradient, Adam, stopping rule.
 
-Nothing here makes the processor wait for a GPU, so decisions are tensors ([B], one entry per cell)
-and not branches.
+Nothing here makes the processor wait for a GPU. So decisions are tensors [B] with an entry per
+cell, and only on a CPU does a branch depend on their values.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.core.gp.cholesky import LAST_JITTER
 from dlmexp.core.gp.fused import uses_triton
 from dlmexp.core.training.adam import adam
 from dlmexp.core.training.parameters import Tensors
@@ -18,6 +17,7 @@ from dlmexp.core.training.state import (
     ACCEPTANCE_BLOCK,
     CONVERGED,
     LIMIT,
+    MAX_JITTER,
     NOT_FACTORISED,
     NOT_FINITE,
     RUNNING,
@@ -33,11 +33,12 @@ def step(program: Program, state: State, settings: Settings) -> None:
     cells are not affected.
     """
     leaves = {name: value.detach().requires_grad_() for name, value in state.values.items()}
-    # The backward pass runs on this thread: two threads would wait for each other at Python's lock.
+    # The backward pass runs on this thread: on a second one, the two would wait for each other at
+    # Python's lock.
     with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
         result = program.objective(leaves, state.jitter, state.iteration)
-        # An objective may not depend on every parameter (square loss: on the noise); its gradient
-        # there is zero (`materialize_grads`).
+        # An objective may not depend on every parameter: the square loss does not depend on the
+        # noise. `materialize_grads` makes the gradient in such a parameter zero instead of None.
         gradients = torch.autograd.grad(
             result.per_row.sum(), list(leaves.values()), materialize_grads=True
         )
@@ -76,9 +77,9 @@ def update(
 
     Args:
         state: Changed in place.
-        objective: Divided by n.
+        objective: The objective of every cell, divided by n.
         ok: Which cells' Kuu was factorised.
-        grads: The gradient of the objective.
+        grads: The gradients of the objectives, by the names of the parameters.
         n: The number of training rows.
         settings: How Adam steps, and when it stops.
     """
@@ -86,8 +87,8 @@ def update(
     live = state.live
     finite = finite_cells(objective, grads)
     moves = live & ok & finite
-    # Most of what follows is not needed where every cell moves. Only on a CPU can this be looked at
-    # without waiting.
+    # If every cell moves, most of what follows can be skipped. On a GPU the processor would have to
+    # wait to know.
     all_move = not moves.is_cuda and bool(moves.all())
     state.steps.add_(moves)
     adam(state, grads, None if all_move else moves, settings)
@@ -98,7 +99,7 @@ def update(
         state.stopped_at.copy_(state.iteration)
         return
 
-    # 2. Record the objectives: NaN where Kuu was not factorised, whose jitter is raised.
+    # 2. Record the objectives. Where Kuu was not factorised, record NaN and raise the jitter.
     objective = torch.where(ok, objective, torch.nan)
     _record(state, objective, torch.where(live, objective, torch.nan))
     state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
@@ -107,8 +108,8 @@ def update(
     # 3. Decide which live cells stop, and why.
     outcome = _outcome_without_failures(state, n, settings)
     outcome = torch.where(ok & ~finite, NOT_FINITE, outcome)
-    last_jitter = LAST_JITTER * (1 + 1e-9)  # tenfold steps reach it with a rounding error
-    outcome = torch.where(~ok & (state.jitter > last_jitter), NOT_FACTORISED, outcome)
+    is_exhausted = state.jitter > MAX_JITTER
+    outcome = torch.where(~ok & is_exhausted, NOT_FACTORISED, outcome)
     state.stopped_at.copy_(torch.where(live, state.iteration, state.stopped_at))
     state.outcome.copy_(torch.where(live, outcome, state.outcome))
 
@@ -120,8 +121,8 @@ def _record(
 
     Args:
         state: Changed in place.
-        objective: Of every cell.
-        objective_if_live: The same, with NaN for cells that have stopped.
+        objective: The objective of every cell.
+        objective_if_live: The objective of every live cell; NaN for cells that have stopped.
     """
     column = state.iteration.view(1)
     state.history.index_copy_(1, column, objective_if_live[:, None])
@@ -136,7 +137,7 @@ def _outcome_without_failures(state: State, n: int, settings: Settings) -> Tenso
     if rule is None:
         return outcome
     rule_applies = state.iteration >= settings.first_check
-    # On a CPU, looking at it saves the rule; on a GPU it would wait.
+    # On a CPU this branch saves the work of the rule; on a GPU it would wait for the device.
     if not rule_applies.is_cuda and not rule_applies:
         return outcome
     return torch.where(rule.converged(state.window) & rule_applies, CONVERGED, outcome)
@@ -145,7 +146,8 @@ def _outcome_without_failures(state: State, n: int, settings: Settings) -> Tenso
 def finite_cells(objective: Float[Tensor, "B"], grads: Tensors) -> Bool[Tensor, "B"]:
     """Return which cells' objective and whole gradient are finite.
 
-    A finite entry times 0 is 0. Any other entry times 0 is NaN, and makes the cell's sum NaN.
+    A finite entry times 0 is 0, while any other entry times 0 is NaN and makes the sum of its cell
+    NaN.
     """
     flat = [grad.reshape(len(grad), -1) for grad in grads.values()]
     entries = torch.cat([objective[:, None], *flat], 1)

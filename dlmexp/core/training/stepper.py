@@ -1,8 +1,8 @@
 """A training step of a batch as a function without arguments: a stepper.
 
-On a CPU the function makes the step itself. If there are several threads, a large batch is divided
-into parts, and each thread advances one of them. On a GPU the step is captured once as a CUDA
-graph, and the function replays it, unless the step can't be captured.
+On a CPU the function makes the step itself. With several threads, a large batch is divided into
+parts, and each thread advances one part. On a GPU the step is captured once as a CUDA graph, which
+the function replays. A step that can't be captured is made anew in every call.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from dlmexp.core.training.state import State
 from dlmexp.core.training.step import step
 
 MIN_ENTRIES_PER_PART = 50_000
-"""Entries of a part of the batch that a thread advances. With fewer, most of the time goes to
-Python, which runs one thread at a time."""
+"""The fewest entries of a part of a batch that a thread advances. In a smaller part, most of the
+time goes to Python, which runs one thread at a time."""
 
 
 def make_stepper(
@@ -44,7 +44,11 @@ def make_stepper(
 
 
 def _cpu_stepper(program: Program, state: State, settings: Settings) -> Callable[[], None]:
-    """Return a stepper of a batch on a CPU: in one thread, in torch's threads, or in parts."""
+    """Return a stepper of a batch on a CPU.
+
+    It advances parts of the batch in threads of their own, or the whole batch in torch's threads,
+    or a small batch in one thread.
+    """
     parts = parts_of_batch(program, state)
     steppers = []
     for part, part_state in parts:
@@ -63,19 +67,20 @@ def _gpu_stepper(
     """Return a stepper of a batch on a GPU: a captured graph if the program allows it."""
     advance = partial(step, program, state, settings)
     if program.capturable:
-        before = state.clone()  # capturing makes a step, which is undone
+        # Capturing makes a step, which must be undone.
+        initial_state = state.clone()
         program.load_minibatch(int(state.iteration))
         advance = capture(advance, state.outcome.device, graph_pool)
-        state.copy_(before)
+        state.copy_(initial_state)
     return _with_minibatches(program, state, advance)
 
 
 def parts_of_batch(program: Program, state: State) -> list[tuple[Program, State]]:
     """Return the batch as parts of consecutive cells, one for each thread.
 
-    There are at most as many parts as threads of torch and as cells, and so few that each has about
-    `MIN_ENTRIES_PER_PART` entries or more. Where that gives fewer than two, the batch stays whole.
-    The states of the parts are views of `state`, apart from their iteration, which is a copy.
+    The number of parts is limited by torch's threads, by the cells, and by `MIN_ENTRIES_PER_PART`.
+    If these limits allow fewer than two parts, the batch stays whole. The states of the parts are
+    views of `state`, apart from their iteration, which is a copy.
     """
     B = len(program.beta)
     count = min(torch.get_num_threads(), B, program.entries // MIN_ENTRIES_PER_PART)
@@ -91,7 +96,7 @@ def parts_of_batch(program: Program, state: State) -> list[tuple[Program, State]
 def call_on_one_thread(advance: Callable[[], None]) -> None:
     """Call `advance` with a single thread of torch.
 
-    In a small step, threads would mostly wait for each other.
+    In a small step, several threads would mostly wait for each other.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -106,7 +111,7 @@ def parallel_stepper(
 ) -> Callable[[], None]:
     """Return a stepper that advances all parts of a batch at the same time, a thread for each.
 
-    It also counts `iteration`, that of the whole batch: the parts only count their copies of it.
+    It also counts `iteration`, the tensor of the whole batch: each part counts a copy of its own.
     """
     executor = ThreadPoolExecutor(
         len(steppers), "parts", initializer=torch.set_num_threads, initargs=(1,)
@@ -114,7 +119,7 @@ def parallel_stepper(
 
     def advance_all() -> None:
         futures = [executor.submit(advance_part) for advance_part in steppers]
-        # Wait for all parts, even if one fails: afterwards no thread changes the state any more.
+        # Wait for all parts, even if one fails: after this call no thread may change the state.
         wait(futures)
         for future in futures:
             future.result()
@@ -132,8 +137,7 @@ def _with_minibatches(
     """
     if program.minibatches is None:
         return advance
-    # This counts the iterations again: reading `state.iteration` in every step would wait for the
-    # GPU.
+    # A second count on the host: reading `state.iteration` in every step would wait for the GPU.
     iteration = int(state.iteration)
 
     def load_and_advance() -> None:

@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 CRITERIA = ("mean", "sum", "relative")
+"""The values of `StoppingRule.criterion`. `fused_update` refers to them by their positions."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class StoppingRule:
     def converged(self, values: Float[Tensor, "B W"]) -> Bool[Tensor, "B"]:
         """Return which fits have converged, from their objectives per row in the window.
 
-        Iterations that were not made yet are NaN. Then the spread is NaN too, and the comparison
-        below is false.
+        `values` is NaN for iterations that were not made yet. Then the spread is NaN too, and the
+        fit has not converged, as comparisons with NaN are false.
         """
         spread = values.amax(1) - values.amin(1)
         if self.criterion == "sum":
