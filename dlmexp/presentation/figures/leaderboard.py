@@ -1,7 +1,10 @@
 """Draw the figures of leaderboards: `ranks`, `gains` and `cost` (docs/SPEC.md, section 8).
 
-They show the boards that `dlmexp rank` prints, which are over all data sets, and are not made of
-panels. Each subject of a board, that is each task and kernel, has a figure to itself.
+They show the boards that `dlmexp rank` prints, which are over all data sets. So they are not made
+of objects `Panel`, each of which is on one data set; where this module says panel, it means a pair
+of axes. Each subject of a board, that is each task and kernel, has a figure to itself.
+
+Arrays `[K, D]` are of K methods and D data sets, in the order of the board.
 """
 
 import math
@@ -37,24 +40,26 @@ from dlmexp.presentation.ranking.statistics import ReferenceComparison
 LOSSES = ("nll", "crps", "rmse", "error")
 RANKED_METRICS = (*LOSSES, "coverage")
 ROW_HEIGHT = 0.17  # inches of a row of a method or a data set
-# The figure `gains` has a panel with a row for each data set if it has at most this many methods.
+# The figure `gains` has one of three forms. With at most this many methods, it has a panel for each
+# board, with a row for each data set.
 MAX_FOREST_METHODS = 5
-# Else it has a panel for each data set, with a row for each method, if it has at most this many
-# data sets. Failing both, it is a heat map.
-MAX_DATA_SETS_BY_PANEL = 4
-MAX_TICK_INTERVALS = 4  # between the ticks of a panel with a row for each method
-# In such a panel, differences beyond this many medians are written at the edge.
-OFF_SCALE_MEDIANS = 5.0
+# Otherwise, with at most this many data sets, it has a panel for each data set and board, with a
+# row for each method. Otherwise it is a heat map.
+MAX_DATA_SETS_WITH_PANELS = 4
+# In panels with a row for each method:
+MAX_TICK_INTERVALS = 4
+# A difference is written at the edge if it is larger than the median difference by this factor.
+OFF_SCALE_FACTOR = 5.0
 METHOD_SPREAD = 0.7  # the part of a data set's row over which methods are spread
 BAR_DISTANCE = 0.035  # between bars that join methods, as a share of all ranks
-# Of methods without a look in `METHOD_LOOKS`, in turn.
+# Methods without a look in `METHOD_LOOKS` take these colours and markers in turn.
 OTHER_COLOURS = ("#555555", "#8C6239", "#4B6A88", "#6B8E23")
 OTHER_MARKERS = ("H", "h", "p", "8")
-THIN_MARKERS = "1234x+|_"  # markers without a face, which are drawn larger by a factor
+THIN_MARKERS = "1234x+|_"  # markers without a face, which are drawn larger by `THIN_FACTOR`
 THIN_FACTOR = 1.6
 PANELS_IN_A_ROW = 3
-# Marks on a heat map are white where its colour is further from the middle than this, as a share of
-# half the range.
+# Colours of a heat map are numbers from -1 to 1, which are lightest at 0. Where the absolute value
+# is larger than this, marks are white.
 DARK = 0.55
 
 
@@ -68,7 +73,7 @@ class BoardFigure:
         caption: Its caption.
         metrics: The metrics whose boards it shows.
         render: The function that draws the boards of one subject.
-        numbers: The function that returns the numbers in the picture, with a row per point.
+        numbers: The function that returns the numbers in the picture, with a row for each point.
     """
 
     name: str
@@ -92,20 +97,22 @@ class DrawnBoards:
 def draw_boards(figure: BoardFigure, boards: dict[Subject, list[Board]]) -> Iterator[DrawnBoards]:
     """Yield the figure of each subject that has boards of the figure's metrics."""
     for subject, boards_of_subject in boards.items():
-        with_metric = [board for board in boards_of_subject if board.metric.name in figure.metrics]
-        if not with_metric:
+        boards_to_draw = [
+            board for board in boards_of_subject if board.metric.name in figure.metrics
+        ]
+        if not boards_to_draw:
             continue
         name = figure.name
         if len(boards) > 1:
             words = f"{figure.name}-{subject.task}-{subject.kernel}"
             name = re.sub(r"[^\w.=+-]+", "_", words)
         with paper_style():
-            picture = figure.render(with_metric)
-        numbers = figure.numbers(with_metric)
-        yield DrawnBoards(name, picture, numbers, _text(figure, with_metric))
+            picture = figure.render(boards_to_draw)
+        numbers = figure.numbers(boards_to_draw)
+        yield DrawnBoards(name, picture, numbers, _caption_file(figure, boards_to_draw))
 
 
-def _text(figure: BoardFigure, boards: Sequence[Board]) -> str:
+def _caption_file(figure: BoardFigure, boards: Sequence[Board]) -> str:
     """Return the caption file, in Markdown."""
     notes: list[str] = []
     for board in boards:
@@ -120,21 +127,21 @@ def looks_of(board: Board) -> list[Look]:
     Methods without a look in `METHOD_LOOKS` get colours and markers in turn.
     """
     looks: list[Look] = []
-    other_methods = 0
+    count_without_look = 0
     for contender, label in zip(board.contenders, distinct_labels(board), strict=True):
         if contender.method in METHOD_LOOKS:
             usual = method_look(contender.method)
             looks.append(Look(label, usual.colour, usual.marker))
         else:
-            colour = OTHER_COLOURS[other_methods % len(OTHER_COLOURS)]
-            marker = OTHER_MARKERS[other_methods % len(OTHER_MARKERS)]
+            colour = OTHER_COLOURS[count_without_look % len(OTHER_COLOURS)]
+            marker = OTHER_MARKERS[count_without_look % len(OTHER_MARKERS)]
             looks.append(Look(label, colour, marker))
-            other_methods += 1
+            count_without_look += 1
     return looks
 
 
 def _marker_size(look: Look, size: float) -> float:
-    """Return the size of a method's marker with which all markers look equally large."""
+    """Return the size at which a method's marker looks as large as others of the given size."""
     return THIN_FACTOR * size if look.marker in THIN_MARKERS else size
 
 
@@ -161,28 +168,30 @@ def cliques(better: np.ndarray) -> list[tuple[int, int]]:
     single method and cliques within longer cliques are left out.
 
     Args:
-        better: Whether the method of a row is better than that of a column `[K, K]`, with methods
-            ordered by rank.
+        better: Whether method i is better than method j, and a test separates them `[i, j]`.
+            Methods are ordered by rank.
     """
     is_separated = better | better.T
-    found: list[tuple[int, int]] = []
-    last_of_found = 0
+    ends: list[tuple[int, int]] = []
+    last_of_previous = 0
     for first in range(len(better)):
         last = _last_of_clique(is_separated, first)
-        if last > max(first, last_of_found):
-            found.append((first, last))
-            last_of_found = last
-    return found
+        is_single = last == first
+        is_in_previous = last <= last_of_previous
+        if not is_single and not is_in_previous:
+            ends.append((first, last))
+            last_of_previous = last
+    return ends
 
 
 def _last_of_clique(is_separated: np.ndarray, first: int) -> int:
     """Return the last position of the longest clique that begins at a position."""
     last = first
-    for following in range(first + 1, len(is_separated)):
-        run = slice(first, following + 1)
+    for candidate in range(first + 1, len(is_separated)):
+        run = slice(first, candidate + 1)
         if is_separated[run, run].any():
             break
-        last = following
+        last = candidate
     return last
 
 
@@ -190,8 +199,8 @@ def render_ranks(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw mean ranks with intervals, and bars that join methods that no test separates."""
     rows = math.ceil(len(boards) / PANELS_IN_A_ROW)
     columns = math.ceil(len(boards) / rows)
-    methods = max(len(board.contenders) for board in boards)
-    height = min(rows * (0.45 + ROW_HEIGHT * methods), PAGE_HEIGHT)
+    method_count = max(len(board.contenders) for board in boards)
+    height = min(rows * (0.45 + ROW_HEIGHT * method_count), PAGE_HEIGHT)
     picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
     grid = picture.add_gridspec(rows, columns)
     for number, board in enumerate(boards):
@@ -221,13 +230,13 @@ def _draw_ranks(ax: Axes, board: Board) -> None:
 
 
 def _draw_cliques(ax: Axes, board: Board) -> float:
-    """Draw bars that join the methods of a clique, side by side.
+    """Draw a bar for each clique, which joins its methods; the bars stand side by side.
 
     Returns:
         The x of the right edge of the panel, beyond the bars.
     """
     count = len(board.contenders)
-    x = count + 0.6
+    x = count + 0.6  # right of the last rank
     for first, last in cliques(board.better):
         ax.plot([x, x], [first - 0.3, last + 0.3], color=INK, linewidth=1.6)
         x += BAR_DISTANCE * count
@@ -235,7 +244,7 @@ def _draw_cliques(ax: Axes, board: Board) -> float:
 
 
 def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
-    """Return a row for each method and metric."""
+    """Return the rows of the CSV of `ranks`: one for each method and metric."""
     rows = []
     for board in boards:
         low, high = board.interval
@@ -260,19 +269,34 @@ def numbers_of_ranks(boards: Sequence[Board]) -> pd.DataFrame:
 def render_gains(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw the difference to the reference by data set: forests of intervals, or a heat map."""
     with_reference = [board for board in boards if board.reference is not None]
-    methods = max(len(board.contenders) for board in with_reference) - 1
-    data_sets = max(len(board.data_sets) for board in with_reference)
-    if methods <= MAX_FOREST_METHODS:
+    challenger_count = max(len(_challengers(board)) for board in with_reference)
+    data_set_count = max(len(board.data_sets) for board in with_reference)
+    if challenger_count <= MAX_FOREST_METHODS:
         return _render_forests(with_reference)
-    if data_sets <= MAX_DATA_SETS_BY_PANEL:
+    if data_set_count <= MAX_DATA_SETS_WITH_PANELS:
         return _render_method_forests(with_reference)
     return _render_heat_maps(with_reference)
+
+
+def _comparison(board: Board) -> ReferenceComparison:
+    """Return the comparisons of the methods of a board with its reference, which it must have."""
+    comparison = board.against_reference
+    assert comparison is not None
+    return comparison
+
+
+def _differences(comparison: ReferenceComparison) -> np.ndarray:
+    """Return the mean score of each method minus that of the reference `[K, D]`.
+
+    It is negative where the method is better. `ReferenceComparison.difference` has the other sign.
+    """
+    return -comparison.difference
 
 
 def _challengers(board: Board, order: Sequence[str] = ()) -> list[int]:
     """Return the positions on the board of all methods but the reference.
 
-    They are sorted like their labels in `order`; methods that are not in it come last.
+    They are sorted like their labels in `order`; methods whose labels are not in it come last.
     """
     labels = distinct_labels(board)
     challengers = [k for k in range(len(labels)) if k != board.reference]
@@ -281,17 +305,17 @@ def _challengers(board: Board, order: Sequence[str] = ()) -> list[int]:
 
 
 def _reference_label(board: Board) -> str:
-    """Return the label of the method that all others are compared with."""
+    """Return the label of the reference of a board, which the board must have."""
     assert board.reference is not None
     return distinct_labels(board)[board.reference]
 
 
 def _render_forests(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw a panel for each board, with a row for each data set and an interval per method."""
-    data_sets = max(len(board.data_sets) for board in boards)
-    methods = max(len(_challengers(board)) for board in boards)
-    row_height = max(ROW_HEIGHT, 0.07 * methods)
-    height = min(0.8 + row_height * data_sets, PAGE_HEIGHT)
+    data_set_count = max(len(board.data_sets) for board in boards)
+    challenger_count = max(len(_challengers(board)) for board in boards)
+    row_height = max(ROW_HEIGHT, 0.07 * challenger_count)
+    height = min(0.8 + row_height * data_set_count, PAGE_HEIGHT)
     picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
     axes = picture.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
@@ -304,20 +328,21 @@ def _render_forests(boards: Sequence[Board]) -> MatplotlibFigure:
 
 
 def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line2D]:
-    """Draw a row per data set with an interval per method; return entries of the legend."""
-    comparison = board.against_reference
-    assert comparison is not None
+    """Draw a row per data set with an interval per method; return legend entries by label."""
+    comparison = _comparison(board)
+    differences = _differences(comparison)
     challengers = _challengers(board, order)
     looks = looks_of(board)
-    # Methods stand at different heights within the row of a data set.
-    shifts = np.linspace(-METHOD_SPREAD / 2, METHOD_SPREAD / 2, len(challengers) + 2)[1:-1]
+    # Methods stand at different heights within the row of a data set, away from its edges.
+    edges_and_shifts = np.linspace(-METHOD_SPREAD / 2, METHOD_SPREAD / 2, len(challengers) + 2)
+    shifts = edges_and_shifts[1:-1]
     heights = np.arange(len(board.data_sets))
     handles: dict[str, Line2D] = {}
     for shift, k in zip(shifts, challengers, strict=True):
         look = looks[k]
         half_width = comparison.half_width[k]
-        bars = ax.errorbar(
-            -comparison.difference[k],
+        ax.errorbar(
+            differences[k],
             heights + shift,
             xerr=np.where(np.isfinite(half_width), half_width, 0.0),
             fmt=look.marker,
@@ -326,10 +351,8 @@ def _draw_forest(ax: Axes, board: Board, order: Sequence[str]) -> dict[str, Line
             elinewidth=0.8,
             capsize=0,
         )
-        bars.lines[0].set_label(look.label)
         handles[look.label] = _legend_entry(look, 3.6)
-    differences = comparison.difference[challengers]
-    ax.set_xscale("symlog", linthresh=_linear_range(differences))
+    ax.set_xscale("symlog", linthresh=_linear_range(differences[challengers]))
     ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.set_yticks(heights, board.data_sets)
     ax.set_ylim(len(heights) - 0.5, -0.5)
@@ -365,7 +388,10 @@ def _all_data_sets(boards: Sequence[Board]) -> list[str]:
 
 
 def _draw_methods(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -> None:
-    """Draw a panel of one data set, with a row for each method in `order`."""
+    """Draw a panel of one data set, with a row for each method in `order`.
+
+    The panel is empty if the board lacks the data set.
+    """
     ax.axvline(0.0, color=INK, linewidth=0.6)
     ax.set_title(data_set, loc="left")
     ax.tick_params(axis="y", length=0)
@@ -380,14 +406,14 @@ def _draw_methods(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -
 def _draw_intervals(ax: Axes, board: Board, data_set: str, order: Sequence[str]) -> None:
     """Draw the difference of each method to the reference on one data set, with its interval.
 
-    Large differences do not fit on the scale; they are written at the edge.
+    Large differences do not fit on the scale; they are written at the edge. Methods that are not in
+    `order` have no row and are left out.
     """
-    comparison = board.against_reference
-    assert comparison is not None
+    comparison = _comparison(board)
     d = board.data_sets.index(data_set)
     looks = looks_of(board)
     challengers = _challengers(board, order)
-    differences = -comparison.difference[challengers, d]
+    differences = _differences(comparison)[challengers, d]
     largest = _largest_on_scale(differences)
     for difference, k in zip(differences, challengers, strict=True):
         look = looks[k]
@@ -412,10 +438,10 @@ def _draw_intervals(ax: Axes, board: Board, data_set: str, order: Sequence[str])
 
 def _largest_on_scale(differences: np.ndarray) -> float:
     """Return the largest absolute difference that a panel draws as a point."""
-    sizes = np.abs(differences[np.isfinite(differences)])
-    if not len(sizes):
+    absolute = np.abs(differences[np.isfinite(differences)])
+    if not len(absolute):
         return 0.0
-    on_scale = sizes[sizes <= OFF_SCALE_MEDIANS * np.median(sizes)]
+    on_scale = absolute[absolute <= OFF_SCALE_FACTOR * np.median(absolute)]
     return float(on_scale.max(initial=0.0))
 
 
@@ -436,9 +462,10 @@ def _write_at_edge(ax: Axes, difference: float, row: int, look: Look) -> None:
 
 
 def _linear_range(differences: np.ndarray) -> float:
-    """Return the half-width of the linear part of a symmetric log scale, a power of ten.
+    """Return the end of the linear part of a symmetric log scale, which begins at 0.
 
-    It is that of the median absolute difference.
+    It is the largest power of ten that is at most the median absolute difference. Differences of 0
+    are left out of the median.
     """
     is_known = np.isfinite(differences) & (differences != 0)
     if not is_known.any():
@@ -449,8 +476,8 @@ def _linear_range(differences: np.ndarray) -> float:
 
 def _render_heat_maps(boards: Sequence[Board]) -> MatplotlibFigure:
     """Draw a heat map for each board, with a row for each data set and a column per method."""
-    data_sets = max(len(board.data_sets) for board in boards)
-    height = min(1.4 + ROW_HEIGHT * data_sets, PAGE_HEIGHT)
+    data_set_count = max(len(board.data_sets) for board in boards)
+    height = min(1.4 + ROW_HEIGHT * data_set_count, PAGE_HEIGHT)
     picture = MatplotlibFigure(figsize=(TEXT_WIDTH, height), layout="constrained")
     axes = picture.subplots(1, len(boards), squeeze=False)[0]
     order = distinct_labels(boards[0])
@@ -461,19 +488,22 @@ def _render_heat_maps(boards: Sequence[Board]) -> MatplotlibFigure:
 
 
 def _draw_heat_map(picture: MatplotlibFigure, ax: Axes, board: Board, order: Sequence[str]) -> None:
-    """Draw a cell per data set and method; a mark tells that a test separates both methods."""
-    comparison = board.against_reference
-    assert comparison is not None
+    """Draw a cell per data set and method.
+
+    A dot marks a method that a test finds better than the reference, a cross one that it finds
+    worse.
+    """
+    comparison = _comparison(board)
     challengers = _challengers(board, order)
     looks = looks_of(board)
-    differences = -comparison.difference[challengers].T
+    differences = _differences(comparison)[challengers].T  # [D, K]
     largest = float(np.nanmax(np.abs(differences))) or 1.0
     linear = min(_linear_range(differences), largest)
     norm = SymLogNorm(linthresh=linear, vmin=-largest, vmax=largest)
     image = ax.imshow(differences, aspect="auto", cmap="RdBu_r", norm=norm)
-    # Colours go from 0 to 1. They are lightest in the middle, at 0.5, and dark at both ends.
-    colour_numbers = norm(differences)
-    is_dark = np.abs(2 * colour_numbers - 1) > DARK
+    # `norm` returns numbers from 0 to 1, and the colour map is lightest at 0.5.
+    colour_numbers = 2 * norm(differences) - 1
+    is_dark = np.abs(colour_numbers) > DARK
     _mark(ax, comparison.won[challengers].T, is_dark, ".")
     _mark(ax, comparison.lost[challengers].T, is_dark, "x")
     labels = [looks[k].label for k in challengers]
@@ -482,8 +512,8 @@ def _draw_heat_map(picture: MatplotlibFigure, ax: Axes, board: Board, order: Seq
     ax.grid(visible=False)
     ax.tick_params(axis="x", length=0)
     ax.set_title(f"Δ {board.metric.label} to {_reference_label(board)}", loc="left")
-    bar = picture.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
-    bar.ax.tick_params(labelsize=5.5)
+    colour_bar = picture.colorbar(image, ax=ax, location="bottom", aspect=25, pad=0.02)
+    colour_bar.ax.tick_params(labelsize=5.5)
 
 
 def _mark(ax: Axes, is_marked: np.ndarray, is_dark: np.ndarray, marker: str) -> None:
@@ -491,8 +521,8 @@ def _mark(ax: Axes, is_marked: np.ndarray, is_dark: np.ndarray, marker: str) -> 
 
     Args:
         ax: The axes.
-        is_marked: Which cells have a mark `[data sets, methods]`.
-        is_dark: Which cells are dark, likewise.
+        is_marked: Which cells have a mark `[D, K]`.
+        is_dark: Which cells are dark `[D, K]`.
         marker: The marker.
     """
     cells_by_colour = {INK: is_marked & ~is_dark, "white": is_marked & is_dark}
@@ -502,7 +532,7 @@ def _mark(ax: Axes, is_marked: np.ndarray, is_dark: np.ndarray, marker: str) -> 
 
 
 def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
-    """Return a row for each method, data set and metric."""
+    """Return the rows of the CSV of `gains`: one for each method, data set and metric."""
     rows: list[dict[str, Any]] = []
     for board in boards:
         comparison = board.against_reference
@@ -514,6 +544,7 @@ def numbers_of_gains(boards: Sequence[Board]) -> pd.DataFrame:
 def _gains_of_board(board: Board, comparison: ReferenceComparison) -> list[dict[str, Any]]:
     """Return a row for each method and data set of a board."""
     labels = distinct_labels(board)
+    differences = _differences(comparison)
     rows = []
     for k in _challengers(board):
         for d, name in enumerate(board.data_sets):
@@ -521,7 +552,7 @@ def _gains_of_board(board: Board, comparison: ReferenceComparison) -> list[dict[
                 "metric": board.metric.name,
                 "dataset": name,
                 "method": labels[k],
-                "difference": -comparison.difference[k, d],
+                "difference": differences[k, d],
                 "half_width": comparison.half_width[k, d],
                 "won": comparison.won[k, d],
                 "lost": comparison.lost[k, d],
@@ -537,20 +568,22 @@ def _gains_of_board(board: Board, comparison: ReferenceComparison) -> list[dict[
 def pareto_front(seconds: np.ndarray, losses: np.ndarray) -> list[int]:
     """Return the numbers of the points on the Pareto front, the fastest first.
 
-    No other point is better than these in both seconds and loss.
+    A point is on the front if no other point is better in both seconds and loss.
     """
     front: list[int] = []
+    lowest_loss = np.inf
     by_seconds_then_loss = np.lexsort((losses, seconds))
     for k in by_seconds_then_loss:
         is_known = np.isfinite(seconds[k]) and np.isfinite(losses[k])
-        if is_known and (not front or losses[k] < losses[front[-1]]):
+        if is_known and losses[k] < lowest_loss:
             front.append(int(k))
+            lowest_loss = losses[k]
     return front
 
 
 def _costs(board: Board) -> np.ndarray:
     """Return the seconds to train a split by method, geometric means over data sets `[K]`."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"):  # 0 seconds have the logarithm -inf
         return np.exp(np.log(board.seconds()).mean(axis=1))
 
 
@@ -559,7 +592,7 @@ def render_cost(boards: Sequence[Board]) -> MatplotlibFigure:
 
     Methods whose seconds are not known are left out.
     """
-    (board,) = boards
+    (board,) = boards  # the figure has a single metric
     picture = MatplotlibFigure(figsize=(TEXT_WIDTH, 3.0), layout="constrained")
     ax = picture.subplots()
     seconds = _costs(board)
@@ -586,8 +619,8 @@ def render_cost(boards: Sequence[Board]) -> MatplotlibFigure:
 
 
 def numbers_of_cost(boards: Sequence[Board]) -> pd.DataFrame:
-    """Return a row for each method with its seconds and loss, and whether it is on the front."""
-    (board,) = boards
+    """Return the rows of the CSV of `cost`: one for each method, with its seconds and loss."""
+    (board,) = boards  # the figure has a single metric
     seconds = _costs(board)
     losses = board.means.mean(axis=1)
     front = pareto_front(seconds, losses)
@@ -619,9 +652,9 @@ BOARD_FIGURES = {
             GAINS,
             "Differences to ELBO on every data set.",
             "Differences to ELBO by data set, negative where a method is better; intervals (95 %) "
-            "and tests are corrected for overlapping splits. In a heat map a test finds what has a "
-            "dot better than ELBO, and what has a cross worse. A number at the edge of a panel is "
-            "a difference outside of it.",
+            "and tests are corrected for overlapping splits. In a heat map, a dot marks a method "
+            "that a test finds better than ELBO, and a cross one that it finds worse. A number at "
+            "the edge of a panel is a difference outside of it.",
             LOSSES,
             render_gains,
             numbers_of_gains,
@@ -630,7 +663,8 @@ BOARD_FIGURES = {
             COST,
             "NLL against seconds to train.",
             "Mean NLL over data sets against the seconds to train a split with all candidates; the "
-            "line is the Pareto front, whose methods have dark names; the best one is above.",
+            "line is the Pareto front, whose methods have dark names; names are sorted by NLL, the "
+            "best on top.",
             ("nll",),
             render_cost,
             numbers_of_cost,

@@ -27,7 +27,7 @@ MANY = {f"mine_{k}": 0.1 * k for k in range(MAX_FOREST_METHODS + 1)}
 
 
 FEW = ("pol", "song")
-MORE = ("pol", "song", "cadata", "sarcos", "sarcos_test")  # than `MAX_DATA_SETS_BY_PANEL`
+MORE = ("pol", "song", "cadata", "sarcos", "sarcos_test")  # than `MAX_DATA_SETS_WITH_PANELS`
 
 
 def main_boards_of(means, datasets=FEW):
