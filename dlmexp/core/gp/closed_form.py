@@ -1,15 +1,16 @@
-"""The parts of objectives whose best q has a closed form: sums over rows, and that q.
+"""The common parts of objectives whose best q has a closed form: sums over rows, and the best q.
 
-A `Problem` is the rows of B cells and their hyperparameters. There are two ways to compute sums
+A `Problem` has the rows of B cells and their hyperparameters. There are two ways to compute sums
 over rows from it, both differentiable in all hyperparameters:
 
-- `moments`: A A^T, A y, y.y and tr(Kff - Qff), with `A = Luu^-1 Kuf`. It has a backward pass of its
-  own (`adjoints`) and is the fast one.
-- `row_projection`: A and the residual variances r_i of any rows, for sums that are not among the
-  moments, such as `sum_i log(1 + r_i / noise)`. `precision.sum_over_rows` adds them up in pieces.
+- `moments` returns A A^T, A y, y.y and tr(Kff - Qff), with `A = Luu^-1 Kuf`. It is the faster way,
+  with a backward pass of its own (`adjoints`).
+- `row_projection` returns a function from rows to A and their residual variances r_i, for sums that
+  are not among the moments, such as `sum_i log(1 + r_i / noise)`. `precision.sum_over_rows` takes
+  such sums in pieces.
 
 From `H = A D^-1 A^T` and `b = A D^-1 y`, `gaussian_posterior` then gives q, `log |I + H|` and the
-explained sum of squares. `collapsed` has the objectives; a new one is a `CollapsedObjective`.
+explained sum of squares. `collapsed` has the objectives; each is a `CollapsedObjective`.
 """
 
 from collections.abc import Callable
@@ -27,8 +28,8 @@ from dlmexp.core.gp.precision import PARAMETER_DTYPE, as_rows, hyper_as_rows, ro
 from dlmexp.core.gp.special import once_differentiable
 
 RIDGE_SHARE = 1e-10
-"""What is added to the diagonal of A A^T, which may be singular, where beta = 0; relative to the
-mean of the diagonal."""
+"""Where beta = 0, this share of the mean diagonal entry of A A^T is added to the diagonal of A A^T,
+which may be singular."""
 
 
 class Problem(NamedTuple):
@@ -40,8 +41,8 @@ class Problem(NamedTuple):
         X: Inputs.
         y: Targets.
         jitter: The relative jitter of Kuu.
-        rows_at_once: The number of rows of the pieces in which sums are taken, which bounds the
-            memory, also of the backward pass; None: all rows at once.
+        rows_at_once: The number of rows of the pieces in which sums over rows are taken. It bounds
+            the memory of the sums and of their backward pass; None: all rows at once.
     """
 
     kernel: Kernel
@@ -53,7 +54,7 @@ class Problem(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Number of rows of each cell."""
+        """The number of rows of each cell."""
         return self.X.shape[-2]
 
     @property
@@ -85,7 +86,7 @@ class Closed(NamedTuple):
 
 
 CollapsedObjective = Callable[[Problem, Float[Tensor, "B"]], Closed]
-"""From a problem and beta [B] to the minimum over q."""
+"""objective(problem, beta) returns the minimum over q."""
 
 
 class Moments(NamedTuple):
@@ -109,7 +110,7 @@ class Moments(NamedTuple):
 
     @property
     def smallest_ridge(self) -> Float[Tensor, "B"]:
-        """What is added to the diagonal of A A^T where beta = 0 (`RIDGE_SHARE`)."""
+        """The number that is added to the diagonal of A A^T where beta = 0 (`RIDGE_SHARE`)."""
         return RIDGE_SHARE * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
@@ -121,7 +122,7 @@ def moments(problem: Problem) -> Moments:
     X = problem.X
     y = problem.centred_y
     row_hyper = hyper_as_rows(X, hyper)
-    # Luu^-1 is detached: the backward pass below gives the whole gradient in Kuu.
+    # Luu^-1 is detached: the backward passes below compute the whole gradient in Kuu.
     Kuu, Luu_inv = as_rows(X, factor.K, factor.inverse.detach())
 
     def moments_of_piece(X_piece: Tensor, y_piece: Tensor) -> tuple[Tensor, ...]:
@@ -135,7 +136,8 @@ def moments(problem: Problem) -> Moments:
         return AA, Ay.to(PARAMETER_DTYPE)
 
     AA, Ay = sum_over_rows(moments_of_piece, X, y, problem.rows_at_once)
-    # tr(Kff - Qff) = tr(Kff) - tr(A A^T)
+    # tr(Kff - Qff) = tr(Kff) - tr(A A^T). The trace of Kff is a sum over rows, so it is taken in
+    # float64; that of a stationary kernel does not depend on the values of X.
     X_of_trace = X if kernel.stationary else X.to(PARAMETER_DTYPE)
     trace_of_Kff = kernel.trace(X_of_trace, hyper)
     residual = trace_of_Kff - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -171,7 +173,7 @@ class _ProjectedMoments(torch.autograd.Function):
 
 
 class RowProjection(NamedTuple):
-    """The function from rows to A and their residual variances.
+    """A function from rows to their A and their residual variances.
 
     Attributes:
         kernel: The kernel.
@@ -199,7 +201,7 @@ class RowProjection(NamedTuple):
 
 
 def row_projection(problem: Problem) -> RowProjection:
-    """Return the projection for rows of a problem, differentiable in the hyperparameters."""
+    """Return the projection of rows of a problem; its results have gradients in `hyper`."""
     kernel = problem.kernel
     X = problem.X
     factor = problem.factorise_Kuu()
@@ -210,7 +212,7 @@ def row_projection(problem: Problem) -> RowProjection:
 
 
 class GaussianPosterior(NamedTuple):
-    """q(w) with mean (I + H)^-1 b and covariance (I + H)^-1, and terms of the evidence.
+    """q(w) = N((I + H)^-1 b, (I + H)^-1), and terms of the evidence.
 
     Attributes:
         m: The mean.
@@ -228,14 +230,15 @@ class GaussianPosterior(NamedTuple):
 
 
 def gaussian_posterior(H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]) -> GaussianPosterior:
-    """Return the posterior for H and b; its m and L have no gradients, the other terms have.
+    """Return the posterior for H and b. Gradients flow through its terms, not through m and L.
 
-    With both axes flipped, the Cholesky factor of `I + H` becomes an upper triangular U with
-    `U U^T = I + H`. Then `L = U^-T` is lower triangular without a second factorisation.
+    If both axes of `I + H` are flipped before the factorisation, and both axes of the factor after
+    it, the factor is an upper triangular U with `U U^T = I + H`. Then `L = U^-T` is the lower
+    triangular root of the covariance, without a second factorisation.
     """
     eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    # H is positive semi-definite, so I + H needs no jitter, unless H is so large that the I is lost
-    # to rounding.
+    # H is positive semi-definite, so I + H needs no jitter. If H is so large that I is lost to
+    # rounding, the factorisation can fail, and `ok` is False.
     no_jitter = torch.zeros_like(b[..., 0])
     flipped = factorise(H.flip(-2, -1) + eye, no_jitter)
     L = flipped.inverse.flip(-2, -1).mT

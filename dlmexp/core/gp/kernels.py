@@ -401,8 +401,8 @@ def _import_module(kernel: str, module_name: str) -> None:
 
 
 PROBE = 7
-"""Number of cells of the trial batch of a GPyTorch kernel: a number that hardly any parameter has as
-its first dimension by chance, so that a parameter with it must have taken the batch shape."""
+"""Number of cells of the trial batch of a GPyTorch kernel: a number that hardly any parameter has
+as its first dimension by chance, so that a parameter with it must have taken the batch shape."""
 
 
 class GPyTorchKernel(Kernel):

@@ -1,8 +1,8 @@
 """Leave-one-out predictions of a sparse Gaussian process, in closed form.
 
-`leave_one_out` is the loss that `loo` trains on (docs/SPEC.md, section 2). `left_out_marginals`
-predicts every training row from all others, for any objective with a closed form over q (section
-6).
+`leave_one_out` is the loss of the objective `loo` (docs/SPEC.md, section 2). `left_out_marginals`
+predicts every training row from all others, for any objective with a closed form over q
+(docs/SPEC.md, section 6).
 """
 
 import math
@@ -73,8 +73,8 @@ def leave_one_out(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     return Closed(loss, q.m, q.L, projection.ok & factor.ok & q.ok)
 
 
-class LeftOut(NamedTuple):
-    """Mean and variance of f at some training rows, each from all rows but itself, and targets."""
+class LeftOutMarginals(NamedTuple):
+    """Mean and variance of f at some training rows, each given all rows but itself, and targets."""
 
     mu: Float[Tensor, "B n"]
     v: Float[Tensor, "B n"]
@@ -84,8 +84,10 @@ class LeftOut(NamedTuple):
 @torch.no_grad()
 def left_out_marginals(
     problem: Problem, beta: Float[Tensor, "B"], row_noise: RowNoise
-) -> Iterator[LeftOut]:
-    """Yield the predictions of all rows, in pieces; hyperparameters are held.
+) -> Iterator[LeftOutMarginals]:
+    """Yield predictions of each row from all others, in pieces of rows.
+
+    Hyperparameters are those of all rows: leaving a row out changes q alone.
 
     With the noise `t_i` of row i, T = diag(t_i), `H = A T^-1 A^T`, `b = A T^-1 y`,
     `m = (I + H)^-1 b` and the leverage `h_i = A_i^T (I + H)^-1 A_i / t_i`, which is below 1, the q
@@ -119,9 +121,10 @@ def left_out_marginals(
         t = row_noise(problem, beta, r)
         # h_i = |F^-1 A_i|^2 / t_i
         leverage = (F_inverse @ A).square().sum(-2) / t
+        # Rounding could make 1 - h_i zero or negative.
         one_minus_leverage = (1 - leverage).clamp_min(torch.finfo(t.dtype).eps)
         # y_i - A_i^T m
         residual = problem.centred_y[..., rows] - (A.mT @ row_m).squeeze(-1)
         mu = y - residual / one_minus_leverage
         v = r + t * leverage / one_minus_leverage
-        yield LeftOut(mu, v, y)
+        yield LeftOutMarginals(mu, v, y)

@@ -1,7 +1,7 @@
 """Batched products of triangular matrices, and products that are symmetric.
 
-What is zero or known by symmetry is mostly not computed. On a CPU the products are cut into strips
-of rows; on a GPU, large ones are computed in the tiles of `fused.tile_products`.
+Entries that are zero, or known by symmetry, are mostly not computed. On a CPU the products are cut
+into strips of rows; on a GPU, large products are computed in the tiles of `fused.tile_products`.
 """
 
 import math
@@ -14,9 +14,9 @@ from dlmexp.core.gp.fused import COLUMN_MULTIPLE, uses_triton
 from dlmexp.core.gp.precision import PARAMETER_DTYPE
 
 LARGE_PRODUCT = 20_000_000
-"""Number of entries of [B, M, N] from which our own tiles are faster on a GPU."""
+"""Number of entries of [B, M, N] from which `fused.tile_products` is faster on a GPU than torch."""
 STRIP_ROWS = 45
-"""About the number of rows of a strip on a CPU; measured with M from 74 to 206."""
+"""The approximate number of rows of a strip on a CPU; measured to be fast with M from 74 to 206."""
 MIN_WORK = 2_500_000
 """Smallest number of multiplications of a strip on a CPU."""
 MIN_ROWS_PER_PIECE = 64
@@ -28,9 +28,9 @@ def triangular_product(
 ) -> Float[Tensor, "B M N"]:
     """Return `R K` [B, M, N] for lower triangles R, without most of the products with zeros.
 
-    `out` is memory for the result.
+    On a CPU, `out` is memory for the result, if it is not None.
     """
-    if K.shape[-1] % COLUMN_MULTIPLE == 0 and _is_large(K, K.numel()):
+    if K.shape[-1] % COLUMN_MULTIPLE == 0 and _uses_tiles(K, K.numel()):
         from dlmexp.core.gp.fused.tile_products import triangular_product as tiled_product
 
         return tiled_product(R, K)
@@ -48,17 +48,20 @@ def triangular_product(
 def padded_columns(Z: Float[Tensor, "B M D"], N: int) -> int:
     """Return how many columns Kuf of Z and N inputs should have.
 
-    Where our own tiles are faster, N is rounded up to a multiple of `COLUMN_MULTIPLE`, which they
-    need.
+    Where `fused.tile_products` will multiply Kuf, N is rounded up to the multiple of
+    `COLUMN_MULTIPLE` that its functions need.
     """
     entries = Z.shape[0] * Z.shape[1] * N
-    if not _is_large(Z, entries):
+    if not _uses_tiles(Z, entries):
         return N
     return COLUMN_MULTIPLE * math.ceil(N / COLUMN_MULTIPLE)
 
 
-def _is_large(like: Tensor, entries: int) -> bool:
-    """Return whether our own tiles are faster: with Triton, in float64, from `LARGE_PRODUCT` on."""
+def _uses_tiles(like: Tensor, entries: int) -> bool:
+    """Return whether `fused.tile_products` computes a product with this number of entries.
+
+    It does for tensors like this one if they use Triton, are float64, and the product is large.
+    """
     return uses_triton(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
 
 
@@ -82,7 +85,7 @@ def projected_variance(
     """Return `|L_k^T A_i|^2` [..., K, N] for lower triangles L_k that share an A."""
     K, M = L.shape[-3:-1]
     N = A.shape[-1]
-    if _is_large(A, L.shape[:-1].numel() * N):
+    if _uses_tiles(A, L.shape[:-1].numel() * N):
         from dlmexp.core.gp.fused.tile_products import projected_variance as tiled_variance
 
         variances = tiled_variance(L.reshape(-1, K, M, M), A.reshape(-1, M, N))
@@ -101,7 +104,7 @@ def shared_gram(
     """Return `A diag(h_k) A^T` [..., K, M, M], for weights h_k that share an A."""
     M, N = A.shape[-2:]
     K = h.shape[-2]
-    if _is_large(A, h.numel() * M):
+    if _uses_tiles(A, h.numel() * M):
         from dlmexp.core.gp.fused.tile_products import weighted_gram
 
         grams = weighted_gram(A.reshape(-1, M, N), h.reshape(-1, N))
@@ -131,7 +134,7 @@ def symmetric_product(
 
 
 def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
-    """Return the rows of the strips into which a product with K is cut: on a GPU a single one."""
+    """Return the rows of the strips into which a product with K is cut: on a GPU a single strip."""
     M, N = K.shape[-2:]
     if K.is_cuda:
         return [slice(0, M)]
@@ -143,18 +146,19 @@ def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
 def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
     """Return `A A^T` [B, M, M] in float64.
 
-    With float32 rows, the products of pieces of rows are summed in float64. A single product of n
-    float32 rows adds them up one after the other, and its error grows with n: `log |I + A A^T / t|`
-    with a small t (a small beta or noise) had an error of 1e-4 per row, and has 2e-6 with pieces
-    (cadata, n = 691). A piece has at least M / 2 rows, so that the products of all pieces take no
-    more than twice the memory of A.
+    Rows in float32 are multiplied in pieces, whose products are summed in float64. A single product
+    of n float32 rows would add them up one after the other, with an error that grows with n: for a
+    small t (a small beta or noise), the error of `log |I + A A^T / t|` was 1e-4 per row with a
+    single product and is 2e-6 with pieces (cadata, n = 691). A piece has at least M / 2 rows, so
+    that the products of all pieces take no more than twice the memory of A.
     """
     if A.dtype == PARAMETER_DTYPE:
         return gram(A)
     M, N = A.shape[-2:]
     rows_per_piece = max(MIN_ROWS_PER_PIECE, M // 2)
-    last_start = N // rows_per_piece * rows_per_piece
+    start_of_last_piece = N // rows_per_piece * rows_per_piece
+    full_pieces = A[..., :start_of_last_piece].unflatten(-1, (-1, rows_per_piece))
     # [B, pieces, M, rows per piece]
-    pieces = A[..., :last_start].unflatten(-1, (-1, rows_per_piece)).transpose(-3, -2)
-    last_piece = A[..., last_start:]
+    pieces = full_pieces.transpose(-3, -2)
+    last_piece = A[..., start_of_last_piece:]
     return (pieces @ pieces.mT).sum(-3, dtype=PARAMETER_DTYPE) + last_piece @ last_piece.mT

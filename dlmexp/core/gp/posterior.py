@@ -29,7 +29,7 @@ from dlmexp.core.gp.special import once_differentiable
 
 
 class Projection(NamedTuple):
-    """Kernel, factorised Kuu and inputs X: what the marginals at X need besides q.
+    """Kernel, factorised Kuu and inputs X: all that the marginals at X depend on, except q.
 
     Attributes:
         kernel: The kernel.
@@ -99,8 +99,8 @@ def marginals(
 
     `mean` is the prior mean. L may be any square root of the covariance of q(w).
     """
-    # The inverse is detached: the backward pass of the functions below has the whole gradient in
-    # Kuu, and hands it to K.
+    # The inverse is detached: the backward passes of the functions below compute the whole gradient
+    # in Kuu, that through the inverse included, as the gradient of their argument Kuu.K.
     mean, *operands = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
     if parameters := fused_parameters(p.kernel, p.hyper, p.X):
         from dlmexp.core.gp.fused.projected import FusedMarginals
@@ -117,7 +117,7 @@ def marginals_with_residual(
 ) -> Marginals:
     """Return the marginals with their residual and prior variances, differentiable in everything.
 
-    It is slower than `marginals`, which never computes the residual variances.
+    This is slower than `marginals`, which never computes the residual variances.
     """
     mean, m, L = as_rows(p.X, mean, m, L)
     A = p.A
@@ -165,10 +165,10 @@ def to_whitened(
 
 
 def floored_variance(v: Tensor, kff: Tensor) -> Tensor:
-    """Return variances v, raised to a rounding error of the prior variance kff where they are less.
+    """Return variances v, raised to the rounding error of the prior variance kff where below it.
 
-    In exact arithmetic the jitter keeps v well above that; only rounding errors of float32 bring it
-    so low.
+    In exact arithmetic the jitter keeps v well above this floor; only rounding errors of float32
+    bring v below it.
     """
     floor = torch.finfo(v.dtype).eps * kff
     # On a CPU, looking at the values takes less time than the gradient of a maximum.
@@ -180,10 +180,10 @@ def floored_variance(v: Tensor, kff: Tensor) -> Tensor:
 class _Marginals(torch.autograd.Function):
     """(Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, N]; `adjoints` has the derivation by steps.
 
-    There are three products of M x M by M x N in all, where autograd through `A = Luu^-1 Kuf` and
-    `L^T A` takes six. Measured on one x86-64 core against that, value and gradients of mu and v
-    with the RBF kernel: 1.4 times faster at n = 1000, M = 74, D = 20, and 1.9 times in a batch of
-    four.
+    Forward and backward pass take three products of M x M by M x N in all, where autograd through
+    `A = Luu^-1 Kuf` and `L^T A` takes six. On one x86-64 core, value and gradients of mu and v with
+    the RBF kernel are 1.4 times faster than by autograd at n = 1000, M = 74, D = 20, and 1.9 times
+    in a batch of four.
     """
 
     @staticmethod
@@ -215,8 +215,9 @@ class _Marginals(torch.autograd.Function):
 class _ComponentMarginals(torch.autograd.Function):
     """`_Marginals` of K components: (Kuf, Kuu, Luu^-1, m, L) -> fit, gain [B, K, N].
 
-    There are a product of M x M by M x N for all components together, and two for each of them.
-    Autograd through `L_k^T A` takes three for each, and reads arrays of [K, M, N] more often.
+    Forward and backward pass take one product of M x M by M x N for all components together, and
+    two for each component. Autograd through `L_k^T A` takes three for each component, and reads
+    arrays [K, M, N] more often.
     """
 
     @staticmethod
@@ -225,15 +226,15 @@ class _ComponentMarginals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         # Step 1 of `adjoints`: fit_ki = A_i . m_k,  gain_ki = Kuf_i . V_ki
         A = triangular_product(Luu_inv, Kuf)
-        products = [excess_product(Luu_inv, L_k, A) for L_k in L.unbind(1)]
-        gain = torch.stack([column_sums(Kuf * V) for V in products], 1)
-        ctx.save_for_backward(Luu_inv, m, L, A, *products)
+        V_by_component = [excess_product(Luu_inv, L_k, A) for L_k in L.unbind(1)]
+        gain = torch.stack([column_sums(Kuf * V_k) for V_k in V_by_component], 1)
+        ctx.save_for_backward(Luu_inv, m, L, A, *V_by_component)
         return m @ A, gain
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, Tensor, Tensor]:
-        Luu_inv, m, L, A, *products = ctx.saved_tensors
+        Luu_inv, m, L, A, *V_by_component = ctx.saved_tensors
         g, h = grads
         # Step 3: dKuf = sum_k 2 V_k diag(h_k) + Luu^-T sum_k m_k g_k^T
         d_Kuf = (Luu_inv.mT @ m.mT) @ g
@@ -241,15 +242,15 @@ class _ComponentMarginals(torch.autograd.Function):
         C = torch.zeros_like(Luu_inv)
         d_m = torch.empty_like(m)
         d_L = torch.empty_like(L)
-        for k, V in enumerate(products):
-            d_Kuf.addcmul_(V, (2 * h[:, k]).unsqueeze(-2))
+        for k, V_k in enumerate(V_by_component):
+            d_Kuf.addcmul_(V_k, (2 * h[:, k]).unsqueeze(-2))
             C_k, d_m[:, k], d_L[:, k] = whitened_gradients(m[:, k], L[:, k], A, g[:, k], h[:, k])
             C += C_k
         return d_Kuf, -pullback(Luu_inv, C), None, d_m, d_L
 
 
 class _KL(torch.autograd.Function):
-    """(m, L) -> `kl`; on a GPU, value and gradients take one kernel each."""
+    """(m, L) -> `kl`; on a GPU, value and gradients are computed by one Triton kernel each."""
 
     @staticmethod
     def forward(ctx: Any, m: Tensor, L: Tensor) -> Tensor:
@@ -267,15 +268,15 @@ class _KL(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         m, L = ctx.saved_tensors
-        (d,) = grads
+        (d_kl,) = grads
         if uses_triton(m):
             from dlmexp.core.gp.fused.small import kl_gradients
 
-            return kl_gradients(m, L, d)
-        # dm = d m,  dL = d (L - diag(1 / L_jj))
-        d_L = L * d[..., None, None]
-        d_L.diagonal(dim1=-2, dim2=-1).sub_(d[..., None] / L.diagonal(dim1=-2, dim2=-1))
-        return m * d[..., None], d_L
+            return kl_gradients(m, L, d_kl)
+        # dm = dkl m,  dL = dkl (L - diag(1 / L_jj))
+        d_L = L * d_kl[..., None, None]
+        d_L.diagonal(dim1=-2, dim2=-1).sub_(d_kl[..., None] / L.diagonal(dim1=-2, dim2=-1))
+        return m * d_kl[..., None], d_L
 
 
 def shared_marginals(
@@ -284,27 +285,27 @@ def shared_marginals(
     mean: Float[Tensor, "S"],
     m: Float[Tensor, "B M"],
     L: Float[Tensor, "B M M"],
-    cells: Sequence[int],
+    cells_per_split: Sequence[int],
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """Return mu, v [B, N] of B cells that share the A of S splits, differentiable in m and L.
 
-    The cells are sorted by split, `cells[s]` of them in split s. A is never copied: one product
+    The cells are sorted by split; `cells_per_split` counts them. A is never copied: one product
     with the A of a split serves all its cells.
     """
     mean, m, L = as_rows(A, mean, m, L)
-    # Equally many cells in all splits: one product for all of them.
-    if len(set(cells)) == 1:
-        K = cells[0]
+    # If all splits have equally many cells, one product serves all splits.
+    if len(set(cells_per_split)) == 1:
+        K = cells_per_split[0]
         m = m.unflatten(0, (-1, K))
         L = L.unflatten(0, (-1, K))
         mu, v = _marginals_of_splits(A, kff, mean, m, L)
         return mu.flatten(0, 1), v.flatten(0, 1)
-    # Otherwise split by split.
+    # Otherwise there is a product for each split that has cells.
     means = []
     variances = []
-    m_by_split = m.split(list(cells))
-    L_by_split = L.split(list(cells))
-    for s, count in enumerate(cells):
+    m_by_split = m.split(list(cells_per_split))
+    L_by_split = L.split(list(cells_per_split))
+    for s, count in enumerate(cells_per_split):
         if count:
             mu, v = _marginals_of_splits(A[s], kff[s], mean[s], m_by_split[s], L_by_split[s])
             means.append(mu)
@@ -331,8 +332,8 @@ def _marginals_of_splits(
 class _ProjectedVariance(torch.autograd.Function):
     """(A [..., M, N], L [..., K, M, M]) -> `|L_k^T A_i|^2` [..., K, N], for a constant A.
 
-    With gradient h of the result, `dL_k = 2 A diag(h_k) A^T L_k`. So the array `L_k^T A`
-    [..., K, M, N] of the forward pass is not kept.
+    With the gradient h of the loss in the result, `dL_k = 2 A diag(h_k) A^T L_k`. So the array
+    `L_k^T A` [..., K, M, N] of the forward pass need not be kept.
     """
 
     @staticmethod

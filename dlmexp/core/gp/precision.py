@@ -3,13 +3,13 @@
 Tensors with an entry for every row have the rows' type, float32 or float64: inputs and targets, Kuf
 and its products with M x M matrices, marginals, losses per row, samples. All other tensors are
 float64: hyperparameters, q and Adam's moments, Kuu with its Cholesky factor and the inverse of
-that, the KL, closed forms over q, sums over rows. So the large work is done in the rows' type. What
-would fail in float32 is done in float64: a Cholesky factor with a jitter of 1e-6, or a sum in which
-changes of 1e-5 matter.
+that, the KL, closed forms over q, sums over rows. So the large work is done in the rows' type. The
+parts that would fail in float32 are done in float64, such as a Cholesky factor with a jitter of
+1e-6, or a sum in which changes of 1e-5 matter.
 
-Some functions take tensors of both types. Those that compute something per row convert the others
-by `as_rows` first. Those that sum over rows end with `row_sum`, `row_mean` or
-`matrix_products.row_gram`. With rows in float64 `as_rows` does nothing.
+Some functions take tensors of both types. A function that computes something per row first converts
+its float64 tensors by `as_rows`. A function that sums over rows ends with `row_sum`, `row_mean` or
+`matrix_products.row_gram`. If the rows are float64, `as_rows` does nothing.
 """
 
 from collections.abc import Callable
@@ -51,26 +51,27 @@ def sum_over_rows(
     y: Float[Tensor, "B N"],
     rows_at_once: int | None,
 ) -> tuple[Tensor, ...]:
-    """Return the sum of f(X, y) over consecutive pieces of `rows_at_once` rows (None: all at once).
+    """Return the sum of f(X, y) over consecutive pieces of `rows_at_once` rows (None: one piece).
 
-    f must be a sum over rows itself, such as `row_sum` of something. To save memory, each piece is
-    computed a second time in the backward pass, instead of being kept.
+    f must itself be a sum over the rows that it gets, so that the pieces add up to f of all rows.
+    To save memory, f of each piece is computed a second time in the backward pass, instead of
+    keeping its intermediate results.
     """
     n = X.shape[-2]
     if rows_at_once is None or n <= rows_at_once:
         return f(X, y)
-    totals = _value_of_piece(f, X[..., :rows_at_once, :], y[..., :rows_at_once])
+    totals = _values_of_piece(f, X[..., :rows_at_once, :], y[..., :rows_at_once])
     for start in range(rows_at_once, n, rows_at_once):
         rows = slice(start, start + rows_at_once)
-        values = _value_of_piece(f, X[..., rows, :], y[..., rows])
+        values = _values_of_piece(f, X[..., rows, :], y[..., rows])
         totals = tuple(total + value for total, value in zip(totals, values, strict=True))
     return totals
 
 
-def _value_of_piece(
+def _values_of_piece(
     f: Callable[[Tensor, Tensor], tuple[Tensor, ...]], X: Tensor, y: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return f(X, y); for the backward pass nothing but X and y is kept."""
+    """Return f(X, y); of all tensors, only X and y are kept for the backward pass."""
     if not torch.is_grad_enabled():
         return f(X, y)
     # The second computation must not stop early: before torch 2.9, one that stops in the

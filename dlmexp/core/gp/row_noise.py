@@ -4,9 +4,9 @@ With Gaussian noise the q of a closed form is the posterior of a linear model,
 
     y_i = mean + A_i^T w + e_i,    e_i ~ N(0, t_i),    w ~ N(0, I)
 
-and objectives differ in t_i alone. So the contribution of row i to q can be removed from q again
-(`leave_one_out.left_out_marginals`). Every function takes the problem, beta [B] and the residual
-variances r [B, N] of some rows, in the type of the rows, and returns t [B, N].
+and objectives differ in t_i alone. Knowing t_i, the contribution of row i to q can be removed from
+q (`leave_one_out.left_out_marginals`). The functions `..._row_noise` take the problem, beta [B] and
+the residual variances r [B, N] of some rows, in the type of the rows, and return t [B, N].
 """
 
 from collections.abc import Callable
@@ -27,18 +27,20 @@ def effective_noise(
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
     """Return beta [B] and t = beta noise [B].
 
-    Where beta is 0, t is a number that is negligible against A A^T (`smallest_ridge`), and beta is
-    t / noise.
+    Where beta is 0, t is a number that is negligible against A A^T (`ridge_without_moments`), and
+    the returned beta is t / noise.
     """
     noise = problem.hyper["noise"]
-    beta = torch.where(beta > 0, beta, smallest_ridge(problem) / noise.detach())
+    beta = torch.where(beta > 0, beta, ridge_without_moments(problem) / noise.detach())
     return beta, beta * noise
 
 
-def smallest_ridge(problem: Problem) -> Float[Tensor, "B"]:
-    """Return a number that is negligible against A A^T.
+def ridge_without_moments(problem: Problem) -> Float[Tensor, "B"]:
+    """Return a number that is negligible against A A^T, without computing A A^T.
 
-    The mean diagonal entry of A A^T is at most n / M times the prior variance.
+    With a stationary kernel it is an upper bound of `Moments.smallest_ridge`, which is the share
+    `RIDGE_SHARE` of the mean diagonal entry of A A^T: that entry is at most n / M times the prior
+    variance.
     """
     M = problem.hyper["Z"].shape[-2]
     first_row = problem.X[..., :1, :].to(PARAMETER_DTYPE)
@@ -47,14 +49,14 @@ def smallest_ridge(problem: Problem) -> Float[Tensor, "B"]:
 
 
 def elbo_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = beta noise`, that of all bounds of the evidence."""
+    """Return `t_i = beta noise`, which holds for all lower bounds of the evidence."""
     _, t = effective_noise(problem, beta)
     return t.to(r.dtype)[..., None].expand_as(r)
 
 
 def square_row_noise(problem: Problem, beta: Tensor, r: Tensor) -> Tensor:
-    """Return `t_i = beta`, that of the square loss, whose best mean is a ridge regression."""
-    ridge = torch.where(beta > 0, beta, smallest_ridge(problem))
+    """Return `t_i = beta` for the square loss, whose best mean is a ridge regression."""
+    ridge = torch.where(beta > 0, beta, ridge_without_moments(problem))
     return ridge.to(r.dtype)[..., None].expand_as(r)
 
 

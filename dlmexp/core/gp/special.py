@@ -34,16 +34,17 @@ def once_differentiable(backward: Backward) -> Backward:
 def gauss_hermite(
     nodes: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
-    """Return nodes e_k and log weights log w_k [K] of `E_{e ~ N(0,1)} g(e) ~ sum_k w_k g(e_k)`.
+    """Return nodes e_k and log weights log w_k [K] of the Gauss-Hermite rule.
 
-    They are cached, since a captured CUDA graph can not copy them from the host.
+    For e ~ N(0, 1), the mean of g(e) is about `sum_k w_k g(e_k)`. The tensors are cached, since a
+    captured CUDA graph can not copy them from the host.
     """
     e, w = np.polynomial.hermite_e.hermegauss(nodes)
     log_w = np.log(w) - np.log(w.sum())
     e_on_device = torch.tensor(e, dtype=dtype, device=device)
     log_w_on_device = torch.tensor(log_w, dtype=dtype, device=device)
     if device.type == "cuda":
-        # A later call may use them on another stream: they must be there.
+        # A later call may use the cached tensors on another stream: their copy must be finished.
         torch.cuda.current_stream(device).synchronize()
     return e_on_device, log_w_on_device
 
@@ -63,7 +64,7 @@ def expectation(
     v: Float[Tensor, "*#B #N"],
     nodes: int = 20,
 ) -> Float[Tensor, "*B N"]:
-    """Return E_{f ~ N(mu, v)} g(f) [..., N] by Gauss-Hermite quadrature.
+    """Return the mean of g(f) for f ~ N(mu, v) [..., N], by Gauss-Hermite quadrature.
 
     `g` takes f [..., K, N] and returns values of the same shape.
     """
@@ -74,18 +75,18 @@ def expectation(
 def hazard(x: Tensor) -> Tensor:
     """Return phi(x) / Phi(x), the derivative of log Phi.
 
-    It is -x + O(1/x) far on the left and 0 far on the right.
+    It is -x + O(1/x) as x goes to minus infinity, and goes to 0 as x goes to infinity.
     """
     # sqrt(2 / pi) / erfcx(-x / sqrt(2)), as Phi(x) = exp(-x^2/2) erfcx(-x / sqrt(2)) / 2
     return SQRT_2_OVER_PI / torch.special.erfcx(x * -INV_SQRT_2)
 
 
 class _LogNdtr(torch.autograd.Function):
-    """log Phi with a derivative that is right in the tails.
+    """log Phi with a derivative that is accurate in the tails.
 
     torch's own derivative is exp(-x^2/2 - log Phi(x)), where two huge numbers cancel: at x = -1e8
-    no digit is right. On a GPU, Triton computes both: torch would compile its log_ndtr and erfcx
-    when they are first used, which takes six seconds.
+    no digit is right. On a GPU, Triton computes value and derivative: torch would compile its
+    log_ndtr and erfcx when they are first used, which takes six seconds.
     """
 
     @staticmethod
@@ -116,14 +117,15 @@ def log_ndtr(x: Tensor) -> Tensor:
 def lambert_w_exp(t: Tensor) -> Tensor:
     """Return W(e^t), the w > 0 with w + log w = t, elementwise and to rounding.
 
-    Where w would be below the smallest normal number, that number is returned. w + log w is
-    concave, so Newton's iterates lie at or below the root from the first step on, and grow.
+    Where w would be below the smallest normal number, that number is returned. As w + log w is
+    concave, Newton's iterates stay at or below the root from the first step on, and grow towards
+    it.
     """
     t = t.clamp_min(math.log(torch.finfo(t.dtype).tiny))
     # The start is about e^t for small t, about t for larger ones, and at most 30.
     w = t.clamp_max(30).exp().log1p()
     t_plus_1 = t + 1
     for _ in range(4):
-        # w - (w + log w - t) / (1 + 1/w)
+        # Newton's step: w - (w + log w - t) / (1 + 1/w)
         w = w * (t_plus_1 - w.log()) / (w + 1)
     return w

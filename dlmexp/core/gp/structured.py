@@ -1,7 +1,7 @@
 """Objectives whose posterior scales the conditional of f given u (docs/SPEC.md, section 2).
 
-The posterior of the ELBO is q(u) p(f | u), with the conditional of the prior,
-`p(f | u) = N(A^T w, D)`, `D = Kff - Qff`. With a scaled D the bound is tighter, and predictions
+The posterior of the ELBO is q(u) p(f | u), where `p(f | u) = N(A^T w, D)` with `D = Kff - Qff` is
+the conditional of the prior. If the posterior may scale D, the bound is tighter, and predictions
 cost the same:
 
 - `collapsed_tighter`: one scale per row (Titsias 2025; Bui, Ashman and Turner 2025).
@@ -9,8 +9,8 @@ cost the same:
 - `scaled_power_ep`: power EP with one scale for all rows (Bui and Titsias 2025).
 
 Every function is differentiable in the hyperparameters. Matrices are [B, ...], y is the targets
-minus their prior mean, and `collapsed` has the two identities that turn n x n matrices into M x M
-ones.
+minus their prior mean, and the docstring of `collapsed` has the two identities that turn n x n
+matrices into M x M ones.
 """
 
 import math
@@ -30,7 +30,7 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
     """Return minus the ELBO at its minimum over q and over one scale of the conditional per row.
 
     The scale `c_i` makes the conditional variance `c_i r_i` and costs `beta/2 (c_i - log c_i - 1)`.
-    With t = beta noise, the best one is `1 / (1 + r_i / t)`, and the bound is
+    With t = beta noise, the best scale is `1 / (1 + r_i / t)`, and the result is
 
         n/2 log(2 pi noise)
             + beta [ -log N(y; 0, Qff + t I) + 1/2 sum_i log(1 + r_i / t) - n/2 log(2 pi t) ]
@@ -48,7 +48,7 @@ def collapsed_tighter(problem: Problem, beta: Float[Tensor, "B"]) -> Closed:
         return *_moments_of_piece(A, y), log_terms
 
     sums = sum_over_rows(sums_of_piece, problem.X, problem.centred_y, problem.rows_at_once)
-    closed = _bound(problem, beta, t, *sums)
+    closed = _bound_of_scaled_conditional(problem, beta, t, *sums)
     return closed._replace(ok=closed.ok & projection.ok)
 
 
@@ -74,13 +74,14 @@ def collapsed_block_tighter(problem: Problem, beta: Float[Tensor, "B"], blocks: 
         D_b = problem.kernel(X, X, projection.hyper) - row_gram(A.mT)
         eye = torch.eye(X.shape[-2], dtype=X.dtype, device=X.device)
         factor = factorise(eye + D_b / t[..., None, None], torch.zeros_like(t))
-        # log |I + D_b / t|; infinite where it could not be factorised
+        # log |I + D_b / t|
         log_det = 2 * factor.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        failed = (~factor.ok).to(PARAMETER_DTYPE)
-        return *_moments_of_piece(A, y), log_det, failed
+        # A number, as `sum_over_rows` adds up the results: the sum counts the failed blocks.
+        failure = (~factor.ok).to(PARAMETER_DTYPE)
+        return *_moments_of_piece(A, y), log_det, failure
 
     *sums, failures = sum_over_rows(sums_of_block, problem.X, problem.centred_y, rows_per_block)
-    closed = _bound(problem, beta, t, *sums)
+    closed = _bound_of_scaled_conditional(problem, beta, t, *sums)
     return closed._replace(ok=closed.ok & projection.ok & (failures == 0))
 
 
@@ -94,8 +95,8 @@ def scaled_power_ep(problem: Problem, beta: Float[Tensor, "B"], alpha: float = 0
             + (1 - alpha) / (2 alpha) sum_i log(1 + alpha c r_i / noise)
             + n / (2 alpha) log(1 - alpha + alpha c) - n/2 log c
 
-    At c = 1 it is `power_ep`. At alpha = 0 the last two lines have their limits,
-    `sum_i c r_i / (2 noise)` and `n/2 (c - 1 - log c)`. beta plays no part.
+    At c = 1 it is the energy of `power_ep`. At alpha = 0 the last two lines have their limits,
+    `sum_i c r_i / (2 noise)` and `n/2 (c - 1 - log c)`. beta is not used.
     """
     projection = row_projection(problem)
     scale = problem.hyper["conditional_scale"]
@@ -143,7 +144,7 @@ def _moments_of_piece(
     return row_gram(A), Ay, row_sum(y.square())
 
 
-def _bound(
+def _bound_of_scaled_conditional(
     problem: Problem,
     beta: Float[Tensor, "B"],
     t: Float[Tensor, "B"],
@@ -152,7 +153,10 @@ def _bound(
     yy: Float[Tensor, "B"],
     log_det_of_conditional: Float[Tensor, "B"],
 ) -> Closed:
-    """Return the bound with the sum of `log |I + D_b / t|` over all blocks."""
+    """Return minus the bound at its minimum over q, from sums over the rows.
+
+    `log_det_of_conditional` is the sum of `log |I + D_b / t|` over all blocks.
+    """
     # H = A A^T / t,  b = A y / t
     q = gaussian_posterior(AA / t[..., None, None], Ay / t[..., None])
     # y^T (Qff + t I)^-1 y
@@ -165,15 +169,15 @@ def _bound(
 
 
 def blocks_of_neighbours(X: Float[Tensor, "N D"], blocks: int = 10) -> Tensor:
-    """Return an order of rows [N] in which consecutive ones form blocks of close neighbours.
+    """Return an order of the rows [N] in which consecutive rows form blocks of close neighbours.
 
     The rows are halved along the feature with the widest range, then each half again, until there
     are as many parts as blocks (a k-d tree). Blocks have the sizes of `collapsed_block_tighter`:
-    `ceil(N / blocks)` rows, the last block fewer.
+    `ceil(N / blocks)` rows, and the last block the remaining rows.
     """
     rows_per_block = math.ceil(len(X) / blocks)
 
-    def ordered(rows: Tensor) -> Tensor:
+    def rows_by_block(rows: Tensor) -> Tensor:
         block_count = math.ceil(len(rows) / rows_per_block)
         if block_count <= 1:
             return rows
@@ -182,6 +186,8 @@ def blocks_of_neighbours(X: Float[Tensor, "N D"], blocks: int = 10) -> Tensor:
         sorted_rows = rows[X[rows, widest].argsort(stable=True)]
         # The first part gets a whole number of blocks.
         middle = block_count // 2 * rows_per_block
-        return torch.cat([ordered(sorted_rows[:middle]), ordered(sorted_rows[middle:])])
+        first_part = rows_by_block(sorted_rows[:middle])
+        second_part = rows_by_block(sorted_rows[middle:])
+        return torch.cat([first_part, second_part])
 
-    return ordered(torch.arange(len(X), device=X.device))
+    return rows_by_block(torch.arange(len(X), device=X.device))

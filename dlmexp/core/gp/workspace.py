@@ -18,10 +18,10 @@ class Workspace:
         self._derived: dict[str, tuple[Tensor, Tensor]] = {}
 
     def array(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
-        """Return an array of this shape with arbitrary contents, dtype and device as `like`.
+        """Return an array of this shape, of dtype and device of `like`, with arbitrary contents.
 
-        It is the array that was last returned under this name, if its shape, type and device are
-        the same.
+        It is the array that was last returned under this name, if that has the same shape, dtype
+        and device.
         """
         array = self._arrays.get(name)
         if array is None or not _fits(array, like, shape):
@@ -30,9 +30,9 @@ class Workspace:
         return array
 
     def derived(self, name: str, source: Tensor, derive: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `derive(source)`, computed once as long as `source` is the same tensor object.
+        """Return `derive(source)`, computed again only if `source` is another tensor object.
 
-        The values of `source` must never change.
+        The values of a source must not change, as the same object would give the old result.
         """
         last_source, derived = self._derived.get(name, (None, None))
         if derived is None or last_source is not source:
@@ -42,6 +42,6 @@ class Workspace:
 
 
 def _fits(array: Tensor, like: Tensor, shape: Sequence[int]) -> bool:
-    """Return whether an array has this shape, and type and device of `like`."""
+    """Return whether an array has this shape, and dtype and device of `like`."""
     has_shape = array.shape == torch.Size(shape)
     return has_shape and array.dtype == like.dtype and array.device == like.device
