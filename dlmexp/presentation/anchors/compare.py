@@ -26,17 +26,17 @@ from dlmexp.presentation.anchors.published import (
 from dlmexp.presentation.labels import method_label
 
 MET_WITHIN = 2.0  # a number is met if ours is within this many standard errors of it
-# The roles of results that are not compared with published numbers.
+# The roles of results that are not fits, and so are not compared with published numbers.
 ROLES_WITHOUT_FITS = ("curve", "gradient", "timing")
-# Results with equal values in these columns are averaged.
-SETTING = ("kernel", "ard", "M", "n", "protocol", "changes", "parameterisation")
+# Results with equal values in these columns have the same setting, and are averaged over splits.
+SETTING_COLUMNS = ("kernel", "ard", "M", "n", "protocol", "changes", "parameterisation")
 HIGHER_IS_BETTER = ("test_log_likelihood",)
-# Metrics whose lower values are neither better nor worse than higher ones.
-UNORDERED = ("noise_std",)
-# The published objectives are twice the negative bound per row. In this unit, SGPR with M = 256 has
-# 0.89 by `scripts.benchmark table1`, and 0.88 in print.
-OBJECTIVE_UNIT = 2.0
-Values = Float[np.ndarray, " S"]  # our number on every split
+# Metrics of which neither lower nor higher values are better.
+UNORDERED_METRICS = ("noise_std",)
+# The published objectives are twice the negative bound per row, as a comparison shows: with this
+# factor, SGPR with M = 256 has 0.89 by `scripts.benchmark table1`, and 0.88 in print.
+OBJECTIVE_FACTOR = 2.0
+Values = Float[np.ndarray, " S"]  # values of ours, by split
 
 
 class AnchorVerdict(StrEnum):
@@ -87,24 +87,24 @@ class Anchor:
 
 
 @dataclass(frozen=True, eq=False)
-class Counterpart:
+class OurResults:
     """Our results of one setting, to be compared with a published number.
 
     Attributes:
         rows: The results, with a row per split; empty where nothing was run.
-        differing: The differences of the setting from the published one, in words.
+        differences: The differences of the setting from the published one, in words.
     """
 
     rows: pd.DataFrame
-    differing: list[str]
+    differences: list[str]
 
     @property
     def distance(self) -> tuple[int, int]:
         """A sort key for how far the setting is from the published one.
 
-        Of settings with as many differences, the one with most splits is the closest.
+        Of settings with as many differences, the one with the most splits is the closest.
         """
-        return len(self.differing), -len(self.rows)
+        return len(self.differences), -len(self.rows)
 
 
 def anchors(results: ResultsFolder) -> list[Anchor]:
@@ -128,15 +128,15 @@ def anchors(results: ResultsFolder) -> list[Anchor]:
 
 def _anchor(number: PublishedNumber, table: pd.DataFrame) -> Anchor:
     """Compare a published number with the closest results of a table."""
-    counterpart = _closest(number, table)
-    values = _values(number, counterpart.rows)
-    values = values[np.isfinite(values)]
+    closest = _closest_results(number, table)
+    values_on_splits = _values(number, closest.rows)
+    values = values_on_splits[np.isfinite(values_on_splits)]
     mean = float(values.mean()) if len(values) else math.nan
     our_error = _standard_error(values)
     difference = _difference(number, mean, our_error)
-    verdict = _verdict(number.metric, difference, bool(counterpart.differing))
+    verdict = _verdict(number.metric, difference, settings_differ=bool(closest.differences))
     if verdict is not AnchorVerdict.NOT_RUN and number.other_target:
-        difference = math.nan
+        difference = math.nan  # numbers of different targets cannot be compared
         verdict = AnchorVerdict.SETTINGS
     return Anchor(
         source=number.source,
@@ -152,30 +152,30 @@ def _anchor(number: PublishedNumber, table: pd.DataFrame) -> Anchor:
         splits=len(values),
         difference=difference,
         verdict=verdict,
-        why=_why(number, counterpart, len(values)),
+        why=_why(number, closest, splits=len(values)),
     )
 
 
-def _closest(number: PublishedNumber, table: pd.DataFrame) -> Counterpart:
+def _closest_results(number: PublishedNumber, table: pd.DataFrame) -> OurResults:
     """Return our results in the setting that differs least from that of a published number."""
     is_on_dataset = table["dataset"] == number.dataset
     is_of_method = table["method"] == number.counterpart
-    table = table[is_on_dataset & is_of_method]
-    if table.empty:
-        return Counterpart(table, [])
+    results = table[is_on_dataset & is_of_method]
+    if results.empty:
+        return OurResults(results, differences=[])
     selected_by = "mse" if number.metric == "test_rmse" else "nll"
-    table = rows_for(table, selected_by)
-    setting = [name for name in SETTING if name in table]
-    candidates: dict[str, Counterpart] = {}
-    for values, rows in table.groupby(setting, dropna=False, sort=True):
-        differing = _differing(number, rows.iloc[0])
-        candidates[str(values)] = Counterpart(rows.drop_duplicates("seed"), differing)
+    fits = rows_for(results, selected_by)
+    setting_columns = [name for name in SETTING_COLUMNS if name in fits]
+    by_setting: dict[str, OurResults] = {}
+    for values, rows in fits.groupby(setting_columns, dropna=False, sort=True):
+        differences = _differences_in_settings(number, rows.iloc[0])
+        by_setting[str(values)] = OurResults(rows.drop_duplicates("seed"), differences)
     # Of equally close settings, the first one by name is taken, which is the same everywhere.
-    closest = min(candidates, key=lambda name: (*candidates[name].distance, name))
-    return candidates[closest]
+    closest = min(by_setting, key=lambda setting: (*by_setting[setting].distance, setting))
+    return by_setting[closest]
 
 
-def _differing(number: PublishedNumber, result: pd.Series) -> list[str]:
+def _differences_in_settings(number: PublishedNumber, result: pd.Series) -> list[str]:
     """Return the differences between the settings of a result and of a number, in words."""
     differences = (
         _other_kernel(number, result),
@@ -188,13 +188,14 @@ def _differing(number: PublishedNumber, result: pd.Series) -> list[str]:
     return [difference for difference in differences if difference]
 
 
-# Each of these functions returns '' where a setting is the same, or the source does not tell it.
+# Each of these functions returns a difference from the published setting in words: `ours for
+# theirs`. It is '' where the setting is the same, or the source does not say what it is.
 
 
 def _other_kernel(number: PublishedNumber, result: pd.Series) -> str:
     kernel = str(result["kernel"])
     has_ard = result.get("ard")
-    if has_ard is True or has_ard == 1:
+    if has_ard is True or has_ard == 1:  # NaN, which is true in Python, means that it is not known
         kernel += " ard"
     if number.kernel is None or kernel == number.kernel:
         return ""
@@ -242,12 +243,13 @@ def _values(number: PublishedNumber, rows: pd.DataFrame) -> Values:
     if number.is_in_target_units:
         scale = rows["y_std"].to_numpy(float)
     if number.metric == "objective_per_row":
-        return OBJECTIVE_UNIT * rows["objective_value"].to_numpy(float)
+        return OBJECTIVE_FACTOR * rows["objective_value"].to_numpy(float)
     if number.metric == "noise_std":
         return np.sqrt(rows["hyper_noise"].to_numpy(float))
     if number.metric == "test_rmse":
         return np.sqrt(rows["test_mse"].to_numpy(float)) * scale
-    # In units of the target, whose standard deviation is s, the density is p(y) / s.
+    # In units of the target, whose standard deviation is s, the density is p / s, and so the NLL is
+    # larger by log s.
     nll = rows["test_nll"].to_numpy(float) + np.log(scale)
     return -nll if number.metric == "test_log_likelihood" else nll
 
@@ -262,8 +264,8 @@ def _standard_error(values: Values) -> float:
 def _difference(number: PublishedNumber, mean: float, our_error: float) -> float:
     """Return ours minus the published number, in standard errors; NaN where nothing was run.
 
-    The variance of the difference has three terms: that of ours, that of the published number
-    (ours again where none was published), and that of rounding in print.
+    The variance of the difference has three terms: the variance of our mean, that of the published
+    number (if it was not published, ours is taken for it), and that of rounding in print.
     """
     if math.isnan(mean):
         return math.nan
@@ -280,28 +282,34 @@ def _difference(number: PublishedNumber, mean: float, our_error: float) -> float
 
 
 def _rounding_unit(value: float) -> float:
-    """Return the unit of the last decimal of a number as it is written, at most 0.01."""
+    """Return the unit of the last decimal of a number, such as 0.001 for 0.614; at most 0.01."""
     decimals = f"{value:.12g}".partition(".")[2]
     return 10.0 ** -max(len(decimals), 2)
 
 
 def _verdict(metric: str, difference: float, settings_differ: bool) -> AnchorVerdict:
-    """Return the verdict on a number from its difference in standard errors.
+    """Return the verdict on a number from the difference of ours in standard errors.
 
-    If ours is worse and the settings differ, they may explain it, and the verdict says so.
+    If ours is worse and the settings differ, these may be the reason, and the verdict says so.
     """
     if math.isnan(difference):
         return AnchorVerdict.NOT_RUN
     if abs(difference) <= MET_WITHIN:
         return AnchorVerdict.MET
     gain = difference if metric in HIGHER_IS_BETTER else -difference
-    if gain > 0 and metric not in UNORDERED:
+    if gain > 0 and metric not in UNORDERED_METRICS:
         return AnchorVerdict.BETTER
     return AnchorVerdict.SETTINGS if settings_differ else AnchorVerdict.WORSE
 
 
-def _why(number: PublishedNumber, counterpart: Counterpart, splits: int) -> str:
-    """Return the reasons for a verdict in words."""
+def _why(number: PublishedNumber, closest: OurResults, splits: int) -> str:
+    """Return the reasons for a verdict in words.
+
+    Args:
+        number: The published number.
+        closest: Our results in the closest setting.
+        splits: The number of splits on which our value is finite.
+    """
     label = method_label(number.counterpart)
     if not splits:
         return f"no result of {label}"
@@ -309,9 +317,9 @@ def _why(number: PublishedNumber, counterpart: Counterpart, splits: int) -> str:
     if not number.has_counterpart:
         reasons.append(f"beside our {label}, which is another method")
     elif number.M is None and not number.is_exact:
-        our_M = int(counterpart.rows.iloc[0]["M"])
+        our_M = int(closest.rows.iloc[0]["M"])
         reasons.append(f"their M is not in print, ours is {our_M}")
-    reasons += counterpart.differing
+    reasons += closest.differences
     if splits != number.splits:
         reasons.append(f"{splits} splits for {number.splits}")
     if math.isnan(number.error):

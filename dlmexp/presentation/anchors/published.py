@@ -12,7 +12,7 @@ from dlmexp.common.reading.tables import read_table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 EXACT_GP = "exact GP"
-# For each method of a source, the method of ours that is compared with it.
+# For each method of the sources, the method of ours that is compared with it.
 COUNTERPARTS = {
     "SVGP": "elbo",
     "SGPR": "elbo",
@@ -26,8 +26,8 @@ COUNTERPARTS = {
     "PrO, particles, no inducing points": "mixture_log_dlm",
     "dropout network": "joint_log_dlm",
 }
-# Methods that we do not have. They are compared with the closest of our methods, which shows users
-# what they get instead.
+# Methods that we do not have. They are compared with our closest method, which shows users what
+# they get instead.
 WITHOUT_COUNTERPART = (
     "PrO, particles, shared inducing points",
     "PrO, particles, no inducing points",
@@ -35,16 +35,16 @@ WITHOUT_COUNTERPART = (
 )
 # The alpha of power EP, by method.
 ALPHAS = {"PEP 0.5": 0.5}
-# This source trained all methods by Adam with these settings.
+# The source with this name trained all methods by Adam with these settings.
 ADAM_SOURCE = "github callum-kl/non-parametric-pro"
 ADAM_SETTINGS = {"lr": 0.01, "minibatch": 512, "max_iterations": 10_000}
-# The numbers of this suite are in units of the target, while others are of standardised targets.
-# The suite has splits of its own.
+# The numbers of this suite are in units of the target, while those of others are for standardised
+# targets. The suite has splits of its own.
 TARGET_UNITS_SUITE = "uci_hl"
-# The data sets of this suite on which we have the same splits.
+# The data sets of this suite of which we have the same splits.
 SAME_SPLITS = ("uci_kin8nm", "uci_naval", "uci_power")
-# The data sets of this suite whose target is not the same column as ours, so that their numbers
-# cannot be met.
+# The data sets of this suite with another target column than ours, so that their numbers cannot be
+# met.
 OTHER_TARGETS = {
     "uci_wine": "their target is the quality, ours the alcohol",
     "uci_yacht": "their target is the resistance, ours its logarithm",
@@ -66,7 +66,7 @@ class PublishedNumber:
         splits: The number of splits.
         metric: The metric.
         value: The published mean.
-        error: Its standard error; NaN where none was published.
+        error: The standard error of this mean; NaN where none was published.
     """
 
     source: str

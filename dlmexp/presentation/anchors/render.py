@@ -13,7 +13,7 @@ from dlmexp.common.console import counted
 from dlmexp.presentation.anchors.compare import MET_WITHIN, Anchor, AnchorVerdict
 from dlmexp.presentation.labels import method_label
 
-GOOD = (AnchorVerdict.MET, AnchorVerdict.BETTER)
+MET_OR_BETTER = (AnchorVerdict.MET, AnchorVerdict.BETTER)
 
 
 def anchor_table(anchors: Sequence[Anchor]) -> Table:
@@ -57,14 +57,16 @@ def _with_error(value: float, error: float) -> str:
 
 
 def caption(anchors: Sequence[Anchor]) -> list[str]:
-    """Return the lines below the table: how many numbers are met, and the sources of all."""
+    """Return the lines below the table: how many numbers are met, and all sources."""
     counts = Counter(anchor.verdict for anchor in anchors)
     lines = [f"{counted(len(anchors), 'published number')}: {_tally(counts)}"]
     run_count = len(anchors) - counts[AnchorVerdict.NOT_RUN]
     if run_count:
-        good = sum(counts[verdict] for verdict in GOOD)
-        percentage = 100 * good / run_count
-        lines.append(f"met or better: {good} of {run_count} that were run ({percentage:.0f} %)")
+        met_or_better = sum(counts[verdict] for verdict in MET_OR_BETTER)
+        percentage = 100 * met_or_better / run_count
+        lines.append(
+            f"met or better: {met_or_better} of {run_count} that were run ({percentage:.0f} %)"
+        )
     lines.append(
         f"met: within {MET_WITHIN:g} standard errors of the difference; ours: mean over splits"
     )
@@ -81,10 +83,10 @@ def _tally(counts: Counter[AnchorVerdict]) -> str:
 
 def as_json(anchors: Sequence[Anchor]) -> list[dict[str, Any]]:
     """Return the comparisons as values of JSON, with 6 significant digits; None if unknown."""
-    return [_plain_values(anchor) for anchor in anchors]
+    return [_json_values(anchor) for anchor in anchors]
 
 
-def _plain_values(anchor: Anchor) -> dict[str, Any]:
+def _json_values(anchor: Anchor) -> dict[str, Any]:
     """Return the fields of a comparison as values of JSON."""
     values = asdict(anchor)
     for name, value in values.items():
