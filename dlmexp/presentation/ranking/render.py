@@ -24,8 +24,8 @@ BEST_MARK = "*"  # of the best score on a data set, and of scores that no test s
 SAME_ROWS = 0.98  # training sets of at least this share of the largest one count as equal
 # The settings that have a column of their own, each with its header.
 SETTING_HEADERS = {"estimator": "estimator", "parameterisation": "q", "protocol": "protocol"}
-# Widths in letters, in the tables by data set: of a method's column with the space around it, and of
-# the columns `rows` and `splits` with the edges of the table.
+# Widths in letters, in the tables by data set: of a method's column with the space around it, and
+# of the columns `rows` and `splits` with the edges of the table.
 SCORE_WIDTH = 12
 WIDTH_OF_COUNTS = 22
 # The smallest width of the column `setting` in the table of a board.
