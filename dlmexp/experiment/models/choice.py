@@ -1,6 +1,6 @@
 """Choose models of a results folder: by terms such as `dataset=cadata`, then by validation NLL.
 
-The validation rows depend on the seed, and models are compared only on the same rows.
+Models are compared only on the same validation rows, which depend on the seed.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,20 @@ from dlmexp.experiment.records.settings import Where, check_values, is_any_of, p
 from dlmexp.experiment.records.store import MODEL
 
 CELL_FIELDS = tuple(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")
-SELECTABLE = ("key", "method", "protocol", *CELL_FIELDS)
+TERM_NAMES = ("key", "method", "protocol", *CELL_FIELDS)
 """The names in the terms by which users choose."""
+# Models of one mixture may differ in what is selected for each seed. The options of an estimator
+# are compared one by one (`FIRST_OPTIONS`), not as a whole.
 DIFFERING_IN_MIXTURE = ("options", *SELECTED_FIELDS)
 SHARED_IN_MIXTURE = [
     name for name in (*SHARED_IN_BATCH, *FIRST_OPTIONS) if name not in DIFFERING_IN_MIXTURE
 ]
 """The fields in which all models of one mixture agree."""
-SHOWN_KEYS = 8
+MAX_NAMED_KEYS = 8  # in an error message
 HOW_TO_TRAIN = (
     "give the command of that run with results= a new folder (keep=all for models at every beta)"
 )
+"""Advice that ends messages about a missing model."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ class ChosenModel:
     """A chosen model.
 
     Attributes:
-        row: Its row in `ResultsFolder.candidates`.
+        row: The row of the model in `ResultsFolder.candidates`.
         model: The model.
-        description: Its key, its description, and why it was chosen.
+        description: The key of the model, what was trained how, and why the model was chosen.
     """
 
     row: Any
@@ -55,21 +58,22 @@ def choose_models(
     Args:
         results: The results folder.
         where: Terms such as `dataset=cadata`.
-        every_seed: Return the best model of each seed, among those with the settings of the best
-            model of all.
-        option: How the user has typed the terms, for messages.
+        every_seed: Return the best model of each seed in place of a single model. All of them have
+            the settings of the best model.
+        option: The option with which the user typed the terms, for messages.
 
     Raises:
         UserError: no model matches, or those that match can't be compared.
     """
-    terms = parse_terms(option, where, SELECTABLE)
+    terms = parse_terms(option, where, TERM_NAMES)
     candidates = _matching_models(results, terms, where, option)
     _check_single_dataset(candidates, results, option)
     best = _best(candidates, option)
     if every_seed:
         if "seed" in terms or "key" in terms:
             typed = f"{option} {' '.join(where)}"
-            raise UserError(f"{typed}: the models of all seeds are meant; leave seed= and key= out")
+            problem = "models of all seeds are requested, but seed= and key= choose one"
+            raise UserError(f"{typed}: {problem}; leave seed= and key= out")
         best = _best_by_seed(candidates, best, option)
     return [_load_chosen(results, row) for row in best.itertuples()]
 
@@ -77,10 +81,12 @@ def choose_models(
 def _matching_models(
     results: ResultsFolder, terms: Where, where: Sequence[str], option: str
 ) -> pd.DataFrame:
-    """Return the rows of `results.candidates` that match the terms and have a model, by cell.
+    """Return the rows of `results.candidates` that match the terms and have a model.
+
+    A cell that belongs to several groups of candidates has one row in the result.
 
     Raises:
-        UserError: there is none.
+        UserError: no row matches, or no matching row has a model.
     """
     rows = results.candidates
     is_done = rows["status"] == "done"
@@ -90,8 +96,11 @@ def _matching_models(
     matching = _matching_rows(rows, terms, option).drop_duplicates("key")
     models = matching[has_model[matching.index]]
     if models.empty:
-        without_model = f"which {counted(len(matching), 'record')} without a model would"
-        problem = f"no model in '{results.root}' matches {' '.join(where)}, {without_model}"
+        records = counted(len(matching), "record")
+        problem = (
+            f"no model in '{results.root}' matches {' '.join(where)}, "
+            f"which {records} without a model would"
+        )
         raise UserError(f"{problem}: {HOW_TO_TRAIN}")
     return models
 
@@ -100,7 +109,7 @@ def _matching_rows(rows: pd.DataFrame, terms: Where, option: str) -> pd.DataFram
     """Return the rows that match all terms.
 
     Raises:
-        UserError: there is none.
+        UserError: no row matches.
     """
     for name, texts in terms.items():
         if name == "key":
@@ -122,10 +131,11 @@ def _check_single_dataset(rows: pd.DataFrame, results: ResultsFolder, option: st
 
 
 def _best_by_seed(rows: pd.DataFrame, best: pd.DataFrame, option: str) -> pd.DataFrame:
-    """Return the best model of every seed among those with the settings of `best`."""
+    """Return the best model of every seed among the models with the settings of `best`."""
     names = [name for name in SHARED_IN_MIXTURE if name in rows]
-    alike = rows.merge(best[names], on=names)
-    best_of_seeds = [_best(rows_of_seed, option) for _, rows_of_seed in alike.groupby("seed")]
+    with_best_settings = rows.merge(best[names], on=names)
+    by_seed = with_best_settings.groupby("seed")
+    best_of_seeds = [_best(rows_of_seed, option) for _, rows_of_seed in by_seed]
     return pd.concat(best_of_seeds)
 
 
@@ -134,8 +144,9 @@ def _load_chosen(results: ResultsFolder, row: Any) -> ChosenModel:
     model = load_model(results, row)
     candidates = results.candidates
     methods = candidates.loc[candidates["key"] == row.key, "method"].unique()
-    trained = f"{model.cell.describe()}, {'|'.join(sorted(methods))}"
-    return ChosenModel(row, model, f"{row.key} ({trained}; {row.why})")
+    cell_and_methods = f"{model.cell.describe()}, {'|'.join(sorted(methods))}"
+    description = f"{row.key} ({cell_and_methods}; {row.reason_for_choice})"
+    return ChosenModel(row, model, description)
 
 
 def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
@@ -156,10 +167,11 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
 
 
 def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
-    """Return the row with the best validation metric, with the reason in a column `why`.
+    """Return the row with the best validation metric, and a new column `reason_for_choice`.
 
-    The metric is the NLL or, for models of square loss, which have none, the MSE. It is that of the
-    targets before normalisation, since models of several sizes have normalised them differently.
+    The metric is the NLL or, for models of square loss, which have no NLL, the MSE. It is computed
+    for the targets before normalisation, since models of several sizes have normalised them
+    differently.
 
     Raises:
         UserError: there are several rows, and none has a validation metric.
@@ -169,43 +181,47 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
         scored = rows.assign(score=scores)[np.isfinite(scores)]
         if scored.empty:
             continue
-        comparable, on_which_rows = _on_the_same_rows(scored.sort_values(["score", "key"]), option)
+        ranked = scored.sort_values(["score", "key"])
+        comparable, on_which_rows = _comparable_models(ranked, option)
         best = comparable[:1]
-        count = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
+        rank = f"the best of {len(comparable)}" if len(comparable) > 1 else "the only model"
         value = f"validation {metric.upper()} {best['score'].iloc[0]:.4f}"
         was_scaled = (_unit(rows) != 1).any()
         units = " of targets before scaling" if was_scaled else ""
-        return best.assign(why=f"{count}{on_which_rows}, {value}{units}")
+        return best.assign(reason_for_choice=f"{rank}{on_which_rows}, {value}{units}")
     if len(rows) == 1:
-        return rows.assign(why="the only model")
-    keys = ", ".join(rows["key"][:SHOWN_KEYS])
+        return rows.assign(reason_for_choice="the only model")
+    keys = ", ".join(rows["key"][:MAX_NAMED_KEYS])
     advice = f"name one with {option} key=KEY, of {keys}"
     raise UserError(f"none of {len(rows)} models has validation rows to choose by: {advice}")
 
 
-def _on_the_same_rows(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, str]:
-    """Return the models of one seed, the best first, and a phrase that names the seed.
+def _comparable_models(scored: pd.DataFrame, option: str) -> tuple[pd.DataFrame, str]:
+    """Return models that were validated on the same rows, those of the best setting first.
 
-    Each setting is represented by its best model of each seed. Settings are compared by the mean
-    score over the seeds that have models of all settings. Of the first of these seeds all models
-    are returned, those of the best setting first.
+    They are the models of a single seed. The second result is a phrase that names this seed, or ''
+    if all models have the same seed.
+
+    Settings are compared by the mean, over the seeds that have models of all settings, of the best
+    score of each setting and seed. The models returned are those of the first of these seeds.
 
     Args:
-        scored: Models with their `score`, sorted by it.
-        option: How the user has typed the terms, for messages.
+        scored: Models with their `score`, sorted by score.
+        option: The option with which the user typed the terms, for messages.
 
     Raises:
-        UserError: No seed has all settings, so that no comparison would be on the same rows.
+        UserError: No seed has models of all settings, so settings have no validation rows in
+            common.
     """
     if scored["seed"].nunique() == 1:
         return scored, ""
     names = [name for name in SHARED_IN_MIXTURE if name in scored]
     setting_numbers = scored.groupby(names, dropna=False, sort=False).ngroup()
     scored = scored.assign(setting=setting_numbers)
-    by_seed = scored.pivot_table("score", "seed", "setting", aggfunc="min")
-    complete = by_seed.dropna()
+    best_scores = scored.pivot_table(values="score", index="seed", columns="setting", aggfunc="min")
+    complete = best_scores.dropna()  # the seeds with models of all settings
     if complete.empty:
-        seeds = "|".join(map(str, by_seed.index))
+        seeds = "|".join(map(str, best_scores.index))
         raise UserError(
             "the models have different settings and seeds, so that they were validated on "
             f"different rows: choose with {option} seed={seeds}, or by what they differ in"
@@ -230,6 +246,6 @@ def _unnormalised_scores(rows: pd.DataFrame, metric: str) -> pd.Series:
         return pd.Series(np.nan, index=rows.index)
     unit = _unit(rows)
     if metric == "nll":
-        # The density of y is that of the normalised y, divided by the unit.
+        # The density of y is the density of the normalised y, divided by the unit.
         return rows[name] + np.log(unit)
     return rows[name] * unit**2

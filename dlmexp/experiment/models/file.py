@@ -1,7 +1,7 @@
 """A trained cell as arrays, and as the bytes of one `.npz` file.
 
-The file holds q, hyperparameters, inducing inputs, normalisation and the names of columns. It is
-read without pickle, and checked before use.
+The file has q, hyperparameters, inducing inputs, normalisation and the names of columns. It is read
+without pickle, which could run code of the file, and checked before use.
 """
 
 import io
@@ -22,10 +22,10 @@ from dlmexp.experiment.plan.cell import Cell
 
 FORMAT = 1
 """The version of the format, increased when models must be read differently."""
-ABOUT = "about"
-"""The name of the array that contains `About` as JSON."""
-HYPER = "hyper."
-"""Prefix of the arrays of hyperparameters."""
+HEADER_ARRAY = "about"
+"""The name of the array that contains the `Header` as JSON."""
+HYPER_PREFIX = "hyper."
+"""Prefix of the names of the arrays of hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TrainedCell:
         schema: The columns of the data.
         normalisation: The normalisation of the features.
         y_mean: The mean by which training targets were normalised.
-        y_std: The standard deviation by which they were normalised.
+        y_std: The standard deviation by which training targets were normalised.
         hyper: The inducing inputs Z [M, D], the prior mean [], and the hyperparameters of kernel
             and likelihood.
         m: The mean of q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1). If q is
@@ -62,8 +62,8 @@ class TrainedCell:
         return self.cell.components > 1
 
 
-class About(msgspec.Struct):
-    """The part of a model's file that is not arrays."""
+class Header(msgspec.Struct):
+    """Everything in a model's file but the arrays."""
 
     format: int
     cell: Cell
@@ -77,11 +77,11 @@ def encoded(model: TrainedCell) -> bytes:
 
     L is made lower triangular, and only its lower triangle is written.
     """
-    header = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
+    header = Header(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
     rows, columns = np.tril_indices(model.cell.M)
     arrays = {
-        ABOUT: np.frombuffer(msgspec.json.encode(header), dtype=np.uint8),
+        HEADER_ARRAY: np.frombuffer(msgspec.json.encode(header), dtype=np.uint8),
         "m": model.m,
         "L": L[..., rows, columns],
         "jitter": np.float64(model.jitter),
@@ -90,7 +90,7 @@ def encoded(model: TrainedCell) -> bytes:
         "X_constant": model.normalisation.constant,
     }
     for name, value in model.hyper.items():
-        arrays[HYPER + name] = value
+        arrays[HYPER_PREFIX + name] = value
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
@@ -105,6 +105,7 @@ def load_file(path: Path) -> TrainedCell:
     try:
         return decoded(read_content(path))
     except (Unreadable, OSError) as error:
+        # The text of an OSError repeats the path; its `strerror` is the reason alone.
         reason = getattr(error, "strerror", error)
         raise UserError(f"'{path}' can't be used as a model: {reason}") from None
 
@@ -116,9 +117,9 @@ def decoded(content: bytes) -> TrainedCell:
         Unreadable: the file is not sound; the message says why.
     """
     arrays = read_npz(content)
-    if ABOUT not in arrays:
-        raise Unreadable("it is not a model: it does not say what it is about")
-    header = json_value(arrays.pop(ABOUT).tobytes(), About)
+    if HEADER_ARRAY not in arrays:
+        raise Unreadable(f"it is not a model: it has no array '{HEADER_ARRAY}'")
+    header = json_value(arrays.pop(HEADER_ARRAY).tobytes(), Header)
     if header.format > FORMAT:
         newer = f"it has format {header.format}, from a newer dlmexp"
         raise Unreadable(f"{newer} (this one reads up to {FORMAT})")
@@ -130,8 +131,8 @@ def decoded(content: bytes) -> TrainedCell:
     L[..., rows, columns] = lower_triangle
     hyper = {}
     for name, value in arrays.items():
-        if name.startswith(HYPER):
-            hyper[name.removeprefix(HYPER)] = value
+        if name.startswith(HYPER_PREFIX):
+            hyper[name.removeprefix(HYPER_PREFIX)] = value
     return TrainedCell(
         cell=header.cell,
         schema=header.schema,
@@ -145,22 +146,22 @@ def decoded(content: bytes) -> TrainedCell:
     )
 
 
-def _check_arrays(header: About, arrays: dict[str, np.ndarray]) -> None:
-    """Check that all arrays are there, finite, and of the shape that cell and schema ask for.
+def _check_arrays(header: Header, arrays: dict[str, np.ndarray]) -> None:
+    """Check that arrays are complete, finite, and of the shapes that follow from cell and schema.
 
-    The shapes of other hyperparameters are checked by kernel and likelihood when predictions are
-    made.
+    Here hyperparameters other than `Z` and `mean` may have any shape: their shapes depend on kernel
+    and likelihood, and are checked when the model is used (`predictor.checked_kernel`).
 
     Raises:
-        Unreadable: an array is not that of a model.
+        Unreadable: an array is missing, unknown or not sound.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for name, array in arrays.items():
-        if name.startswith(HYPER):  # of any shape
+        if name.startswith(HYPER_PREFIX):
             shapes[name] = array.shape
-    shapes |= _shapes(header)
+    shapes |= _required_shapes(header)
     for name in (*shapes, *arrays):
-        shape = shapes.get(name)  # None for an array that no model has
+        shape = shapes.get(name)  # None for an array that models do not have
         if name not in arrays or not _is_sound(name, arrays[name], shape):
             raise Unreadable(f"its array '{name}' is not that of a model: {shape} finite numbers")
     if not math.isfinite(header.y_mean) or not math.isfinite(header.y_std):
@@ -170,8 +171,8 @@ def _check_arrays(header: About, arrays: dict[str, np.ndarray]) -> None:
         raise Unreadable("a standard deviation or the jitter in it is not positive")
 
 
-def _shapes(header: About) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays that every model has."""
+def _required_shapes(header: Header) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays that every model has, by name."""
     M = header.cell.M
     D = len(header.schema.features)
     components = _components(header.cell)
@@ -180,8 +181,8 @@ def _shapes(header: About) -> dict[str, tuple[int, ...]]:
         "m": (*components, M),
         "L": (*components, n_lower),
         "jitter": (),
-        HYPER + "Z": (M, D),
-        HYPER + "mean": (),
+        HYPER_PREFIX + "Z": (M, D),
+        HYPER_PREFIX + "mean": (),
         "X_mean": (D,),
         "X_std": (D,),
         "X_constant": (D,),
@@ -194,9 +195,12 @@ def _components(cell: Cell) -> tuple[int, ...]:
 
 
 def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bool:
-    """Return whether an array has this shape, the type for its name, and finite values."""
-    kind = "b" if name == "X_constant" else "f"
-    if array.shape != shape or array.dtype.kind != kind:
+    """Return whether an array has this shape, the right type, and finite values.
+
+    `X_constant` is an array of booleans; all others are arrays of floating-point numbers.
+    """
+    dtype_kind = "b" if name == "X_constant" else "f"
+    if array.shape != shape or array.dtype.kind != dtype_kind:
         return False
     return bool(np.isfinite(array).all())
 
@@ -204,8 +208,9 @@ def _is_sound(name: str, array: np.ndarray, shape: tuple[int, ...] | None) -> bo
 def lower_triangular(L: Float[np.ndarray, "*K M M"]) -> Float[np.ndarray, "*K M M"]:
     """Return the lower triangular square root of L L^T, for every component.
 
-    An objective may have another square root. Then L^T = Q R gives L L^T = R^T R, and R^T, with the
-    signs of its columns changed so that its diagonal is not negative, is the result.
+    The L of an objective may be a square root that is not triangular. With L^T = Q R, L L^T is
+    R^T R, so R^T is a triangular square root. Its columns may change sign: they get the signs for
+    which the diagonal is not negative.
     """
     if not np.triu(L, 1).any():
         return L

@@ -24,7 +24,7 @@ from dlmexp.experiment.models.predictor import Columns, Outputs, Predictor
 
 STDOUT = "-"
 REASON = "reason"
-"""The column that says why a row has no prediction; it is there only if one has none."""
+"""The column that says why a row has no prediction; written only if there is such a row."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class RowOptions:
     """How rows are treated that have gaps, or levels of a category that training did not have.
 
     Attributes:
-        unseen: `error`: a row with an unseen level has no prediction; `base`: it has one from its
-            other columns.
-        fill: Whether rows with gaps have predictions, even if there were no gaps in training.
+        unseen: `error`: a row with an unseen level has no prediction; `base`: the row is predicted
+            from its other columns.
+        fill: Whether rows with gaps have predictions even if there were no gaps in training.
     """
 
     unseen: Unseen = "error"
@@ -48,9 +48,9 @@ class PredictionCounts:
     Attributes:
         rows: The number of rows.
         unpredicted: The number of rows without a prediction.
-        first_problem: The number of the first of these rows, and why it has no prediction.
+        first_problem: The number of the first row without a prediction, and the reason.
         gaps: By column, the number of missing values that were filled.
-        unseen: By column, the number of values that training did not have.
+        unseen: By column, the number of levels of a category that training did not have.
     """
 
     rows: int = 0
@@ -65,7 +65,7 @@ def predict_file(
     path: Path,
     out: str,
     outputs: Outputs | None = None,
-    reading: RowOptions | None = None,
+    row_options: RowOptions | None = None,
 ) -> PredictionCounts:
     """Predict on the rows of a file, and write its columns followed by those of the predictions.
 
@@ -78,79 +78,81 @@ def predict_file(
         out: The output: a CSV file, or a Parquet file if it ends in .parquet; `-`: CSV on standard
             output.
         outputs: The columns of predictions.
-        reading: How rows with gaps and unseen levels are treated.
+        row_options: How rows with gaps and unseen levels are treated.
 
     Raises:
         UserError: no row can have a prediction.
     """
     schema = predictor.schema
-    reading = reading or RowOptions()
+    row_options = row_options or RowOptions()
     outputs = outputs or Outputs()
     predictor.check(outputs)
-    predicted = _survey(path, schema, reading)
+    counts = _counts(path, schema, row_options)
     random = np.random.default_rng(0)
     with ExitStack() as stack:
         writer = _writer(out, stack)
         for piece in open_rows(path, schema):
-            encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
-            without = list(encoded.problems)
+            encoded = schema.encode_rows(piece, str(path), row_options.unseen, row_options.fill)
+            unpredicted = list(encoded.problems)
             X = encoded.X.copy()
-            X[without] = 0.0  # any numbers will do: their predictions are not written
+            X[unpredicted] = 0.0  # any number will do: these predictions are not written
             predictions = predictor.predict(X, outputs=outputs, random=random)
-            added = _with_empty_cells(predictions, without)
-            if predicted.unpredicted:
-                reasons = map(encoded.problems.get, range(len(X)))
-                added[REASON] = pa.array(list(reasons), pa.string())
-            writer.write(_joined(piece, added, path))
-    return predicted
+            new_columns = _with_empty_cells(predictions, unpredicted)
+            # All pieces have the same columns: this one has reasons if any piece has.
+            if counts.unpredicted:
+                reasons = map(encoded.problems.get, range(len(X)))  # None for a predicted row
+                new_columns[REASON] = pa.array(list(reasons), pa.string())
+            writer.write(_joined(piece, new_columns, path))
+    return counts
 
 
-def _joined(piece: pa.RecordBatch, added: dict[str, Any], path: Path) -> pa.Table:
+def _joined(piece: pa.RecordBatch, new_columns: dict[str, Any], path: Path) -> pa.Table:
     """Return the columns of a piece of a file, followed by those of its predictions.
 
     Raises:
-        UserError: the file has a column of the same name as one of the predictions.
+        UserError: the file and the predictions have columns of the same name.
     """
     columns = dict(zip(piece.schema.names, piece.columns, strict=True))
-    both = sorted(columns.keys() & added.keys())
-    if both:
-        raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
-    return pa.table(columns | added)
+    shared_names = sorted(columns.keys() & new_columns.keys())
+    if shared_names:
+        raise UserError(f"{path} has a column '{shared_names[0]}', as predictions have: rename it")
+    return pa.table(columns | new_columns)
 
 
-def _survey(path: Path, schema: Schema, reading: RowOptions) -> PredictionCounts:
-    """Return the counts of `PredictionCounts`, from a first reading of the file without predictions.
+def _counts(path: Path, schema: Schema, row_options: RowOptions) -> PredictionCounts:
+    """Return the counts of a file, which is read once for them before anything is predicted.
 
-    They are needed before the first row is written: there is a column of reasons only if some row
-    has no prediction.
+    They are needed before the first row is written, since there is a column of reasons only if some
+    row has no prediction.
 
     Raises:
         UserError: there are no rows, or no row can have a prediction.
     """
-    predicted = PredictionCounts()
+    counts = PredictionCounts()
     for piece in open_rows(path, schema):
-        encoded = schema.encode_rows(piece, str(path), reading.unseen, reading.fill)
-        if encoded.problems and not predicted.unpredicted:
-            row = min(encoded.problems)
-            number = predicted.rows + row + 1
-            predicted.first_problem = f"row {number}, {encoded.problems[row]}"
-        if schema.fill or reading.fill:
-            predicted.gaps.update(_count_gaps(piece, schema))
-        if reading.unseen == "base":
-            predicted.unseen.update(_count_unseen(encoded.X, schema))
-        predicted.rows += piece.num_rows
-        predicted.unpredicted += len(encoded.problems)
-    if not predicted.rows:
+        encoded = schema.encode_rows(piece, str(path), row_options.unseen, row_options.fill)
+        if encoded.problems and not counts.unpredicted:
+            position = min(encoded.problems)  # in this piece
+            number = counts.rows + position + 1  # in the file; people count from 1
+            counts.first_problem = f"row {number}, {encoded.problems[position]}"
+        if schema.fill or row_options.fill:
+            counts.gaps.update(_count_gaps(piece, schema))
+        if row_options.unseen == "base":
+            counts.unseen.update(_count_unseen(encoded.X, schema))
+        counts.rows += piece.num_rows
+        counts.unpredicted += len(encoded.problems)
+    if not counts.rows:
         raise UserError(f"{path} has columns but no rows")
-    if predicted.unpredicted == predicted.rows:
-        raise UserError(f"{path}: no row can be predicted on; {predicted.first_problem}")
-    return predicted
+    if counts.unpredicted == counts.rows:
+        raise UserError(f"{path}: no row can be predicted on; {counts.first_problem}")
+    return counts
 
 
 def _with_empty_cells(predictions: Columns, rows: Sequence[int]) -> dict[str, Any]:
     """Return columns of predictions whose cells in these rows are empty."""
     if not rows:
         return dict(predictions)
+    # A mask makes cells empty for all types of columns, also for integers, which have no NaN.
     columns = {}
     for name, values in predictions.items():
         is_empty = np.zeros(len(values), dtype=bool)
@@ -160,7 +162,10 @@ def _with_empty_cells(predictions: Columns, rows: Sequence[int]) -> dict[str, An
 
 
 def _count_unseen(X: Float[np.ndarray, "N D"], schema: Schema) -> dict[str, int]:
-    """Return the number of rows with an unknown or missing level, by category."""
+    """Return the number of rows with an unknown or missing level, by category.
+
+    A category has a feature of this name only if it is encoded by indicators of its levels.
+    """
     counts = {}
     for position, name in enumerate(schema.features):
         column, _, level = name.rpartition("=")
@@ -170,7 +175,7 @@ def _count_unseen(X: Float[np.ndarray, "N D"], schema: Schema) -> dict[str, int]
 
 
 def _count_gaps(piece: pa.RecordBatch, schema: Schema) -> dict[str, int]:
-    """Return the number of missing values by column of features."""
+    """Return the number of missing values, by column of the schema."""
     gaps = {}
     for column in schema.columns:
         values = piece.column(column.name)
@@ -189,10 +194,10 @@ class _CsvWriter:
         self._has_header = False
 
     def write(self, table: pa.Table) -> None:
-        """Append a table; only texts that need quotes have them.
+        """Append a table; texts are in quotes only where CSV requires it.
 
         Raises:
-            UserError: a terminal would obey characters in the table.
+            UserError: the output is a terminal, and the table has control characters.
         """
         frame = table.to_pandas(types_mapper=pd.ArrowDtype)
         text = frame.to_csv(index=False, header=not self._has_header, lineterminator="\n")
@@ -222,8 +227,8 @@ class _ParquetWriter:
 def _writer(out: str, stack: ExitStack) -> _CsvWriter | _ParquetWriter:
     """Return a writer to a file, or to standard output; `stack` closes it."""
     if out == STDOUT:
-        # Without the sanitizing of other output: a file or a pipe gets the data unchanged, and the
-        # writer checks what goes to a terminal.
+        # This stream does not sanitize text, as other output does: a file or a pipe gets the data
+        # unchanged, and the writer checks what goes to a terminal.
         return _CsvWriter(raw_stream(sys.stdout), is_terminal=sys.stdout.isatty())
     temporary = stack.enter_context(replacing(Path(out)))
     if out.endswith(".parquet"):
